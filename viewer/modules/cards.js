@@ -40,7 +40,7 @@ function crossings(start, end, boxes) {
  * there is to see and its line crosses no target.
  * @returns {{x: number, y: number, width: number, height: number}|null} null where there is no such place
  */
-export function placeFor(size, target, hard, soft, room) {
+function placeFor(size, target, hard, soft, room) {
   let best = null;
   for (let y = 4; y + size.height <= room.height - 4; y += 8) {
     for (let x = 8; x + size.width <= room.width - 8; x += 8) {
@@ -60,7 +60,7 @@ export function placeFor(size, target, hard, soft, room) {
 }
 
 /** Boxes that cover the same as others, none over another. */
-export function union(boxes) {
+function union(boxes) {
   const cut = (values) => [...new Set(values)].sort((a, b) => a - b);
   const columns = cut(boxes.flatMap((box) => [box.x, box.x + box.width]));
   const rows = cut(boxes.flatMap((box) => [box.y, box.y + box.height]));

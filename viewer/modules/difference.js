@@ -1,10 +1,8 @@
 // @ts-check
 
-import { mapCanvas } from "./map_canvas.js";
+import { Cells } from "./cells.js";
 import { formatWeight } from "./numbers.js";
-import { signsOf } from "./palette.js";
-import { SCALES } from "./scales.js";
-import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
+import { MASKED, MISSING, WEIGHT, ZERO, signedShade } from "./table.js";
 
 /** The most pairs of tokens that are looked through for equal ones. */
 const MOST_PAIRS = 4e6;
@@ -53,7 +51,7 @@ export function commonSide(one, other, side) {
 }
 
 /** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
-export class Difference {
+export class Difference extends Cells {
   /**
    * @param {any} one a table
    * @param {any} other another one
@@ -61,22 +59,16 @@ export class Difference {
    * @param {any[]} columnPairs the columns
    */
   constructor(one, other, rowPairs, columnPairs) {
+    super(rowPairs.length, columnPairs.length, true);
     this.one = one;
     this.other = other;
     this.rowPairs = rowPairs;
     this.columnPairs = columnPairs;
-    this.rows = rowPairs.length;
-    this.columns = columnPairs.length;
     this.record = one.record;
     this.words = one.words;
     this.exact = false; // the view itself writes numbers into cells
-    this.signed = true;
     this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
     this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
-    this.values = new Float64Array(this.rows * this.columns);
-    this.kinds = new Uint8Array(this.rows * this.columns);
-    this.bitmaps = new Map();
-    this.widest = {};
     this.largest = 0;
     this.hasMasked = this.hasMissing = this.hasZero = false;
     rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
@@ -113,14 +105,6 @@ export class Difference {
     return this.one.columnText(this.columnPairs[column][0]);
   }
 
-  kind(row, column) {
-    return this.kinds[row * this.columns + column];
-  }
-
-  value(row, column) {
-    return this.values[row * this.columns + column];
-  }
-
   /** Both weights and their difference as texts. */
   cellTexts(row, column) {
     const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
@@ -130,19 +114,7 @@ export class Difference {
 
   /** A difference's place on a scale, from -1 to 1. */
   shade(row, column, scale) {
-    const value = this.value(row, column);
-    return this.largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / this.largest) : 0;
-  }
-
-  /** One pixel a cell. */
-  bitmap(scale, theme) {
-    const key = `${scale} ${theme.name}`;
-    if (!this.bitmaps.has(key)) {
-      const shades = Uint8Array.from(this.kinds, (_, cell) =>
-        Math.round(127.5 * (1 + this.shade(Math.floor(cell / this.columns), cell % this.columns, scale))));
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, signsOf(theme)));
-    }
-    return this.bitmaps.get(key);
+    return signedShade(this.value(row, column), this.largest, scale);
   }
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
 
 /** What views were called in earlier versions; both names are taken. */
-export const FORMER = { alignment: "pattern", heads: "lines", model: "grid", steps: "walk", text: "words" };
+const FORMER = { alignment: "pattern", heads: "lines", model: "grid", steps: "walk", text: "words" };
 
 /**
  * The name of a view that may have a former name; any other value stays.

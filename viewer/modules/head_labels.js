@@ -5,21 +5,21 @@ import { say } from "./language.js";
 import { quoted, shortText } from "./text.js";
 
 /** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
-export const LEAST_EXCESS = 0.3;
+const LEAST_EXCESS = 0.3;
 
 /** The same of patterns that are in most heads of a trained model: the sinks. */
-export const LEAST_SINK = 0.5;
+const LEAST_SINK = 0.5;
 
 const SINKS = new Set(["first", "special", "one_key"]);
 
 /** The least distance from uniform attention, in standard deviations of a head that points at random. */
-export const LEAST_SPREADS = 4;
+const LEAST_SPREADS = 4;
 
 /** The least queries that have a key of the pattern. */
-export const LEAST_QUERIES = 4;
+const LEAST_QUERIES = 4;
 
 /** The least entropy, as a part of the largest possible one, of a head that is called even. */
-export const EVEN = 0.95;
+const EVEN = 0.95;
 
 /** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
 const SURVEY_SHARE = 0.5;
@@ -60,7 +60,7 @@ export function statisticsOf(record, head) {
 }
 
 /** Whether a pattern's share is above the noise level. */
-export function isClear(name, { share, chance, spread, queries }) {
+function isClear(name, { share, chance, spread, queries }) {
   const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
   return queries >= LEAST_QUERIES && chance < 1 && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
 }

@@ -26,7 +26,7 @@ export function offsetName(offset) {
 }
 
 /** Whether each position of an axis is a special token. */
-export function specialPositions(axis) {
+function specialPositions(axis) {
   return Uint8Array.from({ length: axis.length }, (_, position) =>
     Number(axis.special.has(position) || (axis.kind === "tokens" && SPECIAL.test(axis.entry.tokens[position]))));
 }
@@ -39,7 +39,7 @@ function wordNumbers(axis) {
 }
 
 /** What the positions of a record are to each other; the same for all of its heads. */
-export class Relations {
+class Relations {
   constructor(record) {
     const { queries, keys } = record;
     this.record = record;

@@ -109,4 +109,4 @@ function drawRamp(pen, legend, width, theme) {
 }
 
 /** Below this width the text of a legend has up to four lines, else two. */
-export const NARROW = 640;
+const NARROW = 640;

@@ -19,7 +19,7 @@ const POINTS = {
   },
 };
 
-export const RAMP_SIZE = 256;
+const RAMP_SIZE = 256;
 
 /** Red, green and blue of the steps of a ramp, the points evenly spread. */
 function makeRamp(points) {
@@ -54,7 +54,7 @@ export const rampOf = (theme) => RAMPS[theme.scheme];
 export const signsOf = (theme) => SIGNS[theme.scheme];
 
 /** Where a shade from 0 to 1 is in a ramp. */
-export const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
 
 const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
 
@@ -85,7 +85,7 @@ export function inkOnRamp(shade, theme) {
   return inks.get(key);
 }
 
-export const rgb = (channels) => `rgb(${channels.join(",")})`;
+const rgb = (channels) => `rgb(${channels.join(",")})`;
 
 /** The background of a word for an amount from 0 to 1, and the text's colour on it. */
 export const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });

@@ -25,7 +25,7 @@ export function drawPatch(pen, axis, position, x, y, { width, height }, theme) {
 }
 
 /** A position's part of the picture, which may have fewer pixels than the image had: x, y, width, height. */
-export function pictureCut(axis, position) {
+function pictureCut(axis, position) {
   const [x0, y0, x1, y1] = axis.pixels(position);
   const [width, height] = axis.entry.size;
   const [across, down] = [axis.picture.width / width, axis.picture.height / height];

@@ -1,10 +1,10 @@
 // @ts-check
 
+import { Cells } from "./cells.js";
 import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
 import { say } from "./language.js";
-import { CELL_KINDS, mapCanvas } from "./map_canvas.js";
-import { clamp, counted, formatWeight } from "./numbers.js";
-import { signsOf } from "./palette.js";
+import { CELL_KINDS } from "./map_canvas.js";
+import { counted, formatWeight } from "./numbers.js";
 import { SCALES, scaleEnd } from "./scales.js";
 import { quoted } from "./text.js";
 
@@ -16,28 +16,23 @@ export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
  * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do. A query that sees no key
  * has no weights to average: means over heads and over the tokens of a word leave it out.
  */
-export class Table {
+export class Table extends Cells {
   constructor(record, head, options) {
+    const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
+    const [rowGroups, columnGroups] = [shown(record.queries), shown(record.keys)];
+    const measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
+    super(rowGroups.length, columnGroups.length, measure === "contributions");
     this.record = record;
     this.head = head; // null: the mean over heads; a list: the mean over some
     this.exact = record.exact !== null;
-    const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
-    this.rowGroups = shown(record.queries);
-    this.columnGroups = shown(record.keys);
-    this.rows = this.rowGroups.length;
-    this.columns = this.columnGroups.length;
+    this.rowGroups = rowGroups;
+    this.columnGroups = columnGroups;
     this.words = options.words;
-    this.measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
-    this.signed = this.measure === "contributions";
-    const cells = this.rows * this.columns;
-    this.values = new Float64Array(cells);
-    this.errors = this.exact ? null : new Float64Array(cells);
-    this.kinds = new Uint8Array(cells);
+    this.measure = measure;
+    this.errors = this.exact ? null : new Float64Array(this.values.length);
     this.hidden = new Float64Array(this.rows);
     this.hiddenErrors = new Float64Array(this.rows);
     this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
-    this.bitmaps = new Map();
-    this.widest = {};
     this.fill();
     this.summarize();
   }
@@ -165,14 +160,6 @@ export class Table {
     return nameOn(this.record.keys, this.columnText(column));
   }
 
-  kind(row, column) {
-    return this.kinds[row * this.columns + column];
-  }
-
-  value(row, column) {
-    return this.values[row * this.columns + column];
-  }
-
   error(row, column) {
     return this.errors ? this.errors[row * this.columns + column] : 0;
   }
@@ -225,23 +212,6 @@ export class Table {
   /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
   shade(row, column, scale) {
     return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
-  }
-
-  /** One pixel a cell. */
-  bitmap(scale, theme) {
-    const key = `${scale} ${theme.name}`;
-    if (!this.bitmaps.has(key)) {
-      const shades = new Uint8Array(this.rows * this.columns);
-      for (let row = 0; row < this.rows; row += 1) {
-        for (let column = 0; column < this.columns; column += 1) {
-          if (this.kind(row, column) !== WEIGHT) continue;
-          const shade = this.shade(row, column, scale);
-          shades[row * this.columns + column] = Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
-        }
-      }
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed ? signsOf(theme) : undefined));
-    }
-    return this.bitmaps.get(key);
   }
 }
 

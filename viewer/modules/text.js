@@ -26,7 +26,7 @@ const SELECTOR = /[\u180b-\u180d\u180f\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
 const shapes = (before) => before !== undefined && before >= "\u0590" && !INKLESS.test(before);
 
 /** A character as it is shown, between two others; null where it is shown as it is. */
-export function mark(character, before, after) {
+function mark(character, before, after) {
   if (character === "\u200c" || character === "\u200d") {
     if (shapes(before) && shapes(after)) return null;
   } else if (SELECTOR.test(character)) {

@@ -8,10 +8,8 @@ const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
 
 const LEAST_WORD = 12;
 
-
-
 /** Whether most words of a text begin with a letter of a script that is written from right to left. */
-export function runsRightToLeft(text) {
+function runsRightToLeft(text) {
   const letters = text.split(/\s+/).map((word) => word.match(/\p{L}/u)?.[0]).filter((letter) => letter !== undefined);
   return 2 * letters.filter((letter) => RIGHT_TO_LEFT.test(letter)).length > letters.length;
 }

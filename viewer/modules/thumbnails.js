@@ -9,7 +9,7 @@ import { SCALES, scaleEnd } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
 /** Most points of a small map along a side. */
-export const THUMBNAIL = 160;
+const THUMBNAIL = 160;
 
 /** The most of a picture that is veiled where nothing looks. */
 export const VEIL = 0.85;
@@ -64,7 +64,7 @@ export function thumbnailOf(record, head, scale, theme, most = null) {
 }
 
 /** How much each key gets from a query of a head: the mean over the queries that see a key. */
-export function receivedOf(record, head) {
+function receivedOf(record, head) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const sums = new Float64Array(keys);
   let seeing = 0;

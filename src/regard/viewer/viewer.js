@@ -475,7 +475,6 @@ const WORDS = {
   goTo: ["Go to", "转到"],
   findings: ["{count} {count:finding|findings}", "{count} 个发现"],
   calculation: ["Calculation", "计算"],
-  matrix: ["Matrix", "矩阵"],
   nothingToShow: ["There is no attention to show.", "没有可显示的注意力。"],
   cannotBeShown: ["This view cannot be shown: {reason}", "无法显示此视图：{reason}"],
   lockedRows: ["locked: {names}", "已锁定：{names}"],
@@ -571,7 +570,6 @@ const WORDS = {
   measure_weights: ["weights", "权重"],
   measure_norms: ["weights × ‖value‖", "权重 × ‖值‖"],
   measure_contributions: ["contribution to the logits", "对 logit 的贡献"],
-  perRow: [" (part of the row's largest)", "（占该行最大值的比例）"],
   cell: ["{query} → {key}: {weight} ({head}; query {row}, key {column}; {sum})", "{query} → {key}：{weight}（{head}；查询 {row}，键 {column}；{sum}）"],
   rowSum: ["row sum {sum}", "行和 {sum}"],
   rowHidden: ["hidden special tokens {sum}", "隐藏的特殊词元占 {sum}"],
@@ -3415,8 +3413,6 @@ const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
 
 const LEAST_WORD = 12;
 
-
-
 /** Whether most words of a text begin with a letter of a script that is written from right to left. */
 function runsRightToLeft(text) {
   const letters = text.split(/\s+/).map((word) => word.match(/\p{L}/u)?.[0]).filter((letter) => letter !== undefined);
@@ -3716,6 +3712,55 @@ class CanvasPen {
   }
 }
 
+// cells.js
+
+/** The cells of a map, row by row: their numbers, their kinds (`CELL_KINDS`), and their picture. What extends it gives each its shade. */
+class Cells {
+  /** @param {boolean} signed whether the numbers have a sign, so that zero is in the middle of the colours */
+  constructor(rows, columns, signed) {
+    this.rows = rows;
+    this.columns = columns;
+    this.signed = signed;
+    this.values = new Float64Array(rows * columns);
+    this.kinds = new Uint8Array(rows * columns);
+    this.bitmaps = new Map();
+    this.widest = {};
+  }
+
+  kind(row, column) {
+    return this.kinds[row * this.columns + column];
+  }
+
+  value(row, column) {
+    return this.values[row * this.columns + column];
+  }
+
+  /**
+   * A cell's place on a scale, from 0 to 1; from -1 where there is a sign.
+   * @param {number} _row
+   * @param {number} _column
+   * @param {string} _scale
+   * @returns {number}
+   */
+  shade(_row, _column, _scale) {
+    throw new TypeError("a map gives the shades of its cells");
+  }
+
+  /** One pixel a cell. */
+  bitmap(scale, theme) {
+    const key = `${scale} ${theme.name}`;
+    if (!this.bitmaps.has(key)) {
+      const shades = Uint8Array.from(this.kinds, (kind, cell) => {
+        if (kind !== CELL_KINDS.weight) return 0;
+        const shade = this.shade(Math.floor(cell / this.columns), cell % this.columns, scale);
+        return Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
+      });
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed ? signsOf(theme) : undefined));
+    }
+    return this.bitmaps.get(key);
+  }
+}
+
 // svg_pen.js
 
 const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
@@ -3834,310 +3879,6 @@ class SvgPen {
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
       + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }
-}
-
-// table.js
-
-/** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
-
-/**
- * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
- * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do. A query that sees no key
- * has no weights to average: means over heads and over the tokens of a word leave it out.
- */
-class Table {
-  constructor(record, head, options) {
-    this.record = record;
-    this.head = head; // null: the mean over heads; a list: the mean over some
-    this.exact = record.exact !== null;
-    const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
-    this.rowGroups = shown(record.queries);
-    this.columnGroups = shown(record.keys);
-    this.rows = this.rowGroups.length;
-    this.columns = this.columnGroups.length;
-    this.words = options.words;
-    this.measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
-    this.signed = this.measure === "contributions";
-    const cells = this.rows * this.columns;
-    this.values = new Float64Array(cells);
-    this.errors = this.exact ? null : new Float64Array(cells);
-    this.kinds = new Uint8Array(cells);
-    this.hidden = new Float64Array(this.rows);
-    this.hiddenErrors = new Float64Array(this.rows);
-    this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
-    this.bitmaps = new Map();
-    this.widest = {};
-    this.fill();
-    this.summarize();
-  }
-
-  /** What a weight is multiplied by: 1, unless something else than weights is shown. */
-  get factors() {
-    const { measures, queries, keys } = this.record;
-    const measure = measures[this.measure];
-    if (!measure) return null;
-    const perQuery = measure.shape.length === 3;
-    return (head, query, key) => measure.values[(perQuery ? head * queries.length + query : head) * keys.length + key];
-  }
-
-  fill() {
-    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head].flat();
-    const { factors } = this;
-    for (let row = 0; row < this.rows; row += 1) {
-      const [q0, q1] = this.rowGroups[row];
-      for (const head of heads) {
-        for (let query = q0; query < q1; query += 1) if (this.record.seesAny(head, query)) this.counts[row] += 1;
-      }
-      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads, factors);
-    }
-    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads, factors);
-  }
-
-  fillCell(row, column, heads, factors) {
-    const { record } = this;
-    const [queries, keys] = [record.queries.length, record.keys.length];
-    const [q0, q1] = this.rowGroups[row];
-    const [k0, k1] = this.columnGroups[column];
-    const { codes, exact } = record;
-    const maximum = record.entry.codes.maximum;
-    let [sum, error, seen, zero] = [0, 0, false, true];
-    for (const head of heads) {
-      for (let query = q0; query < q1; query += 1) {
-        const base = (head * queries + query) * keys;
-        for (let key = k0; key < k1; key += 1) {
-          if (record.visible && !record.sees(head, query, key)) continue;
-          seen = true;
-          const code = codes[base + key];
-          if (code !== 0) zero = false;
-          const factor = factors ? factors(head, query, key) : 1;
-          sum += factor * (exact ? exact[base + key] : CODE_VALUES[code] * maximum);
-          if (!exact) error += Math.abs(factor) * CODE_ERRORS[code] * maximum;
-        }
-      }
-    }
-    const count = Math.max(1, this.counts[row]);
-    const cell = row * this.columns + column;
-    this.values[cell] = sum / count;
-    if (this.errors) this.errors[cell] = error / count;
-    if (!seen) this.kinds[cell] = MASKED;
-    else if (Number.isNaN(sum)) this.kinds[cell] = MISSING;
-    else this.kinds[cell] = zero ? ZERO : WEIGHT;
-  }
-
-  /** What each row gives to columns that are hidden. */
-  addHidden(heads, factors) {
-    const { record } = this;
-    const [queries, keys] = [record.queries.length, record.keys.length];
-    const shown = new Uint8Array(keys);
-    for (const [start, stop] of this.columnGroups) shown.fill(1, start, stop);
-    const maximum = record.entry.codes.maximum;
-    for (let row = 0; row < this.rows; row += 1) {
-      const [q0, q1] = this.rowGroups[row];
-      let [sum, error] = [0, 0];
-      for (const head of heads) {
-        for (let query = q0; query < q1; query += 1) {
-          const base = (head * queries + query) * keys;
-          for (let key = 0; key < keys; key += 1) {
-            if (shown[key] || !record.sees(head, query, key)) continue;
-            const factor = factors ? factors(head, query, key) : 1;
-            sum += factor * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
-            if (!record.exact) error += Math.abs(factor) * CODE_ERRORS[record.codes[base + key]] * maximum;
-          }
-        }
-      }
-      this.hidden[row] = sum / Math.max(1, this.counts[row]);
-      this.hiddenErrors[row] = error / Math.max(1, this.counts[row]);
-    }
-  }
-
-  /** The largest size of all weights and of each row's, and the sums of the rows. */
-  summarize() {
-    this.largest = 0;
-    this.rowLargest = new Float64Array(this.rows);
-    this.rowSums = new Float64Array(this.rows);
-    this.hasMasked = this.hasMissing = this.hasZero = false;
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const kind = this.kinds[row * this.columns + column];
-        const value = this.values[row * this.columns + column];
-        if (kind === MASKED) this.hasMasked = true;
-        else if (kind === MISSING) this.hasMissing = true;
-        else if (kind === ZERO) this.hasZero = true;
-        if (kind !== MASKED) this.rowSums[row] += value;
-        if (Math.abs(value) > this.rowLargest[row]) this.rowLargest[row] = Math.abs(value);
-      }
-      if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
-    }
-    this.end = this.endOf(this.largest);
-  }
-
-  /** The number of a scale's last colour; weights end at several even shares at least. */
-  endOf(largest) {
-    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.columns) : largest;
-  }
-
-  rowText(row) {
-    return this.record.queries.groupText(this.rowGroups[row], this.words);
-  }
-
-  columnText(column) {
-    return this.record.keys.groupText(this.columnGroups[column], this.words);
-  }
-
-  /** A query in a sentence: tokens are quoted, places and times are not. */
-  rowName(row) {
-    return nameOn(this.record.queries, this.rowText(row));
-  }
-
-  /** A key in a sentence. */
-  columnName(column) {
-    return nameOn(this.record.keys, this.columnText(column));
-  }
-
-  kind(row, column) {
-    return this.kinds[row * this.columns + column];
-  }
-
-  value(row, column) {
-    return this.values[row * this.columns + column];
-  }
-
-  error(row, column) {
-    return this.errors ? this.errors[row * this.columns + column] : 0;
-  }
-
-  /** A cell as text. */
-  cell(row, column) {
-    const kind = this.kind(row, column);
-    if (kind === MASKED) return say("masked");
-    return formatWeight(this.value(row, column), this.error(row, column));
-  }
-
-  /** The sum of a row and what hidden tokens have of it. */
-  rowSummary(row) {
-    let error = 0;
-    for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
-    const sum = say("rowSum", { sum: formatWeight(this.rowSums[row], error) });
-    return this.columnGroups.length && this.hiddenColumns
-      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.hiddenErrors[row]) })}` : sum;
-  }
-
-  get hiddenColumns() {
-    const last = this.columnGroups.reduce((count, [start, stop]) => count + stop - start, 0);
-    return this.record.keys.length - last;
-  }
-
-  /** The rows that see a key, hidden ones included: those that a mean over queries is over. */
-  get seeing() {
-    return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
-  }
-
-  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked or zero only where every row is. */
-  sumRows(rows) {
-    const values = new Float64Array(this.columns);
-    const errors = new Float64Array(this.columns);
-    const kinds = new Uint8Array(this.columns).fill(MASKED);
-    for (const row of rows) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const kind = this.kind(row, column);
-        if (kind === MASKED) continue;
-        values[column] += this.value(row, column);
-        errors[column] += this.error(row, column);
-        if (Number.isNaN(values[column])) kinds[column] = MISSING;
-        else if (kind !== ZERO) kinds[column] = WEIGHT;
-        else if (kinds[column] === MASKED) kinds[column] = ZERO;
-      }
-    }
-    return { values, errors, kinds, largest: largestSize(values) };
-  }
-
-  /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
-  shade(row, column, scale) {
-    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
-  }
-
-  /** One pixel a cell. */
-  bitmap(scale, theme) {
-    const key = `${scale} ${theme.name}`;
-    if (!this.bitmaps.has(key)) {
-      const shades = new Uint8Array(this.rows * this.columns);
-      for (let row = 0; row < this.rows; row += 1) {
-        for (let column = 0; column < this.columns; column += 1) {
-          if (this.kind(row, column) !== WEIGHT) continue;
-          const shade = this.shade(row, column, scale);
-          shades[row * this.columns + column] = Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
-        }
-      }
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed ? signsOf(theme) : undefined));
-    }
-    return this.bitmaps.get(key);
-  }
-}
-
-const nameOn = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
-
-/** The largest size of some numbers; NaN is left out. */
-const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);
-
-/** A number's place on a scale that ends at the largest, with its sign. */
-const signedShade = (value, largest, scale) =>
-  (largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / largest) : 0);
-
-/** What is shown: weights, or weights times something. */
-const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
-
-const accuracy = (table) => (table.exact ? "" : say(table.measure === "weights" ? "coded" : "codedWeights"));
-
-/** How the tokens of a word became one. */
-const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");
-
-/** What hidden special tokens have of the weights. */
-function hiddenText(table) {
-  const count = table.hiddenColumns;
-  if (!count || !table.rows) return "";
-  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${table.measure === "weights" ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}`;
-}
-
-/** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
-function activeSums(app, table) {
-  const rows = app.activeRows();
-  const all = rows.length ? rows : table.seeing;
-  const divisor = rows.length ? 1 : Math.max(1, all.length);
-  const sums = table.sumRows(all);
-  return { ...sums, rows, divisor, end: divisor * table.endOf(sums.largest / divisor) };
-}
-
-/** What the sum of queries is, as headings, legends and tooltips say it. */
-function sumText(table, rows) {
-  if (rows.length === 1) return say("ofOneQuery");
-  if (rows.length) return say("ofLocked", { count: counted(rows.length) });
-  const seeing = table.seeing.length;
-  const blind = table.rows - seeing;
-  return blind ? say("ofSeeing", { seeing, blind: counted(blind) }) : say("ofAllQueries");
-}
-
-/** What a key gets from the queries of a sum. */
-function receivedText({ kinds, values, errors, divisor }, column) {
-  return kinds[column] === MASKED ? say("masked") : formatWeight(values[column] / divisor, errors[column] / divisor);
-}
-
-/** The keys that a query attends to most. */
-function describeRow(app, table, row) {
-  const size = (column) => Math.abs(table.value(row, column));
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  order.sort((a, b) => size(b) - size(a));
-  const best = order.slice(0, 3).map((column) => `${table.columnName(column)} ${table.cell(row, column)}`);
-  const rest = order.slice(3);
-  if (rest.length) {
-    const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
-    const sum = formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)));
-    best.push(say("moreTogether", { count: counted(rest.length), sum }));
-  }
-  const aside = `${app.headText()}; ${table.rowSummary(row)}`;
-  return best.length ? say("looksAt", { query: table.rowName(row), keys: best.join(say("listed")), aside })
-    : say("looksAtNothing", { query: table.rowName(row), aside });
 }
 
 // elements.js
@@ -4352,6 +4093,527 @@ function neighbour(cells, from, direction) {
   return beyond.filter((one) => Math.abs(one.y - y) < 1).reduce((best, one) => (Math.abs(one.x - from.x) < Math.abs(best.x - from.x) ? one : best));
 }
 
+// table.js
+
+/** Kinds of cells of a table. */
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
+
+/**
+ * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
+ * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do. A query that sees no key
+ * has no weights to average: means over heads and over the tokens of a word leave it out.
+ */
+class Table extends Cells {
+  constructor(record, head, options) {
+    const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
+    const [rowGroups, columnGroups] = [shown(record.queries), shown(record.keys)];
+    const measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
+    super(rowGroups.length, columnGroups.length, measure === "contributions");
+    this.record = record;
+    this.head = head; // null: the mean over heads; a list: the mean over some
+    this.exact = record.exact !== null;
+    this.rowGroups = rowGroups;
+    this.columnGroups = columnGroups;
+    this.words = options.words;
+    this.measure = measure;
+    this.errors = this.exact ? null : new Float64Array(this.values.length);
+    this.hidden = new Float64Array(this.rows);
+    this.hiddenErrors = new Float64Array(this.rows);
+    this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
+    this.fill();
+    this.summarize();
+  }
+
+  /** What a weight is multiplied by: 1, unless something else than weights is shown. */
+  get factors() {
+    const { measures, queries, keys } = this.record;
+    const measure = measures[this.measure];
+    if (!measure) return null;
+    const perQuery = measure.shape.length === 3;
+    return (head, query, key) => measure.values[(perQuery ? head * queries.length + query : head) * keys.length + key];
+  }
+
+  fill() {
+    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head].flat();
+    const { factors } = this;
+    for (let row = 0; row < this.rows; row += 1) {
+      const [q0, q1] = this.rowGroups[row];
+      for (const head of heads) {
+        for (let query = q0; query < q1; query += 1) if (this.record.seesAny(head, query)) this.counts[row] += 1;
+      }
+      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads, factors);
+    }
+    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads, factors);
+  }
+
+  fillCell(row, column, heads, factors) {
+    const { record } = this;
+    const [queries, keys] = [record.queries.length, record.keys.length];
+    const [q0, q1] = this.rowGroups[row];
+    const [k0, k1] = this.columnGroups[column];
+    const { codes, exact } = record;
+    const maximum = record.entry.codes.maximum;
+    let [sum, error, seen, zero] = [0, 0, false, true];
+    for (const head of heads) {
+      for (let query = q0; query < q1; query += 1) {
+        const base = (head * queries + query) * keys;
+        for (let key = k0; key < k1; key += 1) {
+          if (record.visible && !record.sees(head, query, key)) continue;
+          seen = true;
+          const code = codes[base + key];
+          if (code !== 0) zero = false;
+          const factor = factors ? factors(head, query, key) : 1;
+          sum += factor * (exact ? exact[base + key] : CODE_VALUES[code] * maximum);
+          if (!exact) error += Math.abs(factor) * CODE_ERRORS[code] * maximum;
+        }
+      }
+    }
+    const count = Math.max(1, this.counts[row]);
+    const cell = row * this.columns + column;
+    this.values[cell] = sum / count;
+    if (this.errors) this.errors[cell] = error / count;
+    if (!seen) this.kinds[cell] = MASKED;
+    else if (Number.isNaN(sum)) this.kinds[cell] = MISSING;
+    else this.kinds[cell] = zero ? ZERO : WEIGHT;
+  }
+
+  /** What each row gives to columns that are hidden. */
+  addHidden(heads, factors) {
+    const { record } = this;
+    const [queries, keys] = [record.queries.length, record.keys.length];
+    const shown = new Uint8Array(keys);
+    for (const [start, stop] of this.columnGroups) shown.fill(1, start, stop);
+    const maximum = record.entry.codes.maximum;
+    for (let row = 0; row < this.rows; row += 1) {
+      const [q0, q1] = this.rowGroups[row];
+      let [sum, error] = [0, 0];
+      for (const head of heads) {
+        for (let query = q0; query < q1; query += 1) {
+          const base = (head * queries + query) * keys;
+          for (let key = 0; key < keys; key += 1) {
+            if (shown[key] || !record.sees(head, query, key)) continue;
+            const factor = factors ? factors(head, query, key) : 1;
+            sum += factor * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
+            if (!record.exact) error += Math.abs(factor) * CODE_ERRORS[record.codes[base + key]] * maximum;
+          }
+        }
+      }
+      this.hidden[row] = sum / Math.max(1, this.counts[row]);
+      this.hiddenErrors[row] = error / Math.max(1, this.counts[row]);
+    }
+  }
+
+  /** The largest size of all weights and of each row's, and the sums of the rows. */
+  summarize() {
+    this.largest = 0;
+    this.rowLargest = new Float64Array(this.rows);
+    this.rowSums = new Float64Array(this.rows);
+    this.hasMasked = this.hasMissing = this.hasZero = false;
+    for (let row = 0; row < this.rows; row += 1) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const kind = this.kinds[row * this.columns + column];
+        const value = this.values[row * this.columns + column];
+        if (kind === MASKED) this.hasMasked = true;
+        else if (kind === MISSING) this.hasMissing = true;
+        else if (kind === ZERO) this.hasZero = true;
+        if (kind !== MASKED) this.rowSums[row] += value;
+        if (Math.abs(value) > this.rowLargest[row]) this.rowLargest[row] = Math.abs(value);
+      }
+      if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
+    }
+    this.end = this.endOf(this.largest);
+  }
+
+  /** The number of a scale's last colour; weights end at several even shares at least. */
+  endOf(largest) {
+    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.columns) : largest;
+  }
+
+  rowText(row) {
+    return this.record.queries.groupText(this.rowGroups[row], this.words);
+  }
+
+  columnText(column) {
+    return this.record.keys.groupText(this.columnGroups[column], this.words);
+  }
+
+  /** A query in a sentence: tokens are quoted, places and times are not. */
+  rowName(row) {
+    return nameOn(this.record.queries, this.rowText(row));
+  }
+
+  /** A key in a sentence. */
+  columnName(column) {
+    return nameOn(this.record.keys, this.columnText(column));
+  }
+
+  error(row, column) {
+    return this.errors ? this.errors[row * this.columns + column] : 0;
+  }
+
+  /** A cell as text. */
+  cell(row, column) {
+    const kind = this.kind(row, column);
+    if (kind === MASKED) return say("masked");
+    return formatWeight(this.value(row, column), this.error(row, column));
+  }
+
+  /** The sum of a row and what hidden tokens have of it. */
+  rowSummary(row) {
+    let error = 0;
+    for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
+    const sum = say("rowSum", { sum: formatWeight(this.rowSums[row], error) });
+    return this.columnGroups.length && this.hiddenColumns
+      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.hiddenErrors[row]) })}` : sum;
+  }
+
+  get hiddenColumns() {
+    const last = this.columnGroups.reduce((count, [start, stop]) => count + stop - start, 0);
+    return this.record.keys.length - last;
+  }
+
+  /** The rows that see a key, hidden ones included: those that a mean over queries is over. */
+  get seeing() {
+    return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
+  }
+
+  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked or zero only where every row is. */
+  sumRows(rows) {
+    const values = new Float64Array(this.columns);
+    const errors = new Float64Array(this.columns);
+    const kinds = new Uint8Array(this.columns).fill(MASKED);
+    for (const row of rows) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const kind = this.kind(row, column);
+        if (kind === MASKED) continue;
+        values[column] += this.value(row, column);
+        errors[column] += this.error(row, column);
+        if (Number.isNaN(values[column])) kinds[column] = MISSING;
+        else if (kind !== ZERO) kinds[column] = WEIGHT;
+        else if (kinds[column] === MASKED) kinds[column] = ZERO;
+      }
+    }
+    return { values, errors, kinds, largest: largestSize(values) };
+  }
+
+  /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
+  shade(row, column, scale) {
+    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
+  }
+}
+
+const nameOn = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
+
+/** The largest size of some numbers; NaN is left out. */
+const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);
+
+/** A number's place on a scale that ends at the largest, with its sign. */
+const signedShade = (value, largest, scale) =>
+  (largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / largest) : 0);
+
+/** What is shown: weights, or weights times something. */
+const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
+
+const accuracy = (table) => (table.exact ? "" : say(table.measure === "weights" ? "coded" : "codedWeights"));
+
+/** How the tokens of a word became one. */
+const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");
+
+/** What hidden special tokens have of the weights. */
+function hiddenText(table) {
+  const count = table.hiddenColumns;
+  if (!count || !table.rows) return "";
+  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
+  return ` \u00b7 ${table.measure === "weights" ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}`;
+}
+
+/** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
+function activeSums(app, table) {
+  const rows = app.activeRows();
+  const all = rows.length ? rows : table.seeing;
+  const divisor = rows.length ? 1 : Math.max(1, all.length);
+  const sums = table.sumRows(all);
+  return { ...sums, rows, divisor, end: divisor * table.endOf(sums.largest / divisor) };
+}
+
+/** What the sum of queries is, as headings, legends and tooltips say it. */
+function sumText(table, rows) {
+  if (rows.length === 1) return say("ofOneQuery");
+  if (rows.length) return say("ofLocked", { count: counted(rows.length) });
+  const seeing = table.seeing.length;
+  const blind = table.rows - seeing;
+  return blind ? say("ofSeeing", { seeing, blind: counted(blind) }) : say("ofAllQueries");
+}
+
+/** What a key gets from the queries of a sum. */
+function receivedText({ kinds, values, errors, divisor }, column) {
+  return kinds[column] === MASKED ? say("masked") : formatWeight(values[column] / divisor, errors[column] / divisor);
+}
+
+/** The keys that a query attends to most. */
+function describeRow(app, table, row) {
+  const size = (column) => Math.abs(table.value(row, column));
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  order.sort((a, b) => size(b) - size(a));
+  const best = order.slice(0, 3).map((column) => `${table.columnName(column)} ${table.cell(row, column)}`);
+  const rest = order.slice(3);
+  if (rest.length) {
+    const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
+    const sum = formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)));
+    best.push(say("moreTogether", { count: counted(rest.length), sum }));
+  }
+  const aside = `${app.headText()}; ${table.rowSummary(row)}`;
+  return best.length ? say("looksAt", { query: table.rowName(row), keys: best.join(say("listed")), aside })
+    : say("looksAtNothing", { query: table.rowName(row), aside });
+}
+
+// experiment.js
+
+const CHOICES = ["softmax", "entmax", "sparsemax", "sigmoid"];
+
+const MOST_COLUMNS = 32;
+
+/** How near to the model's own setting a slider snaps to it, in parts of a power of ten. */
+const SNAP = 0.02;
+
+/** The sliders and choices of the walk, and the weights of the row as columns, with the model's own as outlines. */
+class Experiment {
+  /** @param {(changes: object) => void} change takes new settings */
+  constructor(calculation, change, choosePair, restore) {
+    this.change = change;
+    this.choosePair = choosePair;
+    const { model, steps } = calculation;
+    this.temperature = this.slider("walk_temperature", "walk_temperature_note", model.temperature, (value) => change({ temperature: value }));
+    this.scale = this.slider("walk_scale_choice", "walk_scale_note", model.scale, (value) => change({ scale: value }));
+    this.alpha = this.alphaSlider(model.alpha);
+    const own = CHOICES.includes(model.normalizer) ? [] : [model.normalizer];
+    this.normalizer = this.choice("walk_normalizer", [...own, ...CHOICES].map((name) => [name,
+      name === model.normalizer ? say("walk_own_choice", { name: normalizerName(name) }) : normalizerName(name)]), (value) => change({ normalizer: value }));
+    const masks = [["model", say("walk_own_choice", { name: say(steps.has("masked") ? "walk_mask_model" : "walk_mask_nothing") })],
+      ...(steps.has("masked") ? [["none", say("walk_mask_nothing")]] : []), ...(calculation.isSquare ? [["causal", say("walk_mask_causal")]] : [])];
+    this.mask = this.choice("walk_mask", masks, (value) => change({ mask: value }));
+    this.restore = action(say("walk_restore"), say("walk_restore"), restore);
+    this.note = make("p", { class: "note" });
+    this.title = make("h3");
+    this.columns = make("div", { class: "columns", role: "group" });
+    this.more = make("p", { class: "note" });
+    this.element = make("section", { class: "try" },
+      make("div", { class: "settings" }, make("h3", { text: say("walk_try") }), this.normalizer.element, this.alpha.element, this.temperature.element,
+        this.scale.element, this.mask.element, make("div", { class: "restore" }, this.restore, this.note)),
+      make("div", { class: "walk-row" }, this.title, this.columns, this.more));
+  }
+
+  /** Brings it into sight. */
+  reach() {
+    this.element.scrollIntoView({ block: "nearest" });
+    this.element.querySelector("select")?.focus({ preventScroll: true });
+  }
+
+  /** A slider of powers of ten around the model's own setting. */
+  slider(name, note, own, change) {
+    const usable = own > 0 && Number.isFinite(own);
+    const at = usable ? Math.log10(own) : 0;
+    const [low, high] = name === "walk_temperature" ? [Math.min(-1, at), Math.max(1, at)] : [at - 1, at + 1];
+    const read = () => {
+      const value = Number(input.value);
+      change(Math.abs(value - at) < SNAP ? own : 10 ** value);
+    };
+    const input = make("input", { type: "range", min: low, max: high, step: 0.01, on: { input: read } });
+    const shown = make("output");
+    const mark = usable ? make("i", { class: "own", style: `left: calc(8px + (100% - 16px) * ${(at - low) / (high - low)})`, "aria-hidden": "true" }) : null;
+    const element = make("label", { class: "slider" }, make("span", { text: say(name) }), make("span", { class: "track" }, input, mark), shown);
+    const show = (value, enabled) => {
+      input.disabled = !(enabled && usable);
+      if (Math.abs(Number(input.value) - Math.log10(value)) > 0.006) input.value = String(Math.log10(value));
+      const text = `${say(/** @type {any} */ (note), { value: plainNumber(value) })}${value === own ? "" : ` (${say("walk_own", { value: plainNumber(own) })})`}`;
+      shown.textContent = text;
+      input.setAttribute("aria-valuetext", text);
+    };
+    return { element, show };
+  }
+
+  alphaSlider(own) {
+    const input = make("input", { type: "range", min: 1, max: Math.max(2, Math.ceil(20 * own) / 20), step: 0.05, on: { input: () => this.change({ alpha: Number(input.value) }) } });
+    const shown = make("output");
+    const element = make("label", { class: "slider" }, make("span", { text: say("walk_alpha") }), make("span", { class: "track" }, input), shown);
+    const show = (value, visible) => {
+      element.hidden = !visible;
+      input.value = String(value);
+      shown.textContent = `${plainNumber(value)} \u00b7 ${value === own ? say("walk_alpha_note") : say("walk_own", { value: plainNumber(own) })}`;
+      input.setAttribute("aria-valuetext", plainNumber(value));
+    };
+    return { element, show };
+  }
+
+  choice(name, options, change) {
+    const select = make("select", { on: { change: () => change(select.value) } });
+    for (const [value, text] of options) select.append(make("option", { value, text }));
+    return { element: make("label", {}, make("span", { text: say(name) }), select), show: (value) => { select.value = value; } };
+  }
+
+  /** Shows the settings of a calculation, and the row of a pair. */
+  show(calculation, pair) {
+    const { used, model } = calculation;
+    const known = calculation.knows();
+    this.normalizer.show(used.normalizer);
+    this.alpha.show(used.alpha, used.normalizer === "entmax");
+    this.temperature.show(used.temperature, known);
+    this.scale.show(used.scale, known && calculation.scales);
+    this.mask.show(used.mask);
+    const causal = calculation.isSquare ? "" : say("walk_no_causal");
+    const notes = [say(calculation.isChanged ? "walk_is_trial" : "walk_is_model"),
+      known ? "" : say("walk_no_temperature", { name: normalizerName(model.normalizer) }), calculation.scales ? "" : say("walk_no_scale"), causal];
+    this.note.textContent = notes.filter(Boolean).join(" ");
+    this.restore.disabled = !calculation.isChanged;
+    this.showRow(calculation, pair);
+  }
+
+  showRow(calculation, { row, column }) {
+    const { queries, keys } = calculation.steps.entry;
+    const { weights, truth } = calculation.row(row);
+    this.title.textContent = say("walk_row_title", { query: quoted(queries[row]) });
+    const shown = strongest(Array.from(weights), Math.min(MOST_COLUMNS, keys.length), column).sort((a, b) => a - b);
+    const highest = Math.max(1e-9, ...shown.flatMap((key) => [weights[key], calculation.isChanged ? truth[key] : 0]).filter(Number.isFinite));
+    const part = (weight) => `${(100 * (Number.isFinite(weight) ? weight : 0)) / highest}%`;
+    const focus = this.columns.contains(/** @type {any} */ (this.columns.getRootNode()).activeElement);
+    this.columns.replaceChildren(...shown.map((key) => {
+      const [percent, own] = [percentText(weights[key]), percentText(truth[key])];
+      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
+      const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
+      return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
+        on: { click: () => this.choosePair({ row, column: key }) } },
+      make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
+      make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
+    }));
+    if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();
+    this.more.textContent = shown.length < keys.length ? say("walk_row_more", { shown: shown.length, all: keys.length }) : "";
+  }
+}
+
+// frame.js
+
+/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
+class Frame {
+  /**
+   * @param {HTMLElement} element gets a shadow root
+   * @param {number|undefined} height in pixels; as high as the element without one
+   */
+  constructor(element, height) {
+    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE + WALK_STYLE);
+    this.root.adoptedStyleSheets = [sheet];
+    this.title = make("h2");
+    this.texts = make("p", { class: "texts" });
+    this.facts = make("p", { class: "facts" });
+    this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
+    this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": say("views") });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": say("settings") });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
+    this.space = make("div", { class: "space" });
+    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
+    this.beside = make("div", { class: "beside", hidden: true });
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
+    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.sentence = make("p", { class: "sentence", id: "sentence" });
+    this.shares = make("p", { class: "shares" });
+    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
+    this.help = make("p", { class: "help", id: "help" });
+    this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
+    this.cards = make("div", { class: "cards", hidden: true });
+    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
+      make("header", {}, this.title, this.texts, this.facts, this.more),
+      make("div", { class: "row" }, this.bar, this.tabs),
+      make("div", { class: "telling" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
+      this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
+    if (height) this.box.style.height = `${height}px`;
+    this.root.replaceChildren(this.box);
+    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+  }
+
+  /** Makes the canvas as large as its room, in pixels of the screen. */
+  sizeCanvas(width, height) {
+    const { canvas } = this;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width === across && canvas.height === down) return;
+    Object.assign(canvas, { width: across, height: down });
+    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+  }
+
+  /** What the document says beside the attention: (name, text). */
+  showTexts(texts) {
+    this.texts.replaceChildren(...texts.map(([name, text]) =>
+      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
+    this.texts.hidden = texts.length === 0;
+    if (texts.length) this.texts.tabIndex = 0;
+    else this.texts.removeAttribute("tabindex");
+  }
+
+  /** A tab for each view; `choose` is called with its name. */
+  showTabs(views, current, choose) {
+    this.tabs.hidden = views.length < 2;
+    this.tabs.replaceChildren(...views.map((view) => make("button", {
+      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
+      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
+    })));
+  }
+
+  /** Elements of a view beside the canvas; null: none. */
+  showBeside(element) {
+    this.beside.hidden = element === null;
+    this.box.classList.toggle("walking", element !== null);
+    if (this.beside.firstChild !== element) this.beside.replaceChildren(...(element ? [element] : []));
+  }
+
+  /** What may have the focus, above the picture. */
+  get controls() {
+    return [this.bar, this.tabs, this.menu].flatMap((parent) => focusable(parent));
+  }
+
+  /** Where the focus is, to give it back to what stands there after the controls were built again. */
+  focusPlace() {
+    const focused = /** @type {any} */ (this.root.activeElement);
+    return { place: this.controls.indexOf(focused),
+      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  }
+
+  restoreFocus({ place, named }) {
+    if (place < 0) return;
+    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
+    const all = this.controls;
+    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
+    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  }
+
+  /** What is highlighted, in a sentence and in numbers. */
+  tellSentence({ text, shares }) {
+    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
+    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
+  }
+
+  /** Colours of the elements around the canvas. */
+  paintWith(theme) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "accentText", "focus"]) {
+      this.box.style.setProperty(`--${name}`, theme[name]);
+    }
+  }
+
+  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
+  placeTip(text, { x, y, width, height }, room) {
+    if (this.tip.textContent !== text) this.tip.textContent = text;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const [left, top] = [x, y + this.stage.offsetTop];
+    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
+    const below = top + height + 10;
+    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
+    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
+      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
+    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+  }
+}
+
 // difference.js
 
 /** The most pairs of tokens that are looked through for equal ones. */
@@ -4401,7 +4663,7 @@ function commonSide(one, other, side) {
 }
 
 /** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
-class Difference {
+class Difference extends Cells {
   /**
    * @param {any} one a table
    * @param {any} other another one
@@ -4409,22 +4671,16 @@ class Difference {
    * @param {any[]} columnPairs the columns
    */
   constructor(one, other, rowPairs, columnPairs) {
+    super(rowPairs.length, columnPairs.length, true);
     this.one = one;
     this.other = other;
     this.rowPairs = rowPairs;
     this.columnPairs = columnPairs;
-    this.rows = rowPairs.length;
-    this.columns = columnPairs.length;
     this.record = one.record;
     this.words = one.words;
     this.exact = false; // the view itself writes numbers into cells
-    this.signed = true;
     this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
     this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
-    this.values = new Float64Array(this.rows * this.columns);
-    this.kinds = new Uint8Array(this.rows * this.columns);
-    this.bitmaps = new Map();
-    this.widest = {};
     this.largest = 0;
     this.hasMasked = this.hasMissing = this.hasZero = false;
     rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
@@ -4461,14 +4717,6 @@ class Difference {
     return this.one.columnText(this.columnPairs[column][0]);
   }
 
-  kind(row, column) {
-    return this.kinds[row * this.columns + column];
-  }
-
-  value(row, column) {
-    return this.values[row * this.columns + column];
-  }
-
   /** Both weights and their difference as texts. */
   cellTexts(row, column) {
     const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
@@ -4478,19 +4726,7 @@ class Difference {
 
   /** A difference's place on a scale, from -1 to 1. */
   shade(row, column, scale) {
-    const value = this.value(row, column);
-    return this.largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / this.largest) : 0;
-  }
-
-  /** One pixel a cell. */
-  bitmap(scale, theme) {
-    const key = `${scale} ${theme.name}`;
-    if (!this.bitmaps.has(key)) {
-      const shades = Uint8Array.from(this.kinds, (_, cell) =>
-        Math.round(127.5 * (1 + this.shade(Math.floor(cell / this.columns), cell % this.columns, scale))));
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, signsOf(theme)));
-    }
-    return this.bitmaps.get(key);
+    return signedShade(this.value(row, column), this.largest, scale);
   }
 }
 
@@ -5089,250 +5325,223 @@ function veilOf(record, head, scale, theme, most = null) {
   });
 }
 
-// experiment.js
+// walk_panel.js
 
-const CHOICES = ["softmax", "entmax", "sparsemax", "sigmoid"];
+/** @import { Calculation } from "./calculation.js" */
 
-const MOST_COLUMNS = 32;
 
-/** How near to the model's own setting a slider snaps to it, in parts of a power of ten. */
-const SNAP = 0.02;
+const FEW_CELLS = 8;
 
-/** The sliders and choices of the walk, and the weights of the row as columns, with the model's own as outlines. */
-class Experiment {
-  /** @param {(changes: object) => void} change takes new settings */
-  constructor(calculation, change, choosePair, restore) {
-    this.change = change;
-    this.choosePair = choosePair;
-    const { model, steps } = calculation;
-    this.temperature = this.slider("walk_temperature", "walk_temperature_note", model.temperature, (value) => change({ temperature: value }));
-    this.scale = this.slider("walk_scale_choice", "walk_scale_note", model.scale, (value) => change({ scale: value }));
-    this.alpha = this.alphaSlider(model.alpha);
-    const own = CHOICES.includes(model.normalizer) ? [] : [model.normalizer];
-    this.normalizer = this.choice("walk_normalizer", [...own, ...CHOICES].map((name) => [name,
-      name === model.normalizer ? say("walk_own_choice", { name: normalizerName(name) }) : normalizerName(name)]), (value) => change({ normalizer: value }));
-    const masks = [["model", say("walk_own_choice", { name: say(steps.has("masked") ? "walk_mask_model" : "walk_mask_nothing") })],
-      ...(steps.has("masked") ? [["none", say("walk_mask_nothing")]] : []), ...(calculation.isSquare ? [["causal", say("walk_mask_causal")]] : [])];
-    this.mask = this.choice("walk_mask", masks, (value) => change({ mask: value }));
-    this.restore = action(say("walk_restore"), say("walk_restore"), restore);
-    this.note = make("p", { class: "note" });
-    this.title = make("h3");
-    this.columns = make("div", { class: "columns", role: "group" });
-    this.more = make("p", { class: "note" });
-    this.element = make("section", { class: "try" },
-      make("div", { class: "settings" }, make("h3", { text: say("walk_try") }), this.normalizer.element, this.alpha.element, this.temperature.element,
-        this.scale.element, this.mask.element, make("div", { class: "restore" }, this.restore, this.note)),
-      make("div", { class: "walk-row" }, this.title, this.columns, this.more));
-  }
+const MOST_ROWS = 600;
 
-  /** Brings it into sight. */
-  reach() {
-    this.element.scrollIntoView({ block: "nearest" });
-    this.element.querySelector("select")?.focus({ preventScroll: true });
-  }
-
-  /** A slider of powers of ten around the model's own setting. */
-  slider(name, note, own, change) {
-    const usable = own > 0 && Number.isFinite(own);
-    const at = usable ? Math.log10(own) : 0;
-    const [low, high] = name === "walk_temperature" ? [Math.min(-1, at), Math.max(1, at)] : [at - 1, at + 1];
-    const read = () => {
-      const value = Number(input.value);
-      change(Math.abs(value - at) < SNAP ? own : 10 ** value);
-    };
-    const input = make("input", { type: "range", min: low, max: high, step: 0.01, on: { input: read } });
-    const shown = make("output");
-    const mark = usable ? make("i", { class: "own", style: `left: calc(8px + (100% - 16px) * ${(at - low) / (high - low)})`, "aria-hidden": "true" }) : null;
-    const element = make("label", { class: "slider" }, make("span", { text: say(name) }), make("span", { class: "track" }, input, mark), shown);
-    const show = (value, enabled) => {
-      input.disabled = !(enabled && usable);
-      if (Math.abs(Number(input.value) - Math.log10(value)) > 0.006) input.value = String(Math.log10(value));
-      const text = `${say(/** @type {any} */ (note), { value: plainNumber(value) })}${value === own ? "" : ` (${say("walk_own", { value: plainNumber(own) })})`}`;
-      shown.textContent = text;
-      input.setAttribute("aria-valuetext", text);
-    };
-    return { element, show };
-  }
-
-  alphaSlider(own) {
-    const input = make("input", { type: "range", min: 1, max: Math.max(2, Math.ceil(20 * own) / 20), step: 0.05, on: { input: () => this.change({ alpha: Number(input.value) }) } });
-    const shown = make("output");
-    const element = make("label", { class: "slider" }, make("span", { text: say("walk_alpha") }), make("span", { class: "track" }, input), shown);
-    const show = (value, visible) => {
-      element.hidden = !visible;
-      input.value = String(value);
-      shown.textContent = `${plainNumber(value)} \u00b7 ${value === own ? say("walk_alpha_note") : say("walk_own", { value: plainNumber(own) })}`;
-      input.setAttribute("aria-valuetext", plainNumber(value));
-    };
-    return { element, show };
-  }
-
-  choice(name, options, change) {
-    const select = make("select", { on: { change: () => change(select.value) } });
-    for (const [value, text] of options) select.append(make("option", { value, text }));
-    return { element: make("label", {}, make("span", { text: say(name) }), select), show: (value) => { select.value = value; } };
-  }
-
-  /** Shows the settings of a calculation, and the row of a pair. */
-  show(calculation, pair) {
-    const { used, model } = calculation;
-    const known = calculation.knows();
-    this.normalizer.show(used.normalizer);
-    this.alpha.show(used.alpha, used.normalizer === "entmax");
-    this.temperature.show(used.temperature, known);
-    this.scale.show(used.scale, known && calculation.scales);
-    this.mask.show(used.mask);
-    const causal = calculation.isSquare ? "" : say("walk_no_causal");
-    const notes = [say(calculation.isChanged ? "walk_is_trial" : "walk_is_model"),
-      known ? "" : say("walk_no_temperature", { name: normalizerName(model.normalizer) }), calculation.scales ? "" : say("walk_no_scale"), causal];
-    this.note.textContent = notes.filter(Boolean).join(" ");
-    this.restore.disabled = !calculation.isChanged;
-    this.showRow(calculation, pair);
-  }
-
-  showRow(calculation, { row, column }) {
-    const { queries, keys } = calculation.steps.entry;
-    const { weights, truth } = calculation.row(row);
-    this.title.textContent = say("walk_row_title", { query: quoted(queries[row]) });
-    const shown = strongest(Array.from(weights), Math.min(MOST_COLUMNS, keys.length), column).sort((a, b) => a - b);
-    const highest = Math.max(1e-9, ...shown.flatMap((key) => [weights[key], calculation.isChanged ? truth[key] : 0]).filter(Number.isFinite));
-    const part = (weight) => `${(100 * (Number.isFinite(weight) ? weight : 0)) / highest}%`;
-    const focus = this.columns.contains(/** @type {any} */ (this.columns.getRootNode()).activeElement);
-    this.columns.replaceChildren(...shown.map((key) => {
-      const [percent, own] = [percentText(weights[key]), percentText(truth[key])];
-      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
-      const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
-      return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
-        on: { click: () => this.choosePair({ row, column: key }) } },
-      make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
-      make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
-    }));
-    if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();
-    this.more.textContent = shown.length < keys.length ? say("walk_row_more", { shown: shown.length, all: keys.length }) : "";
-  }
+/** A number in a cell: three digits at most. */
+function cellNumber(value) {
+  if (!Number.isFinite(value)) return formatNumber(value);
+  const size = Math.abs(value);
+  if (size >= 999.5) return formatNumber(value);
+  const text = size.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+  return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
 }
 
-// frame.js
-
-/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
-class Frame {
-  /**
-   * @param {HTMLElement} element gets a shadow root
-   * @param {number|undefined} height in pixels; as high as the element without one
-   */
-  constructor(element, height) {
-    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE + WALK_STYLE);
-    this.root.adoptedStyleSheets = [sheet];
-    this.title = make("h2");
-    this.texts = make("p", { class: "texts" });
-    this.facts = make("p", { class: "facts" });
-    this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
-    this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": say("views") });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": say("settings") });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
-    this.space = make("div", { class: "space" });
-    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.beside = make("div", { class: "beside", hidden: true });
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
-    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
-    this.sentence = make("p", { class: "sentence", id: "sentence" });
-    this.shares = make("p", { class: "shares" });
-    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
-    this.help = make("p", { class: "help", id: "help" });
-    this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
-    this.cards = make("div", { class: "cards", hidden: true });
-    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
-      make("header", {}, this.title, this.texts, this.facts, this.more),
-      make("div", { class: "row" }, this.bar, this.tabs),
-      make("div", { class: "telling" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
-      this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
-    if (height) this.box.style.height = `${height}px`;
-    this.root.replaceChildren(this.box);
-    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+/** The stations of the walk as elements: the overview, the experiment, and a card for each station. */
+class WalkPanel {
+  /** @param {{station: (place: number) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
+  constructor(commands) {
+    this.commands = commands;
+    this.opened = new Map(); // which number of a list is open
+    this.unfolded = new Set(); // which lists and tables are shown whole
+    this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
+    this.experiment = null;
+    this.carried = ""; // which calculations there are, where they are not all
+    this.steps = null;
+    this.pair = { row: 0, column: 0 };
+    /** @type {Calculation} */
+    this.calculation = /** @type {any} */ (null);
+    this.theme = null;
+    this.stations = [];
+    this.place = 0;
   }
 
-  /** Makes the canvas as large as its room, in pixels of the screen. */
-  sizeCanvas(width, height) {
-    const { canvas } = this;
-    const ratio = globalThis.devicePixelRatio || 1;
-    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (canvas.width === across && canvas.height === down) return;
-    Object.assign(canvas, { width: across, height: down });
-    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+  /** Shows a calculation; `place` is the number of the station. */
+  show(calculation, pair, stations, place, theme) {
+    const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
+    Object.assign(this, { calculation, pair, stations, place, theme });
+    if (this.steps !== calculation.steps) this.build(calculation);
+    this.experiment?.show(calculation, pair);
+    this.showHead();
+    const focus = this.focusName();
+    this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
+    this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+    if (moved !== null) this.arrive(moved);
   }
 
-  /** What the document says beside the attention: (name, text). */
-  showTexts(texts) {
-    this.texts.replaceChildren(...texts.map(([name, text]) =>
-      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
-    this.texts.hidden = texts.length === 0;
-    if (texts.length) this.texts.tabIndex = 0;
-    else this.texts.removeAttribute("tabindex");
+  /** Shows a text in place of the stations. */
+  say(text) {
+    this.steps = null;
+    this.element.replaceChildren(make("p", { class: "note", text }));
   }
 
-  /** A tab for each view; `choose` is called with its name. */
-  showTabs(views, current, choose) {
-    this.tabs.hidden = views.length < 2;
-    this.tabs.replaceChildren(...views.map((view) => make("button", {
-      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
-    })));
+  build(calculation) {
+    this.steps = calculation.steps;
+    this.opened.clear();
+    this.unfolded.clear();
+    const { queries, keys } = calculation.steps.entry;
+    const list = (name, labels, side) => {
+      const select = make("select", { class: side, "aria-label": say(name), on: { change: () => this.commands.pair({ ...this.pair, [side === "query" ? "row" : "column"]: Number(select.value) }) } });
+      labels.forEach((label, number) => select.append(make("option", { value: String(number), text: shortText(label, 24) })));
+      return select;
+    };
+    this.queryChoice = list("walk_query_choice", queries, "query");
+    this.keyChoice = list("walk_key_choice", keys, "key");
+    this.back = action(say("walk_back"), say("walk_back"), () => this.go(this.place - 1));
+    this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
+    this.next.classList.add("primary");
+    this.counter = make("span", { class: "note" });
+    this.note = make("p", { class: "note" });
+    this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
+    this.cards = make("ol", { class: "stations" });
+    this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
+    this.element.replaceChildren(make("div", { class: "walk-head" }, make("b", { text: shortText(calculation.steps.entry.name, 48) }),
+      make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
+      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
   }
 
-  /** Elements of a view beside the canvas; null: none. */
-  showBeside(element) {
-    this.beside.hidden = element === null;
-    this.box.classList.toggle("walking", element !== null);
-    if (this.beside.firstChild !== element) this.beside.replaceChildren(...(element ? [element] : []));
+  showHead() {
+    this.queryChoice.value = String(this.pair.row);
+    this.keyChoice.value = String(this.pair.column);
+    this.back.disabled = this.place === 0;
+    this.next.disabled = this.place === this.stations.length - 1;
+    this.note.textContent = this.carried;
+    this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
   }
 
-  /** What may have the focus, above the picture. */
-  get controls() {
-    return [this.bar, this.tabs, this.menu].flatMap((parent) => focusable(parent));
+  go(place) {
+    if (place < 0 || place >= this.stations.length) return;
+    this.commands.station(place);
   }
 
-  /** Where the focus is, to give it back to what stands there after the controls were built again. */
-  focusPlace() {
-    const focused = /** @type {any} */ (this.root.activeElement);
-    return { place: this.controls.indexOf(focused),
-      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  keyPressed(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
+    event.preventDefault();
+    this.go(this.place + step);
   }
 
-  restoreFocus({ place, named }) {
-    if (place < 0) return;
-    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
-    const all = this.controls;
-    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
-    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  /** Brings the station into sight, and lets its numbers fly in. */
+  arrive(from) {
+    const card = this.cards.children[this.place];
+    card.scrollIntoView({ block: "nearest" });
+    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
   }
 
-  /** What is highlighted, in a sentence and in numbers. */
-  tellSentence({ text, shares }) {
-    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
-    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
+  // --- elements ---
+
+  node(station, number) {
+    const button = make("button", { type: "button", "data-name": `node ${number}`, "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
+      make("span", { text: station.title }), make("b", { text: station.figure, dir: "auto" }));
+    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation }));
   }
 
-  /** Colours of the elements around the canvas. */
-  paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "accentText", "focus"]) {
-      this.box.style.setProperty(`--${name}`, theme[name]);
+  card(station, number) {
+    const here = number === this.place;
+    const operation = this.stations[number - 1]?.operation ?? null; // what leads here
+    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
+      operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: operation }),
+      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
+        ...station.parts.map((part) => this.part(part, station.id))));
+  }
+
+  part(part, id) {
+    const { entry } = this.calculation.steps;
+    switch (part.kind) {
+      case "line": return make("p", { class: "note", text: part.text });
+      case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
+        { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
+      case "cells": return this.cells(part, `${id} ${part.name}`);
+      case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
+      case "tokens": return make("p", { class: "tokens" }, make("span", { class: "token query", text: shortText(entry.queries[this.pair.row], 24), dir: "auto" }), make("span", { text: "\u2192" }),
+        make("span", { class: "token key", text: shortText(entry.keys[this.pair.column], 24), dir: "auto" }));
+      default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
     }
   }
 
-  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
-  placeTip(text, { x, y, width, height }, room) {
-    if (this.tip.textContent !== text) this.tip.textContent = text;
-    const { offsetWidth, offsetHeight } = this.tip;
-    const [left, top] = [x, y + this.stage.offsetTop];
-    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
-    const below = top + height + 10;
-    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
-    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
-      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
-    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+  /** A list of numbers; beyond eight it is folded, and a number may be opened into its sum. */
+  cells(part, name) {
+    const { values } = part;
+    const whole = this.unfolded.has(name) || values.length <= FEW_CELLS;
+    const open = this.opened.get(name);
+    const largest = part.largest ?? Math.max(...values.map(Math.abs));
+    const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
+      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
+      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
+        "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
+      if (!part.open) return make("span", common);
+      return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
+        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: formatNumber(value) }), on: { click: () => this.toggle(name, dimension) } });
+    });
+    if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
+    const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
+      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: formatNumber(values[open]) }) }),
+      this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
+    return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
+  }
+
+  folding(name, all, more) {
+    const isOpen = this.unfolded.has(name);
+    const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
+    return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
+      "aria-label": isOpen ? text : say("walk_show_all", { count: all }), on: { click: () => this.unfold(name) } });
+  }
+
+  /** A table that adds up; its other rows are shown on demand. */
+  table(sum, name, close) {
+    const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
+    const { rows, rest, foot } = shownRows(sum, isOpen);
+    const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
+    const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
+      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })));
+    const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
+    if (rest) body.push(line(rest, "td", "rest"));
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })))),
+      make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
+    if (name === "score products") table.querySelector("tfoot td:last-child").dataset.out = "number";
+    const more = sum.rows.length - sum.few.length;
+    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, more) : null,
+      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
+  }
+
+  /** The number that flies to a place of the table of products. */
+  landing(name, row, column) {
+    return name === "score products" && column < 2 ? `${column ? "key" : "query"} ${row.label}` : null;
+  }
+
+  toggle(name, dimension) {
+    if (this.opened.get(name) === dimension) this.opened.delete(name);
+    else this.opened.set(name, dimension);
+    this.again(`${name} ${dimension}`);
+  }
+
+  unfold(name) {
+    if (!this.unfolded.delete(name)) this.unfolded.add(name);
+    this.again();
+  }
+
+  again(focus = this.focusName()) {
+    this.cards.replaceChildren(...this.stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+  }
+
+  focusName() {
+    return /** @type {any} */ (this.element.getRootNode()).activeElement?.dataset?.name ?? null;
+  }
+
+  restoreFocus(name) {
+    if (name === null) return;
+    const all = [...this.element.querySelectorAll("[data-name]")];
+    const station = name.startsWith("node ") ? `node ${this.place}` : name;
+    all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
   }
 }
 
@@ -5970,223 +6179,327 @@ class Tables {
   }
 }
 
-// walk_panel.js
+// views/walk_view.js
 
-/** @import { Calculation } from "./calculation.js" */
+/** Which numbers of all pairs the map shows at a station. */
+const MAPS = { score: "scores", scale: "scaled", cap: "capped", bias: "biased", mask: "masked" };
 
+const widthsOf = new WeakMap();
 
-const FEW_CELLS = 8;
-
-const MOST_ROWS = 600;
-
-/** A number in a cell: three digits at most. */
-function cellNumber(value) {
-  if (!Number.isFinite(value)) return formatNumber(value);
-  const size = Math.abs(value);
-  if (size >= 999.5) return formatNumber(value);
-  const text = size.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
-  return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
+/** The width of the widest label of a calculation's rows and columns, measured once. */
+function labelWidths(entry) {
+  const widest = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
+  if (!widthsOf.has(entry)) widthsOf.set(entry, { rows: widest(entry.queries), columns: widest(entry.keys) });
+  return widthsOf.get(entry);
 }
 
-/** The stations of the walk as elements: the overview, the experiment, and a card for each station. */
-class WalkPanel {
-  /** @param {{station: (place: number) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
-  constructor(commands) {
-    this.commands = commands;
-    this.opened = new Map(); // which number of a list is open
-    this.unfolded = new Set(); // which lists and tables are shown whole
-    this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
-    this.experiment = null;
-    this.carried = ""; // which calculations there are, where they are not all
-    this.steps = null;
-    this.pair = { row: 0, column: 0 };
-    /** @type {Calculation} */
-    this.calculation = /** @type {any} */ (null);
-    this.theme = null;
-    this.stations = [];
-    this.place = 0;
+/** The worked calculation of one head: a map of all pairs, and beside it the stations from the input to the output. */
+class WalkView extends View {
+  name = "walk";
+
+  title = say("walk");
+
+  controls = ["record", "stepsHead", "steps"];
+
+  help = say("walk_help");
+
+  /** @type {WalkPanel|null} */
+  panel = null;
+
+  made = null; // the calculation that was made last
+
+  walked = null; // and its stations
+
+  shownKey = null; // what the elements show
+
+  shownSteps = null;
+
+  available(app) {
+    return app.steps.length > 0 || Boolean(app.options.fetchSteps && app.records.length);
   }
 
-  /** Shows a calculation; `place` is the number of the station. */
-  show(calculation, pair, stations, place, theme) {
-    const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
-    Object.assign(this, { calculation, pair, stations, place, theme });
-    if (this.steps !== calculation.steps) this.build(calculation);
-    this.experiment?.show(calculation, pair);
-    this.showHead();
-    const focus = this.focusName();
-    this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
-    this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
-    this.restoreFocus(focus);
-    if (moved !== null) this.arrive(moved);
+  /** Whether a record can be chosen: each that a server knows the calculation of. */
+  shows() {
+    return true;
   }
 
-  /** Shows a text in place of the stations. */
-  say(text) {
-    this.steps = null;
-    this.element.replaceChildren(make("p", { class: "note", text }));
+  /** Chooses the calculation of the head that is shown, or the head of a calculation that there is. */
+  settle(app) {
+    const { state, steps, records } = app;
+    const head = state.head ?? steps.find((one) => one.belongsTo(state.record, one.entry.head))?.entry.head ?? 0;
+    const found = steps.findIndex((one) => one.belongsTo(state.record, head));
+    const fetches = app.options.fetchSteps && records[state.record];
+    const usable = found >= 0 && steps[found].error === null;
+    if (fetches && !usable && head < records[state.record].heads) {
+      const place = found >= 0 ? found : steps.length;
+      steps[place] = this.fetched(app, state.record, head);
+      Object.assign(state, { steps: place, head });
+    } else if (usable) Object.assign(state, { steps: found, head });
+    else this.follow(app);
   }
 
-  build(calculation) {
-    this.steps = calculation.steps;
-    this.opened.clear();
-    this.unfolded.clear();
-    const { queries, keys } = calculation.steps.entry;
-    const list = (name, labels, side) => {
-      const select = make("select", { class: side, "aria-label": say(name), on: { change: () => this.commands.pair({ ...this.pair, [side === "query" ? "row" : "column"]: Number(select.value) }) } });
-      labels.forEach((label, number) => select.append(make("option", { value: String(number), text: shortText(label, 24) })));
-      return select;
-    };
-    this.queryChoice = list("walk_query_choice", queries, "query");
-    this.keyChoice = list("walk_key_choice", keys, "key");
-    this.back = action(say("walk_back"), say("walk_back"), () => this.go(this.place - 1));
-    this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
-    this.next.classList.add("primary");
-    this.counter = make("span", { class: "note" });
-    this.note = make("p", { class: "note" });
-    this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
-    this.cards = make("ol", { class: "stations" });
-    this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
-    this.element.replaceChildren(make("div", { class: "walk-head" }, make("b", { text: shortText(calculation.steps.entry.name, 48) }),
-      make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
-      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
+  /** The calculation of a head that a server gives. */
+  fetched(app, record, head) {
+    const name = `${app.recordText(app.records[record])} \u00b7 ${say("walk_head", { head })}`;
+    return new StepsData(null, { record, head, name, ask: () => app.options.fetchSteps(record, head) });
   }
 
-  showHead() {
-    this.queryChoice.value = String(this.pair.row);
-    this.keyChoice.value = String(this.pair.column);
-    this.back.disabled = this.place === 0;
-    this.next.disabled = this.place === this.stations.length - 1;
-    this.note.textContent = this.carried;
-    this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
+  /** Makes the chosen layer and head those of the calculation. */
+  follow(app) {
+    const { state, steps } = app;
+    if (!(state.steps < steps.length)) state.steps = 0;
+    const { record, head } = steps[state.steps]?.entry ?? {};
+    if (app.records[record ?? -1] && head < app.records[record].heads) Object.assign(state, { record, head });
   }
 
-  go(place) {
-    if (place < 0 || place >= this.stations.length) return;
-    this.commands.station(place);
+  steps(app) {
+    return app.steps[app.state.steps];
   }
 
-  keyPressed(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (!step || event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
-    event.preventDefault();
-    this.go(this.place + step);
+  calculation(app) {
+    const steps = this.steps(app);
+    const key = JSON.stringify(app.state.trial);
+    if (this.made?.steps !== steps || this.made.key !== key) this.made = { steps, key, calculation: new Calculation(steps, app.state.trial) };
+    return this.made.calculation;
   }
 
-  /** Brings the station into sight, and lets its numbers fly in. */
-  arrive(from) {
-    const card = this.cards.children[this.place];
-    card.scrollIntoView({ block: "nearest" });
-    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
+  forget() {
+    super.forget();
+    this.made = this.walked = null;
   }
 
-  // --- elements ---
-
-  node(station, number) {
-    const button = make("button", { type: "button", "data-name": `node ${number}`, "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
-      make("span", { text: station.title }), make("b", { text: station.figure, dir: "auto" }));
-    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation }));
+  /** The pair whose calculation is shown. */
+  chosen(app) {
+    return app.state.kept && this.has(app, app.state.kept) ? app.state.kept : this.steps(app).pair;
   }
 
-  card(station, number) {
-    const here = number === this.place;
-    const operation = this.stations[number - 1]?.operation ?? null; // what leads here
-    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
-      operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: operation }),
-      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
-        ...station.parts.map((part) => this.part(part, station.id))));
+  stations(app) {
+    const steps = this.steps(app);
+    const key = JSON.stringify([this.chosen(app), app.state.trial, app.state.steps]);
+    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, stations: this.walk(app, steps) };
+    return this.walked.stations;
   }
 
-  part(part, id) {
-    const { entry } = this.calculation.steps;
-    switch (part.kind) {
-      case "line": return make("p", { class: "note", text: part.text });
-      case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
-        { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
-      case "cells": return this.cells(part, `${id} ${part.name}`);
-      case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
-      case "tokens": return make("p", { class: "tokens" }, make("span", { class: "token query", text: shortText(entry.queries[this.pair.row], 24), dir: "auto" }), make("span", { text: "\u2192" }),
-        make("span", { class: "token key", text: shortText(entry.keys[this.pair.column], 24), dir: "auto" }));
-      default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
+  walk(app, steps) {
+    const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
+    const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind);
+    const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
+    return new Stations(this.calculation(app), this.chosen(app),
+      { heads: record?.heads ?? null, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
+  }
+
+  placeOf(stations, app) {
+    return Math.max(0, stations.findIndex((one) => one.id === app.state.station));
+  }
+
+  // --- the stations beside the map ---
+
+  beside(app) {
+    this.panel ??= new WalkPanel({
+      station: (place) => { app.state.station = this.stations(app)[place].id; app.changed(); },
+      pair: (pair) => { app.state.kept = app.cursor = pair; app.changed(); },
+      trial: (changes) => { app.state.trial = this.trial(app, changes); app.changed(); },
+      layer: (record) => app.show("walk", { record, head: app.state.head }),
+    });
+    this.shownKey = null;
+    return this.panel.element;
+  }
+
+  /** The settings that differ from the model's. */
+  trial(app, changes) {
+    if (!changes) return null;
+    const { model } = this.calculation(app);
+    const all = { ...app.state.trial, ...changes };
+    if (all.normalizer === undefined && all.alpha !== undefined) all.normalizer = model.normalizer;
+    const differing = Object.entries(all).filter(([name, value]) => value !== model[name]);
+    return differing.length ? Object.fromEntries(differing) : null;
+  }
+
+  update(app) {
+    if (!this.panel) return;
+    const steps = this.steps(app);
+    if (steps.error !== null) { this.panel.say(say("walk_failed", { reason: steps.error })); return; }
+    const pair = this.chosen(app);
+    const key = JSON.stringify([app.state.steps, pair, app.state.trial, app.state.station, app.theme.name]);
+    if (this.shownKey === key && this.shownSteps === steps) return;
+    [this.shownKey, this.shownSteps] = [key, steps];
+    const stations = this.stations(app);
+    const { style } = app.frame.box;
+    style.setProperty("--asks", app.theme.heads[0]);
+    style.setProperty("--answers", app.theme.heads[1]);
+    this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
+      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => shortText(one.entry.name, 40)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
+    this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
+  }
+
+  /** What is said while nothing is pointed at. */
+  said(app) {
+    const { error } = this.steps(app);
+    if (error !== null) return say("walk_failed", { reason: error });
+    const stations = this.stations(app);
+    return stations[this.placeOf(stations, app)].sentence;
+  }
+
+  /** What is said of the station, or of the pair that is pointed at. */
+  sentence(app, item) {
+    return { text: item ? this.describe(app, item) : this.said(app), shares: "" };
+  }
+
+  /** What is exported: the map, and the stations below it. */
+  sheet(app) {
+    if (this.steps(app).error !== null) return null;
+    return walkSheet(app, this, this.stations(app));
+  }
+
+  // --- the map ---
+
+  mapName(app) {
+    const name = MAPS[app.state.station] ?? "weights";
+    return name === "masked" || name === "scores" || name === "weights" || this.steps(app).has(name) ? name : "scaled";
+  }
+
+  geometry(app) {
+    const steps = this.steps(app);
+    const { width } = app.area;
+    const labels = labelWidths(steps.entry);
+    const left = Math.min(labels.rows + 14, width * 0.36);
+    const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
+    const column = Math.min(90, labels.columns);
+    const flat = column + 8 <= cell;
+    const top = 40 + (flat ? 6 : column);
+    const tall = Math.min(cell, 30);
+    return { steps, left, top, cell, tall, flat, bottom: top + steps.rows * tall };
+  }
+
+  size(app) {
+    const place = this.geometry(app);
+    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { steps, left, top, cell, tall } = place;
+    const { theme } = app;
+    if (!steps.rows || !steps.columns) return;
+    const name = this.mapName(app);
+    const matrix = this.calculation(app).map(name);
+    pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
+    const [low, high] = finiteRange(matrix);
+    const largest = Math.max(Math.abs(low), Math.abs(high));
+    const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
+    for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
+      for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
+        const hidden = name === "weights" && this.calculation(app).row(row).masked[column] === -Infinity;
+        const value = hidden ? -Infinity : matrix[row * steps.columns + column];
+        this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights");
+      }
+    }
+    this.drawLabels(app, pen, place);
+    const item = this.chosen(app);
+    ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, theme.accent, theme);
+  }
+
+  drawCell(app, pen, place, value, row, column, share, isAmount) {
+    const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
+    const { cell, tall } = place;
+    if (value === -Infinity) { pen.hatch(x, y, cell - 1, tall - 1, app.theme); return; }
+    if (!Number.isFinite(value)) { pen.cross(x, y, cell - 1, tall - 1, app.theme); return; }
+    const fill = (isAmount ? rampColor : divergingColor)(share, app.theme);
+    pen.rect(x, y, cell - 1, tall - 1, { fill });
+    if (cell >= 34 && tall >= 14) {
+      pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
+        { color: inkOn(fill), size: 11, align: "center" });
     }
   }
 
-  /** A list of numbers; beyond eight it is folded, and a number may be opened into its sum. */
-  cells(part, name) {
-    const { values } = part;
-    const whole = this.unfolded.has(name) || values.length <= FEW_CELLS;
-    const open = this.opened.get(name);
-    const largest = part.largest ?? Math.max(...values.map(Math.abs));
-    const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
-      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
-      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
-        "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
-      if (!part.open) return make("span", common);
-      return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
-        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: formatNumber(value) }), on: { click: () => this.toggle(name, dimension) } });
+  drawLabels(app, pen, place) {
+    const { steps, left, top, cell, tall, flat } = place;
+    const item = this.chosen(app);
+    const { theme } = app;
+    const mark = (chosen, color) => ({ color: chosen ? color : theme.text, bold: chosen });
+    const rowStep = Math.ceil(12 / tall);
+    steps.entry.queries.forEach((text, row) => {
+      if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
+      const style = mark(row === item.row, theme.heads[0]);
+      pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
     });
-    if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
-    const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
-      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: formatNumber(values[open]) }) }),
-      this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
-    return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
+    const columnStep = Math.ceil(12 / cell);
+    steps.entry.keys.forEach((text, column) => {
+      if (column !== item.column && (column % columnStep || Math.abs(column - item.column) < columnStep)) return;
+      const style = mark(column === item.column, theme.heads[1]);
+      const x = left + (column + 0.5) * cell;
+      if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
+      else pen.text(fitText(shortText(text, 16), top - 42, style), x, top - 6, { ...style, angle: -90 });
+    });
   }
 
-  folding(name, all, more) {
-    const isOpen = this.unfolded.has(name);
-    const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
-    return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
-      "aria-label": isOpen ? text : say("walk_show_all", { count: all }), on: { click: () => this.unfold(name) } });
+  hit(app, x, y) {
+    const { steps, left, top, cell, tall } = this.geometry(app);
+    if (y < top) return null;
+    const row = Math.floor((y - top) / tall);
+    // A label of a row keeps the word that is looked at.
+    const column = x < left ? this.chosen(app).column : Math.floor((x - left) / cell);
+    return row < steps.rows && column < steps.columns ? { row, column } : null;
   }
 
-  /** A table that adds up; its other rows are shown on demand. */
-  table(sum, name, close) {
-    const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
-    const { rows, rest, foot } = shownRows(sum, isOpen);
-    const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
-    const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
-      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })));
-    const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
-    if (rest) body.push(line(rest, "td", "rest"));
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })))),
-      make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
-    if (name === "score products") table.querySelector("tfoot td:last-child").dataset.out = "number";
-    const more = sum.rows.length - sum.few.length;
-    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, more) : null,
-      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
+  place(app, item) {
+    const { left, top, cell, tall } = this.geometry(app);
+    return { x: left + item.column * cell, y: top + item.row * tall, width: cell, height: tall };
   }
 
-  /** The number that flies to a place of the table of products. */
-  landing(name, row, column) {
-    return name === "score products" && column < 2 ? `${column ? "key" : "query"} ${row.label}` : null;
+  start(app) {
+    return { ...this.chosen(app) };
   }
 
-  toggle(name, dimension) {
-    if (this.opened.get(name) === dimension) this.opened.delete(name);
-    else this.opened.set(name, dimension);
-    this.again(`${name} ${dimension}`);
+  has(app, item) {
+    const steps = this.steps(app);
+    return item.row < steps.rows && item.column < steps.columns;
   }
 
-  unfold(name) {
-    if (!this.unfolded.delete(name)) this.unfolded.add(name);
-    this.again();
+  move(app, item, dx, dy) {
+    const steps = this.steps(app);
+    const moved = { row: clamp(item.row + dy, 0, steps.rows - 1), column: clamp(item.column + dx, 0, steps.columns - 1) };
+    app.state.kept = moved;
+    return moved;
   }
 
-  again(focus = this.focusName()) {
-    this.cards.replaceChildren(...this.stations.map((station, number) => this.card(station, number)));
-    this.restoreFocus(focus);
+  activate(app, item) {
+    app.state.kept = { ...item };
   }
 
-  focusName() {
-    return /** @type {any} */ (this.element.getRootNode()).activeElement?.dataset?.name ?? null;
+  describe(app, item) {
+    const steps = this.steps(app);
+    const row = this.calculation(app).row(item.row);
+    const masked = row.masked[item.column] === -Infinity;
+    const parts = PAIR_STEPS.filter((name) => steps.has(name)).map((name) => {
+      const note = masked && (name === "masked" || name === "weights") ? ` (${say("masked")})` : "";
+      return `${say(/** @type {any} */ (`walk_name_${name}`))} ${formatNumber(row[name][item.column])}${note}`;
+    });
+    if (this.calculation(app).isChanged) parts.push(say("walk_name_truth", { value: formatNumber(row.truth[item.column]) }));
+    return `${quoted(steps.entry.queries[item.row])} \u2192 ${quoted(steps.entry.keys[item.column])}: ${parts.join(", ")}`;
   }
 
-  restoreFocus(name) {
-    if (name === null) return;
-    const all = [...this.element.querySelectorAll("[data-name]")];
-    const station = name.startsWith("node ") ? `node ${this.place}` : name;
-    all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
+  legend(app) {
+    const name = this.mapName(app);
+    const calculation = this.calculation(app);
+    const matrix = calculation.map(name);
+    const [low, high] = finiteRange(matrix);
+    const samples = [];
+    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("masked")]);
+    if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
+    const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
+    const text = name === "weights" ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });
+    return { ramp: null, samples, text: [text, this.changesText(calculation)].filter(Boolean).join(" \u00b7 ") };
+  }
+
+  /** What is not as in the model, in words; "" where all is. */
+  changesText(calculation) {
+    if (!calculation.isChanged) return "";
+    const { used } = calculation;
+    const texts = { temperature: () => plainNumber(used.temperature), scale: () => plainNumber(used.scale), normalizer: () => normalizerName(used.normalizer),
+      alpha: () => plainNumber(used.alpha), mask: () => say(used.mask === "none" ? "walk_mask_nothing" : "walk_mask_causal") };
+    const changes = Object.entries(texts).filter(([name]) => calculation.differs(name)).map(([name, text]) => `${say(/** @type {any} */ (`walk_${name}`))} ${text()}`);
+    return say("walk_experiment", { changes: changes.join(" \u00b7 ") });
   }
 }
 
@@ -8113,330 +8426,6 @@ function colorsOf(shade, app) {
   if (!app.table().signed) return wordColors(shade || 0, app.theme);
   const fill = divergingColor(shade || 0, app.theme);
   return { fill, ink: inkOn(fill) };
-}
-
-// views/walk_view.js
-
-/** Which numbers of all pairs the map shows at a station. */
-const MAPS = { score: "scores", scale: "scaled", cap: "capped", bias: "biased", mask: "masked" };
-
-const widthsOf = new WeakMap();
-
-/** The width of the widest label of a calculation's rows and columns, measured once. */
-function labelWidths(entry) {
-  const widest = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
-  if (!widthsOf.has(entry)) widthsOf.set(entry, { rows: widest(entry.queries), columns: widest(entry.keys) });
-  return widthsOf.get(entry);
-}
-
-/** The worked calculation of one head: a map of all pairs, and beside it the stations from the input to the output. */
-class WalkView extends View {
-  name = "walk";
-
-  title = say("walk");
-
-  controls = ["record", "stepsHead", "steps"];
-
-  help = say("walk_help");
-
-  /** @type {WalkPanel|null} */
-  panel = null;
-
-  made = null; // the calculation that was made last
-
-  walked = null; // and its stations
-
-  shownKey = null; // what the elements show
-
-  shownSteps = null;
-
-  available(app) {
-    return app.steps.length > 0 || Boolean(app.options.fetchSteps && app.records.length);
-  }
-
-  /** Whether a record can be chosen: each that a server knows the calculation of. */
-  shows() {
-    return true;
-  }
-
-  /** Chooses the calculation of the head that is shown, or the head of a calculation that there is. */
-  settle(app) {
-    const { state, steps, records } = app;
-    const head = state.head ?? steps.find((one) => one.belongsTo(state.record, one.entry.head))?.entry.head ?? 0;
-    const found = steps.findIndex((one) => one.belongsTo(state.record, head));
-    const fetches = app.options.fetchSteps && records[state.record];
-    const usable = found >= 0 && steps[found].error === null;
-    if (fetches && !usable && head < records[state.record].heads) {
-      const place = found >= 0 ? found : steps.length;
-      steps[place] = this.fetched(app, state.record, head);
-      Object.assign(state, { steps: place, head });
-    } else if (usable) Object.assign(state, { steps: found, head });
-    else this.follow(app);
-  }
-
-  /** The calculation of a head that a server gives. */
-  fetched(app, record, head) {
-    const name = `${app.recordText(app.records[record])} \u00b7 ${say("walk_head", { head })}`;
-    return new StepsData(null, { record, head, name, ask: () => app.options.fetchSteps(record, head) });
-  }
-
-  /** Makes the chosen layer and head those of the calculation. */
-  follow(app) {
-    const { state, steps } = app;
-    if (!(state.steps < steps.length)) state.steps = 0;
-    const { record, head } = steps[state.steps]?.entry ?? {};
-    if (app.records[record ?? -1] && head < app.records[record].heads) Object.assign(state, { record, head });
-  }
-
-  steps(app) {
-    return app.steps[app.state.steps];
-  }
-
-  calculation(app) {
-    const steps = this.steps(app);
-    const key = JSON.stringify(app.state.trial);
-    if (this.made?.steps !== steps || this.made.key !== key) this.made = { steps, key, calculation: new Calculation(steps, app.state.trial) };
-    return this.made.calculation;
-  }
-
-  forget() {
-    super.forget();
-    this.made = this.walked = null;
-  }
-
-  /** The pair whose calculation is shown. */
-  chosen(app) {
-    return app.state.kept && this.has(app, app.state.kept) ? app.state.kept : this.steps(app).pair;
-  }
-
-  stations(app) {
-    const steps = this.steps(app);
-    const key = JSON.stringify([this.chosen(app), app.state.trial, app.state.steps]);
-    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, stations: this.walk(app, steps) };
-    return this.walked.stations;
-  }
-
-  walk(app, steps) {
-    const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
-    const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind);
-    const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
-    return new Stations(this.calculation(app), this.chosen(app),
-      { heads: record?.heads ?? null, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
-  }
-
-  placeOf(stations, app) {
-    return Math.max(0, stations.findIndex((one) => one.id === app.state.station));
-  }
-
-  // --- the stations beside the map ---
-
-  beside(app) {
-    this.panel ??= new WalkPanel({
-      station: (place) => { app.state.station = this.stations(app)[place].id; app.changed(); },
-      pair: (pair) => { app.state.kept = app.cursor = pair; app.changed(); },
-      trial: (changes) => { app.state.trial = this.trial(app, changes); app.changed(); },
-      layer: (record) => app.show("walk", { record, head: app.state.head }),
-    });
-    this.shownKey = null;
-    return this.panel.element;
-  }
-
-  /** The settings that differ from the model's. */
-  trial(app, changes) {
-    if (!changes) return null;
-    const { model } = this.calculation(app);
-    const all = { ...app.state.trial, ...changes };
-    if (all.normalizer === undefined && all.alpha !== undefined) all.normalizer = model.normalizer;
-    const differing = Object.entries(all).filter(([name, value]) => value !== model[name]);
-    return differing.length ? Object.fromEntries(differing) : null;
-  }
-
-  update(app) {
-    if (!this.panel) return;
-    const steps = this.steps(app);
-    if (steps.error !== null) { this.panel.say(say("walk_failed", { reason: steps.error })); return; }
-    const pair = this.chosen(app);
-    const key = JSON.stringify([app.state.steps, pair, app.state.trial, app.state.station, app.theme.name]);
-    if (this.shownKey === key && this.shownSteps === steps) return;
-    [this.shownKey, this.shownSteps] = [key, steps];
-    const stations = this.stations(app);
-    const { style } = app.frame.box;
-    style.setProperty("--asks", app.theme.heads[0]);
-    style.setProperty("--answers", app.theme.heads[1]);
-    this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
-      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => shortText(one.entry.name, 40)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
-    this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
-  }
-
-  /** What is said while nothing is pointed at. */
-  said(app) {
-    const { error } = this.steps(app);
-    if (error !== null) return say("walk_failed", { reason: error });
-    const stations = this.stations(app);
-    return stations[this.placeOf(stations, app)].sentence;
-  }
-
-  /** What is said of the station, or of the pair that is pointed at. */
-  sentence(app, item) {
-    return { text: item ? this.describe(app, item) : this.said(app), shares: "" };
-  }
-
-  /** What is exported: the map, and the stations below it. */
-  sheet(app) {
-    if (this.steps(app).error !== null) return null;
-    return walkSheet(app, this, this.stations(app));
-  }
-
-  // --- the map ---
-
-  mapName(app) {
-    const name = MAPS[app.state.station] ?? "weights";
-    return name === "masked" || name === "scores" || name === "weights" || this.steps(app).has(name) ? name : "scaled";
-  }
-
-  geometry(app) {
-    const steps = this.steps(app);
-    const { width } = app.area;
-    const labels = labelWidths(steps.entry);
-    const left = Math.min(labels.rows + 14, width * 0.36);
-    const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
-    const column = Math.min(90, labels.columns);
-    const flat = column + 8 <= cell;
-    const top = 40 + (flat ? 6 : column);
-    const tall = Math.min(cell, 30);
-    return { steps, left, top, cell, tall, flat, bottom: top + steps.rows * tall };
-  }
-
-  size(app) {
-    const place = this.geometry(app);
-    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { steps, left, top, cell, tall } = place;
-    const { theme } = app;
-    if (!steps.rows || !steps.columns) return;
-    const name = this.mapName(app);
-    const matrix = this.calculation(app).map(name);
-    pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
-    const [low, high] = finiteRange(matrix);
-    const largest = Math.max(Math.abs(low), Math.abs(high));
-    const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
-    for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
-      for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
-        const hidden = name === "weights" && this.calculation(app).row(row).masked[column] === -Infinity;
-        const value = hidden ? -Infinity : matrix[row * steps.columns + column];
-        this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights");
-      }
-    }
-    this.drawLabels(app, pen, place);
-    const item = this.chosen(app);
-    ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, theme.accent, theme);
-  }
-
-  drawCell(app, pen, place, value, row, column, share, isAmount) {
-    const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
-    const { cell, tall } = place;
-    if (value === -Infinity) { pen.hatch(x, y, cell - 1, tall - 1, app.theme); return; }
-    if (!Number.isFinite(value)) { pen.cross(x, y, cell - 1, tall - 1, app.theme); return; }
-    const fill = (isAmount ? rampColor : divergingColor)(share, app.theme);
-    pen.rect(x, y, cell - 1, tall - 1, { fill });
-    if (cell >= 34 && tall >= 14) {
-      pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-        { color: inkOn(fill), size: 11, align: "center" });
-    }
-  }
-
-  drawLabels(app, pen, place) {
-    const { steps, left, top, cell, tall, flat } = place;
-    const item = this.chosen(app);
-    const { theme } = app;
-    const mark = (chosen, color) => ({ color: chosen ? color : theme.text, bold: chosen });
-    const rowStep = Math.ceil(12 / tall);
-    steps.entry.queries.forEach((text, row) => {
-      if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
-      const style = mark(row === item.row, theme.heads[0]);
-      pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
-    });
-    const columnStep = Math.ceil(12 / cell);
-    steps.entry.keys.forEach((text, column) => {
-      if (column !== item.column && (column % columnStep || Math.abs(column - item.column) < columnStep)) return;
-      const style = mark(column === item.column, theme.heads[1]);
-      const x = left + (column + 0.5) * cell;
-      if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
-      else pen.text(fitText(shortText(text, 16), top - 42, style), x, top - 6, { ...style, angle: -90 });
-    });
-  }
-
-  hit(app, x, y) {
-    const { steps, left, top, cell, tall } = this.geometry(app);
-    if (y < top) return null;
-    const row = Math.floor((y - top) / tall);
-    // A label of a row keeps the word that is looked at.
-    const column = x < left ? this.chosen(app).column : Math.floor((x - left) / cell);
-    return row < steps.rows && column < steps.columns ? { row, column } : null;
-  }
-
-  place(app, item) {
-    const { left, top, cell, tall } = this.geometry(app);
-    return { x: left + item.column * cell, y: top + item.row * tall, width: cell, height: tall };
-  }
-
-  start(app) {
-    return { ...this.chosen(app) };
-  }
-
-  has(app, item) {
-    const steps = this.steps(app);
-    return item.row < steps.rows && item.column < steps.columns;
-  }
-
-  move(app, item, dx, dy) {
-    const steps = this.steps(app);
-    const moved = { row: clamp(item.row + dy, 0, steps.rows - 1), column: clamp(item.column + dx, 0, steps.columns - 1) };
-    app.state.kept = moved;
-    return moved;
-  }
-
-  activate(app, item) {
-    app.state.kept = { ...item };
-  }
-
-  describe(app, item) {
-    const steps = this.steps(app);
-    const row = this.calculation(app).row(item.row);
-    const masked = row.masked[item.column] === -Infinity;
-    const parts = PAIR_STEPS.filter((name) => steps.has(name)).map((name) => {
-      const note = masked && (name === "masked" || name === "weights") ? ` (${say("masked")})` : "";
-      return `${say(/** @type {any} */ (`walk_name_${name}`))} ${formatNumber(row[name][item.column])}${note}`;
-    });
-    if (this.calculation(app).isChanged) parts.push(say("walk_name_truth", { value: formatNumber(row.truth[item.column]) }));
-    return `${quoted(steps.entry.queries[item.row])} \u2192 ${quoted(steps.entry.keys[item.column])}: ${parts.join(", ")}`;
-  }
-
-  legend(app) {
-    const name = this.mapName(app);
-    const calculation = this.calculation(app);
-    const matrix = calculation.map(name);
-    const [low, high] = finiteRange(matrix);
-    const samples = [];
-    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("masked")]);
-    if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
-    const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
-    const text = name === "weights" ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });
-    return { ramp: null, samples, text: [text, this.changesText(calculation)].filter(Boolean).join(" \u00b7 ") };
-  }
-
-  /** What is not as in the model, in words; "" where all is. */
-  changesText(calculation) {
-    if (!calculation.isChanged) return "";
-    const { used } = calculation;
-    const texts = { temperature: () => plainNumber(used.temperature), scale: () => plainNumber(used.scale), normalizer: () => normalizerName(used.normalizer),
-      alpha: () => plainNumber(used.alpha), mask: () => say(used.mask === "none" ? "walk_mask_nothing" : "walk_mask_causal") };
-    const changes = Object.entries(texts).filter(([name]) => calculation.differs(name)).map(([name, text]) => `${say(/** @type {any} */ (`walk_${name}`))} ${text()}`);
-    return say("walk_experiment", { changes: changes.join(" \u00b7 ") });
-  }
 }
 
 // cards.js

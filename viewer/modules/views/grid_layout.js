@@ -18,7 +18,7 @@ const LEAST_CAPTIONED = 54;
 const MOST_STRETCH = 2;
 
 /** The size of a record's maps in a square: in their own proportions, unless they are much wider than high or the reverse. */
-export function mapSize(record, side) {
+function mapSize(record, side) {
   let [height, width] = [record.queries.length, record.keys.length];
   if (foldsOf(record)) {
     const [x0, y0, x1, y1] = record.keys.entry.box;

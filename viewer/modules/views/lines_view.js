@@ -528,7 +528,7 @@ function labelWidth(table, side, step) {
 }
 
 /** How far down a curve has come at a part of its way across: the curve of `pen.curve`. */
-export function curvePart(across) {
+function curvePart(across) {
   let [low, high] = [0, 1];
   for (let round = 0; round < 24; round += 1) {
     const t = (low + high) / 2;
