@@ -1,0 +1,64 @@
+"""Configuration of the site. `docs/build.py` builds it, once for each language, from docs/en and docs/zh."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import regard
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS / "_extensions"))
+
+language = os.environ.get("REGARD_DOCS_LANGUAGE", "en")
+is_chinese = language == "zh_CN"
+language_folder = "zh" if is_chinese else "en"
+
+project = "regard"
+author = "the regard authors"
+project_copyright = "the regard authors"
+version = release = regard.__version__
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "embedded_views",
+]
+exclude_patterns = ["**/README.md"]
+nitpicky = False
+# The Chinese site refers to pages that exist in English only by the inventory of the English one.
+intersphinx_mapping = {"en": ("../en", str(DOCS.parent / "build/site/en/objects.inv"))} if is_chinese else {}
+
+myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(DOCS.parent / "build/cells")
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_execution_show_tb = True
+nb_execution_in_temp = True
+nb_merge_streams = True
+nb_code_prompt_show = "显示代码" if is_chinese else "Show the code"
+nb_code_prompt_hide = "隐藏代码" if is_chinese else "Hide the code"
+
+html_theme = "pydata_sphinx_theme"
+html_title = "regard"
+# One file without fonts, so that equations need no other host.
+mathjax = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static/mathjax/tex-svg.js"
+html_static_path = ["_static", str(mathjax)]
+mathjax_path = mathjax.name
+html_css_files = ["site.css"]
+html_theme_options = {
+    "logo": {"text": "regard"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "navbar_end": ["language_switch", "theme-switcher"],
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc", "notebook_link"],
+}
+templates_path = ["_templates"]
+html_show_sourcelink = False
