@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from regard.viewer.view import View
     from regard.watching import survey, watch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "attend",
