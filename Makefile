@@ -5,7 +5,7 @@
 # make check   format, lint, types; of the viewer's modules where Node.js is there
 # make viewer  join the viewer's modules into src/regard/viewer/viewer.js, after a change of one
 # make signatures   write src/regard/tasks/signatures.pyi anew, after a change of a task's options
-# make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
+# make bench   measure regard and its peers: the numbers, page and pictures of docs/en/understand/performance.md
 # make bench-train  speed of training the translator, against plain PyTorch (see bench/scripts/)
 
 PYTHON ?= python3
@@ -53,7 +53,7 @@ signatures: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-bench
 	mkdir -p build/bench
-	$(BIN)/regard bench --threads 2 --json build/bench/performance.json --page docs/performance.md \
+	$(BIN)/regard bench --threads 2 --json build/bench/performance.json --page docs/en/understand/performance.md \
 	  --pictures docs/pictures/performance $(BENCH_OPTIONS)
 
 bench-train: $(VENV)/installed-dev

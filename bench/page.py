@@ -1,4 +1,4 @@
-"""The record as a page of Markdown; it generates docs/performance.md."""
+"""The record as a page of Markdown; it generates docs/en/understand/performance.md."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -50,8 +50,10 @@ an AMD EPYC with two CPUs.
 REPEAT = """\
 ## How to repeat the measurement
 
+In a clone of the repository:
+
 ```
-pip install 'regard[bench,cpu,pictures]'
+pip install --editable '.[bench,cpu,pictures]'
 regard bench --json bench.json --page performance.md --pictures pictures
 regard bench --long --task observe-long
 regard bench --compare bench.json

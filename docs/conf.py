@@ -27,9 +27,21 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "embedded_views",
+    "reference_pages",
 ]
 exclude_patterns = ["**/README.md"]
 nitpicky = False
+default_role = "py:obj"
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+autodoc_typehints_description_target = "documented"
+autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
+python_maximum_signature_line_length = 88
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 # The Chinese site refers to pages that exist in English only by the inventory of the English one.
 intersphinx_mapping = {"en": ("../en", str(DOCS.parent / "build/site/en/objects.inv"))} if is_chinese else {}
 

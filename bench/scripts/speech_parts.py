@@ -1,4 +1,4 @@
-"""Divides the two speech corpora of docs/results.md into training, validation and test tables.
+"""Divides the two speech corpora of docs/en/understand/results.md into training, validation and test tables.
 
     python -m bench.scripts.speech_parts fsdd FOLDER/train.tsv OUTPUT
     python -m bench.scripts.speech_parts an4 FOLDER/train.tsv OUTPUT

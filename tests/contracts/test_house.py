@@ -196,9 +196,9 @@ def test_importing_reads_no_environment(importing):
     assert not [name for name in importing["read"] if name.upper().startswith("REGARD")]
 
 
-def test_the_readme_tree_is_the_tree():
-    """Every folder and file that the README's tree names exists, and every room is in it."""
-    tree = re.search(r"```\n(src/regard/\n.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
+def test_the_tree_of_the_design_is_the_tree():
+    """Every folder and file that the tree in DESIGN.md names exists, and every room is in it."""
+    tree = re.search(r"```\n(src/regard/\n.*?)```", (ROOT / "DESIGN.md").read_text(), re.S).group(1)
     folders: list[str] = []
     named = set()
     for line in tree.splitlines():
@@ -206,7 +206,7 @@ def test_the_readme_tree_is_the_tree():
         depth = (len(line) - len(line.lstrip())) // 2
         folders[depth:] = [name]
         path = "".join(folders) if name.endswith("/") else "".join(folders[:-1]) + name
-        assert (ROOT / path).exists(), f"the README names {path}, which does not exist"
+        assert (ROOT / path).exists(), f"DESIGN.md names {path}, which does not exist"
         named.add(path.rstrip("/"))
     for room in rooms():
         assert f"src/regard/{room}" in named or f"src/regard/{room}.py" in named

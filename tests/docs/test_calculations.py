@@ -149,9 +149,3 @@ def test_every_picture_of_a_page_exists_and_is_small():
         data = (DOCS / "pictures" / name).read_bytes()
         assert data.startswith(b"\x89PNG")
         assert len(data) < 200_000
-
-
-def test_the_index_links_every_page():
-    assert set(re.findall(r"\(calculations/(.*?)\)", (DOCS / "README.md").read_text(encoding="utf-8"))) == set(
-        make.PAGES
-    )

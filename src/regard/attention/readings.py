@@ -31,8 +31,8 @@ class Readings:
         peak: whether to read the largest weight of each row.
         top_k: number of largest weights of each row to read, with the indices of their keys.
         received: whether to read the sum of each column: the attention that each key receives from all queries.
-        distance: whether to read Σ p · |key − query| of each row, in positions; ends are aligned when lengths differ
-            (contract 3).
+        distance: whether to read ``Σ p · |key − query|`` of each row, in positions; ends are aligned when lengths
+            differ (contract 3).
         pooled: ``(rows, columns)``: the mean and the maximum of the weights in each cell of a coarse map.
         rows: indices of queries whose whole rows are read.
         tile: ``((first query, end), (first key, end))``: a rectangle of the weights; ends exclusive.

@@ -209,6 +209,8 @@ class DiagonalBias(Bias):
 class SummedBias(Bias):
     """Adds several biases.
 
+    ::
+
         bias[b, h, i, j] = bias_1[b, h, i, j] + bias_2[b, h, i, j] + ..
 
     If every summand is diagonal (`Bias.is_diagonal`), so is the sum: ALiBi plus T5's bias is a function of distance.

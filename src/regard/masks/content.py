@@ -98,6 +98,8 @@ class Lengths(Mask):
 def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
     """Hides the padding at the end of sequences of different lengths.
 
+    ::
+
         query i sees key j of batch row b  ⇔  j < keys[b]  and  i < queries[b]
 
     Args:
@@ -229,6 +231,8 @@ class Documents(Mask):
 
 def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
     """Separates documents that are packed into one sequence: each sees only itself.
+
+    ::
 
         query i sees key j of batch row b  ⇔  query_ids[b, i] = key_ids[b, j] >= 0
 

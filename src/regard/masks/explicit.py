@@ -66,6 +66,8 @@ class Where(Mask):
 def where(fn: MaskFunction) -> Where:
     """Makes a mask of a function of the four indices.
 
+    ::
+
         query i sees key j in head h of batch row b  ⇔  fn(b, h, i, j)
 
     The function has the signature of FlexAttention's ``mask_mod``, and most of those can be passed unchanged. It is

@@ -48,8 +48,8 @@ class Transformer(Module):
     `create` makes the stacks from a `LayerConfig`.
 
     Args:
-        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
-            dtype: as in `TransformerEncoderLayer`, for all layers.
+        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps: as in `TransformerEncoderLayer`.
+        batch_first, norm_first, bias, device, dtype: as in `TransformerEncoderLayer`.
         num_encoder_layers: number of layers of the encoder.
         num_decoder_layers: number of layers of the decoder.
         custom_encoder: a module instead of the encoder, with the arguments of PyTorch's. Its weights stay as they are.

@@ -28,15 +28,15 @@ class Distance(Score):
     Raises:
         KindError: ``squared`` is not a bool.
 
-    Numerics: the squared distance lowers to an inner product, [2q, −|q|², 1] · [k, 1, −|k|²], whose rounding error is
-    about eps · (|q|² + |k|²), however small their distance. Therefore an anchor is first subtracted from both.
+    Numerics: the squared distance lowers to an inner product, ``[2q, −|q|², 1] · [k, 1, −|k|²]``, whose rounding error
+    is about ``eps · (|q|² + |k|²)``, however small their distance. Therefore an anchor is first subtracted from both.
     Distances do not depend on it, so its gradient is exactly 0. The anchor of a key head in a batch row is the query
     with the smallest magnitude among those that read this head.
 
-    - If the queries are near each other, the anchor is near them, and the error is about eps · (s² + |q − k|²), with s
-      the spread of the queries, however far they are from zero; with one query it is eps · |q − k|².
-    - The anchor is no larger than any query, so the error is at most a small multiple of eps · (|q| + |k|)², even if
-      other queries are NaN or infinite.
+    - If the queries are near each other, the anchor is near them, and the error is about ``eps · (s² + |q − k|²)``,
+      with s the spread of the queries, however far they are from zero; with one query it is ``eps · |q − k|²``.
+    - The anchor is no larger than any query, so the error is at most a small multiple of ``eps · (|q| + |k|)²``, even
+      if other queries are NaN or infinite.
     - The anchor does not depend on keys, so no key, hidden or visible, changes a bit of another key's score.
 
     The score of equal vectors may be a rounding error of that size instead of 0.

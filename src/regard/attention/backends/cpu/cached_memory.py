@@ -3,7 +3,7 @@
 A decoder attends once a step, with other queries, to keys and values that stay the same for the whole sentence.
 Everything that depends on the keys alone (an additive score's exponentials, the visible runs of keys) is computed once.
 The gradient of keys and values is a sum over steps: each step stores the factors of its term, and one product at the
-end of the backward pass sums all terms. docs/derivations/cached-memory.md has the equations.
+end of the backward pass sums all terms. docs/en/understand/derivations/cached-memory.md has the equations.
 
 The first step of a backward pass with an additive score computes its own term of the keys' gradient while it reads the
 keys, so a single call needs no other pass over them.

@@ -3,8 +3,8 @@ If the forward pass saved the weights of an additive score, they are read instea
 
 The query rows of a key-and-value head are cut into chunks. A task is one chunk; it sums the gradients of keys, values,
 weights and biases over its rows separately, and the caller adds the chunks up. So no two threads write to the same
-element, and the order of summation does not depend on the number of threads. docs/derivations/statistics.md derives
-the rows.
+element, and the order of summation does not depend on the number of threads. The rows are derived
+in docs/en/understand/derivations/statistics.md.
 """
 
 from collections.abc import Callable

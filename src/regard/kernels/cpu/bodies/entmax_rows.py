@@ -1,4 +1,4 @@
-"""Entmax with any alpha of one row of scores, in place; see docs/derivations/sparse.md."""
+"""Entmax with any alpha of one row of scores, in place; see docs/en/understand/derivations/sparse.md."""
 
 from typing import Any
 

@@ -3,7 +3,7 @@
 Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication"; Van Zee & van de Geijn 2015, "BLIS".
 
 MKL, PyTorch's BLAS on x86, uses 512-bit vectors on Intel's processors only. On others with AVX-512, this tile runs at
-nearly twice its speed; see docs/derivations/products.md.
+nearly twice its speed; see docs/en/understand/derivations/products.md.
 
 A tile is a few rows times a few vectors of LANES float32 elements, all in registers; each step of the sum loads a few
 vectors of ``b``, broadcasts an element of each row of ``a``, and multiplies and adds.

@@ -106,7 +106,8 @@ def drop_row(p: Any, row: int, begin: int, weights: Any) -> None:
     """Drop some of a row's weights and scale up the others; the choice depends only on seed, row and key.
 
     It comes from a counter-based generator (Salmon et al. 2011): SplitMix64's output function of seed and row (Steele,
-    Lea & Flood 2014), followed by MurmurHash3's 32-bit finalizer of that and the key; see docs/derivations/dropout.md.
+    Lea & Flood 2014), followed by MurmurHash3's 32-bit finalizer of that and the key; see
+    docs/en/understand/derivations/dropout.md.
 
     Args:
         row: the row, counted through all batch rows and heads.

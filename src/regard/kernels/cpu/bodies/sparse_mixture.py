@@ -3,7 +3,7 @@
 A fused multiply-add of 0 and a finite number does not change a sum. The microkernel adds the terms of a sum in the
 order of keys, in passes of `DEPTH` terms. Sums in the same order and the same passes, without the keys of weight 0,
 therefore have the same bits, and a row's output does not depend on how its block is mixed. See
-docs/derivations/sparse.md.
+docs/en/understand/derivations/sparse.md.
 """
 
 from typing import Any

@@ -3,7 +3,7 @@
 A step returns the gradients of its query and of its scores. The gradient of the keys is a sum over all steps, computed
 in one pass at the end, so that no step writes a gradient as large as the memory. The exception is the first step of a
 backward pass with an additive score: it passes over all keys anyway, and starts the sum; see
-docs/derivations/cached-memory.md. There is one head; rows are the queries of one step.
+docs/en/understand/derivations/cached-memory.md. There is one head; rows are the queries of one step.
 """
 
 from collections.abc import Callable

@@ -6,7 +6,7 @@ With r = 1 / (1 + e^{2a} e^{2b}), tanh(a + b) = 1 − 2r, so
 
 where the exponentials are computed once for each query and each key. Two features share one division:
 w₁/x₁ + w₂/x₂ = (w₁x₂ + w₂x₁) / (x₁x₂). If the product x₁x₂ could overflow, a tile is scored directly from the sums
-a + b. docs/derivations/additive.md has the derivation and the errors.
+a + b. docs/en/understand/derivations/additive.md has the derivation and the errors.
 
 Keys are transposed, ``[dim, keys]``, so that neighbouring keys are neighbouring lanes of a vector.
 `regard.kernels.cpu.bodies.tanh_gradients` computes the gradients.

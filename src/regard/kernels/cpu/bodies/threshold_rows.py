@@ -2,7 +2,7 @@
 
 Newton's method finds the threshold without sorting: the norm of the excess is a convex, decreasing function of the
 threshold, so steps from the left never overshoot. The search ends when a step does not change the rounded threshold;
-that last step corrects it. See docs/derivations/sparse.md.
+that last step corrects it. See docs/en/understand/derivations/sparse.md.
 """
 
 import math
