@@ -53,9 +53,9 @@ decoded: torch.Tensor
 
 FROM_THE_TEXT = {
     "README.md": "model, inputs, texts, labels",
-    "docs/export.md": "tokens, lengths, bos, pad, attends",
-    "docs/gallery.md": "weights, records",
-    "docs/images.md": "features, encoded, decoded",
+    "docs/en/how-to/export.md": "tokens, lengths, bos, pad, attends",
+    "docs/en/how-to/gallery.md": "weights, records",
+    "docs/en/how-to/images.md": "features, encoded, decoded",
 }
 """Page → the names of the prelude that its code uses."""
 

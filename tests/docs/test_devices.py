@@ -1,4 +1,4 @@
-"""docs/devices.md names the backends that there are, with their memory, and says of each cell how far it was tried."""
+"""docs/en/how-to/devices.md names the backends that there are, with their memory, and says of each cell how far it was tried."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from regard.attention.execution import BACKENDS, OWN_BACKENDS
 from regard.training.loop import READ_EVERY
 
-PAGE = Path("docs/devices.md").read_text("utf-8")
+PAGE = Path("docs/en/how-to/devices.md").read_text("utf-8")
 SEEN = "measured", "tested on the emulated device", "never run"
 
 
@@ -21,7 +21,7 @@ def table(title):
 def test_backends_are_those_of_the_registry():
     _, rows = table("Backends")
     documented = {row[0].strip("`"): row for row in rows}
-    assert documented.keys() == set(OWN_BACKENDS), "give each backend a row of docs/devices.md"
+    assert documented.keys() == set(OWN_BACKENDS), "give each backend a row of docs/en/how-to/devices.md"
     for name, row in documented.items():
         backend = BACKENDS[name]
         assert row[2] == ("linear" if backend.linear else "quadratic"), name

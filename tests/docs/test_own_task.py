@@ -1,4 +1,4 @@
-"""The task of docs/own-task.md, in a package of its own, trained and used through the commands and in Python."""
+"""The task of docs/en/how-to/own-task.md, in a package of its own, trained and used through the commands and in Python."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "own-task.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "en" / "how-to" / "own-task.md").read_text(encoding="utf-8")
 FILES = {match[1]: match[2] for match in re.finditer(r"```python\n# (\S+)\n(.*?)```", PAGE, re.S)}
 COMMANDS = [shlex.split(line) for line in re.findall(r"^regard .*", PAGE, re.M)]
 ENTRY_POINT = re.search(r'\[project.entry-points."(.*?)"\]\n(\w+) = "(.*?)"', PAGE)

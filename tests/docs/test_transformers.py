@@ -1,4 +1,4 @@
-"""The code of docs/transformers.md runs, and what the page says of it is so."""
+"""The code of docs/en/how-to/hugging-face.md runs, and what the page says of it is so."""
 
 import re
 from pathlib import Path
@@ -11,14 +11,14 @@ pytest.importorskip("matplotlib")
 from regard.watching.head_statistics import names
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "transformers.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "en" / "how-to" / "hugging-face.md").read_text(encoding="utf-8")
 
 
 def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     named = {}
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.S):
-        exec(compile(code, "docs/transformers.md", "exec"), named)
+        exec(compile(code, "docs/en/how-to/hugging-face.md", "exec"), named)
     assert (tmp_path / "heads.png").stat().st_size > 10_000
     assert "25 texts" in capsys.readouterr().out
 

@@ -1,16 +1,16 @@
-"""The code of docs/watching.md runs, and its comments are true."""
+"""The code of docs/en/how-to/watch.md runs, and its comments are true."""
 
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "watching.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "en" / "how-to" / "watch.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
 def test_the_page_runs():
     names = {"__name__": "docs.watching"}
     for block in BLOCKS:
-        exec(compile(block, "docs/watching.md", "exec"), names)
+        exec(compile(block, "docs/en/how-to/watch.md", "exec"), names)
         if "layers=[1]" in block:
             assert names["seen"].calls[0].weights.shape == (1, 2, 6, 6)
         if "seen.stitched()" in block:

@@ -257,7 +257,7 @@ def test_the_size_of_a_text_is_in_bytes(tmp_path):
 
 
 def test_the_page_of_options_has_the_rules():
-    page = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "en" / "how-to" / "options.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| (\w+) \| `--([\w-]+)`(?: \((\w+)\))? \| ((?:[\d.,]+ \| ){4})", page, re.M)
     assert {name for name, *_ in lines} == {*registry.BUILT_IN} - {"segment"}  # of which only the length varies
     for name, option, architecture, cells in lines:
