@@ -6,6 +6,8 @@
 # make viewer  join the viewer's modules into src/regard/viewer/viewer.js, after a change of one
 # make signatures   write src/regard/tasks/signatures.pyi anew, after a change of a task's options
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/en/understand/performance.md
+# make docs    build the site into build/site, and open it in the browser
+# make docs-test   build the site anew, running each page, and test all that it says and links to
 # make bench-train  speed of training the translator, against plain PyTorch (see bench/scripts/)
 
 PYTHON ?= python3
@@ -17,7 +19,7 @@ TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all test-oldest test-newest check format viewer signatures bench bench-train clean
+.PHONY: demo test test-all test-oldest test-newest check format viewer signatures docs docs-test bench bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -51,6 +53,13 @@ viewer:
 signatures: $(VENV)/installed-dev
 	$(BIN)/python docs/make_signatures.py
 
+docs: $(VENV)/installed-docs
+	$(BIN)/python docs/build.py --open
+
+docs-test: $(VENV)/installed-dev
+	$(BIN)/python docs/build.py --fresh
+	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/docs --site
+
 bench: $(VENV)/installed-bench
 	mkdir -p build/bench
 	$(BIN)/regard bench --threads 2 --json build/bench/performance.json --page docs/en/understand/performance.md \
@@ -69,10 +78,14 @@ $(VENV)/installed: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[all]'
 	touch $@
 
+$(VENV)/installed-docs: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
+	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[docs]'
+	touch $@ $(VENV)/installed
+
 $(VENV)/installed-dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]'
-	touch $@ $(VENV)/installed
+	touch $@ $(VENV)/installed $(VENV)/installed-docs
 
 $(VENV)/installed-bench: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev,bench]'
-	touch $@ $(VENV)/installed $(VENV)/installed-dev
+	touch $@ $(VENV)/installed $(VENV)/installed-docs $(VENV)/installed-dev

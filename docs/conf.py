@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+import jieba
+
 import regard
 
 DOCS = Path(__file__).parent
@@ -13,6 +15,8 @@ sys.path.insert(0, str(DOCS / "_extensions"))
 language = os.environ.get("REGARD_DOCS_LANGUAGE", "en")
 is_chinese = language == "zh_CN"
 language_folder = "zh" if is_chinese else "en"
+
+jieba.setLogLevel("WARNING")  # the words of the search in Chinese
 
 project = "regard"
 author = "the regard authors"
@@ -27,10 +31,12 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "embedded_views",
+    "page_notebooks",
     "reference_pages",
+    "shared_cells",
+    "two_languages",
 ]
 exclude_patterns = ["**/README.md"]
-nitpicky = False
 default_role = "py:obj"
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
@@ -68,9 +74,20 @@ html_theme_options = {
     "logo": {"text": "regard"},
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
+    "navbar_center": ["navbar-nav", "english_sections"],
     "navbar_end": ["language_switch", "theme-switcher"],
-    "show_prev_next": True,
+    "navbar_persistent": ["search-button"],
+    "search_bar_text": "搜索" if is_chinese else "Search",
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "primary_sidebar_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "github-dark",
     "secondary_sidebar_items": ["page-toc", "notebook_link"],
 }
+html_sidebars = {"index": []}
+html_copy_source = False
+locale_dirs = ["../_locale"]
+gettext_auto_build = False
 templates_path = ["_templates"]
 html_show_sourcelink = False

@@ -1,4 +1,4 @@
-"""Viewers in pages: each is written to a file of its own, speaks the language of the site, and is loaded when it is near."""
+"""Viewers in pages: each is a file of its own, in the language of the site, and is loaded when it comes near."""
 
 import hashlib
 import html
