@@ -27,6 +27,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "embedded_views",
+    "mechanism_pages",
 ]
 exclude_patterns = ["**/README.md"]
 nitpicky = False
