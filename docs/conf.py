@@ -31,6 +31,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "embedded_views",
+    "mechanism_pages",
     "page_notebooks",
     "reference_pages",
     "shared_cells",
