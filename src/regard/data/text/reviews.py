@@ -56,7 +56,7 @@ class Review:
     Attributes:
         text: the review.
         label: one of `LABELS`.
-        deciding: positions of the words that decide the label, among the words that `regard.data.text.words` gives: the
+        deciding: positions of the words that decide the label, among the words that `regard.data.text.words.split_words` gives:
             adjective of the judgement, and its negation.
     """
 
