@@ -1,15 +1,49 @@
-"""Viewers in pages: each is a file of its own, in the language of the site, and is loaded when it comes near."""
+"""Viewers in pages: each is a file of its own, in the language of the site, and is loaded when it comes near.
+
+A viewer is the output of a cell, or the payload that ``View.save("NAME.json")`` wrote into docs/pictures::
+
+    ```{view} home.json
+    :view: lines
+    :height: 420
+    ```
+"""
 
 import hashlib
 import html
+import json
 import re
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.docutils import SphinxDirective
 
+from regard.viewer.html_file import LANGUAGE_TAGS, html_page, iframe
+from regard.viewer.view import HEIGHT
+
+PICTURES = Path(__file__).parents[1] / "pictures"
 VIEWER = re.compile(r'<iframe (sandbox="[^"]*" title="[^"]*") style="([^"]*)" srcdoc="([^"]*)"></iframe>')
+IN_ENGLISH, IN_CHINESE = ((f'<html lang="{LANGUAGE_TAGS[name]}">', f'"language":"{name}"') for name in ("en", "zh"))
+
+
+class StoredView(SphinxDirective):
+    """A viewer of a payload."""
+
+    required_arguments = 1
+    option_spec: ClassVar = {"view": directives.unchanged_required, "height": directives.positive_int}
+
+    def run(self) -> list[nodes.Node]:
+        path = PICTURES / self.arguments[0]
+        self.env.note_dependency(str(path))
+        payload = json.loads(path.read_text("ascii"))
+        page = html_page(
+            payload, {"view": self.options.get("view"), "theme": "auto", "language": "en", "selection": {}}
+        )
+        frame = iframe(page, self.options.get("height", HEIGHT), f"attention weights: {payload['title']}")
+        return [nodes.raw("", frame, format="html")]
 
 
 class EmbeddedViews(SphinxPostTransform):
@@ -20,22 +54,26 @@ class EmbeddedViews(SphinxPostTransform):
 
     def run(self, **kwargs):
         for node in self.document.findall(nodes.raw):
-            if VIEWER.search(node.rawsource or node.astext()):
+            if VIEWER.search(node.astext()):
                 node.children = [nodes.Text(VIEWER.sub(self.frame, node.astext()))]
 
     def frame(self, found: re.Match[str]) -> str:
         attributes, style, source = found.groups()
         page = html.unescape(source)
         if self.config.language == "zh_CN":
-            page = page.replace('<html lang="en">', '<html lang="zh-CN">').replace('"language":"en"', '"language":"zh"')
+            for english, chinese in zip(IN_ENGLISH, IN_CHINESE, strict=True):
+                page = page.replace(english, chinese)
         name = hashlib.sha256(page.encode()).hexdigest()[:16] + ".html"
         folder = Path(self.app.outdir) / "views"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(page, encoding="utf-8")
         up = "../" * self.env.docname.count("/")
-        return f'<iframe {attributes} style="{style}" loading="lazy" src="{up}views/{name}"></iframe>'
+        return (
+            f'<iframe class="regard-view" {attributes} style="{style}" loading="lazy" src="{up}views/{name}"></iframe>'
+        )
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("view", StoredView)
     app.add_post_transform(EmbeddedViews)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
