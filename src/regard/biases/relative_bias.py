@@ -12,6 +12,8 @@ from regard.transforms import sent
 class RelativeBias(DiagonalBias):
     """Adds one learned value for each head and each range (bucket) of relative positions; ranges grow with distance.
 
+    ::
+
         bias[h, i, j] = weight[bucket(j − i − offset), h],    offset = keys − queries (the ends are aligned)
 
     Raffel et al. 2020 (T5), §2.1; the buckets are those of the authors' released code. In one direction with n buckets,

@@ -11,6 +11,8 @@ from regard.shapes import Grid, check_device, positive_number, upcast, whole_num
 class RelativePosition(Bias):
     """Adds the inner product of the query with a learned vector for each relative position, clipped at a distance.
 
+    ::
+
         bias[i, j] = scale · query_i · weight[clip(j − i − offset, −max_distance, max_distance) + max_distance]
         offset = keys − queries (the ends are aligned)
 

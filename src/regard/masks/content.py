@@ -98,6 +98,8 @@ class Lengths(Mask):
 def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
     """Hides the padding at the end of sequences of different lengths.
 
+    ::
+
         query i sees key j of batch row b  ⇔  j < keys[b]  and  i < queries[b]
 
     Args:
@@ -230,7 +232,11 @@ class Documents(Mask):
 def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
     """Separates documents that are packed into one sequence: each sees only itself.
 
+    ::
+
         query i sees key j of batch row b  ⇔  query_ids[b, i] = key_ids[b, j] >= 0
+
+    Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination", mask so that packing changes no result.
 
     Args:
         query_ids: the document of each query, integers ``[batch, queries]``, or ``[queries]`` for all batch rows. A

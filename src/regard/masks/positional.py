@@ -119,6 +119,8 @@ class Band(Mask):
 def causal(align: Align = "end", offset: Integers | None = None) -> Band:
     """Lets each query see its own key and the keys before it.
 
+    ::
+
         query i sees key j  ⇔  j <= i + offset
 
     Vaswani et al. 2017, §3.2.3 (the decoder's self-attention), with as many queries as keys and offset = 0.
@@ -147,6 +149,8 @@ def window(
     before: int | None = None, after: int | None = None, align: Align = "end", offset: Integers | None = None
 ) -> Band:
     """Lets each query see the keys around its own.
+
+    ::
 
         query i sees key j  ⇔  i + offset − before <= j <= i + offset + after
 
@@ -214,6 +218,8 @@ class Prefix(Mask):
 def prefix(n: Integers) -> Prefix:
     """Lets every query see the first keys.
 
+    ::
+
         query i sees key j  ⇔  j < n
 
     ``causal() | prefix(n)`` is the prefix language model of Raffel et al. 2020, §3.2.1; ``window(w, 0) | prefix(n)``
@@ -271,6 +277,8 @@ class Dilated(Mask):
 
 def dilated(step: int) -> Dilated:
     """Lets each query see its own key and every ``step``-th key before and after it.
+
+    ::
 
         query i sees key j  ⇔  (i + offset − j) mod step = 0,   offset = keys − queries (the ends are aligned)
 

@@ -46,6 +46,8 @@ def vocabulary_loss(
 ) -> VocabularyLoss:
     """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, with memory linear in the rows.
 
+    ::
+
         loss = Σ_rows (1 − ε) · (−log p[target]) + ε / V · Σ_v (−log p[v])
 
     Equal to ``torch.nn.functional.cross_entropy(..., reduction="sum")``; label smoothing as in Szegedy et al. 2016, §7.

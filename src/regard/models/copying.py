@@ -20,6 +20,8 @@ from regard.nn.recomputation import recomputed
 class CopyGate(Module):
     """The probability of generating a word from the vocabulary instead of copying one, as a logit.
 
+    ::
+
         p_gen = σ(w_h · h*_t + w_s · s_t + w_x · x_t + b)
 
     See et al. 2017, eq. 8: ``h*_t`` is our context, ``s_t`` our readout (the input of the output matrix), ``x_t`` our
@@ -62,6 +64,8 @@ class CopyLoss(NamedTuple):
 
 def copy_log_probabilities(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, size: int) -> Tensor:
     """The logarithm of the distribution over the extended vocabulary.
+
+    ::
 
         P(w) = p_gen · P_vocabulary(w) + (1 − p_gen) · Σ_{i: source_i = w} weights_i
 
@@ -110,6 +114,8 @@ def copy_loss(
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> CopyLoss:
     """Summed −log P(target) of `copy_log_probabilities`, without the matrix over the extended vocabulary.
+
+    ::
 
         loss = Σ (1 − ε) · (−log P(target)) + ε / V · Σ_v (−log P_vocabulary(v))
 

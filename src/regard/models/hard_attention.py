@@ -131,6 +131,8 @@ def reinforce_loss(
 ) -> Tensor:
     """A loss whose gradient is minus that of the expected reward and the entropy bonus, summed over all tokens.
 
+    ::
+
         − Σ_t [ λ_r · log p(s_t) · Σ_{u ≥ t} (r_u − b) + λ_e · H(s_t) ]
 
     Xu et al. 2015, §4.1, eq. 11-12; they multiply each choice by the reward of the whole sentence. Here each choice is

@@ -34,6 +34,8 @@ class LanguageLoss(NamedTuple):
 class LanguageModel(Module):
     """A decoder-only Transformer (Radford et al. 2018, section 3.1).
 
+    ::
+
         p(token_1, …, token_n) = Π_t p(token_t | token_1, …, token_(t−1))
 
     Weights begin as normal numbers with standard deviation 0.02, except those of a score, and biases as 0. Projections

@@ -19,6 +19,8 @@ SCOPES = ("global", "local-m", "local-p")
 class LuongDecoder(RecurrentDecoder):
     """The query is the state after each word; the next word is predicted from an attentional vector.
 
+    ::
+
         h_t = cell(y_{t−1}, h_{t−1})                 with input feeding: cell([y_{t−1}; h̃_{t−1}], h_{t−1})
         c_t = attention(h_t, annotations)
         h̃_t = tanh(W [c_t; h_t])                     or maxout

@@ -12,6 +12,8 @@ from regard.shapes import whole_number
 class Learned(Module):
     """Adds a learned vector for each position.
 
+    ::
+
         output[pos] = input[pos] + weight[pos]
 
     Gehring et al. 2017, §3.1.

@@ -13,6 +13,8 @@ from regard.shapes import flag, upcast, whole_number
 class Rotary(Module):
     """Rotates pairs of features by ``position · θ_i``, so that an inner product depends on relative position only.
 
+    ::
+
         (a, b) at position m  →  (a cos mθ_i − b sin mθ_i,  a sin mθ_i + b cos mθ_i),    θ_i = base^(−2i / dim)
 
     Su et al. 2021 (RoFormer), §3.2.2, eq. 15 and 34; their index i counts from 1, here it counts from 0. Apply it to

@@ -12,6 +12,8 @@ from regard.transforms import sent
 class Sinusoidal(Module):
     """Adds sines and cosines of decreasing frequency, from which a model can learn positions and distances.
 
+    ::
+
         PE(pos, 2i)     = sin(pos / base^(2i / dim))
         PE(pos, 2i + 1) = cos(pos / base^(2i / dim))
 

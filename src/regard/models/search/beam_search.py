@@ -26,6 +26,8 @@ def beam(
 ) -> list[Hypothesis]:
     """Beam search: the best finished hypothesis of each sentence, with ``width`` hypotheses at each step.
 
+    ::
+
         score(Y) = log p(Y) / ((5 + |Y|) / 6)^α
 
     Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends in ``eos``
