@@ -19,6 +19,7 @@ import regard
 
 PACKAGE = Path(regard.__file__).parent
 LETTERS = "B: batch, H: heads, Q and K: queries and keys, D: features of a head."
+WIDE = '---\nhtml_theme.sidebar_secondary.remove: "true"\n---\n\n'
 GPU_BACKENDS = ("flex", "triton")
 
 
@@ -72,7 +73,7 @@ def _page(mechanism: Mechanism, names: dict[str, Any], printed: str) -> str:
         for name in mechanism["names"]
     ]
     example = "the sentence" if mechanism["example"] == "sentence" else "the feature map"
-    costs = [("time", mechanism["time"]), ("memory", mechanism["memory"])]
+    costs = [(name, mechanism[name]) for name in ("time", "memory", "gradient")]
     parts = [
         f"# {mechanism['title']}",
         _rest(mechanism.summary, mechanism.room),
@@ -85,16 +86,12 @@ def _page(mechanism: Mechanism, names: dict[str, Any], printed: str) -> str:
         f"```text\n{printed.strip()}\n```",
         f"````{{dropdown}} {example.capitalize()}: the lines before",
         f"```python\n{mechanism.preamble.strip()}\n```\n````",
-        "## Cost",
+        "## Cost and gradient",
         "| | |\n|---|---|\n" + "\n".join(f"| {name} | {cost} |" for name, cost in costs),
-        LETTERS,
-        _backends(mechanism, names),
-        "## Gradient",
-        mechanism["gradient"],
-        "## When",
-        mechanism["when"],
-        "## When not",
-        mechanism["avoid"],
+        f"{LETTERS} {_backends(mechanism, names)}",
+        "## When to use it",
+        f"**Good:** {mechanism['when']}",
+        f"**Not:** {mechanism['avoid']}",
         f"In the course: [chapter {int(mechanism['course'][:2])}](../../learn/{mechanism['course']}.md).",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -117,21 +114,21 @@ def _backends(mechanism: Mechanism, names: dict[str, Any]) -> str:
         return ""
     arguments = {**dict.fromkeys(("query", "key", "value"), names["x"]), **eval(mechanism["arguments"], names)}
     plan = regard.plan(**arguments)
-    rows = [
-        f"| `{name}` | {'no: ' + reason.removeprefix('cannot: ') if reason.startswith('cannot') else 'yes'} |"
+    runs = [f"`{name}`" for name, reason in plan.reasons.items() if not reason.startswith("cannot")]
+    refuse = [
+        f"`{name}` does not: {reason.removeprefix('cannot: ')}."
         for name, reason in plan.reasons.items()
-        if name not in GPU_BACKENDS
+        if reason.startswith("cannot") and name not in GPU_BACKENDS
     ]
     return (
-        "Backends on a CPU, from `regard.plan` of this call:\n\n| backend | runs it |\n|---|---|\n"
-        + "\n".join(rows)
-        + "\n\nOn a GPU there are `flex` and `triton` too; `print(regard.plan(...))` says there what each of them runs."
+        f"By the plan of this call, these backends run it on a CPU: {', '.join(runs)}. {' '.join(refuse)} "
+        "On a GPU, `print(regard.plan(...))` says what `flex` and `triton` run."
     )
 
 
 def _index(folder: Path, kind: Kind, cards: list[str]) -> str:
     pages = "\n".join(mechanism.key for mechanism in kind.mechanisms)
-    text = f"# {kind.title}\n\n{kind.about}\n\n{_grid(cards)}\n\n"
+    text = f"{WIDE}# {kind.title}\n\n{kind.about}\n\n{_grid(cards, '2 3 4 4')}\n\n"
     if kind.patterns:
         text += "## Patterns made of them\n\n24 queries and keys; each pattern is one line.\n\n"
         text += f"{_patterns(folder, kind)}\n\n"
@@ -147,7 +144,7 @@ def _patterns(folder: Path, kind: Kind) -> str:
             f":::{{grid-item-card}} {pattern['title']}\n:img-top: {picture}\n\n"
             f"`{pattern['code']}`\n\n{pattern['paper']}\n:::"
         )
-    return _grid(cards)
+    return _grid(cards, "2 3 3 3")
 
 
 def _glance(kind: Kind) -> str:
@@ -163,8 +160,8 @@ def _card(mechanism: Mechanism, folder: str) -> str:
     )
 
 
-def _grid(cards: list[str]) -> str:
-    return "::::{grid} 2 3 4 4\n:gutter: 2\n\n" + "\n".join(cards) + "\n::::"
+def _grid(cards: list[str], columns: str = "3 4 6 6") -> str:
+    return f"::::{{grid}} {columns}\n:gutter: 1\n\n" + "\n".join(cards) + "\n::::"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -46,7 +46,10 @@ def draw(file: Path, mechanism: Mechanism, names: dict[str, Any]) -> None:
     cell = 0.42 if len(shown) == 1 else 2.4 / max(shown[0][1].shape)
     sizes = [_size(matrix, cell) for _, matrix in shown]
     left, top, bottom, gap = (0.75, 0.65, 0.1, 0.95) if words else (0.15, 0.1, 0.1, 0.25)
-    bottom += 0.3 if len(shown) > 1 else 0.0
+    if len(shown) > 1:
+        bottom += 0.3
+    elif words:
+        top = 0.35
     width = left + sum(width for width, _ in sizes) + gap * (len(sizes) - 1) + 0.15
     height = top + max(height for _, height in sizes) + bottom
     figure = new_sheet(width, height)
@@ -93,10 +96,11 @@ def _scale(matrix: Matrix, compared: list[Matrix]) -> tuple[str, float, float]:
 
 
 def draw_small(file: Path, mechanism: Mechanism, names: dict[str, Any]) -> None:
-    """Draws the picture of a card: the last matrix, without letters."""
-    shown = [matrix for _, matrix in panels(mechanism, names)]
+    """Draws the picture of a card, without letters: the heads, or the panel that says most, by default the last one."""
+    titled = panels(mechanism, names)
+    shown = [matrix for _, matrix in titled]
     if mechanism["panels"] or len(shown) == 1:
-        _save_cells(file, shown[-1])
+        _save_cells(file, dict(titled).get(mechanism["small"], shown[-1]))
         return
     side = int(np.ceil(np.sqrt(len(shown))))
     rows, columns = (length + 1 for length in shown[0].shape)

@@ -150,6 +150,10 @@ def _checked(forward: Callable[[Bias, Tensor, Grid], Tensor]) -> Callable[[Bias,
 class TensorBias(Bias):
     """A bias that is a tensor, broadcastable to ``[batch, heads, queries, keys]``.
 
+    ::
+
+        score[b, h, i, j] + tensor[b, h, i, j]
+
     Example:
         >>> import torch
         >>> from regard import biases
@@ -281,6 +285,10 @@ class SummedBias(Bias):
 
 class AppendedBias(Bias):
     """Adds a bias to the scores of the user's keys, and 0 to those of keys that a layer appends without a position.
+
+    ::
+
+        bias[b, h, i, j] = inner[b, h, i, j] if j < keys − appended else 0
 
     Args:
         bias: the bias for the user's keys.

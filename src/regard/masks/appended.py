@@ -14,6 +14,10 @@ from regard.shapes import Grid, span_length, whole_number, without_appended
 class AppendedMask(Mask):
     """Applies a mask to the user's keys, and always allows the appended ones.
 
+    ::
+
+        query i sees key j  ⇔  j >= keys − appended  or  mask lets it see key j
+
     Args:
         mask: the mask of the user's keys.
         appended: number of appended keys, which come last, >= 0.

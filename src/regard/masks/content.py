@@ -236,6 +236,8 @@ def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
 
         query i sees key j of batch row b  ⇔  query_ids[b, i] = key_ids[b, j] >= 0
 
+    Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination", mask so that packing changes no result.
+
     Args:
         query_ids: the document of each query, integers ``[batch, queries]``, or ``[queries]`` for all batch rows. A
             negative id is padding, which neither sees nor is seen. Ids need not ascend; if they do, tiles between

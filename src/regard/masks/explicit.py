@@ -181,6 +181,10 @@ def _runs(allowed: Tensor, grid: Grid) -> Spans | None:
 def keep(tensor: Tensor) -> Keep:
     """Makes a mask of a tensor in which True means "may attend", as in ``scaled_dot_product_attention``.
 
+    ::
+
+        query i sees key j in head h of batch row b  ⇔  tensor[b, h, i, j]
+
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to
             ``[batch, queries, keys]``; it is not copied.
@@ -200,6 +204,10 @@ def keep(tensor: Tensor) -> Keep:
 
 def ignore(tensor: Tensor) -> Mask:
     """Makes a mask of a tensor in which True means "may *not* attend", as in ``torch.nn.MultiheadAttention``.
+
+    ::
+
+        query i sees key j in head h of batch row b  ⇔  not tensor[b, h, i, j]
 
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to

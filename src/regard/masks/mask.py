@@ -254,6 +254,10 @@ class Combination(Mask):
 class And(Combination):
     """Allows the pairs that all masks allow.
 
+    ::
+
+        query i sees key j  ⇔  mask_1 and mask_2 and .. let it see key j
+
     Example:
         >>> from regard import masks
         >>> masks.And(masks.causal(), masks.prefix(2))
@@ -285,6 +289,10 @@ class And(Combination):
 class Or(Combination):
     """Allows the pairs that at least one of the masks allows.
 
+    ::
+
+        query i sees key j  ⇔  mask_1 or mask_2 or .. lets it see key j
+
     Example:
         >>> from regard import masks
         >>> masks.Or(masks.causal(), masks.prefix(2))
@@ -315,6 +323,10 @@ class Or(Combination):
 
 class Not(Mask):
     """Allows the pairs that the mask hides.
+
+    ::
+
+        query i sees key j  ⇔  the mask hides key j from it
 
     Example:
         >>> from regard import masks

@@ -118,6 +118,12 @@ class _Buffer:
 class KeyValueCache:
     """The keys and values of the tokens so far, for decoding token by token.
 
+    ::
+
+        key ← [key; new key],    value ← [value; new value]
+
+    Shazeer 2019, "Fast Transformer Decoding", section 2.4 (incremental multi-head attention).
+
     A cache is immutable: `append` returns another cache, so that a search can continue from any earlier state. Both
     share memory if possible: new tokens are written after the others, into a buffer that is doubled when it is full.
     The buffer is copied only if other tokens were appended to the same cache before.

@@ -126,8 +126,9 @@ class Modified(Wrapper):
 
         score(q_i, k_j) = fn(inner(q_i, k_j), batch, head, i, j)
 
-    The function has the signature of a ``score_mod`` in PyTorch's FlexAttention. FlexAttention calls it with scalars;
-    here it is called with tensors that broadcast against each other, so it must consist of elementwise operations.
+    The function has the signature of a ``score_mod`` in PyTorch's FlexAttention (Dong et al. 2024), which calls it
+    with scalars. Here it is called with tensors that broadcast against each other, so it must consist of elementwise
+    operations.
 
     Args:
         score: the inner score: a `Score`, a name or a callable.

@@ -3,6 +3,8 @@
 A score is a module that compares every query with every key. Its `prepare` *lowers* it to one of a few primitives, so
 that a backend implements primitives and not every score:
 
+::
+
     scores = modifiers(scale · primitive(query', key'))
 
 where ``query'`` and ``key'`` are computed once, in linear time. A primitive is defined next to the score that needs it
