@@ -23,6 +23,7 @@ author = "the regard authors"
 project_copyright = "the regard authors"
 version = release = regard.__version__
 extensions = [
+    "command_line_page",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
@@ -39,6 +40,7 @@ extensions = [
 ]
 exclude_patterns = ["**/README.md"]
 default_role = "py:obj"
+add_module_names = False
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
 autodoc_typehints_description_target = "documented"
@@ -46,6 +48,8 @@ autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False
 python_maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
+python_display_short_literal_types = True
+smartquotes_action = "q"  # `--option` keeps its two hyphens
 toc_object_entries_show_parents = "hide"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True

@@ -4,6 +4,7 @@ Each name is described once, where it is first listed; other pages that list it 
 types are not resolved, and a name without its module is resolved if only one object has it.
 """
 
+import functools
 import importlib
 import inspect
 import re
@@ -25,7 +26,7 @@ PAGES = {
     "regard": "The verbs, and what they return. Everything here is imported with ``import regard``; nothing else is "
     "loaded until it is used. The other pages are the rooms, which the verbs use and which can be used alone.",
     "regard.scores": "A score compares a query with a key. Pass one to ``score=`` of a verb or a layer, by its name, "
-    "as a `Score`, or as a function of queries and keys. The last names below are what a score lowers to, for authors of "
+    "as a `Score`, or as a function of queries and keys. What a score lowers to is below, too, for authors of "
     "scores and backends.",
     "regard.normalizers": "A normalizer turns the scores that the mask allows into weights, row by row. Pass one to "
     "``normalizer=``, or call it on scores: ``normalizers.sparsemax(scores, dim=-1)``.",
@@ -69,15 +70,25 @@ PAGES = {
 
 CALLS = ("forward", "__call__")
 NEVER_LISTED = ("extra_repr",)
+LONGEST_RESULT = 40
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """The names of ``__all__``; without it, the classes and functions that the module defines."""
-    if hasattr(module, "__all__"):
-        return list(module.__all__)
-    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    own = {name: value for name, value in own.items() if getattr(value, "__module__", "") == module.__name__}
-    return [name for name, value in own.items() if inspect.isclass(value) or inspect.isfunction(value)]
+    """Functions, classes, constants and modules of ``__all__``; without it, what the module defines."""
+    own = {
+        name: value for name, value in list(vars(module).items()) if getattr(value, "__module__", "") == module.__name__
+    }
+    own = [name for name, value in own.items() if inspect.isclass(value) or inspect.isfunction(value)]
+    names = getattr(module, "__all__", [name for name in own if not name.startswith("_")])
+    return sorted(names, key=lambda name: kind_of(getattr(module, name)))
+
+
+def kind_of(value: object) -> int:
+    if inspect.ismodule(value):
+        return 3
+    if inspect.isclass(value):
+        return 1
+    return 0 if is_described_once(value) else 2
 
 
 def attribute_docstring(module: ModuleType, name: str, value: object) -> str:
@@ -94,13 +105,13 @@ def docstring(module: ModuleType, name: str) -> str:
     value = getattr(module, name)
     if inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value):
         return inspect.getdoc(value) or ""
-    return attribute_docstring(module, name, value)
+    return attribute_docstring(module, name, value) or (inspect.getdoc(value) if kind_of(value) == 0 else "") or ""
 
 
 def first_sentence(text: str) -> str:
     paragraph = " ".join(text.strip().partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[^.][.:])\s(?=[A-Z:`])", paragraph)[0]
-    return sentence.rstrip(":").rstrip(".") + "." if sentence else ""
+    return sentence.rstrip(":.") + "." if sentence else ""
 
 
 def equation(text: str) -> str:
@@ -149,12 +160,12 @@ class Pages:
             value = getattr(module, name)
             full = f"{module.__name__}.{name}"
             if inspect.ismodule(value):
-                target = (
-                    f":doc:`{name} <{value.__name__}>`" if value.__name__ in PAGES else f":py:mod:`{name} <{full}>`"
-                )
+                role, home = ("doc", value.__name__) if value.__name__ in PAGES else ("py:mod", full)
             else:
                 role = "py:obj"
-                home = self.described.setdefault(id(value), full) if is_described_once(value) else full
+                own = getattr(value, "__name__", name)
+                own = f"{module.__name__}.{own}" if getattr(module, own, None) is value else full
+                home = self.described.setdefault(id(value), own) if is_described_once(value) else full
             rows.append(f"   * - :{role}:`{name} <{home}>`\n     - {first_sentence(docstring(module, name))}")
         if not rows:
             return ""
@@ -190,7 +201,7 @@ def entry(module: ModuleType, name: str, value: Any) -> str:
         body = f"{text}\n\n{equation(inspect.getdoc(kind) or '')}\n\nAn instance of `{kind.__name__}`.\n"
         return f".. py:function:: {full}({names})\n\n{indented(body)}\n"
     if typing.get_origin(value) is not None:
-        return f".. py:type:: {full}\n   :canonical: {stringify_annotation(value, 'smart')}\n\n{indented(text)}\n"
+        return f".. py:type:: {full}\n   :canonical: {stringify_annotation(value, 'smart', short_literals=True)}\n\n{indented(text)}\n"
     return f".. py:data:: {full}\n   :value: {value!r}\n\n{indented(text)}\n"
 
 
@@ -211,16 +222,17 @@ def pages() -> dict[str, str]:
 
 
 def write(app: Sphinx) -> None:
-    if app.config.language != "en":
-        return
-    folder = Path(app.srcdir) / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {f"{package}.rst": text for package, text in pages().items()}
-    texts["index.rst"] = INDEX + indented("\n".join(PAGES)) + "\n"
-    for name, text in texts.items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+    if app.config.language == "en":
+        for package, text in pages().items():
+            write_page(Path(app.srcdir) / FOLDER / f"{package}.rst", text)
+        write_page(Path(app.srcdir) / FOLDER / "index.rst", INDEX + indented("\n".join(PAGES)) + "\n")
+
+
+def write_page(path: Path, text: str) -> None:
+    """Writes a page, unless it is as it was: Sphinx reads again what is newer."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 INDEX = """\
@@ -236,8 +248,35 @@ The public names of each room, with their signatures, equations, parameters, err
 
 
 def plain_signature(app, what, name, value, options, signature, annotation):
-    """Without the parameter that only answers unknown arguments."""
-    return (re.sub(r"(, )?\*\*unknown(?=[,)])", "", signature) if signature else signature), annotation
+    """Shortens a signature, and the types of its parameters, which are in their descriptions.
+
+    Parameters that only answer unknown arguments, or that are passed on, are left out; types with a public name have
+    that name; a short type of the result is part of the signature.
+    """
+    types = app.env.current_document.autodoc_annotations.get(name, {})
+    for parameter, text in types.items():
+        for written, alias in type_aliases().items():
+            text = text.replace(written, alias)
+        types[parameter] = text
+    result = re.sub(r"~?(?:\w+\.)+(\w+)", r"\1", types.pop("return", ""))
+    if signature == "(*args, **kwargs)":
+        return "", ""
+    signature = re.sub(r"(, )?\*\*unknown(?=[,)])", "", signature or "")
+    is_shown = what in ("function", "method") and result != "None" and len(result) <= LONGEST_RESULT
+    return signature, result if is_shown else ""
+
+
+@functools.cache
+def type_aliases() -> dict[str, str]:
+    """A type as Sphinx writes it → the public name that it has, the longest first."""
+    aliases = {}
+    for package in PAGES:
+        module = importlib.import_module(package)
+        for name in public_names(module):
+            value = getattr(module, name)
+            if typing.get_origin(value) is not None:
+                aliases[stringify_annotation(value, "smart", short_literals=True)] = f"~{package}.{name}"
+    return dict(sorted(aliases.items(), key=lambda item: -len(item[0])))
 
 
 def own_bases(app, name, value, options, bases):

@@ -1,4 +1,4 @@
-"""Data: where it comes from, how it becomes numbers, and in which order it is seen; ``text/`` has parallel text.
+"""Data: where it comes from, how it becomes numbers, and in which order it is seen.
 
 Each module is imported when it is first used (`regard.lazy_names`).
 """

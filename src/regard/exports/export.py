@@ -19,6 +19,7 @@ from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
 
 Format = Literal["onnx", "torch", "hf"]
 FORMATS = get_args(Format)
+"""The formats that a trained run can be exported to."""
 
 INDEX = "export.json"
 """The file that says what is in the folder."""

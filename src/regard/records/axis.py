@@ -231,6 +231,7 @@ class FrameAxis:
 
 
 Axis = TokenAxis | GridAxis | FrameAxis
+"""What one side of a matrix of weights consists of: tokens, cells of an image, or frames of a sound."""
 
 
 def is_whole_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Tasks: one folder for each, against the interface of `regard.training.task`; `registry` finds them by name."""
+"""Tasks: one file for each, against the interface of `regard.training.task`; `registry` finds them by name."""
 
 from typing import TYPE_CHECKING
 

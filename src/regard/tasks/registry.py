@@ -111,7 +111,7 @@ def of_run(folder: RunFolder) -> Task:
 
 
 def load(run: str | Path, device: str = "cpu", *, task: str | None = None) -> Trained:
-    """A trained run, ready to predict and evaluate.
+    """Returns a trained run, ready to predict and evaluate.
 
     ::
 

@@ -41,7 +41,7 @@ def train(
     device: str = "cpu",
     **options: Any,
 ) -> Trained:
-    """Train a model, as ``regard train TASK`` does.
+    """Trains a model, as ``regard train TASK`` does.
 
     ::
 

@@ -1,4 +1,4 @@
-"""Parallel text: where it comes from, how it becomes numbers, and in which order it is seen.
+"""Text: where it comes from, how it becomes numbers, and in which order it is seen.
 
 Each module is imported when it is first used (`regard.lazy_names`).
 """
