@@ -18,7 +18,7 @@ from regard.normalizers import names as normalizer_names
 from regard.scores import names as score_names
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs/zh").rglob("*.md")})]
 
 SETTINGS = {
     "include": ["."],
