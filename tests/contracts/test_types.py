@@ -18,7 +18,7 @@ from regard.normalizers import names as normalizer_names
 from regard.scores import names as score_names
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs/zh").rglob("*.md")})]
 
 SETTINGS = {
     "include": ["."],
@@ -29,10 +29,7 @@ SETTINGS = {
 }
 
 PRELUDE = """
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from regard.records import AttentionRecord
 
 model: torch.nn.Module
 inputs: dict[str, torch.Tensor]
@@ -43,19 +40,12 @@ lengths: torch.Tensor
 bos: int
 pad: int
 attends: bool
-weights: NDArray[np.float32]
-records: tuple[AttentionRecord, ...]
-features: torch.Tensor
-encoded: torch.Tensor
-decoded: torch.Tensor
 """
 """The types of names that the text of a page describes and its code does not define."""
 
 FROM_THE_TEXT = {
     "README.md": "model, inputs, texts, labels",
     "docs/en/how-to/export.md": "tokens, lengths, bos, pad, attends",
-    "docs/en/how-to/gallery.md": "weights, records",
-    "docs/en/how-to/images.md": "features, encoded, decoded",
 }
 """Page → the names of the prelude that its code uses."""
 

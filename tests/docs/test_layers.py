@@ -8,6 +8,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "en" / "how-to" / "layers.md").read
 
 def test_code_of_the_page_runs():
     named = {}
-    for code in re.findall(r"```python\n(.*?)```", PAGE, re.S):
+    for code in re.findall(r"```(?:\{code-cell\} )?python\n(.*?)```", PAGE, re.S):
         exec(compile(code, "docs/en/how-to/layers.md", "exec"), named)
     assert named["first"].shape == (3, 7, 16)

@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "en" / "how-to" / "hugging-face.md").read_text(encoding=
 def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     named = {}
-    for code in re.findall(r"```python\n(.*?)```", PAGE, re.S):
+    for code in re.findall(r"```(?:\{code-cell\} )?python\n(.*?)```", PAGE, re.S):
         exec(compile(code, "docs/en/how-to/hugging-face.md", "exec"), named)
     assert (tmp_path / "heads.png").stat().st_size > 10_000
     assert "25 texts" in capsys.readouterr().out

