@@ -38,6 +38,9 @@ def pytest_addoption(parser):
         action="store_true",
         help="full grids of cases in place of samples (tests/covering.py), and more examples",
     )
+    parser.addoption(
+        "--site", action="store_true", help="also what `make docs-test` built, and every line of the pages"
+    )
 
 
 def pytest_configure(config):

@@ -51,6 +51,8 @@ class EmbeddedViews(SphinxPostTransform):
 
     default_priority = 900
     formats = ("html",)
+    folder: ClassVar[Path]
+    """Of the viewers' files, in that of the site."""
 
     def run(self, **kwargs):
         for node in self.document.findall(nodes.raw):
@@ -64,9 +66,8 @@ class EmbeddedViews(SphinxPostTransform):
             for english, chinese in zip(IN_ENGLISH, IN_CHINESE, strict=True):
                 page = page.replace(english, chinese)
         name = hashlib.sha256(page.encode()).hexdigest()[:16] + ".html"
-        folder = Path(self.app.outdir) / "views"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(page, encoding="utf-8")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_text(page, encoding="utf-8")
         up = "../" * self.env.docname.count("/")
         return (
             f'<iframe class="regard-view" {attributes} style="{style}" loading="lazy" src="{up}views/{name}"></iframe>'
@@ -74,6 +75,7 @@ class EmbeddedViews(SphinxPostTransform):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    EmbeddedViews.folder = Path(app.outdir) / "views"
     app.add_directive("view", StoredView)
     app.add_post_transform(EmbeddedViews)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,95 @@
+"""The sources of the documentation, taken apart for its tests: pages, code cells, fences, prose."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+class Fence(NamedTuple):
+    """A block of code that is not a cell."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+
+class Section(NamedTuple):
+    """What stands under a heading, without blocks of code."""
+
+    level: int
+    title: str
+    prose: str
+
+
+MARK = re.compile(r"^ {0,3}(?:> ?)*(`{3,}|~{3,}|:{3,}) *(\S*)(.*)$")
+
+
+def pages(language: str) -> dict[str, str]:
+    """Path of a page in the folder of its language, without its suffix → its text."""
+    folder = DOCS / language
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path.read_text("utf-8")
+        for path in sorted(folder.rglob("*.md"))
+    }
+
+
+@cache
+def all_pages() -> dict[str, str]:
+    """Path from the root → text, of the pages of the site and the files beside the README."""
+    paths = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
+
+
+def cells(text: str) -> list[str]:
+    """The code of each cell of a page, without its options."""
+    from myst_nb.core.read import is_myst_markdown_notebook, read_myst_markdown_notebook
+
+    if not is_myst_markdown_notebook(text):
+        return []
+    return [cell.source for cell in read_myst_markdown_notebook(text).cells if cell.cell_type == "code"]
+
+
+def fences(page: str, text: str) -> Iterator[Fence]:
+    """The fenced blocks of a page: not cells, not directives but ``code-block``, those in directives too."""
+    lines, number = text.splitlines(), 0
+    while number < len(lines):
+        opening = MARK.match(lines[number])
+        number += 1
+        if not opening or opening[1][0] == ":":
+            continue
+        mark, language, rest = opening.groups()
+        if language in ("{code-block}", "{code}"):
+            language = rest.strip()
+        elif language.startswith("{") and language not in ("{code-cell}", "{math}", "{view}", "{toctree}"):
+            continue
+        start = number
+        while number < len(lines) and not re.match(rf"^ {{0,3}}(?:> ?)*{mark[0]}{{{len(mark)},}}\s*$", lines[number]):
+            number += 1
+        if not language.startswith("{"):
+            yield Fence(page, start + 1, language, "\n".join(lines[start:number]) + "\n")
+        number += 1
+
+
+def sections(text: str) -> list[Section]:
+    """The sections of a page, in order; the first one's heading is the title."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
+    found, prose, level, title, closing = [], [], 0, "", None
+    for line in text.splitlines():
+        mark = MARK.match(line)
+        if closing:
+            closing = None if mark and mark[1].startswith(closing) and not mark[2] else closing
+        elif mark and mark[1][0] != ":" and not re.match(r"\{(?!code|math|view|toctree)", mark[2]):
+            closing = mark[1]
+        elif heading := re.match(r"(#+) (.*)", line):
+            found.append(Section(level, title, "\n".join(prose)))
+            level, title, prose = len(heading[1]), heading[2], []
+        elif not re.match(r":[\w-]+:|:{3,}|`{3,}", line):
+            prose.append(line)
+    found.append(Section(level, title, "\n".join(prose)))
+    return found[1:]

@@ -1,0 +1,148 @@
+"""The site that `docs/build.py` built: its links, its pictures, its search, and what it asks other hosts for (nothing).
+
+`make docs-test` builds it and runs these; without ``--site`` they are left out.
+"""
+
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from book import ROOT, pages
+
+SITE = ROOT / "build" / "site"
+LINKS = {"a": "href", "link": "href", "img": "src", "script": "src", "iframe": "src", "source": "src"}
+GLOSSED = {"en": ("attention", "softmax"), "zh": ("注意力", "查询")}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _built(request):
+    if not request.config.getoption("site"):
+        pytest.skip("the site is tested by make docs-test")
+    assert (SITE / "index.html").exists(), "build it first: python docs/build.py"
+
+
+class Page(HTMLParser):
+    """What a page of the site links to, loads, and can be linked to by."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.links: list[tuple[str, str]] = []
+        self.anchors: set[str] = set()
+        self.language = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.anchors |= {values[name] for name in ("id", "name") if values.get(name)}
+        if tag == "html":
+            self.language = values.get("lang", "")
+        if values.get(LINKS.get(tag, "")):
+            self.links.append((tag, values[LINKS[tag]]))
+
+
+@cache
+def page(path: Path) -> Page:
+    return Page(path.read_text("utf-8"))
+
+
+def html_files() -> list[Path]:
+    return [
+        path
+        for path in sorted(SITE.rglob("*.html"))
+        if "jupyter_execute" not in path.parts and "_static" not in path.parts
+    ]
+
+
+def test_every_link_leads_to_a_file_and_an_anchor_of_it():
+    broken = []
+    for path in html_files():
+        for tag, link in page(path).links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                assert tag == "a" or parts.scheme == "data", f"{path} loads {link}"
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            anchor = unquote(parts.fragment)
+            is_found = target.is_file() and target.is_relative_to(SITE)
+            if not is_found or (anchor and target.suffix == ".html" and anchor not in page(target).anchors):
+                broken.append(f"{path.relative_to(SITE)} → {link}")
+    assert not broken, "\n".join(broken)
+
+
+def test_each_page_is_built_in_its_language():
+    for folder, tag in (("en", "en"), ("zh", "zh-Hans")):
+        for name in pages(folder):
+            assert page(SITE / folder / f"{name}.html").language == tag
+
+
+@pytest.fixture
+def browser_page(chromium):
+    context = chromium.new_context(viewport={"width": 320, "height": 800})
+    requests = []
+    context.route("**/*", lambda route: (requests.append(route.request.url), route.continue_()))
+    tab = context.new_page()
+    tab.regard_requests = requests
+    yield tab
+    context.close()
+
+
+EACH_KIND = [
+    *(
+        f"{language}/{name}"
+        for language in ("en", "zh")
+        for name in ("index", "learn/index", "learn/01-queries-keys-values")
+    ),
+    *("en/how-to/index", "en/mechanisms/index", "en/reference/index", "en/understand/index"),
+]
+
+
+@pytest.mark.parametrize("name", EACH_KIND)
+def test_a_page_fits_a_phone_and_asks_no_other_host(name, browser_page):
+    browser_page.goto((SITE / f"{name}.html").as_uri(), wait_until="load")
+    browser_page.wait_for_timeout(300)
+    width = browser_page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 320, f"{name} is {width} pixels wide"
+    hosts = [url for url in browser_page.regard_requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert not hosts
+
+
+@pytest.mark.parametrize("language", GLOSSED)
+def test_the_search_finds_words_of_each_language(language, browser_page):
+    for word in GLOSSED[language]:
+        browser_page.goto((SITE / language / f"search.html?q={word}").as_uri())
+        browser_page.wait_for_selector("#search-results li a", timeout=20_000)
+
+
+def test_the_switch_and_the_theme_of_viewers(browser_page):
+    browser_page.set_viewport_size({"width": 1400, "height": 900})
+    browser_page.goto((SITE / "zh" / "learn" / "index.html").as_uri())
+    browser_page.click("a.regard-language >> visible=true")
+    assert browser_page.url.endswith("en/learn/index.html")
+    browser_page.click("a.regard-language >> visible=true")
+    assert browser_page.url.endswith("zh/learn/index.html")
+    browser_page.goto((SITE / "en" / "index.html").as_uri())
+    frame = browser_page.wait_for_selector("iframe.regard-view").content_frame()
+    for theme, is_dark in (("dark", True), ("light", False)):
+        browser_page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        frame.wait_for_function(f"matchMedia('(prefers-color-scheme: dark)').matches === {str(is_dark).lower()}")
+
+
+def test_the_first_page_leads_to_both_languages():
+    text = (SITE / "index.html").read_text("utf-8")
+    assert set(re.findall(r'<a href="(\w+)/index.html"', text)) == {"en", "zh"}
+
+
+def test_every_notebook_has_its_link():
+    for folder in ("en", "zh"):
+        notebooks = sorted((SITE / folder / "notebooks").rglob("*.ipynb"))
+        assert notebooks
+        for notebook in notebooks:
+            name = notebook.relative_to(SITE / folder / "notebooks").with_suffix("")
+            targets = {
+                (SITE / folder / name.parent / link).resolve() for _, link in page(SITE / folder / f"{name}.html").links
+            }
+            assert notebook.resolve() in targets
