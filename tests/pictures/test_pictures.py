@@ -97,6 +97,10 @@ def test_save_gives_the_same_bytes_twice(tmp_path):
         assert pictures.save(pictures.position_table(WEIGHTS), tmp_path / f"b.{suffix}").read_bytes() == first
 
 
+def test_every_picture_is_its_own_output_in_a_notebook():
+    assert all(figure._repr_png_().startswith(b"\x89PNG") for figure in every_picture())
+
+
 def test_save_refuses_other_suffixes_and_resolutions(tmp_path):
     figure = pictures.position_table(WEIGHTS)
     with pytest.raises(ArgumentError, match=r"\.png, \.svg, \.pdf.*gif"):

@@ -47,10 +47,11 @@ def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | N
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+
+        from regard.pictures.notebook_figure import NotebookFigure
     except ImportError as error:
         raise MissingPartError("matplotlib", "pictures") from error
-    figure = Figure(figsize=(width, height), layout=layout)
+    figure = NotebookFigure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
