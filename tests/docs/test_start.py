@@ -1,4 +1,4 @@
-"""The tables of the section "Start": each line of Python in a column of ours is in a cell of its page, which is executed."""
+"""The tables of the section "Start": each line of Python in a last column is in a cell, which is executed."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ CELL = re.compile(r"```\{code-cell\} python\n(.*?)```", re.DOTALL)
 
 def table_lines(page):
     """The code in the last column of all tables of a page."""
-    rows = re.findall(r"^\|(?:.*[^\\])?\| `(.*)` \|$", page, re.MULTILINE)
+    rows = re.findall(r"\| `([^`]*)` \|$", page, re.MULTILINE)
     return [row.replace("\\|", "|") for row in rows]
 
 
