@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
@@ -31,3 +32,39 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+class Pages:
+    """Pages of one browser, each in a context of its own: one that a test gives back empty serves a later one.
+
+    A new context, with its process, takes more time than opening a view in it.
+    """
+
+    def __init__(self, browser):
+        self._browser, self._free = browser, {}
+
+    @contextmanager
+    def opened(self, width=1280, height=720, listeners=None, **options):
+        """An empty page of this size, in a context with these options.
+
+        The listeners, by the name of their event, hear nothing of what earlier tests did in it.
+        """
+        free = self._free.setdefault(repr(sorted(options.items())), [])
+        page = free.pop() if free else self._browser.new_context(**options).new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        for event, listener in (listeners or {}).items():
+            page.on(event, listener)
+        yield page
+        for event, listener in (listeners or {}).items():
+            page.remove_listener(event, listener)
+        page.unroute_all(behavior="ignoreErrors")
+        page.evaluate("() => { try { localStorage.clear(); } catch { /* a page that has no origin keeps nothing */ } }")
+        page.goto("about:blank")
+        page.mouse.move(-1, -1)
+        free.append(page)
+
+
+@pytest.fixture(scope="session")
+def pages(chromium):
+    """The pages of the one browser."""
+    return Pages(chromium)

@@ -12,7 +12,7 @@ from hypothesis import settings
 from torch.utils import _device
 
 import covering
-from browsers import chromium  # noqa: F401
+from browsers import chromium, pages  # noqa: F401
 from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import compiling_process
 from regard.transforms import can_branch_on

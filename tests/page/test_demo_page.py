@@ -39,19 +39,20 @@ def test_it_has_every_translation(written):
         np.testing.assert_allclose(unpacked_numbers(steps["matrices"]["weights"]), weights, atol=2e-6)
 
 
-def test_it_needs_nothing_else(written, chromium):
+def test_it_needs_nothing_else(written, pages):
     _, _, place = written
-    page = chromium.new_page()
     asked, errors = [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: errors.append(message.text))
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(place.as_uri())
-    page.locator("#viewer").wait_for()
-    page.wait_for_timeout(300)
+    listeners = {
+        "request": lambda request: asked.append(request.url),
+        "console": lambda message: errors.append(message.text),
+        "pageerror": lambda error: errors.append(str(error)),
+    }
+    with pages.opened(listeners=listeners) as page:
+        page.goto(place.as_uri())
+        page.locator("#viewer").wait_for()
+        page.wait_for_timeout(300)
     assert asked == [place.as_uri()]
     assert not errors
-    page.close()
 
 
 def test_a_run_may_be_replaced_with_it(run_of):

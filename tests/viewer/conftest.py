@@ -16,12 +16,9 @@ def browser(chromium):
 class Shown:
     """A view in a browser's page: what it requested, what it complained about, and what it shows."""
 
-    def __init__(self, page, address):
+    def __init__(self, page, address, requests, complaints):
         self.page = page
-        self.requests, self.complaints = [], []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.requests, self.complaints = requests, complaints
         page.goto(address)
         page.wait_for_selector("canvas")
         self.settle()
@@ -112,22 +109,25 @@ class Shown:
 
 
 @pytest.fixture
-def show(browser, tmp_path):
+def show(pages, tmp_path):
     """Saves a view, opens the file without a network, and gives it as `Shown`; complains if the page did."""
-    shown, contexts = [], []
+    shown = []
+    with contextlib.ExitStack() as opened:
 
-    def opened(view, *, size=(1100, 800), **context_options):
-        path = view.save(tmp_path / f"view-{len(shown)}.html")
-        options = {"viewport": {"width": size[0], "height": size[1]}, "offline": True, **context_options}
-        contexts.append(browser.new_context(**options))
-        shown.append(Shown(contexts[-1].new_page(), path.as_uri()))
-        return shown[-1]
+        def make(view, *, size=(1100, 800), **options):
+            path = view.save(tmp_path / f"view-{len(shown)}.html")
+            requests, complaints = [], []
+            listeners = {
+                "request": lambda request: requests.append(request.url),
+                "console": lambda message: complaints.append(message.text) if message.type == "error" else None,
+                "pageerror": lambda error: complaints.append(str(error)),
+            }
+            page = opened.enter_context(pages.opened(*size, listeners, offline=True, **options))
+            shown.append(Shown(page, path.as_uri(), requests, complaints))
+            return shown[-1]
 
-    yield opened
-    complaints = [complaint for one in shown for complaint in one.complaints]
-    for context in contexts:
-        with contextlib.suppress(Exception):
-            context.close()
+        yield make
+        complaints = [complaint for one in shown for complaint in one.complaints]
     assert not complaints
 
 

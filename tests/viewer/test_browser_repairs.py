@@ -44,20 +44,19 @@ def test_an_emptied_viewer_complains_of_nothing_and_comes_back(show):
     assert shown.complaints == []
 
 
-def test_an_update_at_once_still_opens_on_the_head_that_does_something(show, browser):
+def test_an_update_at_once_still_opens_on_the_head_that_does_something(show, pages):
     shown = show(View(record(pointing=3)))
     opened = shown.call("state")["head"]
-    page = browser.new_page()
-    page.set_content("<div id='viewer' style='height: 600px'></div><div id='other' style='height: 500px'></div>")
-    first, after = json.dumps(given(record())), json.dumps(given(record(pointing=3)))
-    start = f"const handle = mount(document.getElementById('viewer'), {first}); handle.update({after});"
-    # A page has one language: that of its first viewer.
-    start += f" mount(document.getElementById('other'), {first}, {{ language: 'zh' }});"
-    page.add_script_tag(type="module", content=f"{module_path().read_text('utf-8')}\n{start}")
-    for place in ("#viewer", "#other"):
-        page.locator(place).get_by_text("of its attention").first.wait_for()
-    assert page.evaluate("document.getElementById('viewer').regardView.state().head") == opened
-    page.close()
+    with pages.opened() as page:
+        page.set_content("<div id='viewer' style='height: 600px'></div><div id='other' style='height: 500px'></div>")
+        first, after = json.dumps(given(record())), json.dumps(given(record(pointing=3)))
+        start = f"const handle = mount(document.getElementById('viewer'), {first}); handle.update({after});"
+        # A page has one language: that of its first viewer.
+        start += f" mount(document.getElementById('other'), {first}, {{ language: 'zh' }});"
+        page.add_script_tag(type="module", content=f"{module_path().read_text('utf-8')}\n{start}")
+        for place in ("#viewer", "#other"):
+            page.locator(place).get_by_text("of its attention").first.wait_for()
+        assert page.evaluate("document.getElementById('viewer').regardView.state().head") == opened
     assert opened != 0
     shown.show("pattern", head=1)
     shown.call("update", given(record(pointing=0)))

@@ -143,7 +143,7 @@ def test_masked_zero_and_nan_look_different(show):
     assert len(set(colors)) == 4
 
 
-def test_update_show_and_two_views_on_one_page(browser, tmp_path):
+def test_update_show_and_two_views_on_one_page(pages):
     """Two viewers of one page keep their own states; `update` replaces the data and keeps the view."""
     import json
 
@@ -152,25 +152,24 @@ def test_update_show_and_two_views_on_one_page(browser, tmp_path):
     record = documents.alignment()[0]
     first = payload(Document("first", (record,)))
     other = payload(Document("other", (documents.causal()[0],)))
-    page = browser.new_page()
-    page.set_content('<div id="a" style="height:600px"></div><div id="b" style="height:600px"></div>')
-    page.add_script_tag(
-        type="module",
-        content=module_path().read_text(encoding="utf-8")
-        + f"\nwindow.views = ['a', 'b'].map((id) => mount(document.getElementById(id), {json.dumps(first)}));"
-        + f"\nwindow.other = {json.dumps(other)};",
-    )
-    page.wait_for_function("window.views")
-    page.evaluate("views[0].show('lines', {queries: [1]}); views[1].update(other)")
-    page.wait_for_timeout(200)
-    states = page.evaluate("views.map((view) => view.state())")
-    assert [state["view"] for state in states] == ["lines", "pattern"]
-    assert [state["locked"] for state in states] == [[1], []]
-    assert page.locator("h2").all_text_contents() == ["first", "other"]
-    assert page.evaluate("() => { try { views[0].show('nonsense'); } catch (error) { return error.message; } }")
-    page.evaluate("views[0].destroy()")
-    assert page.locator("canvas").count() == 1
-    page.close()
+    with pages.opened() as page:
+        page.set_content('<div id="a" style="height:600px"></div><div id="b" style="height:600px"></div>')
+        page.add_script_tag(
+            type="module",
+            content=module_path().read_text(encoding="utf-8")
+            + f"\nwindow.views = ['a', 'b'].map((id) => mount(document.getElementById(id), {json.dumps(first)}));"
+            + f"\nwindow.other = {json.dumps(other)};",
+        )
+        page.wait_for_function("window.views")
+        page.evaluate("views[0].show('lines', {queries: [1]}); views[1].update(other)")
+        page.wait_for_timeout(200)
+        states = page.evaluate("views.map((view) => view.state())")
+        assert [state["view"] for state in states] == ["lines", "pattern"]
+        assert [state["locked"] for state in states] == [[1], []]
+        assert page.locator("h2").all_text_contents() == ["first", "other"]
+        assert page.evaluate("() => { try { views[0].show('nonsense'); } catch (error) { return error.message; } }")
+        page.evaluate("views[0].destroy()")
+        assert page.locator("canvas").count() == 1
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (1, 1)])

@@ -18,7 +18,7 @@ from regard.viewer.view import views_of
 MODULE = Path(__file__).parents[2] / "viewer" / "modules" / "normalizers.js"
 
 
-def test_normalizers_are_those_of_regard(browser):
+def test_normalizers_are_those_of_regard(pages):
     """Each normalizer of the walk against PyTorch's float64 of the package, with hidden keys and blind rows."""
     generator = torch.Generator().manual_seed(0)
     rows = 3 * torch.randn(40, 7, generator=generator, dtype=torch.float64)
@@ -33,21 +33,20 @@ def test_normalizers_are_those_of_regard(browser):
         *(("entmax", {"alpha": alpha}, normalizers.entmax(alpha)) for alpha in (1.05, 1.3, 1.5, 1.9, 2.0)),
         ("sigmoid", {"bias": -1.1}, normalizers.Sigmoid(-1.1)),
     ]
-    page = browser.new_page()
-    found = page.evaluate(
-        """async ([text, cases, rows]) => {
-          const { normalized } = await import(`data:text/javascript,${encodeURIComponent(text)}`);
-          const numbers = rows.map((row) => Float64Array.from(row, (one) => (one === null ? -Infinity : one)));
-          const weights = (name, row, parameters) => [...normalized(name, row, parameters).weights];
-          return cases.map(([name, parameters]) => numbers.map((row) => weights(name, row, parameters)));
-        }""",
-        [
-            MODULE.read_text("utf-8"),
-            [case[:2] for case in cases],
-            [[None if one == -np.inf else one for one in row] for row in rows.tolist()],
-        ],
-    )
-    page.close()
+    with pages.opened() as page:
+        found = page.evaluate(
+            """async ([text, cases, rows]) => {
+              const { normalized } = await import(`data:text/javascript,${encodeURIComponent(text)}`);
+              const numbers = rows.map((row) => Float64Array.from(row, (one) => (one === null ? -Infinity : one)));
+              const weights = (name, row, parameters) => [...normalized(name, row, parameters).weights];
+              return cases.map(([name, parameters]) => numbers.map((row) => weights(name, row, parameters)));
+            }""",
+            [
+                MODULE.read_text("utf-8"),
+                [case[:2] for case in cases],
+                [[None if one == -np.inf else one for one in row] for row in rows.tolist()],
+            ],
+        )
     for (name, parameters, normalizer), weights in zip(cases, found, strict=True):
         error = (torch.tensor(weights, dtype=torch.float64) - normalizer(rows)).abs().max().item()
         assert error < 1e-9, (name, parameters, error)

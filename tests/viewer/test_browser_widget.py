@@ -31,7 +31,7 @@ window.ready = true;
 
 
 @pytest.fixture
-def page(browser, tmp_path):
+def page(pages, tmp_path):
     pytest.importorskip("anywidget")
     from regard.viewer.widget import widget
 
@@ -39,14 +39,15 @@ def page(browser, tmp_path):
     place = tmp_path / "widget.html"
     text = json.dumps(str(module)).replace("</", "<\\/").replace("<!--", "<\\!--")
     place.write_text(PAGE.replace("ESM", text, 1), encoding="utf-8")
-    context = browser.new_context(offline=True, viewport={"width": 900, "height": 900})
-    opened, complaints = context.new_page(), []
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    opened.goto(place.as_uri())
-    opened.wait_for_function("window.ready")
-    yield opened
-    context.close()
+    complaints = []
+    listeners = {
+        "pageerror": lambda error: complaints.append(str(error)),
+        "console": lambda message: complaints.append(message.text) if message.type == "error" else None,
+    }
+    with pages.opened(900, 900, listeners, offline=True) as opened:
+        opened.goto(place.as_uri())
+        opened.wait_for_function("window.ready")
+        yield opened
     assert not complaints
 
 

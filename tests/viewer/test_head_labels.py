@@ -21,9 +21,8 @@ SPECIAL = [2, 1]
 
 
 @pytest.fixture
-def inside(browser):
+def inside(pages):
     """Runs a function of the module's own names on the decoded records of a document."""
-    page = browser.new_page()
 
     def run(document, names, function):
         text = module_path().read_text(encoding="utf-8").replace("\nexport { ", f"\nexport {{ {names}, ")
@@ -40,8 +39,8 @@ def inside(browser):
             [source, json.loads(json.dumps(payload(document)))],
         )
 
-    yield run
-    page.close()
+    with pages.opened() as page:
+        yield run
 
 
 STATISTICS = (
