@@ -29,6 +29,7 @@ extensions = [
     "embedded_views",
     "reference_pages",
     "command_line_page",
+    "glossary_pages",
 ]
 exclude_patterns = ["**/README.md"]
 nitpicky = False
