@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[1]
 PAGES = {
     "en": (
         "reference/glossary.md",
-        "# Glossary\n\nThe terms of the field in English, and the one Chinese term that the Chinese pages have for each.\n",
+        "# Glossary\n\nThe terms of the field, and the one Chinese term that the Chinese pages have for each.\n",
         {"english": "English", "chinese": "中文"},
     ),
     "zh": (
@@ -28,7 +28,7 @@ def pages() -> dict[str, str]:
     terms = tomllib.loads((DOCS / "glossary.toml").read_text(encoding="utf-8"))["terms"]
     texts = {}
     for language, (path, beginning, columns) in PAGES.items():
-        rows = [columns, {key: "---" for key in columns}, *sorted(terms, key=lambda term: term["english"].lower())]
+        rows = [columns, dict.fromkeys(columns, "---"), *sorted(terms, key=lambda term: term["english"].lower())]
         table = "".join("| " + " | ".join(row[key] for key in columns) + " |\n" for row in rows)
         texts[f"{language}/{path}"] = f"{beginning}\n{table}"
     return texts

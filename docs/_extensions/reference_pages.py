@@ -201,10 +201,12 @@ def entry(module: ModuleType, name: str, value: Any) -> str:
         signature = inspect.signature(getattr(value, call))
         names = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
         described = inspect.getdoc(kind) or ""
-        body = f"{text or first_sentence(described)}\n\n{equation(described)}\n\nAn instance of `{kind.__name__}`.\n"
+        parts = (text or first_sentence(described), equation(described), f"An instance of `{kind.__name__}`.")
+        body = "\n\n".join(parts)
         return f".. py:function:: {name}({names})\n\n{indented(body)}\n"
     if typing.get_origin(value) is not None:
-        return f".. py:type:: {name}\n   :canonical: {stringify_annotation(value, 'smart', short_literals=True)}\n\n{indented(text)}\n"
+        canonical = stringify_annotation(value, "smart", short_literals=True)
+        return f".. py:type:: {name}\n   :canonical: {canonical}\n\n{indented(text)}\n"
     return f".. py:data:: {name}\n   :value: {value!r}\n\n{indented(text)}\n"
 
 
