@@ -23,7 +23,6 @@ author = "the regard authors"
 project_copyright = "the regard authors"
 version = release = regard.__version__
 extensions = [
-    "command_line_page",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
@@ -31,7 +30,9 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_design",
     "sphinx_copybutton",
+    "command_line_page",
     "embedded_views",
+    "glossary_pages",
     "mechanism_pages",
     "page_notebooks",
     "reference_pages",
@@ -44,12 +45,10 @@ add_module_names = False
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
 autodoc_typehints_description_target = "documented"
-autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False
 python_maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 python_display_short_literal_types = True
-smartquotes_action = "q"  # `--option` keeps its two hyphens
 toc_object_entries_show_parents = "hide"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True

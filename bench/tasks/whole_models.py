@@ -284,8 +284,9 @@ LIMITED_BY = """\
 The layers of these models are PyTorch's own, and so are their matrix products, which take most of a step on both sides:
 what can be faster is attention, the loss on a vocabulary, which stores no logits, and padding, which is not computed.
 Attention of short sequences takes rows where a projection wrote them, and leaves gradients there, on processors where
-the microkernel multiplies (docs/en/understand/derivations/products.md). Kernels of layers, of recurrent cells, of dropout and of the
-loss made a step up to 1.5 times as fast as plain PyTorch; they were taken out again, because they are not attention."""
+the microkernel multiplies ([products](derivations/products.md)). Kernels of layers, of recurrent cells, of dropout and
+of the loss made a step up to 1.5 times as fast as plain PyTorch; they were taken out again, because they are not
+attention."""
 
 LIMITED_BY_IN_BFLOAT16 = """\
 As in float32. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those of

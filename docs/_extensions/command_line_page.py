@@ -31,9 +31,8 @@ INTRODUCTION = """\
 # Command line
 
 `regard COMMAND --help` prints what is below, and `regard train TASK --help` the options of one task. An option
-without a value is a switch; the spelling with `no` turns it off, where there is one. An empty default means off or
-none, unless the text says otherwise. An error is one line on standard error, with exit code 2; Ctrl-C gives exit
-code 130.
+without a value is a switch, which is off by default; the spelling with `no` turns it off, where there is one. An error
+is one line on standard error, with exit code 2; Ctrl-C gives exit code 130.
 """
 
 
@@ -42,12 +41,11 @@ class Option(NamedTuple):
 
     names: str
     value: str
-    default: str
     help: str
     panel: str
 
     def row(self, *more: str) -> str:
-        return "| " + " | ".join((self.names, self.value, self.default, self.help, *more)) + " |"
+        return "| " + " | ".join((self.names, self.value, self.help, *more)) + " |"
 
 
 def options(app: App) -> list[Option]:
@@ -57,18 +55,14 @@ def options(app: App) -> list[Option]:
     for argument in app.assemble_argument_collection(default_parameter=usual, parse_docstring=True):
         if argument.show:
             default = default_text(argument.field_info.default) if not argument.required else None
+            ending = "Required." if argument.required else ""
+            if default not in (None, "()"):
+                ending = "Default: on." if default == "True" else f"Default: `{default}`."
             found.append(
                 Option(
                     ", ".join(f"`{name}`" for name in argument.names),
                     value_text(argument),
-                    "required"
-                    if argument.required
-                    else "on"
-                    if default == "True"
-                    else f"`{default}`"
-                    if default not in (None, "()")
-                    else "",
-                    escaped(argument.parameter.help or ""),
+                    f"{escaped(argument.parameter.help or '')} {ending}".strip(),
                     argument.parameter.group[0].name,
                 )
             )
@@ -95,7 +89,7 @@ def value_text(argument: Any) -> str:
 def escaped(text: str) -> str:
     """The text of a help, which is plain, in Markdown."""
     plain = re.sub(r"([\\`*_{}\[\]<>|$~])", r"\\\1", " ".join(text.split()))
-    return re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"`\1`", plain)
+    return re.sub(r"(?<![\w-])(--[a-z][a-z0-9-]*)", r"`\1`", plain)
 
 
 def paragraphs(text: str) -> str:
@@ -110,7 +104,7 @@ def paragraphs(text: str) -> str:
 def table(
     rows: Iterable[Option], more: Sequence[str] = (), cells: Callable[[Option], Sequence[str]] = lambda _: ()
 ) -> str:
-    titles = ("option", "value", "default", "meaning", *more)
+    titles = ("option", "value", "meaning", *more)
     lines = ["| " + " | ".join(titles) + " |", "| " + " | ".join("---" for _ in titles) + " |"]
     return "\n".join([*lines, *(row.row(*cells(row)) for row in rows)]) + "\n"
 

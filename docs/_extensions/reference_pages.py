@@ -20,6 +20,8 @@ from sphinx.domains.python import PyObject, PythonDomain
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.typing import stringify_annotation
 
+from regard.configuration import Configuration
+
 FOLDER = "reference/python"
 
 PAGES = {
@@ -198,11 +200,14 @@ def entry(module: ModuleType, name: str, value: Any) -> str:
         call = next(method for method in CALLS if method in {key for base in kind.__mro__[:-2] for key in vars(base)})
         signature = inspect.signature(getattr(value, call))
         names = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
-        body = f"{text}\n\n{equation(inspect.getdoc(kind) or '')}\n\nAn instance of `{kind.__name__}`.\n"
-        return f".. py:function:: {full}({names})\n\n{indented(body)}\n"
+        described = inspect.getdoc(kind) or ""
+        parts = (text or first_sentence(described), equation(described), f"An instance of `{kind.__name__}`.")
+        body = "\n\n".join(parts)
+        return f".. py:function:: {name}({names})\n\n{indented(body)}\n"
     if typing.get_origin(value) is not None:
-        return f".. py:type:: {full}\n   :canonical: {stringify_annotation(value, 'smart', short_literals=True)}\n\n{indented(text)}\n"
-    return f".. py:data:: {full}\n   :value: {value!r}\n\n{indented(text)}\n"
+        canonical = stringify_annotation(value, "smart", short_literals=True)
+        return f".. py:type:: {name}\n   :canonical: {canonical}\n\n{indented(text)}\n"
+    return f".. py:data:: {name}\n   :value: {value!r}\n\n{indented(text)}\n"
 
 
 def public_bases(kind: type) -> list[type]:
@@ -251,17 +256,19 @@ def plain_signature(app, what, name, value, options, signature, annotation):
     """Shortens a signature, and the types of its parameters, which are in their descriptions.
 
     Parameters that only answer unknown arguments, or that are passed on, are left out; types with a public name have
-    that name; a short type of the result is part of the signature.
+    that name; a short type of the result is part of the signature. The options of a configuration are its attributes.
     """
+    if signature is None:
+        return None
     types = app.env.current_document.autodoc_annotations.get(name, {})
     for parameter, text in types.items():
         for written, alias in type_aliases().items():
             text = text.replace(written, alias)
         types[parameter] = text
     result = re.sub(r"~?(?:\w+\.)+(\w+)", r"\1", types.pop("return", ""))
-    if signature == "(*args, **kwargs)":
+    if signature == "(*args, **kwargs)" or (what == "class" and issubclass(value, Configuration)):
         return "", ""
-    signature = re.sub(r"(, )?\*\*unknown(?=[,)])", "", signature or "")
+    signature = re.sub(r"(, )?\*\*unknown(?=[,)])", "", signature)
     is_shown = what in ("function", "method") and result != "None" and len(result) <= LONGEST_RESULT
     return signature, result if is_shown else ""
 
@@ -292,6 +299,14 @@ def escaped(app, what, name, value, options, lines):
     """The docstring of an option is its help on the command line: plain text."""
     if what == "attribute" and not any("`" in line for line in lines):
         lines[:] = [re.sub(r"[*|\\]", r"\\\g<0>", line) for line in lines]
+
+
+def untyped(app, what, name, value, options, lines):
+    """Napoleon takes what stands before a colon for the type of a result; here it is part of the sentence."""
+    for number, line in enumerate(lines[:-1]):
+        if line.strip() == "Returns:":
+            indent = len(lines[number + 1]) - len(lines[number + 1].lstrip())
+            lines[number + 1] = lines[number + 1][:indent] + ": " + lines[number + 1][indent:]
 
 
 class InterfaceDomain(PythonDomain):
@@ -325,5 +340,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-process-bases", own_bases)
     app.connect("autodoc-skip-member", skipped)
     app.connect("autodoc-process-docstring", escaped)
+    app.connect("autodoc-process-docstring", untyped, priority=400)
     app.add_domain(InterfaceDomain, override=True)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,7 +19,7 @@ NO_ROOMS = ("__init__.py", "__main__.py", "__pycache__", "py.typed")
 
 def rooms() -> dict[str, int]:
     """Each room's floor, as the drawing in DESIGN.md has it; 0 is the lowest."""
-    drawing = re.search(r"## Rooms.*?```\n(.*?)```", (ROOT / "DESIGN.md").read_text(), re.S).group(1)
+    drawing = re.search(r"## Rooms.*?```text\n(.*?)```", (ROOT / "DESIGN.md").read_text(), re.S).group(1)
     lines = [re.split(r"\s{2,}", line)[0] for line in drawing.strip().splitlines()]
     return {room: floor for floor, line in enumerate(lines) for room in line.split(" · ")}
 
@@ -198,7 +198,7 @@ def test_importing_reads_no_environment(importing):
 
 def test_the_tree_of_the_design_is_the_tree():
     """Every folder and file that the tree in DESIGN.md names exists, and every room is in it."""
-    tree = re.search(r"```\n(src/regard/\n.*?)```", (ROOT / "DESIGN.md").read_text(), re.S).group(1)
+    tree = re.search(r"```text\n(src/regard/\n.*?)```", (ROOT / "DESIGN.md").read_text(), re.S).group(1)
     folders: list[str] = []
     named = set()
     for line in tree.splitlines():

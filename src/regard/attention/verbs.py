@@ -71,7 +71,8 @@ def attend(
         UnknownNameError: no score, normalizer or backend of this name.
         BackendError: the named backend cannot run this.
 
-    Half-precision inputs are scored, normalized and accumulated in float32.
+    Half-precision inputs are scored, normalized and accumulated in float32. PyTorch's kernels (`sdpa`) round the
+    weights to the inputs' dtype before they mix the values.
 
     Example:
         >>> import torch
