@@ -2,7 +2,7 @@
 
 ``python distributed_run.py CACHE TRAININGS``, where TRAININGS is a JSON list of ``[folder, configuration, *what]`` and
 ``what`` is ``gradients FILE``, ``kill STEP``, ``resume`` or nothing. Prints a JSON list for each: the exit codes of the
-processes that failed. The processes are copies of this one, which has imported PyTorch and regard already.
+processes that failed. The processes are copies of this one, which has imported already what each of them needs.
 
 ``python distributed_run.py alone CACHE FOLDER CONFIGURATION`` is one training, whose first process starts the second.
 """
@@ -15,12 +15,15 @@ import sys
 from pathlib import Path
 
 import datasets
+import pydantic  # noqa: F401
+import sacrebleu  # noqa: F401
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from regard.models import RecurrentTranslator  # noqa: F401
 from regard.tasks.translate import TASK
 from regard.training.config import RunConfig
 from regard.training.loop import TrainingLoop
