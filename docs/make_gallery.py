@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/en/how-to/gallery.md: each view in a headless Chromium, on attention that is computed here.
+"""Makes the pictures of docs/en/how-to/gallery.md: each view in a headless Chromium, on attention computed here.
 
 ::
 

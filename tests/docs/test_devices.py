@@ -1,4 +1,4 @@
-"""docs/en/how-to/devices.md names the backends that there are, with their memory, and says of each cell how far it was tried."""
+"""docs/en/how-to/devices.md has the backends that there are, with their memory, and says how far each cell was tried."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The task of docs/en/how-to/own-task.md, in a package of its own, trained and used through the commands and in Python."""
+"""The task of docs/en/how-to/own-task.md, in a package of its own, used through the commands and in Python."""
 
 import itertools
 import json

@@ -128,8 +128,20 @@ def text_rows(records: Records, columns: Sequence[str], numbers: Collection[str]
         yield tuple(texts)
 
 
-def choose_columns(records: Records, source: str | None, target: str | None) -> tuple[str, str]:
+SIDES = "--source-column", "--target-column"
+"""The options that name the columns of pairs."""
+
+
+def choose_columns(
+    records: Records, source: str | None, target: str | None, options: tuple[str, str] = SIDES
+) -> tuple[str, str]:
     """The two named columns; where neither is named, the only two columns of the table.
+
+    Args:
+        records: the table.
+        source: name of the first.
+        target: name of the second.
+        options: what names them, for the message where one is not named.
 
     Raises:
         DataError: a column does not exist, occurs twice, or is not named although there are more than two.
@@ -140,10 +152,10 @@ def choose_columns(records: Records, source: str | None, target: str | None) -> 
     _check_different(where, [name for name in names if name])
     if source is None and target is None and len(names) == 2:
         return names[0], names[1]
-    for side, name in (("source", source), ("target", target)):
+    for option, name in zip(options, (source, target), strict=True):
         if name is None:
             raise DataError(
-                f"{where}: say which column is the {side}; there are {len(names)} (columns: {_quoted(names)})"
+                f"{where}: say with {option} which column it is; there are {len(names)} (columns: {_quoted(names)})"
             )
         if name not in names:
             nearest = nearest_column(name, names)

@@ -442,7 +442,8 @@ def open_articles(
     columns = article_column, summary_column
     if columns == (None, None) and (local_files(source) is None or set(COLUMNS) <= set(columns_of(source))):
         columns = COLUMNS
-    return open_pairs(source, *columns, lowercase=lowercase, limit=limit)
+    options = "--article-column", "--summary-column"
+    return open_pairs(source, *columns, lowercase=lowercase, limit=limit, options=options)
 
 
 def columns_of(source: Any) -> list[str]:

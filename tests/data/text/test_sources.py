@@ -179,8 +179,10 @@ class TestMessages:
 
     def test_columns_not_named(self, tmp_path):
         path = write(tmp_path / "a.tsv", "a\tb\tc\nx\ty\tz\n")
-        message = f"{path}: say which column is the source; there are 3 (columns: 'a', 'b', 'c')"
+        message = f"{path}: say with --source-column which column it is; there are 3 (columns: 'a', 'b', 'c')"
         assert error_of(path) == message
+        articles = error_of(path, options=("--article-column", "--summary-column"))
+        assert articles == message.replace("--source-column", "--article-column")
 
     def test_column_twice(self, tmp_path):
         path = write(tmp_path / "a.tsv", "a\tb\ta\nx\ty\tz\n")

@@ -121,17 +121,10 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
 def _columns(records: Records, sound: str | None, text: str | None) -> tuple[str, str]:
     """The columns of the sounds and of the texts; of two columns the one that is not named is the other."""
     names = records.columns
-    if len(names) != 2:
-        for option, name in (("--sound-column", sound), ("--text-column", text)):
-            if name is None:
-                listed = ", ".join(map(repr, names)) or "none"
-                raise DataError(
-                    f"{records.name}: say with {option} which column it is; there are {len(names)} ({listed})"
-                )
-    elif (sound is None) != (text is None):
+    if len(names) == 2 and (sound is None) != (text is None):
         other = next((name for name in names if name != (sound or text)), names[0])
         sound, text = sound or other, text or other
-    return choose_columns(records, sound, text)
+    return choose_columns(records, sound, text, ("--sound-column", "--text-column"))
 
 
 def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:

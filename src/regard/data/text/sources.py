@@ -18,6 +18,7 @@ from regard.data.cache import cached_table, file_state, fingerprint, require_dat
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
 from regard.data.records import (
     READERS,
+    SIDES,
     Records,
     aligned_records,
     arrow_rows,
@@ -55,6 +56,7 @@ def open_pairs(
     lowercase: bool = False,
     limit: int | None = None,
     numbers: bool = False,
+    options: tuple[str, str] = SIDES,
 ) -> "datasets.Dataset":
     """Open pairs of sentences as a memory-mapped table.
 
@@ -80,6 +82,7 @@ def open_pairs(
         limit: largest number of pairs to read; None: all pairs.
         numbers: whether a target may be a number or a truth value, which is read as its text. A class of a Hugging Face
             data set is then read as its name.
+        options: what names the two columns, for messages.
 
     Returns:
         a data set with exactly the columns ``source`` and ``target``, both text; never empty.
@@ -93,17 +96,17 @@ def open_pairs(
     require_datasets()
     paths = local_files(source)
     columns = source_column, target_column
-    options = lowercase, limit, *numbers * ["numbers"]
+    reading = lowercase, limit, *numbers * ["numbers"]
     if paths is None:
         where, loaded = str(source), _load_from_hub(str(source), split or "train")
-        key = fingerprint("hub", loaded._fingerprint, *columns, *options)
+        key = fingerprint("hub", loaded._fingerprint, *columns, *reading)
     elif split is not None:
         raise ArgumentError(f"split belongs to Hugging Face data sets; {paths[0]} is a file (got split={split!r})")
     else:
         for path in paths:
             check_file(path, "sentences")
         where, loaded = " and ".join(map(str, paths)), None
-        key = fingerprint("pairs", tuple(map(file_state, paths)), columns if len(paths) == 1 else None, *options)
+        key = fingerprint("pairs", tuple(map(file_state, paths)), columns if len(paths) == 1 else None, *reading)
 
     def read() -> Iterator[Pair]:
         if paths is None:
@@ -117,7 +120,7 @@ def open_pairs(
                 f"{where}: unknown kind of file {paths[0].suffix!r}; give {', '.join(READERS)}, "
                 "or two text files with a comma between them"
             )
-        chosen = choose_columns(records, *columns)
+        chosen = choose_columns(records, *columns, options)
         return text_rows(records, chosen, chosen[1:] if numbers else ())
 
     return pair_table(key, where, read, lowercase, limit)
