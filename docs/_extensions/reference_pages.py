@@ -169,15 +169,17 @@ class Pages:
                 own = f"{module.__name__}.{own}" if getattr(module, own, None) is value else full
                 home = self.described.setdefault(id(value), own) if is_described_once(value) else full
             rows.append(f"   * - :{role}:`{name} <{home}>`\n     - {first_sentence(docstring(module, name))}")
-        if not rows:
-            return ""
-        return ".. list-table::\n   :class: names\n   :widths: auto\n\n" + "\n".join(rows) + "\n"
+        return table_of(rows) if rows else ""
 
     def details(self, module: ModuleType, name: str) -> Iterator[str]:
         value, full = getattr(module, name), f"{module.__name__}.{name}"
         if self.described.get(id(value), full) == full:
             yield f".. py:currentmodule:: {module.__name__}\n"
             yield entry(module, name, value)
+
+
+def table_of(rows: list[str]) -> str:
+    return ".. list-table::\n   :class: names\n   :widths: auto\n\n" + "\n".join(rows) + "\n"
 
 
 def heading(title: str, line: str) -> str:
@@ -230,7 +232,7 @@ def write(app: Sphinx) -> None:
     if app.config.language == "en":
         for package, text in pages().items():
             write_page(Path(app.srcdir) / FOLDER / f"{package}.rst", text)
-        write_page(Path(app.srcdir) / FOLDER / "index.rst", INDEX + indented("\n".join(PAGES)) + "\n")
+        write_page(Path(app.srcdir) / FOLDER / "index.rst", index())
 
 
 def write_page(path: Path, text: str) -> None:
@@ -240,15 +242,15 @@ def write_page(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-INDEX = """\
-Python
-======
+def index() -> str:
+    """The text of the page that lists the pages."""
+    rows = [f"   * - :doc:`{package}`\n     - {first_sentence(text)}" for package, text in PAGES.items()]
+    contents = ".. toctree::\n   :hidden:\n\n" + indented("\n".join(PAGES)) + "\n"
+    return "\n".join([heading("Python", "="), INTRODUCTION, table_of(rows), contents])
 
-The public names of each room, with their signatures, equations, parameters, errors and an example that is run.
 
-.. toctree::
-   :maxdepth: 1
-
+INTRODUCTION = """\
+The public names of each room, with their signatures, equations, parameters and errors, and with examples that are run.
 """
 
 
@@ -335,6 +337,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"
+    app.add_css_file("reference.css")
     app.connect("builder-inited", write)
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("autodoc-process-bases", own_bases)

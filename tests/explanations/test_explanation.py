@@ -79,6 +79,14 @@ def test_prints_aligned_tables_in_order():
     assert all(line == line.rstrip() for line in text.splitlines()), tables
 
 
+def test_a_notebook_gets_the_same_text(monkeypatch):
+    """Rich writes into the notebook's output, unless it is told not to, and leaves the text empty."""
+    steps = regard.explain([1.0, 2.0], [[1.0, 0.0], [0.0, 1.0]])
+    text = str(steps)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert str(steps) == text
+
+
 def test_masked_scores_print_as_infinite():
     assert "−∞" in str(full())
 

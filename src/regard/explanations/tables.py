@@ -43,7 +43,7 @@ def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableTy
 
 def as_text(renderable: RenderableType, width: int = 160) -> str:
     """The output of Rich as plain text."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False)
+    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, force_jupyter=False)
     console.print(renderable)
     file = console.file
     assert isinstance(file, StringIO)

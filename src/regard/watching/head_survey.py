@@ -190,7 +190,7 @@ class Survey:
     def __str__(self) -> str:
         from rich.console import Console
 
-        console = Console(width=160, color_system=None, force_terminal=False, legacy_windows=False)
+        console = Console(width=160, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False)
         with console.capture() as captured:
             console.print(self.table())
         return captured.get()
