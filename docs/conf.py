@@ -30,6 +30,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_design",
     "sphinx_copybutton",
+    "chinese_search",
     "embedded_views",
     "page_notebooks",
     "shared_cells",
@@ -58,6 +59,7 @@ mathjax = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
 html_static_path = ["_static", str(mathjax)]
 mathjax_path = mathjax.name
 html_css_files = ["site.css"]
+html_js_files = [("viewer_themes.js", {"defer": "defer"})]
 html_theme_options = {
     "logo": {"text": "regard"},
     "navbar_align": "left",
