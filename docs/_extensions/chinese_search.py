@@ -1,4 +1,4 @@
-"""The search of the Chinese site: words are cut by jieba when it is built, and by the words of the index in the browser."""
+"""The search of the Chinese site: jieba cuts the words of pages, and the words of the index cut those of a query."""
 
 from sphinx.application import Sphinx
 from sphinx.search.zh import SearchChinese
@@ -14,7 +14,8 @@ var splitQuery = (query) => {
   const words = [];
   for (const run of query.toLowerCase().match(/\p{Script=Han}+|[^\p{Script=Han}\P{L}]+[\p{N}_]*|[\p{N}_]+/gu) ?? []) {
     const found = [];
-    for (let start = 0, end = run.length; /\p{Script=Han}/u.test(run) && start < run.length; start = end, end = run.length) {
+    const isHan = /\p{Script=Han}/u.test(run);
+    for (let start = 0, end = run.length; isHan && start < run.length; start = end, end = run.length) {
       while (end > start + 1 && !known(run.slice(start, end))) end--;
       if (end > start + 1) found.push(run.slice(start, end));
     }
