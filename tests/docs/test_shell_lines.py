@@ -33,6 +33,10 @@ RUNS = {
     "language-bpe": "regard train language --train 'books/**/*.txt'",
     "language-char": "regard train language --train 'books/**/*.txt'",
     "classify-lstm": "regard train classify --train reviews.tsv",
+    "films": "regard train classify --train reviews.tsv",
+    "caption-soft": "regard train caption --train captions.jsonl",
+    "segment": "regard train segment --train streets/train",
+    "transcribe-lstm": "regard train transcribe --train speech.tsv",
     "demo": "regard train translate --train train.tsv --validation val.tsv",
 }
 """A run that lines name → the line that trains it where no line of the page does."""
@@ -43,7 +47,7 @@ SHELL = ("bash", "sh", "shell", "console", "")
 def lines_of(page: str) -> list[str]:
     """The commands of a page's blocks, those of several lines joined."""
     blocks = [fence.text for fence in fences(page, all_pages()[page]) if fence.language in SHELL]
-    lines = [line.strip() for text in blocks for line in text.replace("\\\n", " ").splitlines()]
+    lines = [re.sub(r"\s+# .*", "", line.strip()) for text in blocks for line in text.replace("\\\n", " ").splitlines()]
     return [line for line in lines if re.match(r"(regard|make|pip|python3?|torchrun|git|cd|source)\s", line)]
 
 
