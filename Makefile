@@ -58,7 +58,8 @@ docs: $(VENV)/installed-docs
 
 docs-test: $(VENV)/installed-dev
 	$(BIN)/python docs/build.py --fresh
-	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/docs --site
+	$(BIN)/python -m pytest $(TEST_OPTIONS) --site tests/docs/test_built_site.py tests/docs/test_shell_lines.py \
+	  tests/docs/test_two_languages.py tests/docs/test_site_extensions.py
 
 bench: $(VENV)/installed-bench
 	mkdir -p build/bench

@@ -30,6 +30,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_design",
     "sphinx_copybutton",
+    "chinese_search",
     "command_line_page",
     "embedded_views",
     "glossary_pages",
@@ -74,6 +75,7 @@ mathjax = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
 html_static_path = ["_static", str(mathjax)]
 mathjax_path = mathjax.name
 html_css_files = ["site.css"]
+html_js_files = [("viewer_themes.js", {"defer": "defer"})]
 html_theme_options = {
     "logo": {"text": "regard"},
     "navbar_align": "left",
