@@ -1,4 +1,4 @@
-"""docs/en/how-to/devices.md has the backends that there are, with their memory, and says how far each cell was tried."""
+"""docs/en/how-to/devices.md has the backends that there are, with their memory; each cell says how far it was tried."""
 
 import re
 from pathlib import Path
