@@ -135,6 +135,8 @@ def prepare(folder: Path) -> None:
     for name, original in copies.items():
         source, target = folder / original, folder / name
         shutil.copytree(source, target) if source.is_dir() else shutil.copyfile(source, target)
+    np.save(folder / "query.npy", np.eye(3, 4))
+    (folder / "key.json").write_text(json.dumps(np.eye(5, 4).tolist()), encoding="utf-8")
     write_image(folder / "photo.jpg", 0)
     (folder / "texts.txt").write_text("".join(f"{sentence(number)}\n" for number in range(3)), encoding="utf-8")
     write_image(folder / "photos" / "square" / "0.png", 0)

@@ -65,13 +65,15 @@ class EmbeddedViews(SphinxPostTransform):
         if self.config.language == "zh_CN":
             for english, chinese in zip(IN_ENGLISH, IN_CHINESE, strict=True):
                 page = page.replace(english, chinese)
-        name = hashlib.sha256(page.encode()).hexdigest()[:16] + ".html"
+        name = hashlib.sha256(page.encode()).hexdigest()[:16]
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / name).write_text(page, encoding="utf-8")
+        # Two files, since a viewer takes its theme from no address: _static/viewer_themes.js chooses that of the site.
+        for theme in ("light", "dark"):
+            themed = page.replace('"theme":"auto"', f'"theme":"{theme}"')
+            (self.folder / f"{name}-{theme}.html").write_text(themed, encoding="utf-8")
         up = "../" * self.env.docname.count("/")
-        return (
-            f'<iframe class="regard-view" {attributes} style="{style}" loading="lazy" src="{up}views/{name}"></iframe>'
-        )
+        source = f'loading="lazy" src="{up}views/{name}-light.html"'
+        return f'<iframe class="regard-view" {attributes} style="{style}" {source}></iframe>'
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,8 +1,8 @@
-// Viewers have the theme of the site, not that of the system: the fragment of their address says which.
+// Viewers have the theme of the site, not that of the system: each has a file for either.
 function paint() {
   const theme = document.documentElement.dataset.theme === "dark" ? "dark" : "light";
   for (const frame of document.querySelectorAll("iframe.regard-view")) {
-    const address = `${frame.src.split("#")[0]}#theme=${theme}`;
+    const address = frame.src.replace(/-(light|dark)\.html.*$/, `-${theme}.html`);
     if (frame.src !== address) frame.src = address;
   }
 }

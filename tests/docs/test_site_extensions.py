@@ -128,9 +128,11 @@ def test_a_viewer_is_a_file_that_speaks_the_language_of_the_page(tmp_path, monke
     english, files = build(tmp_path, "en")
     chinese, chinese_files = build(tmp_path, "zh_CN")
 
-    assert files == [view.to_html()]
-    view.language = "zh"
-    assert chinese_files == [view.to_html()]
+    for language, written in (("en", files), ("zh", chinese_files)):
+        view.language = language
+        for theme, text in zip(("dark", "light"), written, strict=True):
+            view.theme = theme
+            assert text == view.to_html()
     for page in (english, chinese):
         assert page.count("<iframe") == page.count('loading="lazy" src="views/') == 1
         assert "srcdoc" not in page
