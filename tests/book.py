@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -30,19 +31,27 @@ class Section(NamedTuple):
 MARK = re.compile(r"^ {0,3}(?:> ?)*(`{3,}|~{3,}|:{3,}) *(\S*)(.*)$")
 
 
+def sources(folder: Path) -> list[Path]:
+    """The pages in a folder of docs that somebody wrote, without those that a build makes (.gitignore names them)."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if "docs/" in line]
+    names = {path.relative_to(ROOT).as_posix(): path for path in sorted(folder.rglob("*.md"))}
+    return [
+        path
+        for name, path in names.items()
+        if not any(fnmatch(name, pattern) or fnmatch(name, f"{pattern}/*") for pattern in ignored)
+    ]
+
+
 def pages(language: str) -> dict[str, str]:
     """Path of a page in the folder of its language, without its suffix → its text."""
     folder = DOCS / language
-    return {
-        path.relative_to(folder).with_suffix("").as_posix(): path.read_text("utf-8")
-        for path in sorted(folder.rglob("*.md"))
-    }
+    return {path.relative_to(folder).with_suffix("").as_posix(): path.read_text("utf-8") for path in sources(folder)}
 
 
 @cache
 def all_pages() -> dict[str, str]:
     """Path from the root → text, of the pages of the site and the files beside the README."""
-    paths = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+    paths = [*sorted(ROOT.glob("*.md")), *sources(DOCS)]
     return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
 
 

@@ -152,7 +152,8 @@ def _patterns(folder: Path, kind: Kind) -> str:
 
 def _glance(kind: Kind) -> str:
     """The cards of a kind, for the page above the kinds."""
-    text = f"{kind.about} [All about them]({kind.name}/index.md).\n\n"
+    about = kind.about.replace("](../", "](")
+    text = f"{about} [All about them]({kind.name}/index.md).\n\n"
     return text + _grid([_card(mechanism, f"{kind.name}/") for mechanism in kind.mechanisms]) + "\n"
 
 

@@ -21,8 +21,8 @@ FENCE = re.compile(r"^(`{3,}|:{3,}) *(?:\{([\w:-]+)\})? *(.*)$")
 ROLE = re.compile(r"\{([\w:.-]+)\}`(?:([^`<]*?) *<[^`>]*>|([^`]*))`")
 LABEL = re.compile(r"^\([\w:-]+\)= *\n?", re.M)
 ATTRIBUTES = re.compile(r"(?<=[\])])\{[.#][^}\n]*\}|^\{[.#][^}\n]*\} *\n", re.M)
-LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]*)\)")
-INLINE_CODE = re.compile(r"(`[^`\n]+`)")
+LINK = re.compile(r"`[^`\n]+`|(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]*)\)")
+"""Code, which stays as it is, or a link, whose words may hold code."""
 DROPPED = {"toctree", "only", "raw", "include"}
 VERBATIM = {"code-block", "code", "literalinclude", "math"}
 UNTITLED = {"div", "grid", "container"}
@@ -102,7 +102,7 @@ def _plain_text(lines: list[str], folder: Path, page: str) -> Iterator[str]:
 
     def link(found: re.Match[str]) -> str:
         is_picture, words, address = found.groups()
-        if re.match(r"\w+:|#", address):
+        if address is None or re.match(r"\w+:|#", address):
             return found[0]
         if is_picture:
             return f"*{words}*" if words else ""
@@ -114,9 +114,7 @@ def _plain_text(lines: list[str], folder: Path, page: str) -> Iterator[str]:
         return words
 
     text = ATTRIBUTES.sub("", LABEL.sub("", ROLE.sub(_plain_role, "\n".join(lines))))
-    parts = INLINE_CODE.split(text)
-    parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
-    yield from "".join(parts).split("\n") if lines else ()
+    yield from LINK.sub(link, text).split("\n") if lines else ()
 
 
 def _plain_role(found: re.Match[str]) -> str:

@@ -13,12 +13,13 @@ from typing import get_args
 
 import pytest
 
+import book
 import regard
 from regard.normalizers import names as normalizer_names
 from regard.scores import names as score_names
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs/zh").rglob("*.md")})]
+PAGES = [ROOT / "README.md", *book.sources(ROOT / "docs/en")]
 
 SETTINGS = {
     "include": ["."],
@@ -31,10 +32,6 @@ SETTINGS = {
 PRELUDE = """
 import torch
 
-model: torch.nn.Module
-inputs: dict[str, torch.Tensor]
-texts: list[str]
-labels: list[str]
 tokens: torch.Tensor
 lengths: torch.Tensor
 bos: int
@@ -44,7 +41,6 @@ attends: bool
 """The types of names that the text of a page describes and its code does not define."""
 
 FROM_THE_TEXT = {
-    "README.md": "model, inputs, texts, labels",
     "docs/en/how-to/export.md": "tokens, lengths, bos, pad, attends",
 }
 """Page → the names of the prelude that its code uses."""

@@ -56,7 +56,7 @@ class Review:
     Attributes:
         text: the review.
         label: one of `LABELS`.
-        deciding: positions of the words that decide the label, among the words that `regard.data.text.words.split_words` gives:
+        deciding: positions of the words that decide the label, among those of `regard.data.text.words.split_words`: the
             adjective of the judgement, and its negation.
     """
 
