@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from book import DOCS, cells, pages, sections
+from book import DOCS, cells, fences, pages, sections
 
 ENGLISH, CHINESE = pages("en"), pages("zh")
 GLOSSARY = tomllib.loads((DOCS / "glossary.toml").read_text("utf-8"))["terms"]
@@ -30,6 +30,7 @@ ENGLISH_SCALES = {"thousand": 1000, "million": 10**6, "billion": 10**9}
 def test_a_page_has_an_english_twin_with_the_same_cells_and_headings(page):
     assert page in ENGLISH, f"docs/zh/{page}.md has no docs/en/{page}.md"
     assert cells(CHINESE[page]) == cells(ENGLISH[page])
+    assert shell_lines(page, CHINESE[page]) == shell_lines(page, ENGLISH[page])
     levels = [[section.level for section in sections(text)] for text in (ENGLISH[page], CHINESE[page])]
     assert levels[0] == levels[1], f"headings of {page}: {levels}"
 
@@ -40,6 +41,14 @@ def test_the_numbers_are_the_same(page):
     for english, chinese in zip(sections(ENGLISH[page]), sections(CHINESE[page]), strict=True):
         missing = differing_numbers(english.title + "\n" + english.prose, chinese.title + "\n" + chinese.prose)
         assert not missing, f"{page}, {english.title}: {missing}"
+
+
+def shell_lines(page: str, text: str) -> list[str]:
+    """The lines of the blocks that are no output, without comments."""
+    blocks = [fence.text for fence in fences(page, text) if fence.language not in ("text", "")]
+    return [
+        line for block in blocks for line in re.sub(r"(^|\s+)#.*", "", block, flags=re.M).splitlines() if line.strip()
+    ]
 
 
 def differing_numbers(english: str, chinese: str) -> dict[str, tuple[int, int]]:
