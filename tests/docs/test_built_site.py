@@ -82,6 +82,25 @@ def test_each_page_is_built_in_its_language():
             assert page(SITE / folder / f"{name}.html").language == tag
 
 
+MADE = re.compile(r'<(pre|script|style|code)\b.*?</\1>|<(div|span) class="math.*?</\2>', re.DOTALL)
+"""Code, and formulas: what may contain marks of Markdown."""
+
+
+def test_pictures_are_pictures_and_marks_are_read():
+    """A figure that IPython only names, and ``*emphasis*`` beside a full-width sign, show as text."""
+    shown = []
+    for path in html_files():
+        text = path.read_text("utf-8")
+        article = text.partition("<article")[2].partition("</article>")[0]
+        prose = re.sub(r"<[^>]+>", "", MADE.sub("", article))
+        if re.search(r"&lt;Figure size \d", text) or "{external" in prose:
+            shown.append(f"{path.relative_to(SITE)}: a figure or a role")
+        if "/zh/" in path.as_posix():
+            marks = re.findall(r".{0,20}\*.{0,20}", prose)
+            shown += [f"{path.relative_to(SITE)}: {mark}" for mark in marks]
+    assert not shown, "\n".join(shown)
+
+
 @pytest.fixture
 def browser_page(chromium):
     context = chromium.new_context(viewport={"width": 320, "height": 800})

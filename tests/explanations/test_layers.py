@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 
 import regard
 from cases import B, H
@@ -109,6 +110,8 @@ def test_chosen_steps_and_colours(capsys):
     assert axes.images[0].get_array().shape == (3, 1)
     assert axes.images[0].get_cmap().name == "Purples"
     assert [text.get_text() for text in axes.texts] == ["5", "1", "20"]
+    turned = steps.figure("weights", transposed=True)
+    assert "each column normalized" in [text.get_text() for text in turned.findobj(Text)]
     two = steps.figure("key, output", color_map={"key": "Oranges"})
     assert [axes.images[0].get_cmap().name for axes in two.axes] == ["Oranges", "amount"]
 
