@@ -139,5 +139,8 @@ def prepare(folder: Path) -> None:
     (folder / "key.json").write_text(json.dumps(np.eye(5, 4).tolist()), encoding="utf-8")
     write_image(folder / "photo.jpg", 0)
     (folder / "texts.txt").write_text("".join(f"{sentence(number)}\n" for number in range(3)), encoding="utf-8")
+    vectors = "".join(f"{word}{' 0.1' * 100}\n" for word in WORDS)
+    (folder / "glove.6B.100d.txt").write_text(vectors, encoding="utf-8")
     write_image(folder / "photos" / "square" / "0.png", 0)
+    (folder / "streets" / "val" / "images" / "0.jpg").unlink()
     write_image(folder / "streets" / "val" / "images" / "0.png", 0)

@@ -145,3 +145,11 @@ def test_unknown_names_and_contradictions():
         DataConfig(train="pairs.tsv", bundled=3)
     with pytest.raises(RunError, match="must have data"):
         RunConfig.from_dict(None, "here", TASK)
+
+
+def test_a_folder_is_a_path(tiny, tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write_config(tiny())
+    again = RunFolder.open(folder)
+    assert os.fspath(again) == str(again) == str(tmp_path / "run")
+    assert again.read_config(TASK) == folder.read_config(TASK)

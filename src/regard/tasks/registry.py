@@ -6,10 +6,10 @@ A package registers a task in its ``pyproject.toml``; the value names an instanc
     count = "my_package.count:TASK"
 """
 
+import os
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
 from regard.training.run_folder import RunFolder
@@ -110,7 +110,7 @@ def of_run(folder: RunFolder) -> Task:
         ) from error
 
 
-def load(run: str | Path, device: str = "cpu", *, task: str | None = None) -> Trained:
+def load(run: str | os.PathLike[str], device: str = "cpu", *, task: str | None = None) -> Trained:
     """Returns a trained run, ready to predict and evaluate.
 
     ::
@@ -121,8 +121,9 @@ def load(run: str | Path, device: str = "cpu", *, task: str | None = None) -> Tr
         regard.load("hf://owner/name")  # a run that regard push has uploaded
 
     Args:
-        run: the run folder, or the address of a run on the Hugging Face hub: ``hf://OWNER/NAME`` or
-            ``hf://OWNER/NAME@REVISION``, which is downloaded once. Only safetensors, JSON and safe YAML are read.
+        run: the run folder, as a path or the ``folder`` of a trained run, or the address of a run on the Hugging Face
+            hub: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``, which is downloaded once. Only safetensors, JSON
+            and safe YAML are read.
         device: PyTorch device of the model.
         task: the task that the run must have, so that editors know the type of the result; None: any.
 

@@ -56,6 +56,14 @@ class RunFolder:
         self.replaces: Path | None = None
         """The run that this new run replaces when it is complete."""
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    __str__ = __fspath__
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
     def file(self, name: str) -> Path:
         """Returns the path of a file or folder of the run, which need not exist.
 
@@ -140,7 +148,7 @@ class RunFolder:
             raise RunError(f"it has no {ManifestFile.NAME}")
 
     @classmethod
-    def open(cls, path: str | Path) -> "RunFolder":
+    def open(cls, path: str | os.PathLike[str]) -> "RunFolder":
         """Returns the folder of an existing run.
 
         Args:
@@ -150,9 +158,10 @@ class RunFolder:
         Raises:
             RunError: there is no such folder, or it is not a run folder.
         """
-        if not os.fspath(path):
+        path = os.fspath(path)
+        if not path:
             raise RunError("the name of the run folder is empty; give a folder, or . for this one")
-        folder = cls(local_run(str(path)) if is_hub_address(path) else path)
+        folder = cls(local_run(path) if is_hub_address(path) else path)
         restore(folder.path)
         if not folder.path.is_dir():
             raise RunError(f"there is no run folder {path}")
