@@ -49,8 +49,7 @@ def main() -> None:
     parser.add_argument("--open", action="store_true", help="opens the site in the browser")
     options = parser.parse_args()
     if options.fresh:
-        for name in ("site", "doctrees", "cells"):
-            shutil.rmtree(BUILD / name, ignore_errors=True)
+        remove_built()
     for folder in LANGUAGES:
         try:
             build(folder, options.draft)
@@ -61,6 +60,20 @@ def main() -> None:
     print(site)
     if options.open and not os.environ.get("CI") and has_display():
         webbrowser.open(site.as_uri())
+
+
+def remove_built() -> None:
+    """Removes what a build makes: the site, what Sphinx keeps, and the generated pages (.gitignore names them)."""
+    for name in ("site", "doctrees", "cells"):
+        shutil.rmtree(BUILD / name, ignore_errors=True)
+    for pattern in (DOCS.parent / ".gitignore").read_text("utf-8").splitlines():
+        for path in DOCS.parent.glob(pattern.strip("/")) if "docs/" in pattern else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif pattern.endswith("/"):
+                continue
+            else:
+                path.unlink()
 
 
 def has_display() -> bool:

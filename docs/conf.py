@@ -34,13 +34,13 @@ extensions = [
     "command_line_page",
     "embedded_views",
     "glossary_pages",
+    "local_kernels",
     "mechanism_pages",
     "page_notebooks",
     "reference_pages",
     "shared_cells",
     "two_languages",
 ]
-exclude_patterns = ["**/README.md"]
 default_role = "py:obj"
 add_module_names = False
 autodoc_typehints = "description"

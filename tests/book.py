@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -33,13 +32,9 @@ MARK = re.compile(r"^ {0,3}(?:> ?)*(`{3,}|~{3,}|:{3,}) *(\S*)(.*)$")
 
 def sources(folder: Path) -> list[Path]:
     """The pages in a folder of docs that somebody wrote, without those that a build makes (.gitignore names them)."""
-    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if "docs/" in line]
-    names = {path.relative_to(ROOT).as_posix(): path for path in sorted(folder.rglob("*.md"))}
-    return [
-        path
-        for name, path in names.items()
-        if not any(fnmatch(name, pattern) or fnmatch(name, f"{pattern}/*") for pattern in ignored)
-    ]
+    lines = [line for line in (ROOT / ".gitignore").read_text("utf-8").splitlines() if "docs/" in line]
+    made = {path for line in lines for path in ROOT.glob(line.strip("/")) if path.is_dir() or not line.endswith("/")}
+    return [path for path in sorted(folder.rglob("*.md")) if made.isdisjoint([path, *path.parents])]
 
 
 def pages(language: str) -> dict[str, str]:
@@ -66,16 +61,20 @@ def cells(text: str) -> list[str]:
 
 def fences(page: str, text: str) -> Iterator[Fence]:
     """The fenced blocks of a page: not cells, not directives but ``code-block``, those in directives too."""
-    lines, number = text.splitlines(), 0
+    lines, number, directives = text.splitlines(), 0, []
     while number < len(lines):
         opening = MARK.match(lines[number])
         number += 1
         if not opening or opening[1][0] == ":":
             continue
         mark, language, rest = opening.groups()
+        if not language and directives and mark.startswith(directives[-1]):
+            directives.pop()
+            continue
         if language in ("{code-block}", "{code}"):
             language = rest.strip()
         elif language.startswith("{") and language not in ("{code-cell}", "{math}", "{view}", "{toctree}"):
+            directives.append(mark)
             continue
         start = number
         while number < len(lines) and not re.match(rf"^ {{0,3}}(?:> ?)*{mark[0]}{{{len(mark)},}}\s*$", lines[number]):
@@ -89,11 +88,16 @@ def sections(text: str) -> list[Section]:
     """The sections of a page, in order; the first one's heading is the title."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
     found, prose, level, title, closing = [], [], 0, "", None
+    directives = []
     for line in text.splitlines():
         mark = MARK.match(line)
         if closing:
             closing = None if mark and mark[1].startswith(closing) and not mark[2] else closing
-        elif mark and mark[1][0] != ":" and not re.match(r"\{(?!code|math|view|toctree)", mark[2]):
+        elif mark and not mark[2] and directives and mark[1].startswith(directives[-1]):
+            directives.pop()
+        elif mark and mark[1][0] != ":" and re.match(r"\{(?!code|math|view|toctree)", mark[2]):
+            directives.append(mark[1])
+        elif mark and mark[1][0] != ":":
             closing = mark[1]
         elif heading := re.match(r"(#+) (.*)", line):
             found.append(Section(level, title, "\n".join(prose)))

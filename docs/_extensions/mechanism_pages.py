@@ -13,6 +13,7 @@ from typing import Any
 import mechanism_catalogue as catalogue
 from mechanism_catalogue import KINDS, Kind, Mechanism, read_kind
 from mechanism_pictures import draw, draw_pattern, draw_small
+from reference_pages import write_page
 from sphinx.application import Sphinx
 
 import regard
@@ -39,8 +40,8 @@ def write_pages(app: Sphinx) -> None:
     for kind in kinds:
         (folder / kind.name / "pictures").mkdir(parents=True, exist_ok=True)
         cards = [_write_mechanism(folder / kind.name, mechanism) for mechanism in kind.mechanisms]
-        _write(folder / kind.name / "index.md", _index(folder / kind.name, kind, cards))
-    _write(folder / "glance.txt", "\n".join(f"## {kind.title}\n\n{_glance(kind)}" for kind in kinds))
+        write_page(folder / kind.name / "index.md", _index(folder / kind.name, kind, cards))
+    write_page(folder / "glance.txt", "\n".join(f"## {kind.title}\n\n{_glance(kind)}" for kind in kinds))
     stamp.write_text(state)
 
 
@@ -53,18 +54,12 @@ def _state() -> str:
     return digest.hexdigest()
 
 
-def _write(file: Path, text: str) -> None:
-    """Writes a file, unless it has this text already: Sphinx reads changed files again."""
-    if not file.exists() or file.read_text(encoding="utf-8") != text:
-        file.write_text(text, encoding="utf-8")
-
-
 def _write_mechanism(folder: Path, mechanism: Mechanism) -> str:
     """Writes the page and the pictures of a mechanism. Returns its card for an index."""
     names, printed = mechanism.run()
     draw(folder / "pictures" / f"{mechanism.key}.png", mechanism, names)
     draw_small(folder / "pictures" / f"{mechanism.key}-small.png", mechanism, names)
-    _write(folder / f"{mechanism.key}.md", _page(mechanism, names, printed))
+    write_page(folder / f"{mechanism.key}.md", _page(mechanism, names, printed))
     return _card(mechanism, "")
 
 

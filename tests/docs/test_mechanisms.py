@@ -2,15 +2,12 @@
 
 import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from mechanism_catalogue import KINDS, read_kind
 
 DOCS = Path(__file__).parents[2] / "docs"
-sys.path.insert(0, str(DOCS / "_extensions"))
-
-from mechanism_catalogue import KINDS, read_kind  # noqa: E402
 
 ENTRIES = {(kind, entry.key): entry for kind in KINDS for entry in read_kind(kind).mechanisms}
 OWN = {"custom", "lengths", "keep", "ignore", "where", "and", "or", "not", "appended", "tensor", "sum", "packing"}
