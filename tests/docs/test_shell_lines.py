@@ -46,14 +46,19 @@ RUNS = {
 }
 """A run that lines name → the line that trains it where no line of the page does."""
 
-SHELL = ("bash", "sh", "shell", "console", "")
+SHELL = ("bash", "sh", "shell", "console")
 
 
 def lines_of(page: str) -> list[str]:
-    """The commands of a page's blocks, those of several lines joined."""
-    blocks = [fence.text for fence in fences(page, all_pages()[page]) if fence.language in SHELL]
-    lines = [re.sub(r"\s+# .*", "", line.strip()) for text in blocks for line in text.replace("\\\n", " ").splitlines()]
-    return [line for line in lines if re.match(r"(regard|make|pip|python3?|torchrun|git|cd|source)\s", line)]
+    """The commands of a page's blocks, those of several lines joined; a block without a language may be anything else."""
+    commands = []
+    for fence in fences(page, all_pages()[page]):
+        if fence.language in (*SHELL, ""):
+            joined = fence.text.replace("\\\n", " ").splitlines()
+            lines = [line for raw in joined if (line := re.sub(r"(^|\s+)# .*", "", raw.strip()))]
+            pattern = r"(regard|make|pip|python3?|torchrun|git|cd|source)\s" if not fence.language else ""
+            commands += [line for line in lines if re.match(pattern, line)]
+    return commands
 
 
 PAGES = [

@@ -99,7 +99,7 @@ def test_chosen_steps_and_colours(capsys):
     steps.print(["Weights", "weighted-values"], decimals=2)
     printed = capsys.readouterr().out
     assert [line for line in printed.splitlines() if line[:1].isdigit()] == [
-        "1. weights [1×2]: each row normalized", "2. weighted values [2×3]: weight × value, for each query and key"
+        "1. weights [1×2]: normalized over the keys", "2. weighted values [2×3]: weight × value, for each query and key"
     ]  # fmt: skip
     assert steps.arithmetic(0, "scores").splitlines()[1:] == [
         "  h1: 5·3 + 1·12 + 20·45 = 927", "  h2: 5·59 + 1·2 + 20·5 = 397"
@@ -111,7 +111,7 @@ def test_chosen_steps_and_colours(capsys):
     assert axes.images[0].get_cmap().name == "Purples"
     assert [text.get_text() for text in axes.texts] == ["5", "1", "20"]
     turned = steps.figure("weights", transposed=True)
-    assert "each column normalized" in [text.get_text() for text in turned.findobj(Text)]
+    assert "normalized over the keys" in [text.get_text() for text in turned.findobj(Text)]
     two = steps.figure("key, output", color_map={"key": "Oranges"})
     assert [axes.images[0].get_cmap().name for axes in two.axes] == ["Oranges", "amount"]
 

@@ -87,7 +87,7 @@ def explain(
         >>> print(steps)
         1. query [1×2]: what asks
         ...
-        5. weights [1×2]: each row normalized
+        5. weights [1×2]: normalized over the keys
         <BLANKLINE>
                    k0       k1
          ──────────────────────
@@ -112,7 +112,7 @@ def explain(
         >>> steps.print("key, weights")
         1. key [3×3]: what it is compared with
         ...
-        2. weights [3×3]: each row normalized
+        2. weights [3×3]: normalized over the keys
         ...
         >>> figure = steps.figure("weights", color_map="Oranges")
         >>> regard.explain([[1, 2, 3, 4]], heads=2, w_output=[[1], [1], [1], [1]])["projected"]

@@ -30,7 +30,7 @@ STEPS = {
     "capped": "after the score's cap or function",
     "biased": "+ bias",
     "masked": "−∞ where the mask forbids",
-    "weights": "each row normalized",
+    "weights": "normalized over the keys",
     "weighted_values": "weight × value, for each query and key",
     "output": "sum of the weighted values",
 }
@@ -100,7 +100,7 @@ class Explanation:
         >>> len(figure.axes)  # a panel for each step
         9
         >>> steps.print("weights")
-        1. weights [2×2]: each row normalized
+        1. weights [2×2]: normalized over the keys
         ...
           le     1.0000   0.0000...
           chat   0.3302   0.6698...

@@ -51,7 +51,7 @@ class Step:
     def transposed(self) -> "Step":
         """The same step with a column for each vector."""
         return replace(
-            self, note=self.note.replace("row", "column"), matrix=self.matrix.mT,
+            self, matrix=self.matrix.mT,
             row_labels=self.column_labels, column_labels=self.row_labels,
         )  # fmt: skip
 
