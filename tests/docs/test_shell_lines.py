@@ -50,7 +50,7 @@ SHELL = ("bash", "sh", "shell", "console")
 
 
 def lines_of(page: str) -> list[str]:
-    """The commands of a page's blocks, those of several lines joined; a block without a language may be anything else."""
+    """The commands of a page's blocks, lines that continue joined; a block without a language may hold other things."""
     commands = []
     for fence in fences(page, all_pages()[page]):
         if fence.language in (*SHELL, ""):

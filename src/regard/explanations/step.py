@@ -50,10 +50,7 @@ class Step:
 
     def transposed(self) -> "Step":
         """The same step with a column for each vector."""
-        return replace(
-            self, matrix=self.matrix.mT,
-            row_labels=self.column_labels, column_labels=self.row_labels,
-        )  # fmt: skip
+        return replace(self, matrix=self.matrix.mT, row_labels=self.column_labels, column_labels=self.row_labels)
 
 
 def plain_name(name: str) -> str:
