@@ -26,7 +26,9 @@ IPYTHON = "c = get_config()\nc.IPKernelApp.log_level = 40  # not a warning about
 def build(folder: str, is_draft: bool) -> None:
     """Builds one language; all of it anew where the last build did not end well, since what it left is unknown."""
     unfinished = BUILD / "doctrees" / f"{folder}.unfinished"
-    arguments = ["-b", "html", "-q", "-j", "2", "-c", str(DOCS), "-D", f"language={LANGUAGES[folder]}"]
+    # More processes than cores: a page that starts its kernel leaves a core to another one.
+    processes = str(2 * (os.cpu_count() or 1))
+    arguments = ["-b", "html", "-q", "-j", processes, "-c", str(DOCS), "-D", f"language={LANGUAGES[folder]}"]
     arguments += [] if is_draft else ["-W", "--keep-going"]
     arguments += ["-E", "-a"] if unfinished.exists() else []
     arguments += ["-d", str(BUILD / "doctrees" / folder), str(DOCS / folder), str(BUILD / "site" / folder)]

@@ -23,6 +23,12 @@ class SharedCells(JupyterCacheBase):
         return super().merge_match_into_notebook(nb, nb_meta, cell_meta)
 
 
+def create_database(app: Sphinx) -> None:
+    """Creates the tables of the cache before pages are read in parallel: two processes would both create them."""
+    SharedCells(app.config.nb_execution_cache_path).list_cache_records()
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     execution.get_cache = SharedCells
+    app.connect("builder-inited", create_database)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,7 +14,7 @@ SECTIONS = {
     "start": "开始",
     "learn": "学习",
     "mechanisms": "机制",
-    "how-to": "怎么做",
+    "how-to": "操作指南",
     "reference": "参考",
     "understand": "原理",
 }
