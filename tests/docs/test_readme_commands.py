@@ -1,4 +1,4 @@
-"""A command of the pages for each task: training on files of the form that it names, then predict and evaluate."""
+"""The first command of each task's page: training on files of the form that it names, then predict and evaluate."""
 
 import dataclasses
 import json
@@ -16,11 +16,11 @@ from regard.tasks.options import SearchOptions, search_line
 from shell_files import SMALL
 from translation_runs import own_cache, same_threads  # noqa: F401
 
-LINES = [
-    line for text in all_pages().values() for line in re.findall(r"^(regard train .*?)(?: --run .*)?$", text, re.M)
-]
-FIRST = {line.split()[2]: shlex.split(line, comments=True)[1:] for line in reversed(LINES)}
-COMMANDS = [command for task, command in FIRST.items() if task in SMALL]
+PAGES = {task: text for task in SMALL if (text := all_pages().get(f"docs/en/how-to/{task}.md"))}
+LINES = [re.search(r"^regard train .*", text, re.M)[0] for text in PAGES.values()]
+COMMANDS = [shlex.split(re.sub(r" --(run|validation|test) \S+", "", line), comments=True)[1:] for line in LINES]
+"""The first training of each task's page, on one file."""
+
 SEARCHES = {
     "translate": ["search: beam 5 · length penalty 1"],
     "summarize": ["search: beam 4 · length penalty 1"],
