@@ -16,11 +16,11 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from _extensions.generated_pages import generated
+
 DOCS = Path(__file__).parent
 BUILD = DOCS.parent / "build"
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
-IPYTHON = "c = get_config()\nc.IPKernelApp.log_level = 40  # not a warning about the transport for each page\n"
-"""Configuration of the kernels that run the cells, in place of that of the user's own IPython."""
 
 
 def build(folder: str, is_draft: bool) -> None:
@@ -28,13 +28,11 @@ def build(folder: str, is_draft: bool) -> None:
     unfinished = BUILD / "doctrees" / f"{folder}.unfinished"
     # More processes than cores: a page that starts its kernel leaves a core to another one.
     processes = str(2 * (os.cpu_count() or 1))
-    arguments = ["-b", "html", "-q", "-j", processes, "-c", str(DOCS), "-D", f"language={LANGUAGES[folder]}"]
+    arguments = ["-b", "html", "-q", "-j", processes, "-c", str(DOCS)]
     arguments += [] if is_draft else ["-W", "--keep-going"]
     arguments += ["-E", "-a"] if unfinished.exists() else []
     arguments += ["-d", str(BUILD / "doctrees" / folder), str(DOCS / folder), str(BUILD / "site" / folder)]
-    profile = BUILD / "ipython" / "profile_default"
-    profile.mkdir(parents=True, exist_ok=True)
-    (profile / "ipython_kernel_config.py").write_text(IPYTHON)
+    # The kernels that run the cells do not read the user's own configuration of IPython.
     kernels = {"IPYTHONDIR": str(BUILD / "ipython"), "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, "REGARD_DOCS_LANGUAGE": LANGUAGES[folder], **kernels}
     unfinished.parent.mkdir(parents=True, exist_ok=True)
@@ -65,17 +63,12 @@ def main() -> None:
 
 
 def remove_built() -> None:
-    """Removes what a build makes: the site, what Sphinx keeps, and the generated pages (.gitignore names them)."""
-    for name in ("site", "doctrees", "cells"):
-        shutil.rmtree(BUILD / name, ignore_errors=True)
-    for pattern in (DOCS.parent / ".gitignore").read_text("utf-8").splitlines():
-        for path in DOCS.parent.glob(pattern.strip("/")) if "docs/" in pattern else ():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif pattern.endswith("/"):
-                continue
-            else:
-                path.unlink()
+    """Removes what a build makes: the site, what Sphinx keeps, and the generated pages."""
+    for path in (BUILD / "site", BUILD / "doctrees", BUILD / "cells", *generated()):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def has_display() -> bool:

@@ -14,7 +14,6 @@ sys.path.insert(0, str(DOCS / "_extensions"))
 
 language = os.environ.get("REGARD_DOCS_LANGUAGE", "en")
 is_chinese = language == "zh_CN"
-language_folder = "zh" if is_chinese else "en"
 
 jieba.setLogLevel("WARNING")  # the words of the search in Chinese
 

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from generated_pages import generated
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
@@ -27,13 +29,15 @@ class Section(NamedTuple):
     prose: str
 
 
+WITHOUT_MARKDOWN = ("{code-cell}", "{code-block}", "{code}", "{math}", "{view}", "{toctree}")
+"""Directives whose content is no text of the page."""
+
 MARK = re.compile(r"^ {0,3}(?:> ?)*(`{3,}|~{3,}|:{3,}) *(\S*)(.*)$")
 
 
 def sources(folder: Path) -> list[Path]:
-    """The pages in a folder of docs that somebody wrote, without those that a build makes (.gitignore names them)."""
-    lines = [line for line in (ROOT / ".gitignore").read_text("utf-8").splitlines() if "docs/" in line]
-    made = {path for line in lines for path in ROOT.glob(line.strip("/")) if path.is_dir() or not line.endswith("/")}
+    """The pages in a folder of docs that somebody wrote, without those that a build makes."""
+    made = set(generated())
     return [path for path in sorted(folder.rglob("*.md")) if made.isdisjoint([path, *path.parents])]
 
 
@@ -59,50 +63,52 @@ def cells(text: str) -> list[str]:
     return [cell.source for cell in read_myst_markdown_notebook(text).cells if cell.cell_type == "code"]
 
 
-def fences(page: str, text: str) -> Iterator[Fence]:
-    """The fenced blocks of a page: not cells, not directives but ``code-block``, those in directives too."""
+def parts(text: str) -> Iterator[tuple[int, str | None, list[str]]]:
+    """The page from top to bottom: its blocks of code and its other lines, those inside of directives too.
+
+    Each has the number of its first line, and what the opening mark says: the language of a block, ``{name}`` and its
+    argument of a directive without Markdown in it; None of a line.
+    """
     lines, number, directives = text.splitlines(), 0, []
     while number < len(lines):
         opening = MARK.match(lines[number])
         number += 1
         if not opening or opening[1][0] == ":":
+            yield number, None, [lines[number - 1]]
             continue
-        mark, language, rest = opening.groups()
-        if not language and directives and mark.startswith(directives[-1]):
+        mark, word, rest = opening.groups()
+        if not word and directives and mark.startswith(directives[-1]):
             directives.pop()
-            continue
-        if language in ("{code-block}", "{code}"):
-            language = rest.strip()
-        elif language.startswith("{") and language not in ("{code-cell}", "{math}", "{view}", "{toctree}"):
+        elif word.startswith("{") and word not in WITHOUT_MARKDOWN:
             directives.append(mark)
-            continue
-        start = number
-        while number < len(lines) and not re.match(rf"^ {{0,3}}(?:> ?)*{mark[0]}{{{len(mark)},}}\s*$", lines[number]):
+        else:
+            start = number
+            end = re.compile(rf"^ {{0,3}}(?:> ?)*{mark[0]}{{{len(mark)},}}\s*$")
+            while number < len(lines) and not end.match(lines[number]):
+                number += 1
+            yield start + 1, f"{word} {rest}".strip(), lines[start:number]
             number += 1
-        if not language.startswith("{"):
-            yield Fence(page, start + 1, language, "\n".join(lines[start:number]) + "\n")
-        number += 1
+
+
+def fences(page: str, text: str) -> Iterator[Fence]:
+    """The fenced blocks of a page that are neither cells nor directives; ``code-block`` counts as one."""
+    for line, opening, lines in parts(text):
+        language = re.sub(r"^\{code(-block)?\} *", "", opening or "").split(" ")[0]
+        if opening is not None and not language.startswith("{"):
+            yield Fence(page, line, language, "\n".join(lines) + "\n")
 
 
 def sections(text: str) -> list[Section]:
     """The sections of a page, in order; the first one's heading is the title."""
-    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
-    found, prose, level, title, closing = [], [], 0, "", None
-    directives = []
-    for line in text.splitlines():
-        mark = MARK.match(line)
-        if closing:
-            closing = None if mark and mark[1].startswith(closing) and not mark[2] else closing
-        elif mark and not mark[2] and directives and mark[1].startswith(directives[-1]):
-            directives.pop()
-        elif mark and mark[1][0] != ":" and re.match(r"\{(?!code|math|view|toctree)", mark[2]):
-            directives.append(mark[1])
-        elif mark and mark[1][0] != ":":
-            closing = mark[1]
-        elif heading := re.match(r"(#+) (.*)", line):
+    found, prose, level, title = [], [], 0, ""
+    for _, opening, lines in parts(re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)):
+        if opening is not None:
+            continue
+        (line,) = lines
+        if heading := re.match(r"(#+) (.*)", line):
             found.append(Section(level, title, "\n".join(prose)))
             level, title, prose = len(heading[1]), heading[2], []
-        elif not re.match(r":[\w-]+:|:{3,}|`{3,}", line):
+        elif not re.match(r":[\w-]+:|:{3,}", line):
             prose.append(line)
     found.append(Section(level, title, "\n".join(prose)))
     return found[1:]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 import wave
 from pathlib import Path
@@ -121,7 +122,16 @@ SMALL = {
     "transcribe": "--rate 8000 --hidden 8 --pyramid-layers 1 --embedding 6 --decoder-hidden 8 --score-features 5",
     "sounds": "--rate 8000 --hidden 8 --pyramid-layers 1",
 }
-"""Options of each task that make a training short; a command's own options are added before them."""
+"""Options of each task that make a training short."""
+
+
+def short_arguments(line: str) -> list[str]:
+    """The arguments of a line; of a training on the CPU, with the options that make it short where it has no others."""
+    _, *arguments = shlex.split(line, comments=True)
+    if arguments[0] == "train":
+        short = iter(f"{SMALL[arguments[1]]} --epochs 1 --threads 1 --accelerator cpu".split())
+        arguments += [word for pair in zip(short, short, strict=True) if pair[0] not in arguments for word in pair]
+    return arguments
 
 
 def prepare(folder: Path) -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cyclopts import App
-from reference_pages import write_page
+from generated_pages import write_page
 from sphinx.application import Sphinx
 
-from regard.cli.commands import COMMANDS, build
-from regard.cli.commands import _default_text as default_text
+from regard.cli.commands import COMMANDS, build, default_text
 from regard.cli.evaluate import make_command as evaluate_command
 from regard.cli.predict import make_command as predict_command
 from regard.tasks import registry

@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from reference_pages import write_page
+from generated_pages import write_page
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parents[1]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import mechanism_catalogue as catalogue
+from generated_pages import write_page
 from mechanism_catalogue import KINDS, Kind, Mechanism, read_kind
 from mechanism_pictures import draw, draw_pattern, draw_small
-from reference_pages import write_page
 from sphinx.application import Sphinx
 
 import regard

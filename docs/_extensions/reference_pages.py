@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from generated_pages import write_page
 from sphinx.application import Sphinx
 from sphinx.domains.python import PyObject, PythonDomain
 from sphinx.pycode import ModuleAnalyzer
@@ -233,13 +234,6 @@ def write(app: Sphinx) -> None:
         for package, text in pages().items():
             write_page(Path(app.srcdir) / FOLDER / f"{package}.rst", text)
         write_page(Path(app.srcdir) / FOLDER / "index.rst", index())
-
-
-def write_page(path: Path, text: str) -> None:
-    """Writes a page, unless it is as it was: Sphinx reads again what is newer."""
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
 
 
 def index() -> str:

@@ -1,13 +1,12 @@
 """The code of docs/en/how-to/layers.md runs."""
 
-import re
-from pathlib import Path
+from book import cells, pages
 
-PAGE = (Path(__file__).parents[2] / "docs" / "en" / "how-to" / "layers.md").read_text(encoding="utf-8")
+PAGE = pages("en")["how-to/layers"]
 
 
 def test_code_of_the_page_runs():
     named = {}
-    for code in re.findall(r"```(?:\{code-cell\} )?python\n(.*?)```", PAGE, re.S):
+    for code in cells(PAGE):
         exec(compile(code, "docs/en/how-to/layers.md", "exec"), named)
     assert named["first"].shape == (3, 7, 16)

@@ -6,11 +6,8 @@ import io
 import re
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("sphinx")
-
 import command_line_page
+import pytest
 import reference_pages
 from rich.console import Console
 

@@ -5,14 +5,13 @@ are among those of `prepare`; a run that it names and does not train itself stan
 """
 
 import re
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
 from book import all_pages, fences
-from shell_files import SMALL, prepare
+from shell_files import prepare, short_arguments
 from translation_runs import own_cache, same_threads  # noqa: F401
 
 NOT_RUN = {
@@ -80,15 +79,6 @@ def test_a_line_is_run_or_says_why_not(page):
             assert any(trained) or run in RUNS, f"{page}: say in RUNS which line trains {run}"
 
 
-def words(line: str) -> list[str]:
-    """The arguments of a line, with the options that make a training short where it has no others."""
-    _, *arguments = shlex.split(line, comments=True)
-    if arguments[0] == "train":
-        short = iter(f"{SMALL[arguments[1]]} --epochs 1 --threads 1 --accelerator cpu".split())
-        arguments += [word for pair in zip(short, short, strict=True) if pair[0] not in arguments for word in pair]
-    return arguments
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_lines_of_a_page_run(page, tmp_path, monkeypatch, run_command, request):
@@ -99,7 +89,7 @@ def test_the_lines_of_a_page_run(page, tmp_path, monkeypatch, run_command, reque
 
     def run(line):
         line, _, file = line.partition(" > ")
-        code, output, errors = run_command(*words(line))
+        code, output, errors = run_command(*short_arguments(line))
         assert code == 0, f"{page}: {line}\n{errors}"
         if file:
             Path(file).write_text(output, encoding="utf-8")

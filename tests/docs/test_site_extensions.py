@@ -3,12 +3,9 @@
 import json
 from pathlib import Path
 
+import embedded_views
 import nbformat
 import pytest
-
-pytest.importorskip("myst_nb")
-
-import embedded_views
 from page_notebooks import as_notebook, has_notebook
 from shared_cells import SharedCells
 from sphinx.application import Sphinx

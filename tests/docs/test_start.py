@@ -1,13 +1,12 @@
 """The tables of the section "Start": each line of Python in a last column is in a cell, which is executed."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(page.name for page in (DOCS / "en/start").glob("*.md") if re.match(r"03|from-", page.name))
-CELL = re.compile(r"```\{code-cell\} python\n(.*?)```", re.DOTALL)
+from book import cells, pages
+
+PAGES = [page for page in pages("en") if re.match(r"start/(03|from-)", page)]
 
 
 def table_lines(page):
@@ -23,14 +22,13 @@ def compact(code):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_lines_of_a_table_are_executed(name):
-    page = (DOCS / "en/start" / name).read_text(encoding="utf-8")
-    cells = compact("\n".join(CELL.findall(page)))
+    page = pages("en")[name]
+    executed = compact("\n".join(cells(page)))
     lines = [line for line in table_lines(page) if not line.startswith("regard ")]
     assert len(lines) > 5
-    assert [line for line in lines if compact(line) not in cells] == []
+    assert [line for line in lines if compact(line) not in executed] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_both_languages_have_the_same_lines(name):
-    english, chinese = ((DOCS / language / "start" / name).read_text(encoding="utf-8") for language in ("en", "zh"))
-    assert table_lines(english) == table_lines(chinese)
+    assert table_lines(pages("en")[name]) == table_lines(pages("zh")[name])

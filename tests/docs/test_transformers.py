@@ -1,23 +1,22 @@
 """The code of docs/en/how-to/hugging-face.md runs, and what the page says of it is so."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("transformers")
 pytest.importorskip("matplotlib")
 
+from book import cells, pages
 from regard.watching.head_statistics import names
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "en" / "how-to" / "hugging-face.md").read_text(encoding="utf-8")
+PAGE = pages("en")["how-to/hugging-face"]
 
 
 def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     named = {}
-    for code in re.findall(r"```(?:\{code-cell\} )?python\n(.*?)```", PAGE, re.S):
+    for code in cells(PAGE):
         exec(compile(code, "docs/en/how-to/hugging-face.md", "exec"), named)
     assert (tmp_path / "heads.png").stat().st_size > 10_000
     assert "25 texts" in capsys.readouterr().out

@@ -1,10 +1,9 @@
 """The code of docs/en/how-to/watch.md runs, and its comments are true."""
 
-import re
-from pathlib import Path
+from book import cells, pages
 
-PAGE = (Path(__file__).parents[2] / "docs" / "en" / "how-to" / "watch.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(?:\{code-cell\} )?python\n(.*?)```", PAGE, re.S)
+PAGE = pages("en")["how-to/watch"]
+BLOCKS = cells(PAGE)
 
 
 def test_the_page_runs():

@@ -33,8 +33,8 @@ COMMANDS = {
 or a function that creates the command for a task."""
 
 
-def _default_text(value: object) -> str | None:
-    # The help omits a default that is off or empty.
+def default_text(value: object) -> str | None:
+    """The text of a default in the help; None where it is off or empty, which the help omits."""
     return None if value is False or value is None or value == "" else str(value)
 
 
@@ -48,7 +48,7 @@ def build(arguments: Sequence[str]) -> App:
         version_flags="--version",
         # Markup would remove [words] in brackets from the help.
         help_format="plaintext",
-        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_default_text),
+        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=default_text),
         config=remember_typed_options,
         exit_on_error=False,
         print_error=False,

@@ -18,7 +18,9 @@ from regard.transforms import can_read, reverse_mode_only
 
 @answered
 class Entmax(Normalizer):
-    """Computes sparse weights: small scores get exactly 0. For each row of scores, they solve
+    """Computes sparse weights: small scores get exactly 0.
+
+    For each row of scores, the weights solve
 
     .. math:: w = \\arg\\max_{p \\ge 0,\\ \\sum p = 1} \\; p \\cdot s + H_\\alpha(p), \\qquad
               H_\\alpha(p) = \\frac{1}{\\alpha (\\alpha - 1)} \\sum_j (p_j - p_j^\\alpha)
