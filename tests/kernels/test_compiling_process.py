@@ -1,5 +1,7 @@
 """A worker process compiles kernels: `auto` waits for none, a named backend does, and whatever fails is said once."""
 
+import io
+import json
 import os
 import signal
 import subprocess
@@ -7,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,6 +116,16 @@ def test_a_worker_that_is_killed_is_said_once_and_the_rest_is_compiled_by_anothe
     assert "cannot be compiled" in kernel.delay(failed)
     assert not BACKGROUND.is_compiling(failed[0].name)
     assert [call(one) for one in many] == list(range(2, 9))
+
+
+def test_a_forgotten_worker_answers_for_nothing_that_another_was_asked(folder):
+    one = tiny(2)
+    kernel.request([one])
+    answer = json.dumps([one.name, None, 0.1])
+    BACKGROUND._listen(SimpleNamespace(stdout=io.StringIO(answer), stdin=io.StringIO(), wait=lambda: 0))
+    assert BACKGROUND.is_compiling(one.name) or one.is_compiled
+    BACKGROUND.wait()
+    assert one.is_compiled
 
 
 def test_a_kernel_that_does_not_compile_is_said_once_and_refused_where_it_is_named(folder, said):

@@ -143,6 +143,8 @@ class CompilingProcess:
         assert process.stdout is not None
         with process.stdout as output:
             for line in output:
+                if self._process is not process:
+                    continue  # after `forget`: kernels of the same names may be pending at another worker
                 try:
                     name, failure, seconds = json.loads(line)
                 except (ValueError, TypeError):
