@@ -8,6 +8,7 @@
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/en/understand/performance.md
 # make docs    build the site into build/site, and open it in the browser
 # make docs-test   build the site anew, running each page, and test all that it says and links to
+# make bench-gpu  the same on an NVIDIA GPU, with other sizes
 # make bench-train  speed of training the translator, against plain PyTorch (see bench/scripts/)
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all test-oldest test-newest check format viewer signatures docs docs-test bench bench-train clean
+.PHONY: demo test test-all test-oldest test-newest check format viewer signatures docs docs-test bench bench-gpu bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -65,6 +66,11 @@ bench: $(VENV)/installed-bench
 	mkdir -p build/bench
 	$(BIN)/regard bench --threads 2 --json build/bench/performance.json --page docs/en/understand/performance.md \
 	  --pictures docs/pictures/performance $(BENCH_OPTIONS)
+
+bench-gpu: $(VENV)/installed-bench
+	mkdir -p build/bench
+	$(BIN)/regard bench --device cuda --dtype bfloat16 --json build/bench/performance-gpu.json \
+		--page docs/en/understand/performance-gpu.md $(BENCH_OPTIONS)
 
 bench-train: $(VENV)/installed-dev
 	$(BIN)/python -m bench.scripts.train_translate $(BENCH_OPTIONS)

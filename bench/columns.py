@@ -1,6 +1,6 @@
 """The implementations as columns of the tables: order, headings, and line styles of the plots."""
 
-OWN_COLUMNS = {name: f"regard-{name}" for name in ("reference", "cpu", "sdpa", "tiled")}
+OWN_COLUMNS = {name: f"regard-{name}" for name in ("reference", "cpu", "sdpa", "tiled", "flex", "triton")}
 """The columns of regard's own backends, by the name of the backend. They show whether the planner's choice is right."""
 
 COLUMNS = {
@@ -16,6 +16,12 @@ COLUMNS = {
     "x-transformers": "x-transformers",
 }
 """The columns in their order, and their headings."""
+
+CPU_COLUMNS = {"regard-cpu", "keras", "jax", "onnxruntime"}
+"""The implementations that are measured on CPUs alone."""
+
+ACCELERATOR_COLUMNS = {"regard-flex", "regard-triton"}
+"""The implementations that are measured on accelerators alone."""
 
 LINES = {
     "regard": ("#0072B2", "o", "-"),

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
@@ -48,6 +48,10 @@ class Method:
     """Rounds of each interleaved timing. Default: as many as fit into some seconds, at least 7."""
     memory: Annotated[bool, Parameter(negative="--no-memory")] = True
     """Measure extra memory, in separate processes."""
+    device: str = "cpu"
+    """Measure on this accelerator instead: cuda, xpu or mps. Sizes are larger, and requirements are not checked."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Numbers of the inputs."""
 
 
 @Parameter(name="*", group=Group.create_ordered("Where it goes"))
@@ -76,6 +80,8 @@ def command(
     regard bench --quick --task additive
 
     regard bench --json bench.json --page performance.md --pictures pictures
+
+    regard bench --device cuda --dtype bfloat16
 
     regard bench --from bench.json --page performance.md
     """
@@ -113,22 +119,37 @@ def _measure(selection: Selection, method: Method, destination: Destination) -> 
     """Run the tasks and curves; an interrupt ends the run and keeps the results so far."""
     import torch
 
-    from bench.limits import measure_peaks
-    from bench.record import Record
+    from bench.limits import accelerator_peaks, measure_peaks
+    from bench.place import Place
+    from bench.record import Record, describe_machine
     from bench.runner import Options
     from bench.tasks import find
 
+    place = Place(method.device, method.dtype)
+    place.check()
     tasks = find(selection.task, long=selection.long)
+    if not place.is_cpu:
+        if selection.lengths or destination.pictures is not None:
+            raise ArgumentError("curves are measured on the CPU; leave out --lengths and --pictures")
+        elsewhere = [task.name for task in tasks if task.large is None]
+        if selection.task and elsewhere:
+            raise ArgumentError(f"measured on the CPU alone: {', '.join(elsewhere)}; leave them out, or --device")
+        tasks = [task for task in tasks if task.large is not None]
     if not method.memory and any(not task.timed for task in tasks if selection.task):
         untimed = next(task.name for task in tasks if not task.timed)
         raise ArgumentError(f"task {untimed!r} measures memory only; leave out --no-memory")
     if method.threads is not None:
         torch.set_num_threads(method.threads)
     options = Options(
-        quick=method.quick, threads=torch.get_num_threads(), memory=method.memory, repeats=method.repeats
+        quick=method.quick, threads=torch.get_num_threads(), memory=method.memory, repeats=method.repeats,
+        device=method.device, dtype=method.dtype,
     )  # fmt: skip
     tasks = [task for task in tasks if task.timed or method.memory]
-    record = Record(method.quick, measure_peaks(quick=method.quick))
+    if place.is_cpu:
+        record = Record(method.quick, measure_peaks(quick=method.quick))
+    else:
+        peaks = accelerator_peaks(place, quick=method.quick)
+        record = Record(method.quick, peaks, machine=describe_machine(place))
     try:
         _run(tasks, options, selection.lengths or destination.pictures is not None, record, destination.json)
         record.complete = True

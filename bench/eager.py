@@ -50,7 +50,7 @@ def normalize_scores(scores: Tensor, normalize: Normalize) -> Tensor:
 def sparsemax(scores: Tensor) -> Tensor:
     """The projection onto the simplex, by sorting (Martins and Astudillo 2016, algorithm 1)."""
     ordered = scores.sort(dim=-1, descending=True).values
-    rank = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
+    rank = _ranks(scores)
     total = ordered.cumsum(-1)
     support = (1 + rank * ordered > total).sum(-1, keepdim=True)
     threshold = (total.gather(-1, support - 1) - 1) / support
@@ -61,12 +61,17 @@ def entmax15(scores: Tensor) -> Tensor:
     """Entmax with alpha 1.5, by sorting (Peters et al. 2019, algorithm 2)."""
     halved = (scores - scores.amax(-1, keepdim=True)) / 2
     ordered = halved.sort(dim=-1, descending=True).values
-    rank = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
+    rank = _ranks(scores)
     mean = ordered.cumsum(-1) / rank
     spread = (ordered**2).cumsum(-1) - rank * mean**2
     thresholds = mean - ((1 - spread) / rank).clamp_min(0).sqrt()
     support = (thresholds <= ordered).sum(-1, keepdim=True)
     return (halved - thresholds.gather(-1, support - 1)).clamp_min(0) ** 2
+
+
+def _ranks(scores: Tensor) -> Tensor:
+    """1, 2, … for the elements of a row."""
+    return torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype, device=scores.device)
 
 
 def readings(query: Tensor, key: Tensor, value: Tensor, top_k: int = 8) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.place import Place
 from bench.task import Work
 from regard.kernels.availability import why_missing
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 CACHE_BLOCK = 32_768
 """Elements of each thread's buffer when a peak is measured: two such float32 buffers fit into the core's cache."""
+
+REPEATED = 64
+"""Operations on each number in a loop of an accelerator."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,40 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
         )
 
 
+def accelerator_peaks(place: Place, *, quick: bool = False) -> Peaks:
+    """The same of an accelerator, whose compiled loops keep their numbers in registers; multiply-adds in its dtype."""
+    seconds, size, numbers = (0.05, 512, 1 << 18) if quick else (0.3, 8192, 1 << 24)
+    dtype = getattr(torch, place.dtype)
+    left, right = (torch.rand(size, size, device=place.device, dtype=dtype) for _ in range(2))
+    block = torch.rand(numbers, device=place.device)
+    source = torch.ones(4 * numbers, device=place.device)
+    target = torch.empty_like(source)
+    reciprocals, exponentials = torch.compile(_reciprocals), torch.compile(_exponentials)
+
+    def rate(amount: float, call: Callable[[], Any]) -> float:
+        return amount / _best(place.finished(call), seconds)
+
+    with torch.no_grad():
+        return Peaks(
+            rate(size**3, lambda: torch.mm(left, right)),
+            rate(numbers * REPEATED, lambda: reciprocals(block)),
+            rate(numbers * REPEATED, lambda: exponentials(block)),
+            rate(2 * source.nbytes, lambda: target.copy_(source)),
+        )
+
+
+def _reciprocals(numbers: torch.Tensor) -> torch.Tensor:
+    for _ in range(REPEATED):
+        numbers = torch.reciprocal(numbers + 1)
+    return numbers
+
+
+def _exponentials(numbers: torch.Tensor) -> torch.Tensor:
+    for _ in range(REPEATED):
+        numbers = torch.exp2(-numbers)
+    return numbers
+
+
 def own_peaks(seconds: float) -> tuple[float, float, float]:
     """Multiply-adds, reciprocals and exponentials per second of all threads, in compiled loops in the L1 cache."""
     from bench import loops
@@ -141,8 +179,14 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def available_bytes() -> int:
-    """Memory available without swapping; if the system does not report it, half of the memory, else 4 GiB."""
+def available_bytes(device: str = "cpu") -> int:
+    """Memory available without swapping; if the system does not report it, half of the memory, else 4 GiB.
+
+    Args:
+        device: the CPU, or an accelerator, which has its own memory.
+    """
+    if device != "cpu":
+        return torch.get_device_module(device).mem_get_info()[0]
     try:
         for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable"):

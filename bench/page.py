@@ -99,6 +99,7 @@ def _machine(record: Record) -> str:
     machine, peaks = record.machine, record.peaks
     versions = ", ".join(f"{name} {found}" for name, found in record.versions.items() if found)
     lines = [
+        *([f"- {machine['accelerator']}, {machine['dtype']}"] if "accelerator" in machine else []),
         f"- {machine['cpu']}, {machine['threads']} of {machine['cpus']} CPUs, {machine['system']}; {record.date}",
         f"- {versions}",
         f"- peaks a second: {in_count(peaks.multiply_adds)} multiply-adds, {in_count(peaks.exponentials)} "

@@ -15,6 +15,7 @@ import torch
 
 from bench.limits import Peaks, cpu_name
 from bench.measurement import Measurement
+from bench.place import Place
 from bench.task import Work
 from regard.atomic_file import write_atomically
 from regard.cli.peers import PEERS, absence, version
@@ -93,7 +94,7 @@ class Record:
         quick: whether small sizes were measured, for which requirements are not checked.
         peaks: peak rates of the machine.
         date: ISO 8601, UTC.
-        machine: CPU, system, threads.
+        machine: CPU, system, threads; of a run on an accelerator also its name and the dtype.
         versions: versions of regard, Python, PyTorch and the peers; None: absent.
         absent: column → why that peer was not measured.
         tasks: results of the tasks, in their order.
@@ -153,13 +154,15 @@ class Record:
         return cls.from_json(text, str(path))
 
 
-def describe_machine() -> dict[str, Any]:
-    """The CPU, the number of threads and the system."""
+def describe_machine(place: Place | None = None) -> dict[str, Any]:
+    """The CPU, the number of threads and the system, and the accelerator if tasks are measured there."""
+    accelerator = {} if place is None or place.is_cpu else {"accelerator": place.name(), "dtype": place.dtype}
     return {
         "cpu": cpu_name(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
+        **accelerator,
     }
 
 

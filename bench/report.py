@@ -54,6 +54,9 @@ def heading(record: Record) -> Text:
     versions = ", ".join(f"{name} {found}" for name, found in record.versions.items() if found)
     absent = "; ".join(f"{COLUMNS[column]} is absent: {reason}" for column, reason in record.absent.items())
     return Text(
+        f"{machine['accelerator']}, {machine['dtype']}\n"
+        if "accelerator" in machine
+        else ""
         f"{machine['cpu']}, {machine['threads']} of {machine['cpus']} CPUs, {machine['system']}; {record.date}"
         f"{'; quick: small sizes' if record.quick else ''}\n"
         f"{versions}\n"

@@ -12,9 +12,10 @@ from bench.limits import Peaks, available_bytes
 from bench.measurement import Measurement
 from bench.memory import measure_memory
 from bench.oracle import errors
+from bench.place import Place
 from bench.quantity import in_bytes
 from bench.record import TaskRecord
-from bench.task import Implementation, Inputs, Outputs, PreparedCall, Task
+from bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task
 from bench.timing import TimingBudget, time_interleaved
 from regard.cli.peers import absence
 from regard.kernels.availability import kernels_awaited
@@ -41,6 +42,7 @@ class Options:
         memory: whether extra memory is measured, in separate processes.
         repeats: rounds of each interleaved timing; None: as many as fit into the time.
         memory_timeout: seconds after which a memory measurement is stopped.
+        device, dtype: where the tasks are measured, as in `Place`.
     """
 
     quick: bool = False
@@ -48,6 +50,21 @@ class Options:
     memory: bool = True
     repeats: int | None = None
     memory_timeout: float = 900.0
+    device: str = "cpu"
+    dtype: str = "float32"
+
+    @property
+    def place(self) -> Place:
+        """Where the tasks are measured."""
+        return Place(self.device, self.dtype)
+
+    def sizes(self, task: Task) -> Sizes:
+        """The sizes of a task in this run."""
+        return task.sized(self.quick, self.place.is_cpu)
+
+    def inputs(self, task: Task) -> Inputs:
+        """The inputs of a task, where they are measured."""
+        return self.place.inputs(task.inputs(self.sizes(task)))
 
     @property
     def budget(self) -> TimingBudget:
@@ -86,10 +103,11 @@ def run_task(task: Task, options: Options, peaks: Peaks, on_progress: OnProgress
         on_progress: called with a description of each measurement before it starts.
     """
     results: dict[str, Measurement] = {}
-    sizes = task.sized(options.quick)
-    room = available_bytes() * 0.7
+    sizes = options.sizes(task)
+    room = available_bytes(options.device) * 0.7
     wanted: list[Implementation] = []
-    for implementation in task.implementations:
+    offered = [one for one in task.implementations if not options.place.lacks(one.column)]
+    for implementation in offered:
         missing = absence(implementation.column)
         needed = 0.0 if implementation.bytes is None else implementation.bytes(sizes)
         blank = Measurement("measured", note=implementation.note, expected_bytes=needed or None)
@@ -101,33 +119,33 @@ def run_task(task: Task, options: Options, peaks: Peaks, on_progress: OnProgress
         else:
             results[implementation.column] = blank
             wanted.append(implementation)
-    backends = _backends(task, wanted, sizes)
+    backends = _backends(task, wanted, options)
     for column, backend in backends.items():
         results[column] = replace(results[column], backend=backend)
     if task.timed:
         _time(task, wanted, options, results, on_progress)
-    if options.memory or not task.timed:
+    if options.place.is_cpu and (options.memory or not task.timed):
         _measure_memory(task, wanted, options, results, on_progress)
     _rate(task, sizes, results)
-    in_order = {implementation.column: results[implementation.column] for implementation in task.implementations}
+    in_order = {implementation.column: results[implementation.column] for implementation in offered}
     return record_of(task, options, peaks, in_order)
 
 
 def record_of(task: Task, options: Options, peaks: Peaks, results: dict[str, Measurement]) -> TaskRecord:
     """The record of a task with these results."""
-    sizes = task.sized(options.quick)
+    sizes = options.sizes(task)
     work = task.work(sizes)
     return TaskRecord(
         task.name, task.title.format(**sizes), task.group, task.about, dict(sizes), work, peaks.limit(work), results
     )
 
 
-def _backends(task: Task, implementations: Sequence[Implementation], sizes: Any) -> dict[str, str]:
+def _backends(task: Task, implementations: Sequence[Implementation], options: Options) -> dict[str, str]:
     asked = [implementation for implementation in implementations if implementation.backend is not None]
     if not asked:
         return {}
-    inputs = task.inputs(sizes)
-    with torch.set_grad_enabled(task.backward):
+    inputs = options.inputs(task)
+    with torch.set_grad_enabled(task.backward), options.place.created():
         return {
             implementation.column: implementation.backend(inputs)
             for implementation in asked
@@ -142,44 +160,49 @@ def _time(
     results: dict[str, Measurement],
     on_progress: OnProgress,
 ) -> None:
-    inputs = task.inputs(task.sized(options.quick))
+    inputs = options.inputs(task)
     truth: Outputs = {}
     if task.oracle is not None:
         on_progress("float64 oracle")
-        truth = task.oracle(inputs)
+        with options.place.created():
+            truth = task.oracle(inputs)
     calls: dict[str, PreparedCall] = {}
     with torch.set_grad_enabled(task.backward):
         for implementation in implementations:
             on_progress(f"first run of {implementation.column}")
-            prepared = _first(implementation, inputs, truth, results)
+            prepared = _first(implementation, inputs, truth, results, options.place)
             if prepared is not None:
                 calls[implementation.column] = prepared
         # The ratios are those to regard's time, so nothing is timed if regard failed.
         if "regard" in calls:
+            place = options.place
             run = {column: prepared.call for column, prepared in calls.items()}
             clocks = {column: prepared.seconds for column, prepared in calls.items() if prepared.seconds is not None}
-            for column, timing in time_interleaved(run, options.budget, on_progress, clocks).items():
+            for column, timing in time_interleaved(run, options.budget, on_progress, clocks, place.wait).items():
                 results[column] = replace(results[column], seconds=timing.seconds, ratio=timing.ratio)
     calls.clear()
     gc.collect()
 
 
 def _first(
-    implementation: Implementation, inputs: Inputs, truth: Outputs, results: dict[str, Measurement]
+    implementation: Implementation, inputs: Inputs, truth: Outputs, results: dict[str, Measurement], place: Place
 ) -> PreparedCall | None:
     """Prepare an implementation, run it once, and compare it with the oracle; None if it fails, which is recorded."""
     blank = results[implementation.column]
     try:
         began = time.perf_counter()
-        prepared = implementation.build(inputs)
-        raw = prepared.call()
+        with place.created():
+            prepared = implementation.build(inputs)
+        raw = place.finished(prepared.call)()
         first = time.perf_counter() - began
         found = errors(prepared.read(raw), truth, inputs.get("valid"))
     except Exception as error:
         # Any error of a peer is recorded in its cell, and the other implementations are measured.
         results[implementation.column] = replace(blank, state="failed", reason=_said(error))
         return None
-    results[implementation.column] = replace(blank, first=first, errors=found)
+    del raw
+    extra = None if place.is_cpu else place.peak(prepared.call)
+    results[implementation.column] = replace(blank, first=first, errors=found, extra_bytes=extra)
     return prepared
 
 

@@ -90,6 +90,7 @@ class Task:
         work: sizes → the operations that the task needs.
         oracle: inputs → outputs in float64; an input ``valid`` selects the rows of the output that are compared.
         requirements: the requirements on regard.
+        large: sizes for an accelerator; None: it is measured on the CPU alone.
         backward: whether gradients are computed.
         timed: whether it is timed; otherwise only its memory is measured, in separate processes.
         long: whether it takes minutes and runs only with ``--long``.
@@ -108,6 +109,7 @@ class Task:
     work: Callable[[Sizes], Work]
     oracle: Callable[[Inputs], Outputs] | None = None
     requirements: tuple[Requirement, ...] = ()
+    large: Sizes | None = None
     backward: bool = False
     timed: bool = True
     long: bool = False
@@ -115,9 +117,11 @@ class Task:
     limited_by: str = ""
     counted: tuple[str, Callable[[Sizes], float]] | None = None
 
-    def sized(self, quick: bool) -> Sizes:
-        """The small sizes if ``quick``, else the usual ones."""
-        return self.quick if quick else self.sizes
+    def sized(self, quick: bool, on_cpu: bool = True) -> Sizes:
+        """The small sizes if ``quick``, else the usual ones of the CPU or of an accelerator."""
+        if quick:
+            return self.quick
+        return self.sizes if on_cpu or self.large is None else self.large
 
     def implementation(self, column: str) -> Implementation:
         """The implementation of this column; raises KeyError if there is none."""

@@ -70,6 +70,7 @@ def time_interleaved(
     budget: TimingBudget,
     progress: Callable[[str], None] | None = None,
     clocks: Mapping[str, Callable[[Any], float]] | None = None,
+    wait: Callable[[], None] = lambda: None,
 ) -> dict[str, Timing]:
     """Time all implementations in rounds; each round has another order.
 
@@ -78,6 +79,7 @@ def time_interleaved(
         budget: the time and the number of rounds.
         progress: called with a description of each round before it starts.
         clocks: name → result of a call → its seconds; for all others, those from the call to its return.
+        wait: called after each turn, as a part of it: waits until an accelerator has done what it was asked.
 
     Returns:
         name → times and ratio to the first implementation.
@@ -85,7 +87,7 @@ def time_interleaved(
     if not calls:
         return {}
     names, clocks = list(calls), clocks or {}
-    rough = {name: _once(calls[name]) for name in names}
+    rough = {name: _once(calls[name], wait) for name in names}
     batch = {name: min(MOST_CALLS, max(1, math.ceil(TURN_SECONDS / max(rough[name], 1e-9)))) for name in names}
     allowed = {name: budget.runs(rough[name]) for name in names}
     turns: dict[str, dict[int, float]] = {name: {} for name in names}
@@ -102,7 +104,7 @@ def time_interleaved(
             # The order is shuffled, in the same way in each run: the caches depend on the implementation before.
             for name in random.Random(number).sample(names, len(names)):
                 if number < allowed[name]:
-                    turns[name][number] = _turn(calls[name], batch[name], clocks.get(name))
+                    turns[name][number] = _turn(calls[name], batch[name], wait, clocks.get(name))
     finally:
         if collecting:
             gc.enable()
@@ -116,17 +118,20 @@ def time_interleaved(
     }
 
 
-def _once(call: Callable[[], Any]) -> float:
+def _once(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     # The shorter of two times, unless the call takes long: the first call may include a warm-up.
-    first = _turn(call, 1)
-    return first if first > 0.5 else min(first, _turn(call, 1))
+    first = _turn(call, 1, wait)
+    return first if first > 0.5 else min(first, _turn(call, 1, wait))
 
 
-def _turn(call: Callable[[], Any], times: int, clock: Callable[[Any], float] | None = None) -> float:
+def _turn(
+    call: Callable[[], Any], times: int, wait: Callable[[], None], clock: Callable[[Any], float] | None = None
+) -> float:
     time.sleep(REST_SECONDS)
     if clock is not None:
         return sum(clock(call()) for _ in range(times)) / times
     began = time.perf_counter()
     for _ in range(times):
         call()
+    wait()
     return (time.perf_counter() - began) / times

@@ -111,6 +111,7 @@ def _task(name: str, title: str, length: int, quick: int, **more: Any) -> Task:
         group="Additive score",
         sizes=sizes(1, 1, length),
         quick=sizes(1, 1, quick),
+        large=sizes(1, 4, 2 * length) if more.get("timed", True) else None,
         inputs=make_additive,
         **more,
     )
@@ -127,7 +128,7 @@ reciprocals with a step of Newton's method; one division for four reciprocals; s
 TASKS = (
     _task(
         "additive", "additive", 1024, 256,
-        implementations=(_regard(), *own_backends("cpu", options=options), *_plain(), _keras()),
+        implementations=(_regard(), *own_backends("cpu", "triton", "tiled", options=options), *_plain(), _keras()),
         work=work,
         oracle=by_rows(eager.additive, NAMES, per_pair=64),
         requirements=(

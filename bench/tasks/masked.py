@@ -114,10 +114,11 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
         group="Masks",
         sizes=sizes(32, 4, 512),
         quick=sizes(4, 2, 128),
+        large=sizes(32, 16, 2048),
         inputs=_ragged_inputs,
         implementations=(
             regard(options),
-            *(() if keys_only else own_backends("cpu", "sdpa", options=options)),
+            *(() if keys_only else own_backends("cpu", "sdpa", "triton", options=options)),
             *plain(eager.attention, keep=_padding, note=padded),
             sdpa(keep=_padding, note=padded),
             keras(keep=_padding, note=padded),
@@ -147,10 +148,11 @@ TASKS = (
         group="Masks",
         sizes=sizes(1, 4, 8192),
         quick=sizes(1, 2, 1024),
+        large=sizes(1, 16, 16384),
         inputs=make_inputs,
         implementations=(
             regard(_windowed),
-            *own_backends("cpu", "sdpa", options=_windowed),
+            *own_backends("cpu", "sdpa", "flex", "triton", options=_windowed),
             *plain(eager.attention, keep=_window, matrices=3.0, compiled_matrices=3.0),
             sdpa(keep=_window, note="a dense mask"),
             jax(keywords=lambda inputs, jnp: {"local_window_size": (WINDOW, 0)}),
@@ -168,6 +170,7 @@ TASKS = (
         group="Masks",
         sizes=sizes(1, 4, 8192),
         quick=sizes(1, 2, 1024),
+        large=sizes(1, 16, 16384),
         inputs=make_inputs,
         implementations=(
             regard(_windowed_with_prefix),

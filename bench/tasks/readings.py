@@ -83,6 +83,7 @@ TASKS = (
         group="Readings",
         sizes=sizes(1, 8, 4096),
         quick=sizes(1, 2, 512),
+        large=sizes(1, 16, 8192),
         inputs=make_inputs,
         implementations=(
             _regard(),

@@ -71,7 +71,7 @@ def _row_task(name: str, *, backward: bool) -> Task:
     )
 
 
-def _in_attention(name: str) -> Implementation:
+def _in_attention(name: str, gradients: tuple[str, ...]) -> Implementation:
     def bind(inputs: Inputs) -> FunctionAndArguments:
         normalize = getattr(load("entmax"), name)
 
@@ -81,45 +81,58 @@ def _in_attention(name: str) -> Implementation:
         return function, tuple(inputs[tensor] for tensor in QKV)
 
     return Implementation(
-        "entmax", torch_builder(bind), note="the package between two matrix products", bytes=quadratic(6.0)
+        "entmax",
+        torch_builder(bind, gradients),
+        note="the package between two matrix products",
+        bytes=quadratic(15.0 if gradients else 6.0),
     )
 
 
-def attention_work(sizes: Sizes) -> Work:
-    """Two matrix products, and the tensors once through memory."""
+def attention_work(sizes: Sizes, *, backward: bool = False) -> Work:
+    """Two matrix products, and the tensors once through memory; with gradients five products more."""
+    passes = 3.5 if backward else 1.0
     rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
     return Work(
-        multiply_adds=2.0 * pairs(sizes) * sizes["dim"],
-        bytes=4.0 * 2 * rows * sizes["dim"],
-        said="two matrix products; the tensors once through memory",
+        multiply_adds=2.0 * passes * pairs(sizes) * sizes["dim"],
+        bytes=4.0 * 2 * rows * sizes["dim"] * (2.0 if backward else 1.0),
+        said="two matrix products; the tensors once through memory; with gradients five products more",
     )
 
 
 def attention_task(
-    name: str, group: str, length: tuple[int, int, int], requirements: tuple[Requirement, ...], prefix: str = ""
+    name: str,
+    group: str,
+    length: tuple[int, int, int],
+    requirements: tuple[Requirement, ...],
+    prefix: str = "",
+    *,
+    backward: bool = False,
 ) -> Task:
     """Scaled dot products with a normalizer of the entmax family."""
     function: Callable[..., Any] = partial(eager.attention, normalize=name)
+    gradients = QKV if backward else ()
 
     def options(inputs: Inputs) -> dict[str, Any]:
         return {"normalizer": NORMALIZERS[name]}
 
     return Task(
-        name=f"{prefix}{name}" if prefix else f"{name}-attention",
-        title=f"{name} attention, {{batch}}×{{heads}}×{{queries}}×{{dim}}",
+        name=f"{prefix}{name}" if prefix else f"{name}-attention{'-backward' if backward else ''}",
+        title=f"{name} attention{', forward + backward' if backward else ''}, {{batch}}×{{heads}}×{{queries}}×{{dim}}",
         group=group,
         sizes=sizes(*length),
         quick=sizes(1, 2, 256),
+        large=None if prefix else sizes(1, 16, 4096),
         inputs=make_inputs,
         implementations=(
-            regard(options),
-            *(() if prefix else own_backends("cpu", options=options)),
-            *plain(function, matrices=6.0, compiled_matrices=6.0),
-            _in_attention(name),
+            regard(options, gradients),
+            *(() if prefix or backward else own_backends("cpu", "triton", "tiled", options=options)),
+            *plain(function, gradients=gradients, matrices=6.0, compiled_matrices=6.0),
+            _in_attention(name, gradients),
         ),
-        work=attention_work,
-        oracle=by_rows(function, QKV, per_pair=8),
+        work=lambda sizes: attention_work(sizes, backward=backward),
+        oracle=by_rows(function, QKV, gradients, per_pair=8),
         requirements=requirements,
+        backward=backward,
         limited_by="The limit counts two whole matrix products and nothing for the thresholds of the rows. Where most "
         "weights of a block are 0, the second product is made of the others alone: the limit can be passed.",
     )
@@ -133,4 +146,5 @@ TASKS = (
     attention_task("entmax15", "Sparse normalizers", (1, 8, 1024), (
         Requirement("faster", 5, "entmax", 8), Requirement("limit", 0.7, aim=0.8),
     )),
+    attention_task("entmax15", "Sparse normalizers", (1, 8, 1024), (), backward=True),
 )  # fmt: skip

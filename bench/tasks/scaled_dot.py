@@ -42,7 +42,7 @@ def _causal(inputs: Inputs) -> dict[str, Any]:
 def _plain(name: str, batch: int, heads: int, length: int, *, causal: bool = False, backward: bool = False) -> Task:
     gradients = QKV if backward else ()
     implementations = all_implementations(gradients, causal=causal)
-    implementations += own_backends("cpu", "sdpa", options=_causal) if causal else ()
+    implementations += own_backends("cpu", "sdpa", "triton", options=_causal) if causal else ()
     extra = f"{', causal' if causal else ''}{', forward + backward' if backward else ''}"
     return Task(
         name=name,
@@ -50,6 +50,7 @@ def _plain(name: str, batch: int, heads: int, length: int, *, causal: bool = Fal
         group="Scaled dot products",
         sizes=sizes(batch, heads, length),
         quick=sizes(min(batch, 2), 2, min(length, 256)),
+        large=sizes(batch, 16, 8192) if length == 1024 else None,
         inputs=make_inputs,
         implementations=implementations if length >= 1024 else _with_less_memory_measured(implementations),
         work=lambda sizes: _work(sizes, 3.5 if backward else 1.0, 0.5 if causal else 1.0),

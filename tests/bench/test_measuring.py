@@ -1,25 +1,33 @@
 """One task measured: who is absent, who fails, who is skipped, what a process of its own finds, and the curves."""
 
 import sys
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 import torch
 from matplotlib.text import Text
 
+import emulated_device
 from bench import curves, limits, memory, runner
+from bench.cells import requirements_of
 from bench.columns import LINES
 from bench.curves import Curve, all_curves, draw, measure_curve
 from bench.limits import Peaks, measure_peaks
+from bench.measurement import Measurement
 from bench.memory import Footprint, measure_memory
+from bench.place import Place
 from bench.prepared_call import torch_builder
-from bench.record import CurveRecord
+from bench.record import CurveRecord, Record
 from bench.runner import Options, estimate, run_task
 from bench.task import Implementation, Task, Work
+from bench.tasks import TASKS
 from regard.cli import peers
+from regard.errors import BackendError
 
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)
 MIB = 1 << 20
+WINDOW = next(task for task in TASKS if task.name == "window")
 
 
 def doubled(inputs):
@@ -284,3 +292,32 @@ def test_curves_are_drawn_with_a_name_at_every_end(seconds):
     boxes = [Text.get_window_extent(text) for text in axes.texts]
     for first, second in combinations(boxes, 2):
         assert not first.overlaps(second)
+
+
+def test_an_accelerator_is_measured_where_tensors_are_its_own(monkeypatch):
+    """The emulated device: inputs, masks and the oracle are made there, and memory is read from its own counter."""
+    monkeypatch.setattr(emulated_device.MODULE, "is_visible", True)
+    monkeypatch.setattr(Place, "wait", lambda self: None)
+    monkeypatch.setattr(Place, "peak", lambda self, call: (call(), 5 * MIB)[1])
+    monkeypatch.setattr(runner, "available_bytes", lambda device: {emulated_device.NAME: 1 << 30}[device])
+    options = Options(quick=True, repeats=1, device=emulated_device.NAME)
+    small = replace(WINDOW, quick={**WINDOW.quick, "queries": 96, "keys": 96})
+    small = replace(small, implementations=tuple(one for one in small.implementations if one.column != "compile"))
+    found = run_task(small, options, PEAKS, print)
+    assert not {"regard-cpu", "keras", "jax", "onnxruntime"} & set(found.results)
+    for column in ("regard", "regard-sdpa", "eager", "sdpa"):
+        own = found.results[column]
+        assert (own.state, own.extra_bytes) == ("measured", 5 * MIB), own.reason
+        assert own.errors["output"] < 1e-5
+
+
+def test_requirements_are_those_of_a_cpu(nobody):
+    with pytest.raises(BackendError, match=r"no device 'xpu' on this machine; its accelerator is"):
+        Place("xpu").check()
+    record = Record(False, PEAKS, machine={"accelerator": "one", "dtype": "bfloat16"})
+    measured = runner.record_of(WINDOW, Options(), PEAKS, {"regard": Measurement("measured")})
+    assert requirements_of(replace(record, machine={}), measured)
+    assert not requirements_of(record, measured)
+    assert not Place().lacks("keras")
+    assert Place("cuda").lacks("keras")
+    assert Place().lacks("regard-triton")

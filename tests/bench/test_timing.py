@@ -44,6 +44,20 @@ def test_a_call_may_tell_its_own_time(clock):
     assert found["other"].ratio == pytest.approx(2)
 
 
+def test_each_turn_ends_when_the_device_is_done(clock):
+    """An accelerator takes a call at once and computes it later."""
+    queued = []
+    calls = {"own": lambda: queued.append(0.02), "other": lambda: queued.append(0.06)}
+
+    def wait():
+        clock.run(sum(queued))
+        queued.clear()
+
+    found = time_interleaved(calls, TimingBudget(seconds=1e9, fewest=3, most=3), wait=wait)
+    assert found["own"].seconds.median == pytest.approx(0.02)
+    assert found["other"].ratio == pytest.approx(3)
+
+
 def test_ratios_are_those_of_the_same_round(clock):
     """A machine that becomes slower and slower is as slow for everyone."""
     drift = iter(1.5**n for n in range(1000))
