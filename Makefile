@@ -6,9 +6,9 @@
 # make viewer  join the viewer's modules into src/regard/viewer/viewer.js, after a change of one
 # make signatures   write src/regard/tasks/signatures.pyi anew, after a change of a task's options
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/en/understand/performance.md
+# make bench-gpu   the same on an NVIDIA GPU, with other sizes
 # make docs    build the site into build/site, and open it in the browser
 # make docs-test   build the site anew, running each page, and test all that it says and links to
-# make bench-gpu  the same on an NVIDIA GPU, with other sizes
 # make bench-train  speed of training the translator, against plain PyTorch (see bench/scripts/)
 
 PYTHON ?= python3
