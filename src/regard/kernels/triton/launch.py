@@ -92,6 +92,16 @@ def tile_of(call: Call, backward: bool) -> Tile:
     return Tile(128, 64, 4 if width <= 64 else 8, 2 if call.is_entmax else 3)
 
 
+def padded_width(width: int, tile: Tile) -> int:
+    """Returns the number of features with which a tile of these many is computed.
+
+    It is above the number of a tile's columns where there are more than 4 warps. Otherwise the compiler gives the
+    product of transposed weights to warps by its 32 rows, each with the whole other matrix in its registers; such a
+    kernel of float32 accessed memory illegally on an H100.
+    """
+    return max(16 if tile.warps <= 4 else 2 * tile.columns, triton.next_power_of_2(width))
+
+
 class Blocks(NamedTuple):
     """The tiles with visible pairs.
 
@@ -413,8 +423,8 @@ def _options(call: Call, tile: Tile, blocks: tuple[Blocks, Blocks] | None) -> di
         "V": call.value.shape[3],
         "BLOCK_Q": tile.rows,
         "BLOCK_K": tile.columns,
-        "BLOCK_D": 16 if is_units else max(16, triton.next_power_of_2(call.query.shape[3])),
-        "BLOCK_V": max(16, triton.next_power_of_2(call.value.shape[3])),
+        "BLOCK_D": 16 if is_units else padded_width(call.query.shape[3], tile),
+        "BLOCK_V": padded_width(call.value.shape[3], tile),
         "NORMALIZER": CODES[call.normalizer],
         "IS_UNITS": is_units,
         "CAP": call.cap != 0.0,
