@@ -20,8 +20,8 @@ import regard
 
 PACKAGE = Path(regard.__file__).parent
 LETTERS = (
-    "B: batch, H: heads, Q and K: queries and keys, D: features of a head. Memory is meant besides inputs and output, "
-    "in every backend but `reference`."
+    "B: batch, H: heads, Q and K: queries and keys, D: features of a head. Memory counts elements, "
+    "of 4 bytes in float32, besides inputs and output, in every backend but `reference`."
 )
 WIDE = '---\nhtml_theme.sidebar_secondary.remove: "true"\n---\n\n'
 GPU_BACKENDS = ("flex", "triton")
