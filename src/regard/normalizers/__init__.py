@@ -5,6 +5,7 @@
 `softmax_with_sink` (sink)                         the same, with a term for attending to nothing
 `sparsemax`, `entmax15`, `entmax` (alpha)          sparse: small scores get exactly 0
 `sigmoid`, `Sigmoid` (bias)                        each key independently
+`exponential`                                      each key independently, without a bound
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
 a function of scores                               anything
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from regard.lazy_names import no_attribute, public_names
 from regard.normalizers.custom import Custom
-from regard.normalizers.elementwise import Sigmoid, sigmoid
+from regard.normalizers.elementwise import Exponential, Sigmoid, exponential, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
@@ -41,6 +42,7 @@ __all__ = [
     "Entmax",
     "Sparsemax",
     "Sigmoid",
+    "Exponential",
     "Hard",
     "LocalGaussian",
     "Custom",
@@ -50,6 +52,7 @@ __all__ = [
     "entmax",
     "entmax15",
     "sigmoid",
+    "exponential",
     "hard",
     "local_gaussian",
     "as_normalizer",
