@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from regard.nn.attention_pooling import AttentionPooling, Pooled
     from regard.nn.batch_norm import BatchNorm2d
     from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
+    from regard.nn.co_attention import CoAttended, CoAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
+    from regard.nn.gaussian_window import GaussianWindow, Windowed
+    from regard.nn.key_value_memory import Hopped, KeyValueMemory
     from regard.nn.key_values import KeyValueCache, KeyValues
     from regard.nn.layer_config import LayerConfig
     from regard.nn.memory import Memory
@@ -36,9 +39,14 @@ __all__ = [
     "CBAM",
     "ChannelAttention",
     "ChannelGate",
+    "CoAttended",
+    "CoAttention",
     "DualAttention",
+    "GaussianWindow",
+    "Hopped",
     "IAFF",
     "KeyValueCache",
+    "KeyValueMemory",
     "KeyValues",
     "LayerConfig",
     "MSCAM",
@@ -56,6 +64,7 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "Windowed",
 ]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
@@ -67,8 +76,11 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
             "regard.nn.batch_norm": ["BatchNorm2d"],
             "regard.nn.cbam": ["CBAM", "ChannelGate", "SpatialGate"],
+            "regard.nn.co_attention": ["CoAttended", "CoAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
+            "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
+            "regard.nn.key_value_memory": ["Hopped", "KeyValueMemory"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues"],
             "regard.nn.layer_config": ["LayerConfig"],
             "regard.nn.memory": ["Memory"],

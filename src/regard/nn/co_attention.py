@@ -10,11 +10,12 @@ from regard.attention.execution import check_backend
 from regard.attention.problem import validate
 from regard.attention.verbs import BackendName, run
 from regard.errors import ShapeError
+from regard.masks import Mask
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.scores import Trilinear
-from regard.shapes import Requested, check_floating, size
+from regard.shapes import Grid, Requested, check_floating, size
 from regard.transforms import exportable
 
 
@@ -112,22 +113,21 @@ class CoAttention(Module):
                     f"{name} must be [batch, length, {self.dim}], batch as context has it; "
                     f"it has shape {list(tensor.shape)}"
                 )
-        context, read = _padding(context, context_lengths)
-        query, asked = _padding(query, query_lengths)
-        mask = masks.lengths(query.shape[1] if query_lengths is None else query_lengths, context_lengths)
-        heads = context[:, None], query[:, None]
-        problem = validate(*heads, heads[1], score=self.score, mask=None if read is None and asked is None else mask)
+        context, query = _without_padding(context, context_lengths), _without_padding(query, query_lengths)
+        mask = None
+        if context_lengths is not None or query_lengths is not None:
+            mask = masks.lengths(query.shape[1] if query_lengths is None else query_lengths, context_lengths)
+        pair = context[:, None], query[:, None]
+        problem = validate(*pair, pair[1], score=self.score, mask=mask)
         found, to_query = run(problem, self.backend, need_weights=need_weights)
-        scores = self.score(*heads)
-        grid = Grid.of(*heads)
-        highest = torch.cat([scores.masked_fill(~mask.dense(grid), -torch.inf), grid], -1)
+        highest = self._highest(*pair, mask)
         nothing = context.new_zeros(context.shape[0], 1, 1, 1)
         problem = validate(
             nothing,
             nothing.expand(-1, -1, context.shape[1], -1),
             context[:, None],
             score="dot",
-            bias=highest.transpose(-1, -2),
+            bias=highest,
         )
         summary, to_context = run(problem, self.backend, need_weights=need_weights)
         found, summary = found[:, 0].to(context.dtype), summary[:, 0].to(context.dtype)
@@ -136,22 +136,21 @@ class CoAttention(Module):
             return CoAttended(output, None, None)
         return CoAttended(output, to_query[:, 0], to_context[:, 0, 0])
 
+    def _highest(self, context: Tensor, query: Tensor, mask: Mask | None) -> Tensor:
+        """Returns the maximum of each context vector's scores, ``[batch, 1, 1, context]``; −inf if it sees nothing."""
+        scores = self.score(context, query)
+        if mask is not None:
+            scores = scores.masked_fill(~mask.dense(Grid.of(context, query)), -torch.inf)
+        if not query.shape[2]:
+            return scores.new_full((context.shape[0], 1, 1, context.shape[2]), -torch.inf)
+        return scores.amax(-1)[:, :, None]
+
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
 
 
-def _padding(vectors: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Returns the vectors, with 0 after the end of each row, and which are before it, bool ``[batch, length]``."""
+def _without_padding(vectors: Tensor, lengths: Tensor | None) -> Tensor:
+    """Replaces what stands after the end of each row by 0."""
     if lengths is None:
-        return vectors, None
-    visible = visible_annotations(masks.lengths(lengths), vectors)
-    return vectors.masked_fill(~visible[..., None], 0.0), visible
-
-
-def _pairs(context: Tensor, query: Tensor, read: Tensor | None, asked: Tensor | None) -> Tensor:
-    """Returns which pairs are no padding, bool ``[batch, context, query]``."""
-    pairs = torch.ones(*context.shape[:2], query.shape[1], dtype=torch.bool, device=context.device)
-    for visible, axis in ((read, 2), (asked, 1)):
-        if visible is not None:
-            pairs = pairs & visible.unsqueeze(axis)
-    return pairs
+        return vectors
+    return without_hidden(vectors, vectors, visible_annotations(masks.lengths(lengths), vectors))[0]

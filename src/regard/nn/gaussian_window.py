@@ -83,7 +83,7 @@ class GaussianWindow(Module):
         with torch.no_grad():
             self.parameters_of.bias[: 2 * windows] = 0.0
             self.parameters_of.bias[2 * windows :] = math.log(positive_number("step", step))
-        self.attention = Attention(GaussianMixture(), "exponential")
+        self.attention = Attention(GaussianMixture(), torch.exp)
 
     def remember(self, annotations: Tensor, lengths: Tensor | None = None) -> Memory:
         """Prepares a memory that several calls attend to; the arguments are those of `Attention.remember`."""

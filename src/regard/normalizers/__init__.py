@@ -5,9 +5,10 @@
 `softmax_with_sink` (sink)                         the same, with a term for attending to nothing
 `sparsemax`, `entmax15`, `entmax` (alpha)          sparse: small scores get exactly 0
 `sigmoid`, `Sigmoid` (bias)                        each key independently
-`exponential`                                      each key independently, without a bound
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
+`Monotonic` (mode, bias, noise)                    where each query stops, going on from the one before it
+`Chunkwise` (stops, width)                         softmax over the chunk of keys before each stop
 a function of scores                               anything
 =================================================  ============================================================
 
@@ -18,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from regard.lazy_names import no_attribute, public_names
 from regard.normalizers.custom import Custom
-from regard.normalizers.elementwise import Exponential, Sigmoid, exponential, sigmoid
+from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
+from regard.normalizers.monotonic import Chunkwise, Monotonic
 from regard.normalizers.names import (
     NormalizerName,
     Normalizing,
@@ -42,9 +44,10 @@ __all__ = [
     "Entmax",
     "Sparsemax",
     "Sigmoid",
-    "Exponential",
     "Hard",
     "LocalGaussian",
+    "Monotonic",
+    "Chunkwise",
     "Custom",
     "softmax",
     "softmax_with_sink",
@@ -52,7 +55,6 @@ __all__ = [
     "entmax",
     "entmax15",
     "sigmoid",
-    "exponential",
     "hard",
     "local_gaussian",
     "as_normalizer",

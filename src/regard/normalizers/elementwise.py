@@ -60,32 +60,3 @@ class Sigmoid(Normalizer):
 
 
 sigmoid = Sigmoid()
-
-
-class Exponential(Normalizer):
-    """Computes each weight as the exponential of its own score: softmax without its denominator.
-
-    .. math:: w_j = \\exp(s_j)
-
-    With `regard.scores.GaussianMixture` these are the windows of Graves 2013, "Generating Sequences with Recurrent
-    Neural Networks", section 5.1, equation 46, which are not normalized.
-
-    ``dim`` is checked but has no effect, since keys do not compete. Half precision is computed in float32.
-
-    Example:
-        >>> import torch
-        >>> from regard import normalizers
-        >>> scores = torch.tensor([1.0, 0.0, -1.0])
-        >>> normalizers.exponential(scores)
-        tensor([2.7183, 1.0000, 0.3679])
-    """
-
-    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
-        scores = check_rows(scores, dim)
-        row = upcast(scores)
-        hidden = hidden_pairs(row)
-        weights = row.exp() if hidden is None else row.masked_fill(hidden, 0.0).exp().masked_fill(hidden, 0.0)
-        return weights.to(scores.dtype)
-
-
-exponential = Exponential()

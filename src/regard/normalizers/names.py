@@ -8,14 +8,14 @@ from torch import Tensor
 from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.foreign_names import written_here
 from regard.normalizers.custom import Custom
-from regard.normalizers.elementwise import exponential, sigmoid
+from regard.normalizers.elementwise import sigmoid
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.ownership import own_copy
 
-NormalizerName = Literal["softmax", "sparsemax", "entmax15", "sigmoid", "exponential", "hard"]
+NormalizerName = Literal["softmax", "sparsemax", "entmax15", "sigmoid", "hard"]
 """The names of normalizers that need no arguments."""
 
 Normalizing = NormalizerName | Normalizer | Callable[[Tensor], Tensor]
@@ -47,7 +47,6 @@ _NAMED: dict[str, Normalizer] = {
     "sparsemax": sparsemax,
     "entmax15": entmax15,
     "sigmoid": sigmoid,
-    "exponential": exponential,
     "hard": Hard("argmax"),
 }
 _CONSTRUCTORS = {
@@ -73,8 +72,8 @@ def as_normalizer(value: object) -> Normalizer:
     """Converts a value to a normalizer.
 
     Args:
-        value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``exponential``, or
-            ``hard`` for its argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
+        value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, or ``hard`` for its
+            argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
             `Custom`.
 
     Raises:

@@ -21,8 +21,8 @@ class GaussianMixture(Score):
 
         score(q, k_j) = log Σ_m α_m exp(−β_m (κ_m − j)²),    [log α; log β; κ] = W q + b
 
-    Graves 2013, "Generating Sequences with Recurrent Neural Networks", section 5.1, equations 46 to 51. With
-    `regard.normalizers.exponential` the weights are his φ(t, j), which are not normalized; softmax normalizes them. His
+    Graves 2013, "Generating Sequences with Recurrent Neural Networks", section 5.1, equations 46 to 51. With the
+    normalizer ``torch.exp`` the weights are his φ(t, j), which have no fixed sum; softmax normalizes them. His
     character u is our position j, counted from 0. His κ moves on from step to step; `regard.nn.GaussianWindow` adds
     that.
 
@@ -44,7 +44,7 @@ class GaussianMixture(Score):
         >>> query = torch.tensor([[0.0, 0.0, 1.0]])  # one window of α = 1, β = 1 at position 1
         >>> memory = torch.zeros(4, 2)
         >>> window = scores.GaussianMixture()
-        >>> regard.attend_with_weights(query, memory, memory, score=window, normalizer="exponential").weights
+        >>> regard.attend_with_weights(query, memory, memory, score=window, normalizer=torch.exp).weights
         tensor([[0.3679, 1.0000, 0.3679, 0.0183]])
     """
 
