@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regard.nn.key_values import KeyValueCache, KeyValues
     from regard.nn.layer_config import LayerConfig
     from regard.nn.memory import Memory
+    from regard.nn.monotonic_attention import MonotonicAttention, MonotonicMemory, Stopped
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
     from regard.nn.non_local import NonLocal
     from regard.nn.packing import Packing
@@ -51,6 +52,8 @@ __all__ = [
     "LayerConfig",
     "MSCAM",
     "Memory",
+    "MonotonicAttention",
+    "MonotonicMemory",
     "MultiHeadAttention",
     "MultiheadAttention",
     "NonLocal",
@@ -58,6 +61,7 @@ __all__ = [
     "Pooled",
     "PositionAttention",
     "SpatialGate",
+    "Stopped",
     "SqueezeExcitation",
     "Transformer",
     "TransformerDecoder",
@@ -84,6 +88,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.key_values": ["KeyValueCache", "KeyValues"],
             "regard.nn.layer_config": ["LayerConfig"],
             "regard.nn.memory": ["Memory"],
+            "regard.nn.monotonic_attention": ["MonotonicAttention", "MonotonicMemory", "Stopped"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
             "regard.nn.non_local": ["NonLocal"],
             "regard.nn.packing": ["Packing"],

@@ -88,7 +88,8 @@ class Monotonic(Normalizer):
         check_range("noise", noise)
         if noise < 0:
             raise ArgumentError(f"noise must be 0 or more; it is {noise}")
-        self.mode, self.noise, self.generator = mode, float(noise), generator
+        self.mode: MonotonicMode = mode
+        self.noise, self.generator = float(noise), generator
         self.random = self.noise > 0.0
         self.register_buffer("previous", None, persistent=False)
 
@@ -154,7 +155,9 @@ class Monotonic(Normalizer):
             reached = linear_recurrence(F.pad(go[..., query, :-1], (1, 0)), before)
             weights.append(stop[..., query, :] * reached)
             before = weights[-1] if empty is None else torch.where(empty[..., query, :], before, weights[-1])
-        return torch.stack(weights, dim=-2)
+        alignments = torch.stack(weights, dim=-2)
+        # Hidden pairs pass no gradient, even if the incoming gradient is NaN.
+        return alignments if hidden is None else alignments.masked_fill(hidden, 0.0)
 
     def extra_repr(self) -> str:
         parts = [f"mode={self.mode!r}"]
