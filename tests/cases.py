@@ -52,6 +52,8 @@ SCORES = {
     "modified": lambda: scores.Modified(
         scores.Dot(), lambda score, batch, head, query, key: score * (1 + head) - 0.1 * (query - key).abs() + batch
     ),
+    "trilinear": lambda: scores.Trilinear(_weights(3 * D)),
+    "gaussians": lambda: scores.GaussianMixture(torch.nn.Linear(D, 6, dtype=torch.float64)),
     "callable": lambda: _elementwise,
 }
 
@@ -65,6 +67,7 @@ NORMALIZERS = {
     "sigmoid": lambda: normalizers.sigmoid,
     "hard": lambda: normalizers.hard(),
     "local": lambda: normalizers.local_gaussian(normalizers.softmax, torch.linspace(0, K - 1, Q).double(), 1.5),
+    "chunkwise": lambda: normalizers.Chunkwise(torch.tensor(0.75, dtype=torch.float64), 3),
 }
 
 MASKS = {

@@ -35,12 +35,15 @@ OTHERS = {
     "sink a head": normalizers.softmax_with_sink(HEADS),
     "sigmoid": normalizers.sigmoid,
     "sigmoid bias a head": normalizers.Sigmoid(-HEADS),
+    "chunkwise": normalizers.Chunkwise(torch.tensor(0.75, dtype=torch.float64), 3),
     "local": normalizers.local_gaussian(normalizers.softmax, torch.tensor(2.25, dtype=torch.float64), 1.5),
     "custom squared relu": normalizers.Custom(lambda scores: scores.relu().square()),
 }
 ALL = SUM_TO_ONE | HARD | OTHERS
 SMOOTH = {name: value for name, value in ALL.items() if name not in HARD}
 FIXED = {name: value for name, value in ALL.items() if not value.random}
+POSITIONAL = ("local", "chunkwise")
+"""Weights that depend on where a key is."""
 INVARIANT = {name: value for name, value in FIXED.items() if name not in OTHERS}
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.models.hard_attention import HardChoice
     from regard.models.language_model import LanguageModel
     from regard.models.luong_decoder import LuongDecoder
+    from regard.models.monotonic_decoder import MonotonicDecoder
     from regard.models.pointer_generator import PointerGenerator
     from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
     from regard.models.recurrent_pointer_generator import RecurrentPointerGenerator
@@ -75,6 +76,7 @@ __all__ = [
     "Loss",
     "LuongDecoder",
     "MinimumRisk",
+    "MonotonicDecoder",
     "PointerConfig",
     "PointerGenerator",
     "RecurrentCaptioner",
@@ -130,6 +132,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.models.hard_attention": ["HardChoice"],
             "regard.models.language_model": ["LanguageModel"],
             "regard.models.luong_decoder": ["LuongDecoder"],
+            "regard.models.monotonic_decoder": ["MonotonicDecoder"],
             "regard.models.pointer_generator": ["PointerGenerator"],
             "regard.models.recurrent_decoder": ["BottleneckDecoder", "RecurrentDecoder"],
             "regard.models.recurrent_pointer_generator": ["RecurrentPointerGenerator"],

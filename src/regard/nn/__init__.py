@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from regard.nn.attention_pooling import AttentionPooling, Pooled
     from regard.nn.batch_norm import BatchNorm2d
     from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
+    from regard.nn.co_attention import CoAttended, CoAttention
     from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
+    from regard.nn.gaussian_window import GaussianWindow, Windowed
+    from regard.nn.key_value_memory import Hopped, KeyValueMemory
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
     from regard.nn.layer_config import LayerConfig
     from regard.nn.memory import Memory
+    from regard.nn.monotonic_attention import MonotonicAttention, MonotonicMemory, Stopped
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
     from regard.nn.non_local import NonLocal
     from regard.nn.packing import Packing
@@ -38,14 +42,21 @@ __all__ = [
     "CBAM",
     "ChannelAttention",
     "ChannelGate",
+    "CoAttended",
+    "CoAttention",
     "DifferentialAttention",
     "DualAttention",
+    "GaussianWindow",
+    "Hopped",
     "IAFF",
     "KeyValueCache",
+    "KeyValueMemory",
     "KeyValues",
     "LayerConfig",
     "MSCAM",
     "Memory",
+    "MonotonicAttention",
+    "MonotonicMemory",
     "MultiHeadAttention",
     "MultiheadAttention",
     "NonLocal",
@@ -56,12 +67,14 @@ __all__ = [
     "SequenceCache",
     "SequenceOutput",
     "SpatialGate",
+    "Stopped",
     "SqueezeExcitation",
     "Transformer",
     "TransformerDecoder",
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "Windowed",
 ]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
@@ -73,12 +86,16 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
             "regard.nn.batch_norm": ["BatchNorm2d"],
             "regard.nn.cbam": ["CBAM", "ChannelGate", "SpatialGate"],
+            "regard.nn.co_attention": ["CoAttended", "CoAttention"],
             "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
+            "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
+            "regard.nn.key_value_memory": ["Hopped", "KeyValueMemory"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
             "regard.nn.layer_config": ["LayerConfig"],
             "regard.nn.memory": ["Memory"],
+            "regard.nn.monotonic_attention": ["MonotonicAttention", "MonotonicMemory", "Stopped"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
             "regard.nn.non_local": ["NonLocal"],
             "regard.nn.packing": ["Packing"],

@@ -7,6 +7,8 @@
 `sigmoid`, `Sigmoid` (bias)                        each key independently
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
+`Monotonic` (mode, bias, noise)                    where each query stops, going on from the one before it
+`Chunkwise` (stops, width)                         softmax over the chunk of keys before each stop
 a function of scores                               anything
 =================================================  ============================================================
 
@@ -21,6 +23,7 @@ from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
+from regard.normalizers.monotonic import Chunkwise, Monotonic
 from regard.normalizers.names import (
     NormalizerName,
     Normalizing,
@@ -43,6 +46,8 @@ __all__ = [
     "Sigmoid",
     "Hard",
     "LocalGaussian",
+    "Monotonic",
+    "Chunkwise",
     "Custom",
     "softmax",
     "softmax_with_sink",

@@ -6,6 +6,7 @@ from regard.lazy_names import no_attribute, public_names
 from regard.scores.additive_scores import Additive, ReluSum, TanhSum
 from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
+from regard.scores.gaussian_mixture import GaussianMixture
 from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, ScaledDot
 from regard.scores.location_scores import Location, LocationAware
 from regard.scores.modifiers import Modified, SoftCap
@@ -25,6 +26,7 @@ from regard.scores.names import (
 )
 from regard.scores.perceptron import MLP
 from regard.scores.score import Prepared, Primitive, Score
+from regard.scores.trilinear import Trilinear
 
 __all__ = [
     "dot",
@@ -40,6 +42,8 @@ __all__ = [
     "MLP",
     "Location",
     "LocationAware",
+    "GaussianMixture",
+    "Trilinear",
     "SoftCap",
     "Modified",
     "Custom",

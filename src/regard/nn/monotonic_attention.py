@@ -1,0 +1,253 @@
+"""Monotonic and chunkwise attention of decoders: expected while they train, hard and in linear time while they decode.
+
+Raffel et al. 2017, and Chiu & Raffel 2018.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.verbs import BackendName
+from regard.module_calls import Module
+from regard.nn.attention import Attention
+from regard.nn.fx_leaf import fx_leaf
+from regard.nn.memory import Memory
+from regard.normalizers import Chunkwise, Monotonic
+from regard.scores import AnyScoreName, Scoring, create
+from regard.shapes import size
+from regard.transforms import can_read, exportable
+
+BLOCK = 16
+"""Keys that a decoder scores at a time while it looks for the one to stop at."""
+
+
+@dataclass(frozen=True)
+class MonotonicMemory(Memory):
+    """The memory of a `MonotonicAttention`: what it stops at, and what it attends to around it.
+
+    Attributes:
+        key, value, score, mask, cached: as in `Memory`, prepared by the score that decides where to stop.
+        chunk: the same annotations, prepared by the score of the chunks; None without chunks.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.MonotonicAttention.create("additive", query_dim=4, key_dim=6, width=2)
+        >>> memory = attention.remember(torch.randn(2, 5, 6), torch.tensor([5, 3]))
+        >>> memory.select(torch.tensor([1, 1, 0])).chunk.lengths
+        tensor([3, 3, 5])
+    """
+
+    chunk: Memory | None = None
+
+    def select(self, index: Tensor) -> "MonotonicMemory":
+        selected = super().select(index)
+        assert isinstance(selected, MonotonicMemory)
+        return selected if self.chunk is None else replace(selected, chunk=self.chunk.select(index))
+
+
+@exportable
+class Stopped(NamedTuple):
+    """The output of `MonotonicAttention`.
+
+    Attributes:
+        output: ``[batch, value_dim]``, or ``[batch, queries, value_dim]``.
+        weights: those that mixed it, ``[batch, keys]`` or ``[batch, queries, keys]``.
+        stops: where the last query stopped, ``[batch, keys]``: probabilities in training, otherwise 1 at one key at
+            most; the next call begins there.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.MonotonicAttention.create("additive", query_dim=4, key_dim=6)
+        >>> stopped = attention(torch.zeros(2, 4), attention.remember(torch.ones(2, 5, 6)))
+        >>> stopped.output.shape, stopped.weights.shape
+        (torch.Size([2, 6]), torch.Size([2, 5]))
+    """
+
+    output: Tensor
+    weights: Tensor
+    stops: Tensor
+
+
+@fx_leaf
+class MonotonicAttention(Module):
+    """Attention of a decoder that goes over a memory once, from its first key to its last one.
+
+    ::
+
+        stops   = monotonic(score(query, annotation_j) + r)       see `regard.normalizers.Monotonic`
+        weights = stops                                           width 1
+                = chunkwise(chunk_score(query, annotation_j))     otherwise: `regard.normalizers.Chunkwise`
+        output  = Σ_j weights_j annotation_j
+
+    Raffel et al. 2017, "Online and Linear-Time Attention by Enforcing Monotonic Alignments", section 2, and Chiu &
+    Raffel 2018, "Monotonic Chunkwise Attention", section 2: their h_j is our annotation, s_{i−1} our query, e our
+    score, u our chunk score. While the module trains, stops are probabilities, so that every score receives a
+    gradient, and noise teaches them to be near 0 or 1. While it does not, it stops at the first key with probability
+    above 1/2. One step of a decoder on a CPU then scores no key after that one but those of its block of 16, so that a
+    whole output costs a number of scores linear in keys and steps; several queries at once, and devices, score all
+    keys.
+
+    Args:
+        score: a `Score`, a name, or a function of ``(query, key)``: decides where to stop.
+        chunk_score: the same, for the weights of a chunk; needed with ``width`` above 1.
+        width: w, keys of a chunk; 1: the weights are the stops.
+        bias: the initial r; below 0, so that the first queries pass over more than the first keys.
+        noise: standard deviation of the noise that is added to the scores in training.
+        backend: ``auto``, or one by name, which runs or raises.
+
+    Raises:
+        ArgumentError: the width is below 1, or a number is not finite.
+        UnknownNameError: no score or backend has this name.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.MonotonicAttention("dot", bias=0.0).eval()
+        >>> memory = attention.remember(torch.tensor([[[1.0, -1.0], [-1.0, -1.0], [-1.0, 1.0]]]))
+        >>> first = attention(torch.tensor([[1.0, 0.0]]), memory)
+        >>> second = attention(torch.tensor([[0.0, 1.0]]), memory, stops=first.stops)
+        >>> first.weights, second.weights
+        (tensor([[1., 0., 0.]]), tensor([[0., 0., 1.]]))
+        >>> attention(torch.tensor([[1.0, 0.0]]), memory, stops=second.stops).weights  # it never goes back
+        tensor([[0., 0., 0.]])
+    """
+
+    def __init__(
+        self,
+        score: Scoring,
+        chunk_score: Scoring | None = None,
+        *,
+        width: int = 1,
+        bias: float = -1.0,
+        noise: float = 1.0,
+        backend: BackendName = "auto",
+    ):
+        super().__init__()
+        self.width = size("width", width)
+        self.monotonic = Monotonic(bias=nn.Parameter(torch.tensor(float(bias))), noise=noise)
+        self.attention = Attention(score, backend=backend)
+        self.chunk = Attention("dot" if chunk_score is None else chunk_score, backend=backend) if width > 1 else None
+
+    @classmethod
+    def create(
+        cls,
+        score: AnyScoreName,
+        query_dim: int,
+        key_dim: int,
+        dim: int | None = None,
+        *,
+        width: int = 1,
+        bias: float = -1.0,
+        noise: float = 1.0,
+        backend: BackendName = "auto",
+    ) -> "MonotonicAttention":
+        """Creates a monotonic attention with new, initialized scores.
+
+        Args:
+            score, query_dim, key_dim, dim: as in `regard.scores.create`; chunks have another score of the same name.
+            width, bias, noise, backend: as in `MonotonicAttention`.
+        """
+        new_scores = [create(score, query_dim, key_dim, dim) for _ in range(1 + (width > 1))]
+        return cls(*new_scores, width=width, bias=bias, noise=noise, backend=backend)
+
+    def remember(
+        self, annotations: Tensor, lengths: Tensor | None = None, *, mask: Tensor | None = None
+    ) -> MonotonicMemory:
+        """Prepares a memory that queries will go over; the arguments are those of `Attention.remember`."""
+        memory = self.attention.remember(annotations, lengths, mask=mask)
+        chunk = None if self.chunk is None else self.chunk.remember(annotations, lengths, mask=mask)
+        return MonotonicMemory(memory.key, memory.value, memory.score, memory.mask, memory.cached, chunk)
+
+    def forward(self, query: Tensor, memory: MonotonicMemory, *, stops: Tensor | None = None) -> Stopped:
+        """Goes on from where the query before stopped.
+
+        Args:
+            query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for several queries in their order.
+            memory: what `remember` returned.
+            stops: the ``stops`` of the call before; None: at the first key.
+
+        Raises:
+            ShapeError, KindError: bad input; the message names the argument.
+        """
+        if not self.training and query.dim() == 2 and memory.key.shape[1] and can_read(query, memory.key):
+            return self._decode(query, memory, stops)
+        normalizer = self.monotonic.given(
+            None if stops is None else stops[:, None], "expected" if self.training else "hard"
+        )
+        output, weights = self.attention(query, memory, normalizer=normalizer)
+        assert weights is not None
+        if query.dim() == 2 or query.shape[1]:
+            stops = weights if query.dim() == 2 else weights[:, -1]
+        elif stops is None:
+            stops = torch.eye(1, weights.shape[-1], dtype=weights.dtype, device=weights.device).expand(len(weights), -1)
+        if self.chunk is None:
+            return Stopped(output, weights, stops)
+        assert memory.chunk is not None
+        normalizer = Chunkwise(weights.view(weights.shape[0], 1, -1, weights.shape[-1]), self.width)
+        output, weights = self.chunk(query, memory.chunk, normalizer=normalizer)
+        assert weights is not None
+        return Stopped(output, weights, stops)
+
+    def _decode(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> Stopped:
+        """Decodes one step, hard, in time linear in the keys that it passes."""
+        batch, keys = memory.key.shape[:2]
+        start = torch.zeros(batch, dtype=torch.int64)
+        if stops is not None:
+            start = torch.where(stops.any(1), stops.argmax(1), keys)
+        stop, weight = self._first_stop(query, memory, start)
+        one = torch.zeros(batch, keys + 1, dtype=memory.value.dtype)
+        stops = one.scatter(1, stop[:, None], weight[:, None].to(one.dtype))[:, :keys]
+        back = torch.arange(self.width - 1, -1, -1)
+        index = stop[:, None] - back
+        rows = torch.arange(batch)
+        chunk = _part(memory if memory.chunk is None else memory.chunk, rows, index, (stop < keys)[:, None])
+        if self.chunk is None:
+            output = (chunk.value[:, 0] * stops.sum(1, keepdim=True)).to(query.dtype)
+            return Stopped(output, stops, stops)
+        output, weights = self.chunk(query, chunk)
+        assert weights is not None
+        weights = torch.zeros_like(stops).scatter_add(1, index.clamp(0, keys - 1), weights.to(stops.dtype))
+        weight = weight[:, None].to(stops.dtype)
+        return Stopped(output * weight.to(output.dtype), weights * weight, stops)
+
+    def _first_stop(self, query: Tensor, memory: Memory, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the first key of each row, from ``start [batch]`` on, that it stops at, and the weight there.
+
+        A row that stops nowhere gets the number of keys. The weight is 1, or NaN where the score is.
+        """
+        keys, position = memory.key.shape[1], start.clone()
+        stop, weight = torch.full_like(start, keys), torch.ones(len(start))
+        projected = self.attention.score.project_query(query[:, None, None])
+        going = (position < keys).nonzero()[:, 0]
+        while len(going):
+            index = position[going, None] + torch.arange(BLOCK)
+            block = _part(memory, going, index, torch.ones(len(going), 1, dtype=torch.bool))
+            assert block.mask is not None
+            scores = block.score(projected[going], block.key[:, None])[:, 0, 0] + self.monotonic.bias
+            stops = ~(scores <= 0) & block.mask
+            found, first = stops.any(1), stops.int().argmax(1)
+            here = going[found]
+            stop[here] = position[here] + first[found]
+            weight[here] = weight[here].masked_fill(
+                scores[found].gather(1, first[found, None])[:, 0].isnan(), torch.nan
+            )
+            position[going] += BLOCK
+            going = going[~found & (position[going] < keys)]
+        return stop, weight
+
+    def extra_repr(self) -> str:
+        return f"width={self.width}"
+
+
+def _part(memory: Memory, rows: Tensor, index: Tensor, exists: Tensor) -> Memory:
+    """Returns the keys ``index [rows, length]`` of batch rows; those outside, or that do not exist, are hidden."""
+    keys = memory.key.shape[1]
+    inside = (index >= 0) & (index < keys) & exists
+    index = index.clamp(0, keys - 1)
+    if memory.mask is not None:
+        inside = inside & memory.mask[rows[:, None], index]
+    return Memory(memory.key[rows[:, None], index], memory.value[rows[:, None], index], memory.score, inside)

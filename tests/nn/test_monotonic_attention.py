@@ -1,0 +1,74 @@
+"""Monotonic attention of decoders: its decoding in linear time is the hard one, and it trains."""
+
+import pytest
+import torch
+
+from regard import nn, scores
+from regard.nn import monotonic_attention
+
+
+def layer(width, score="additive", **options):
+    torch.manual_seed(width)
+    return nn.MonotonicAttention.create(score, 3, 5, 7, width=width, bias=0.0, **options).double()
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_decoding_in_blocks_is_hard_attention_over_all_keys(width, monkeypatch):
+    monkeypatch.setattr(monotonic_attention, "BLOCK", 2)
+    attention = layer(width).eval()
+    query, annotations = torch.randn(4, 6, 3, dtype=torch.float64), torch.randn(4, 11, 5, dtype=torch.float64)
+    memory = attention.remember(annotations, torch.tensor([11, 7, 1, 0]))
+    whole = attention(query, memory)
+    assert set(whole.stops.flatten().tolist()) <= {0.0, 1.0}
+    assert whole.weights.any()
+    stops = None
+    for step in range(6):
+        output, weights, stops = attention(query[:, step], memory, stops=stops)
+        torch.testing.assert_close(output, whole.output[:, step])
+        torch.testing.assert_close(weights, whole.weights[:, step])
+    torch.testing.assert_close(stops, whole.stops)
+
+
+def test_the_number_of_scores_is_linear():
+    class Counted(scores.Dot):
+        pairs = 0
+
+        def forward(self, query, key):
+            self.pairs += key.shape[2]
+            return super().forward(query, key)
+
+    attention = nn.MonotonicAttention(Counted(), bias=-0.5).eval()
+    keys, steps = 640, 20
+    annotations = torch.zeros(1, keys, 1)
+    annotations[0, :: keys // steps] = 1.0
+    memory = attention.remember(annotations)
+    stops, visited = None, []
+    for _ in range(steps):
+        _, weights, stops = attention(torch.ones(1, 1), memory, stops=stops)
+        visited.append(weights.argmax().item())
+        memory.key[0, visited[-1]] = 0.0
+    assert visited == list(range(0, keys, keys // steps))
+    assert attention.attention.score.pairs <= keys + (steps + 1) * monotonic_attention.BLOCK
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_gradients_reach_every_parameter_in_training_and_the_steps_before(width):
+    attention = layer(width, noise=0.0).train()
+    query, annotations = torch.randn(2, 3, 3, dtype=torch.float64), torch.randn(2, 6, 5, dtype=torch.float64)
+    memory = attention.remember(annotations, torch.tensor([6, 4]))
+    whole = attention(query, memory)
+    stops, outputs = None, []
+    for step in range(3):
+        output, _, stops = attention(query[:, step], memory, stops=stops)
+        outputs.append(output)
+    torch.testing.assert_close(torch.stack(outputs, 1), whole.output)
+    outputs[-1].square().sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in attention.parameters())
+
+
+def test_a_score_of_nan_is_not_lost():
+    attention = nn.MonotonicAttention("dot", bias=0.0).eval()
+    annotations = torch.tensor([[[-1.0], [torch.nan], [1.0]]])
+    output, weights, _ = attention(torch.ones(1, 1), attention.remember(annotations))
+    assert output.isnan().all()
+    assert weights[0, 1].isnan()
