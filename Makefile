@@ -60,7 +60,7 @@ docs: $(VENV)/installed-docs
 docs-test: $(VENV)/installed-dev
 	$(BIN)/python docs/build.py --fresh
 	$(BIN)/python -m pytest $(TEST_OPTIONS) --site tests/docs/test_built_site.py tests/docs/test_shell_lines.py \
-	  tests/docs/test_two_languages.py tests/docs/test_site_extensions.py
+	  tests/docs/test_two_languages.py
 
 bench: $(VENV)/installed-bench
 	mkdir -p build/bench
