@@ -188,8 +188,8 @@ def _first(bad: Tensor) -> Tensor:
 
     Of equal elements PyTorch returns the first.
     """
-    found, first = bad.view(torch.uint8).max(dim=-2, keepdim=True)
-    return torch.add(first, found == 0, alpha=bad.shape[-2])
+    largest, first = bad.view(torch.uint8).max(dim=-2, keepdim=True)
+    return torch.add(first, largest == 0, alpha=bad.shape[-2])
 
 
 def _seen_of_runs(runs: DeviceRuns, marks: Tensor) -> Tensor:
