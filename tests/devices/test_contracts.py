@@ -302,3 +302,23 @@ def test_batched_derivatives_are_right_or_refused(backend):
     batched = derivative(gradients, is_grads_batched=True)
     for got, right in zip(batched, zip(*map(derivative, gradients), strict=True), strict=True):
         torch.testing.assert_close(got, torch.stack(right))
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "tiled", "reference"])
+@pytest.mark.parametrize(
+    ("mask", "values", "in_range"),
+    [
+        (masks.lengths, [99, -3], [7, 0]),
+        (masks.lengths, [2**63 - 1, -(2**63)], [7, 0]),
+        (lambda offset: masks.causal(offset=offset), [2**63 - 1, -(2**63)], [7, -5]),
+        (masks.prefix, [2**63 - 1, -1], [7, 0]),
+    ],
+)
+def test_integers_out_of_range_on_a_device_read_nothing_outside(backend, mask, values, in_range):
+    query, key = torch.randn(2, 2, 5, 4), torch.randn(2, 2, 7, 4)
+    got, expected = (
+        regard.attend(query, key, key, mask=mask(torch.tensor(integers)), backend=backend)
+        for integers in (values, in_range)
+    )
+    torch.testing.assert_close(got, expected)
+    assert not got[1].any()
