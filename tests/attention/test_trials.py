@@ -191,6 +191,30 @@ def test_a_kind_is_tried_once_and_other_kinds_by_themselves(registered):
     assert backend.runs > runs + 2
 
 
+def test_a_backend_that_breaks_the_device_is_not_tried_by_the_next_process(registered, monkeypatch):
+    monkeypatch.setattr(Erring, "__module__", "regard.erring")
+    backend, problem = registered(), of_kind().problem(EMULATED)
+    error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with monkeypatch.context() as broken:
+
+        def refuse(*arguments):
+            raise error
+
+        def run(problem, gatherer=None):
+            broken.setattr("emulated_device.tree_flatten", refuse)
+            raise error
+
+        broken.setattr(backend, "run", run)
+        with pytest.raises(BackendError, match=r"can run nothing on emulated:0 any more.*'erring' broke it: .*illegal"):
+            choose(problem, "erring")
+        with pytest.raises(BackendError, match=r"can run nothing on emulated:0 any more.*operation before this one"):
+            choose(problem, "sdpa")
+    trials.forget()
+    with pytest.raises(BackendError, match=r"'erring' cannot run this: on this device it raised .*illegal"):
+        choose(problem, "erring")
+    assert choose(problem, "sdpa").name == "sdpa"
+
+
 def test_outcomes_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_path):
     """Another process finds the outcome on a backend of regard; damaged files and other versions are tried again."""
     problem = of_kind().problem("cpu")

@@ -10,9 +10,11 @@ import regard
 from attention import test_contracts as contracts
 from attention import test_nonfinite as nonfinite
 from cases import H, K
+from covering import covering
 from regard import masks, normalizers
 from regard.attention.backends import tiled
 from regard.errors import BackendError
+from regard.shapes import Grid
 
 
 @pytest.fixture
@@ -226,3 +228,97 @@ def test_a_mask_that_was_changed_before_the_backward_pass_is_an_error():
     allowed.fill_(True)
     with pytest.raises(BackendError, match="changed in place"):
         output.sum().backward()
+
+
+class MultipliesHidden(torch.autograd.Function):
+    """A fused kernel as the worst GPU's: hidden scores are added to −∞, and hidden weights multiply gradients by 0."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, additive, scale):
+        scores = query @ key.mT * scale + additive
+        weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+        ctx.save_for_backward(query, key, value, weights)
+        ctx.scale = scale
+        return weights @ value
+
+    @staticmethod
+    def backward(ctx, gradient):
+        query, key, value, weights = ctx.saved_tensors
+        by_weights = gradient @ value.mT
+        by_scores = weights * (by_weights - (gradient * (weights @ value)).sum(-1, keepdim=True)) * ctx.scale
+        return by_scores @ key, by_scores.mT @ query, weights.mT @ gradient, None, None
+
+
+def multiplying_kernel(query, key, value, attn_mask=None, dropout=0.0, is_causal=False, scale=1.0, enable_gqa=False):
+    shape = *query.shape[:3], key.shape[2]
+    allowed = query.new_ones(shape, dtype=torch.bool).tril() if is_causal else attn_mask
+    additive = allowed if allowed.is_floating_point() else query.new_zeros(shape).masked_fill(~allowed, -torch.inf)
+    group = query.shape[1] // key.shape[1]
+    key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (key, value))
+    return MultipliesHidden.apply(query, key, value, additive, scale)
+
+
+@covering(
+    poison=nonfinite.POISONS, spoilt=["query", "key", "value", "gradient"], hides=["causal", "window", "keep", "bias"]
+)
+def test_hidden_numbers_reach_nothing_whatever_the_kernel_multiplies_by_0(hides, spoilt, poison, monkeypatch):
+    if not torch.cuda.is_available():
+        monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", multiplying_kernel)
+    length, at = 11, 6
+    mask = masks.causal() if hides == "causal" else masks.window(2, 1)
+    seen = mask.dense(Grid.whole(1, 1, length, length))[0, 0]
+    mask = masks.keep(seen) if hides == "keep" else None if hides == "bias" else mask
+    bias = torch.zeros(length, length).masked_fill(~seen, -torch.inf) if hides == "bias" else None
+    results = []
+    for numbers in ((0.5,), nonfinite.poison_of(poison, SINGLE)):
+        generator = torch.Generator("cpu").manual_seed(4)
+        heads = {"query": 4, "key": 2, "value": 2, "gradient": 4}
+        tensors = {name: torch.randn(2, number, length, 8, generator=generator) for name, number in heads.items()}
+        tensors[spoilt][:, :, at] = numbers[0]
+        gradient = tensors.pop("gradient")
+        leaves = [tensor.requires_grad_() for tensor in tensors.values()]
+        output = regard.attend(*leaves, mask=mask, bias=bias, backend="sdpa")
+        results.append([output, *torch.autograd.grad(output, leaves, gradient)])
+    rows = seen[:, at] if spoilt in ("key", "value") else torch.arange(length) == at
+    keys = (seen & rows[:, None]).any(0)
+    assert not rows.all()
+    for clean, poisoned, reached in zip(*results, (rows, rows, keys, keys), strict=True):
+        torch.testing.assert_close(poisoned[:, :, ~reached], clean[:, :, ~reached])
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "tiled", "reference"])
+def test_batched_derivatives_are_right_or_refused(backend):
+    query, key, value = (torch.randn(1, 2, 6, 4, requires_grad=True) for _ in range(3))
+    output = regard.attend(query, key, value, mask=masks.causal(), backend=backend)
+    gradients = torch.randn(2, *output.shape)
+
+    def derivative(gradient, **options):
+        return torch.autograd.grad(output, (query, key, value), gradient, retain_graph=True, **options)
+
+    if backend == "sdpa":
+        with pytest.raises(BackendError, match="no batched derivatives"):
+            derivative(gradients, is_grads_batched=True)
+        return
+    batched = derivative(gradients, is_grads_batched=True)
+    for got, right in zip(batched, zip(*map(derivative, gradients), strict=True), strict=True):
+        torch.testing.assert_close(got, torch.stack(right))
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "tiled", "reference"])
+@pytest.mark.parametrize(
+    ("mask", "values", "in_range"),
+    [
+        (masks.lengths, [99, -3], [7, 0]),
+        (masks.lengths, [2**63 - 1, -(2**63)], [7, 0]),
+        (lambda offset: masks.causal(offset=offset), [2**63 - 1, -(2**63)], [7, -5]),
+        (masks.prefix, [2**63 - 1, -1], [7, 0]),
+    ],
+)
+def test_integers_out_of_range_on_a_device_read_nothing_outside(backend, mask, values, in_range):
+    query, key = torch.randn(2, 2, 5, 4), torch.randn(2, 2, 7, 4)
+    got, expected = (
+        regard.attend(query, key, key, mask=mask(torch.tensor(integers)), backend=backend)
+        for integers in (values, in_range)
+    )
+    torch.testing.assert_close(got, expected)
+    assert not got[1].any()

@@ -25,14 +25,17 @@ class DeviceRuns(NamedTuple):
     Attributes:
         start, stop: the first key of each run, and one more than the last: int32 ``[batch or 1, heads or 1, queries,
             runs]``, on the device.
-        seen: which keys a query sees, bool ``[batch or 1, heads or 1, keys]`` on the device; None: all.
         are_prefixes: whether each run begins at the first key.
     """
 
     start: Tensor
     stop: Tensor
-    seen: Tensor | None
     are_prefixes: bool
+
+    @property
+    def longest(self) -> Tensor:
+        """One more than the last visible key of each query, ``[batch or 1, heads or 1, queries, 1]``."""
+        return self.stop if self.stop.shape[-1] == 1 else self.stop.amax(-1, keepdim=True)
 
 
 def device_runs(problem: Problem) -> DeviceRuns | None:
@@ -50,11 +53,5 @@ def _kept(mask: Mask, grid: Grid, stream: int) -> DeviceRuns | None:
     spans = mask.spans(grid)
     if spans is None:
         return None
-    ends = torch.zeros(*spans.start.shape[:2], grid.keys + 1, dtype=torch.int64, device="cpu")
-    for positions, step in ((spans.start, 1), (spans.stop, -1)):
-        places = positions.flatten(2).long()
-        ends.scatter_add_(2, places, torch.full_like(places, step))
-    seen = ends.cumsum(-1)[..., : grid.keys] > 0
     start, stop = (sent(end, grid.device) for end in spans)
-    on_device = None if seen.all() else sent(seen, grid.device)
-    return DeviceRuns(start, stop, on_device, not spans.start.any())
+    return DeviceRuns(start, stop, not spans.start.any())

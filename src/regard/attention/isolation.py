@@ -32,7 +32,9 @@ from regard.attention.device_runs import DeviceRuns, device_runs
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
+from regard.errors import BackendError
 from regard.shapes import Grid, spread_heads
+from regard.transforms import is_batched
 from regard.versions import Versions
 
 SLICE_PAIRS = 1 << 24
@@ -87,56 +89,118 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
 def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tensor:
     """Returns the output of a fused kernel on a device, whose products may multiply hidden elements by 0.
 
-    The kernel gets zeros for what no query sees and for elements that are not finite. Rows that see one of these in a
-    query or a key are NaN in the output, and in the gradients of all that they see. So are the output's features in
-    which a visible value is not finite, and the gradients of the queries and keys of their rows.
+    Hidden products are 0 if both factors are finite, so no factor that the kernel gets, and no product of two of
+    them, exceeds the largest number:
+
+    - Queries and keys with an element that is not finite, or above `largest_factor`, are zeros. Rows that see one are
+      NaN in the output, and in the gradients of all that they see.
+    - Elements of values that are not finite are zeros. Rows that see one are NaN in this feature of the output, and in
+      the gradients of their query and of the keys that they see.
+    - Elements of the output's gradient that are not finite are zeros, and what their rows see has NaN in its gradients.
+      If products of the others with values could overflow, the kernel gets a fraction of the gradient.
 
     Args:
         problem: may hide something.
         run: computes the output of a problem.
     """
-    finite, bad = [], []
-    for tensor in (problem.query, problem.key, problem.value):
-        finite.append(_Finite.apply(tensor))
-        bad.append(finite[-1].detach() != tensor.detach())
-    query, key, value = finite
-    heads, kv_heads = query.shape[1], key.shape[1]
     runs = None if problem.bias is not None else device_runs(problem)
+    wants_gradient = problem.wants_gradient
     with torch.no_grad():
-        # PyTorch's sums along the last axis are many times as fast as along another one.
-        marks = torch.cat((bad[1].any(-1, keepdim=True), bad[2]), dim=-1).mT.contiguous()  # B Hkv 1+V K
-        if runs is None:
-            sight = _sight_of_pairs(problem, spread_heads(marks, heads))
-        else:
-            sight = _sight_of_runs(runs, marks if runs.start.shape[1] == 1 else spread_heads(marks, heads))
-        seen_marks = spread_heads(sight.marks, heads)
-        of_row = seen_marks[..., :1] | (sight.sees_any & bad[0].any(-1, keepdim=True))
-        seen = sight.seen
-        if seen is not None and seen.shape[1] not in (1, kv_heads):
-            seen = seen.unflatten(1, (kv_heads, -1)).any(2)
-    if seen is not None:
-        key, value = _filled(key, seen), _filled(value, seen)
+        good_query, good_key = _are_factors(problem.query), _are_factors(problem.key)
+        finite_value, bad_value = _finite_part(problem.value)
+        sight = _Sight.of(problem, runs, ~good_key, bad_value)
+        of_row = sight.of_key | (sight.sees_any & ~good_query)
+        largest_value = _largest(finite_value) if wants_gradient else None
+    # Rows of the output do not depend on other rows' queries; gradients do.
+    cleared = good_query if wants_gradient else None
+    query, key, value, *marks = _Shield.apply(
+        problem.query, problem.key, problem.value, cleared, good_key, finite_value
+    )
     output = run(replace(problem, query=query, key=key, value=value))
-    inputs = problem.query, problem.key, problem.value
-    return _Poison.apply(output, *inputs, of_row, seen_marks[..., 1:], problem.without_numbers, runs)
+    return _Poison.apply(output, *marks, of_row, largest_value, sight, problem.without_numbers, runs)
+
+
+def largest_factor(dtype: torch.dtype) -> float:
+    """Returns the magnitude below which sums of 2²⁰ products of two numbers are finite, in a kernel's precision."""
+    return torch.finfo(torch.promote_types(dtype, torch.float32)).max ** 0.5 / 1024
+
+
+def _are_factors(vectors: Tensor) -> Tensor:
+    """Returns which vectors have no element that is NaN or above `largest_factor`, bool ``[..., length, 1]``."""
+    if not vectors.shape[-1]:
+        return vectors.new_ones(*vectors.shape[:-1], 1, dtype=torch.bool)
+    return torch.linalg.vector_norm(vectors, torch.inf, dim=-1, keepdim=True) <= largest_factor(vectors.dtype)
+
+
+def _finite_part(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the tensor with 0 for what is not finite, and which elements these are."""
+    finite = torch.nan_to_num(tensor, 0.0, 0.0, 0.0)
+    return finite, finite != tensor
+
+
+def _largest(tensor: Tensor) -> Tensor:
+    """Returns the largest magnitude as a tensor without axes, at least float32; 0 if there is none."""
+    if not tensor.numel():
+        return tensor.new_zeros((), dtype=torch.float32)
+    largest = torch.linalg.vector_norm(tensor, torch.inf)
+    return largest.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 class _Sight(NamedTuple):
-    """What the queries of a problem see.
+    """Which rows see a bad key or a bad element of a value.
 
     Attributes:
-        marks: which marks of keys each query sees, ``[batch, heads, queries, n]``.
-        sees_any: which queries see a key, ``[batch or 1, heads or 1, queries or 1, 1]``.
-        seen: which keys a query sees, ``[batch or 1, heads or 1, keys]``; None: all.
+        of_key: which rows see a bad key, ``[batch, heads, queries, 1]``.
+        sees_any: which rows see a key, ``[batch or 1, heads or 1, queries or 1, 1]``.
+        first, stop: a row sees a bad element of a feature where ``first < stop``; integers that broadcast to ``[batch,
+            heads, queries, value_dim]``, the first of them with all features, the second with one.
     """
 
-    marks: Tensor
+    of_key: Tensor
     sees_any: Tensor
-    seen: Tensor | None
+    first: Tensor
+    stop: Tensor
+
+    @classmethod
+    def of(cls, problem: Problem, runs: DeviceRuns | None, bad_key: Tensor, bad_value: Tensor) -> "_Sight":
+        heads = problem.query.shape[1]
+        if runs is not None and runs.are_prefixes:
+            # The first bad key tells for all rows.
+            first_key, first = (spread_heads(_first(bad), heads) for bad in (bad_key, bad_value))
+            stop = runs.longest
+            return cls(first_key < stop, stop > 0, first, stop)
+        # PyTorch's sums along the last axis are many times as fast as along another one.
+        marks = torch.cat((bad_key, bad_value), dim=-1).mT.contiguous()  # B Hkv 1+V K
+        if runs is None:
+            seen, sees_any = _seen_of_pairs(problem, spread_heads(marks, heads))
+        else:
+            seen = _seen_of_runs(runs, marks if runs.start.shape[1] == 1 else spread_heads(marks, heads))
+            seen, sees_any = spread_heads(seen, heads), (runs.start < runs.stop).any(-1, keepdim=True)
+        hidden = (~seen[..., 1:]).to(torch.int32)
+        return cls(seen[..., :1], sees_any, hidden, hidden.new_ones(1, 1, 1, 1))
+
+    @property
+    def of_any_value(self) -> Tensor:
+        """Which rows see a bad element in any feature, ``[batch, heads, queries, 1]``."""
+        first = self.first.amin(-1, keepdim=True) if self.first.shape[-1] else self.stop
+        return first < self.stop
+
+    def of_value(self, always: Tensor) -> Tensor:
+        """Returns which elements of the output a row poisons, by what it sees in values or ``always``."""
+        return self.first < self.stop.masked_fill(always, torch.iinfo(self.stop.dtype).max)
 
 
-def _sight_of_runs(runs: DeviceRuns, marks: Tensor) -> _Sight:
-    """Returns what queries see of ``marks [batch, heads, n, keys]``, by sums over their runs of visible keys.
+def _first(bad: Tensor) -> Tensor:
+    """Returns the first position of True, ``[..., 1, n]`` of ``[..., keys, n]``; the number of keys if there is none.
+
+    Of equal elements PyTorch returns the first.
+    """
+    largest, first = bad.view(torch.uint8).max(dim=-2, keepdim=True)
+    return torch.add(first, largest == 0, alpha=bad.shape[-2])
+
+
+def _seen_of_runs(runs: DeviceRuns, marks: Tensor) -> Tensor:
+    """Returns which of ``marks [batch, heads, n, keys]`` queries see, by sums over their runs of visible keys.
 
     Time is linear in queries and keys.
     """
@@ -147,14 +211,17 @@ def _sight_of_runs(runs: DeviceRuns, marks: Tensor) -> _Sight:
 
     count = None
     for start, stop in zip(runs.start.unbind(-1), runs.stop.unbind(-1), strict=True):
-        seen = before(stop) if runs.are_prefixes else before(stop) - before(start)
+        seen = before(stop) - before(start)
         count = seen if count is None else count + seen
     assert count is not None
-    return _Sight((count > 0).mT, (runs.start < runs.stop).any(-1, keepdim=True), runs.seen)
+    return (count > 0).mT
 
 
 def _reached_by_runs(runs: DeviceRuns, rows: Tensor, keys: int) -> Tensor:
     """Returns which keys a marked row sees, ``[batch, heads, keys, n]``, of rows ``[batch, heads, queries, n]``."""
+    if runs.are_prefixes:
+        last = torch.where(rows, runs.longest, 0).amax(-2, keepdim=True)
+        return torch.arange(keys, device=rows.device)[:, None] < last
     rows = rows.movedim(-1, 0)
     sizes = rows.shape[:3]
     first = torch.arange(sizes.numel(), device=rows.device).view(*sizes, 1) * (keys + 1)
@@ -166,14 +233,13 @@ def _reached_by_runs(runs: DeviceRuns, rows: Tensor, keys: int) -> Tensor:
     return (ends.view(*sizes, keys + 1).cumsum(-1)[..., :keys] > 0).movedim(0, -1)
 
 
-def _sight_of_pairs(problem: Problem, marks: Tensor) -> _Sight:
-    """Returns the same by products with the visible pairs, a slice of queries at a time."""
-    parts, sees_any, seen = [], [], []
+def _seen_of_pairs(problem: Problem, marks: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the same by products with the visible pairs, a slice of queries at a time, and which rows see a key."""
+    parts, sees_any = [], []
     for _, shown in _shown_slices(problem):
         parts.append(_any_of(shown, marks.mT).expand(*marks.shape[:2], shown.shape[2], -1))
         sees_any.append(shown.any(-1, keepdim=True))
-        seen.append(shown.any(-2))
-    return _Sight(torch.cat(parts, dim=2), torch.cat(sees_any, dim=2), torch.stack(seen).any(0))
+    return torch.cat(parts, dim=2), torch.cat(sees_any, dim=2)
 
 
 def _any_of(shown: Tensor, marks: Tensor) -> Tensor:
@@ -196,20 +262,38 @@ def _shown_slices(problem: Problem) -> Iterator[tuple[range, Tensor]]:
         yield rows, shown.expand(*shown.shape[:2], len(rows), grid.keys)
 
 
-class _Finite(torch.autograd.Function):
-    """Returns 0 for what is not finite, with the gradient of the tensor itself."""
+class _Shield(torch.autograd.Function):
+    """Returns query, key and value as a kernel gets them, and a mark of zeros for each, and one for the fraction.
+
+    The "gradients" of the marks, which `_Poison` returns, are NaN where the gradient of a tensor is NaN, and the factor
+    that undoes the fraction of the output's gradient.
+    """
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        return torch.nan_to_num(tensor, 0.0, 0.0, 0.0)
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        good_query: Tensor | None,
+        good_key: Tensor,
+        finite_value: Tensor,
+    ) -> tuple[Tensor, ...]:
+        cleared = query if good_query is None else torch.where(good_query, query, 0.0)
+        zero = query.new_zeros(())
+        shapes = (*query.shape[:-1], 1), (*key.shape[:-1], 1), value.shape, (1,)
+        return cleared, torch.where(good_key, key, 0.0), finite_value, *map(zero.expand, shapes)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        factor = gradients[6]
+        marked = zip(gradients[:3], gradients[3:6], ctx.needs_input_grad, strict=False)
+        results = [torch.addcmul(mark, one, factor) if needed else None for one, mark, needed in marked]
+        return *results, None, None, None
 
 
 class _Poison(torch.autograd.Function):
-    """Returns the output with NaN where it is poisoned, and such gradients of what the poisoned rows see.
+    """Returns the output with NaN where it is poisoned, and marks of such gradients of what the poisoned rows see.
 
     A row that sees NaN in a query or a key has no weights: all that it gives is NaN. Where only values are not finite,
     the weights are numbers, and so are the gradients of values as far as those of the output are.
@@ -219,46 +303,66 @@ class _Poison(torch.autograd.Function):
     def forward(
         ctx: Any,
         output: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query_mark: Tensor,
+        key_mark: Tensor,
+        value_mark: Tensor,
+        factor_mark: Tensor,
         of_row: Tensor,
-        of_value: Tensor,
+        largest_value: Tensor | None,
+        sight: _Sight,
         problem: Problem,
         runs: DeviceRuns | None,
     ) -> Tensor:
-        ctx.save_for_backward(of_row, of_value)
+        ctx.save_for_backward(of_row, largest_value, *sight)
         ctx.problem, ctx.runs = problem, runs
         if runs is None:
             ctx.versions = Versions(mask=problem.mask, bias=problem.bias, query=problem.query)
-        ctx.tensors = [(tensor.shape, tensor.dtype) for tensor in (query, key, value)]
-        return output.masked_fill(of_row | of_value, torch.nan)
+        return torch.where(sight.of_value(of_row), torch.nan, output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (of_row, of_value), (gradient,) = ctx.saved_tensors, gradients
-        rows = of_row | of_value.any(-1, keepdim=True)
-        # A gradient that is no number there would be multiplied by the weights of hidden pairs.
-        lost = of_value & ~of_row & ~gradient.isfinite()
-        marks = torch.cat((rows, of_row, lost.any(-1, keepdim=True)), dim=-1)
-        if ctx.runs is None:
-            ctx.versions.check()
-            slices = _shown_slices(ctx.problem)
-            parts = [_any_of(shown.mT, marks[:, :, part.start : part.stop]) for part, shown in slices]
-            reached = torch.stack(parts).any(0)
-        else:
-            reached = _reached_by_runs(ctx.runs, marks, ctx.tensors[1][0][2])
-        by_row, by_weights, by_lost = reached.split(1, dim=-1)
-        of_keys = by_row, by_weights | (by_lost & lost.any(-2, keepdim=True))
-        kv_heads = ctx.tensors[1][0][1]
-        key, value = (marked.unflatten(1, (kv_heads, -1)).any(2) for marked in of_keys)
-        results: list[Tensor | None] = [gradient.masked_fill(of_row | lost, 0.0)]
-        for (shape, dtype), needed, marked in zip(
-            ctx.tensors, ctx.needs_input_grad[1:4], (rows, key, value), strict=True
-        ):
-            nan = torch.where(marked, torch.nan, 0.0).to(dtype) if needed else None
-            results.append(None if nan is None else nan.expand(shape))
-        return *results, None, None, None, None
+        gradient = gradients[0]
+        if is_batched(gradient):
+            raise BackendError(
+                "this backend has no batched derivatives under a mask on a device; backend='reference' has"
+            )
+        of_row, largest_value, *rest = ctx.saved_tensors
+        sight, problem = _Sight(*rest), ctx.problem
+        with torch.no_grad():
+            finite, differs = _finite_part(gradient)
+            lost = differs & (sight.sees_any & ~of_row)
+            lost_row = lost.any(-1, keepdim=True)
+            rows = of_row | lost_row | sight.of_any_value
+            marks = torch.cat((rows, of_row, lost_row), dim=-1)
+            if ctx.runs is None:
+                ctx.versions.check()
+                slices = _shown_slices(problem)
+                parts = [_any_of(shown.mT, marks[:, :, part.start : part.stop]) for part, shown in slices]
+                reached = torch.stack(parts).any(0)
+            else:
+                reached = _reached_by_runs(ctx.runs, marks, problem.key.shape[2])
+            kv_heads = problem.key.shape[1]
+            if kv_heads != marks.shape[1]:
+                reached = reached.unflatten(1, (kv_heads, -1)).any(2)
+                lost = lost.unflatten(1, (kv_heads, -1)).any(2)
+            key, by_weights, by_lost = reached.split(1, dim=-1)
+            value = by_weights | (by_lost & lost.any(-2, keepdim=True))
+            zero, nan = gradient.new_zeros(()), gradient.new_full((), torch.nan)
+            nans = [torch.where(marked, nan, zero) for marked in (rows, key, value)]
+            excess = _excess(_largest(finite), largest_value)
+            fractions = torch.where(of_row, 0.0, 1.0 / excess).to(gradient.dtype)
+            factor = excess.to(gradient.dtype).view(1)
+        return finite * fractions, *nans, factor, None, None, None, None, None
+
+
+def _excess(first: Tensor, second: Tensor) -> Tensor:
+    """Returns by what two tensors must be divided, so that sums of their products do not overflow; 1 if they do not.
+
+    Args:
+        first, second: the largest magnitudes of the tensors.
+    """
+    limit = largest_factor(first.dtype)
+    return (first / limit * (second / limit)).clamp(1.0, limit * limit)
 
 
 def empty_rows(problem: Problem) -> Tensor:

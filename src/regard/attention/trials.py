@@ -31,7 +31,7 @@ from regard.attention.backends.reference import specified
 from regard.attention.call_kinds import CallKind
 from regard.attention.problem import Problem
 from regard.biases import TensorBias
-from regard.errors import RegardError
+from regard.errors import BackendError, RegardError
 from regard.fork_lock import ForkLock
 from regard.regular_file import LARGEST_RECORD, path_inside, read_text
 from regard.transforms import has_data, is_transformed
@@ -58,11 +58,13 @@ class Trial(NamedTuple):
             NaN if the backend raised an error.
         objection: why the backend must not run calls of this kind; None if it may.
         is_stable: whether the next process may rely on it; an error that was raised may have passed by then.
+        has_broken: whether the backend broke the device's context, so that this process can run nothing there any more.
     """
 
     difference: float
     objection: str | None
     is_stable: bool
+    has_broken: bool = False
 
 
 class Identity(NamedTuple):
@@ -162,6 +164,25 @@ def _keep(identity: Identity, trial: Trial) -> None:
     _OUTCOMES[identity] = trial.objection
     if identity.is_own and trial.is_stable:
         _store(identity.device, str(identity), trial.objection)
+    if trial.has_broken:
+        raise _broken(identity.device, f"backend {identity.backend.name!r} broke it: {trial.objection}")
+
+
+def _broken(device: torch.device, cause: str) -> BackendError:
+    return BackendError(
+        f"this process can run nothing on {device} any more, since the device's context is broken: "
+        f"start a new process; {cause}"
+    )
+
+
+def _responds(device: torch.device) -> bool:
+    """Whether a device still computes; after an error of a kernel, CUDA refuses everything in the process."""
+    try:
+        return float(torch.ones((), device=device) + 1.0) == 2.0
+    except torch.OutOfMemoryError:
+        return True
+    except Exception:
+        return False
 
 
 def _precision(problem: Problem) -> str:
@@ -184,12 +205,18 @@ def compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | N
 
     Raises:
         OutOfMemoryError: the device's memory is full.
+        BackendError: the device's context was broken before.
     """
     return _in_own_thread(lambda: _compare(backend, kind, device), device)
 
 
 def _compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | None:
-    problem = kind.problem(device)
+    try:
+        problem = kind.problem(device)
+    except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError) or _responds(device):
+            raise
+        raise _broken(device, f"an operation before this one raised {_summary(error)}") from error
     if problem is None:
         return None
     expected = _expected(kind)
@@ -202,8 +229,10 @@ def _compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | 
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        return Trial(torch.nan, f"on this device it raised {type(error).__name__} on a trial: {first_line:.200}", False)
+        has_broken = not _responds(device)
+        objection = f"on this device it raised {_summary(error)}, on a trial ({kind})"
+        # The next process would break its context as well.
+        return Trial(torch.nan, objection, has_broken, has_broken)
     differences = {name: _difference(results[name], tensor) for name, tensor in expected.items()}
     name = max(differences, key=differences.__getitem__)
     largest = differences[name]
@@ -217,6 +246,10 @@ def _compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | 
     if has_ignored_nan:
         return Trial(largest, f"on this device it gave a number for a query of NaN, on a trial ({kind})", True)
     return Trial(largest, None, True)
+
+
+def _summary(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]:.200}"
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,8 @@ class BatchInteger:
     """One integer for all batch rows, or one a row, with a magnitude of at most `POSITION_LIMIT`.
 
     A tensor is copied, so that later changes do not affect the mask. Elements on a device are never read, since the
-    call would wait for it: they are like those of a tensor without data, and their range is not checked.
+    call would wait for it: they are like those of a tensor without data. Their range is not checked; the device clamps
+    them to `POSITION_LIMIT`, and masks only compare them with positions, so that nothing is read out of bounds.
 
     Args:
         name: the argument's name, for messages.
@@ -39,6 +40,8 @@ class BatchInteger:
             if value.dim() != 1:
                 raise ShapeError(f"{name} must be an integer or a tensor [batch]; it has shape {list(value.shape)}")
             self._tensor = value.detach().to(torch.int64, copy=True)
+            if not value.is_cpu:
+                self._tensor = self._tensor.clamp(-POSITION_LIMIT, POSITION_LIMIT)
         elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
             self._values = tuple(_position(f"{name}[{row}]", item) for row, item in enumerate(value))
         else:

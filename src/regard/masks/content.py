@@ -104,7 +104,8 @@ def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
 
     Args:
         keys: number of keys in each batch row that are not padding, 0..keys: an integer tensor ``[batch]``, a list, or
-            one integer for all rows.
+            one integer for all rows. On a device the range is not checked: a negative length counts as 0, and one above
+            the number of keys as all of them.
         queries: the same for queries; padded queries see nothing, and their output is 0. None: no query is padding.
 
     Example:

@@ -148,10 +148,14 @@ def attend(problem: Problem, in_slices: Callable[[Problem], Tensor | None]) -> T
             assert output is not None
             return output
         else:
-            query = prepared.query.narrow(2, rows.start, len(rows))
-            key, own_value = (tensor.narrow(2, keys.start, len(keys)) for tensor in (prepared.key, value))
+            query, key, own_value = _cut(prepared.query, rows), _cut(prepared.key, keys), _cut(value, keys)
             outputs.append(_kernel(problem, query, key, own_value, case))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+
+
+def _cut(tensor: Tensor, positions: range) -> Tensor:
+    """Returns some positions; the tensor itself if they are all, since the backward pass of a cut copies."""
+    return tensor if len(positions) == tensor.shape[2] else tensor.narrow(2, positions.start, len(positions))
 
 
 def masked_kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None) -> Tensor:
