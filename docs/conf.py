@@ -36,6 +36,7 @@ extensions = [
     "local_kernels",
     "mechanism_pages",
     "page_notebooks",
+    "plain_equations",
     "reference_pages",
     "shared_cells",
     "two_languages",

@@ -118,7 +118,7 @@ class _Buffer:
 class KeyValueCache:
     """The keys and values of the tokens so far, for decoding token by token.
 
-    ::
+    .. math::
 
         key ← [key; new key],    value ← [value; new value]
 
