@@ -75,7 +75,7 @@ mathjax = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
 html_static_path = ["_static", str(mathjax)]
 mathjax_path = mathjax.name
 html_css_files = ["site.css"]
-html_search_scorer = "_static/search_order.js"
+html_search_scorer = str(DOCS / "search_order.js")
 html_js_files = [("viewer_themes.js", {"defer": "defer"})]
 html_theme_options = {
     "logo": {"text": "regard"},
