@@ -101,7 +101,7 @@ def _words(text: str, found: re.Match[str]) -> str:
         return rf"\operatorname{{{words}}}"
     left = " " if re.search(r"[\w')\]}…] {1,2}$", before) and not re.match(r"[\[(_^]", after) else ""
     right = " " if re.match(r" {1,2}[\w(\[…]", after) else ""
-    return rf"{{\text{{{left}{words.replace('_', chr(92) + '_')}{right}}}}}"
+    return rf"{{\text{{{left}{words}{right}}}}}"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
