@@ -36,6 +36,7 @@ extensions = [
     "local_kernels",
     "mechanism_pages",
     "page_notebooks",
+    "plain_equations",
     "reference_pages",
     "shared_cells",
     "two_languages",
@@ -74,6 +75,7 @@ mathjax = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
 html_static_path = ["_static", str(mathjax)]
 mathjax_path = mathjax.name
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "search_order.js")
 html_js_files = [("viewer_themes.js", {"defer": "defer"})]
 html_theme_options = {
     "logo": {"text": "regard"},

@@ -119,7 +119,7 @@ def first_sentence(text: str) -> str:
 
 def equation(text: str) -> str:
     """The first block of a docstring that is an equation."""
-    found = re.search(r"^(?:\.\. math::.*(?:\n(?: +.*)?)*|::\n\n(?: .*\n?)+)", text, re.MULTILINE)
+    found = re.search(r"^\.\. math::.*(?:\n(?: +.*)?)*", text, re.MULTILINE)
     return found.group().rstrip() if found else ""
 
 

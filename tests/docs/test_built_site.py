@@ -19,6 +19,7 @@ from book import ROOT, pages
 SITE = ROOT / "build" / "site"
 LINKS = {"a": "href", "link": "href", "img": "src", "script": "src", "iframe": "src", "source": "src"}
 WORDS = {"en": ("attention", "queries"), "zh": ("注意力", "查询和键")}
+TITLES = {"en": ("softmax", "cosine"), "zh": ("位置", "分类器")}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -137,6 +138,11 @@ def test_the_search_finds_words_of_each_language(language, browser_page):
     for word in WORDS[language]:
         browser_page.goto(f"{(SITE / language / 'search.html').as_uri()}?q={word}")
         browser_page.wait_for_selector("#search-results li a", timeout=20_000)
+    for title in TITLES[language]:
+        browser_page.goto(f"{(SITE / language / 'search.html').as_uri()}?q={title}")
+        browser_page.wait_for_function("document.querySelector('#search-summary')?.innerText.match(/\\d/)")
+        first = browser_page.locator("#search-results li a").first.inner_text().lower()
+        assert title in first.partition(">")[0], f"{title}: the first result is {first}, not a page of that title"
 
 
 def test_the_switch_and_the_theme_of_viewers(browser_page):

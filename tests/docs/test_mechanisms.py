@@ -1,11 +1,15 @@
 """The pages of mechanisms: each public mechanism has an entry, and everything that an entry says can be generated."""
 
+import ast
 import importlib
 import re
 from pathlib import Path
 
 import pytest
 from mechanism_catalogue import KINDS, read_kind
+from plain_equations import _tex
+
+import regard
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -26,12 +30,35 @@ def test_an_entry_is_whole_and_its_code_runs(kind, key):
     entry = ENTRIES[kind, key]
     missing = [name for name in ("title", "time", "memory", "gradient", "when", "avoid", "course") if not entry[name]]
     assert not missing
-    assert "::" in entry.body or entry.kind == "layers" or key == "hard", "the docstring has no equation"
+    assert ".. math::" in entry.body, "the docstring has no equation"
     assert key in OWN or re.search(r"\b(19|20)\d\d\b", entry.summary + entry.body), "the docstring names no paper"
     names, printed = entry.run()
     assert printed.strip()
     for code in entry["panels"].values() if entry["panels"] else ["weights"]:
         assert eval(code, names).dim() in (2, 3), code
+
+
+def test_no_public_docstring_has_an_equation_in_a_literal_block():
+    signs, blocks = set("·Σ√∗⊗⇔σα"), re.compile(r"(?<!math)::\n\n((?: +\S.*\n?|\n)+)")
+    found = {
+        f"{path.name}, {node.name}: {block}"
+        for path in Path(regard.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        for block in blocks.findall((ast.get_docstring(node) or "").partition("Args:")[0])
+        if signs & set(block)
+    }
+    assert not found, f"an equation is `.. math::`: {found}"
+
+
+def test_equations_that_help_shows_are_tex_in_the_site():
+    assert _tex("score(q_i, k) = −|q|² · W_1 tanh(x_avg) / √(d + 1)") == (
+        r"{\text{score}}(q_i, k) &= -|q|^2 \cdot  W_1 \operatorname{tanh}(x_{\text{avg}}) / \sqrt{d + 1}"
+    )
+    assert _tex("query i sees key j  ⇔  j <= offset") == (
+        r"{\text{query }} i {\text{ sees key }} j  &\iff   j \le  {\text{offset}}"
+    )
+    assert _tex(r"E_{ji} = \sum_j \exp(s_j)") == r"E_{ji} &= \sum_j \exp(s_j)"
 
 
 def test_the_pictures_of_patterns_differ():

@@ -47,9 +47,9 @@ class Alibi(DiagonalBias):
 def alibi(heads: int) -> Alibi:
     """Returns a bias with a fixed penalty for distance.
 
-    ::
+    .. math::
 
-        bias[h, i, j] = −slope_h · |i + offset − j|,    offset = keys − queries (the ends are aligned)
+        bias_{hij} = −slope_h · |i + offset − j|,    offset = keys − queries (the ends are aligned)
 
     Press et al. 2022, §3: with n heads, a power of two, the slopes are ``2^(−8/n), 2^(−16/n), .., 2^(−8)``. For other
     numbers, as in the authors' released code, they are the slopes of the largest power of two below n, followed by the

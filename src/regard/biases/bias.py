@@ -150,9 +150,9 @@ def _checked(forward: Callable[[Bias, Tensor, Grid], Tensor]) -> Callable[[Bias,
 class TensorBias(Bias):
     """A bias that is a tensor, broadcastable to ``[batch, heads, queries, keys]``.
 
-    ::
+    .. math::
 
-        score[b, h, i, j] + tensor[b, h, i, j]
+        score_{b,h,i,j} + tensor_{b,h,i,j}
 
     Example:
         >>> import torch
@@ -213,9 +213,9 @@ class DiagonalBias(Bias):
 class SummedBias(Bias):
     """Adds several biases.
 
-    ::
+    .. math::
 
-        bias[b, h, i, j] = bias_1[b, h, i, j] + bias_2[b, h, i, j] + ..
+        bias_{b,h,i,j} = bias1_{b,h,i,j} + bias2_{b,h,i,j} + …
 
     If every summand is diagonal (`Bias.is_diagonal`), so is the sum: ALiBi plus T5's bias is a function of distance.
 
@@ -286,9 +286,9 @@ class SummedBias(Bias):
 class AppendedBias(Bias):
     """Adds a bias to the scores of the user's keys, and 0 to those of keys that a layer appends without a position.
 
-    ::
+    .. math::
 
-        bias[b, h, i, j] = inner[b, h, i, j] if j < keys − appended else 0
+        bias_{b,h,i,j} = inner_{b,h,i,j} if j < keys − appended, else 0
 
     Args:
         bias: the bias for the user's keys.

@@ -12,9 +12,9 @@ from regard.transforms import sent
 class RelativeBias(DiagonalBias):
     """Adds one learned value for each head and each range (bucket) of relative positions; ranges grow with distance.
 
-    ::
+    .. math::
 
-        bias[h, i, j] = weight[bucket(j − i − offset), h],    offset = keys − queries (the ends are aligned)
+        bias_{hij} = weight[bucket(j − i − offset), h],    offset = keys − queries (the ends are aligned)
 
     Raffel et al. 2020 (T5), §2.1; the buckets are those of the authors' released code. In one direction with n buckets,
     each of the first n/2 buckets holds one of the distances ``0, 1, ..``; the others hold ranges that grow

@@ -11,9 +11,9 @@ from regard.shapes import Grid, check_device, positive_number, upcast, whole_num
 class RelativePosition(Bias):
     """Adds the inner product of the query with a learned vector for each relative position, clipped at a distance.
 
-    ::
+    .. math::
 
-        bias[i, j] = scale · query_i · weight[clip(j − i − offset, −max_distance, max_distance) + max_distance]
+        bias_{ij} = scale · query_i · weight[clip(j − i − offset, −max_distance, max_distance) + max_distance]
         offset = keys − queries (the ends are aligned)
 
     This is the second term of Shaw et al. 2018, eq. 5 (their ``a^K`` is ``weight``, their k is ``max_distance``); the

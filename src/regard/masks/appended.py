@@ -14,7 +14,7 @@ from regard.shapes import Grid, span_length, whole_number, without_appended
 class AppendedMask(Mask):
     """Applies a mask to the user's keys, and always allows the appended ones.
 
-    ::
+    .. math::
 
         query i sees key j  ⇔  j >= keys − appended  or  mask lets it see key j
 

@@ -98,7 +98,7 @@ class Lengths(Mask):
 def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
     """Hides the padding at the end of sequences of different lengths.
 
-    ::
+    .. math::
 
         query i sees key j of batch row b  ⇔  j < keys[b]  and  i < queries[b]
 
@@ -233,7 +233,7 @@ class Documents(Mask):
 def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
     """Separates documents that are packed into one sequence: each sees only itself.
 
-    ::
+    .. math::
 
         query i sees key j of batch row b  ⇔  query_ids[b, i] = key_ids[b, j] >= 0
 

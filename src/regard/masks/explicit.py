@@ -66,7 +66,7 @@ class Where(Mask):
 def where(fn: MaskFunction) -> Where:
     """Makes a mask of a function of the four indices.
 
-    ::
+    .. math::
 
         query i sees key j in head h of batch row b  ⇔  fn(b, h, i, j)
 
@@ -181,7 +181,7 @@ def _runs(allowed: Tensor, grid: Grid) -> Spans | None:
 def keep(tensor: Tensor) -> Keep:
     """Makes a mask of a tensor in which True means "may attend", as in ``scaled_dot_product_attention``.
 
-    ::
+    .. math::
 
         query i sees key j in head h of batch row b  ⇔  tensor[b, h, i, j]
 
@@ -205,7 +205,7 @@ def keep(tensor: Tensor) -> Keep:
 def ignore(tensor: Tensor) -> Mask:
     """Makes a mask of a tensor in which True means "may *not* attend", as in ``torch.nn.MultiheadAttention``.
 
-    ::
+    .. math::
 
         query i sees key j in head h of batch row b  ⇔  not tensor[b, h, i, j]
 

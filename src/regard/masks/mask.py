@@ -254,9 +254,9 @@ class Combination(Mask):
 class And(Combination):
     """Allows the pairs that all masks allow.
 
-    ::
+    .. math::
 
-        query i sees key j  ⇔  mask_1 and mask_2 and .. let it see key j
+        query i sees key j  ⇔  mask1 and mask2 and … let it see key j
 
     Example:
         >>> from regard import masks
@@ -289,9 +289,9 @@ class And(Combination):
 class Or(Combination):
     """Allows the pairs that at least one of the masks allows.
 
-    ::
+    .. math::
 
-        query i sees key j  ⇔  mask_1 or mask_2 or .. lets it see key j
+        query i sees key j  ⇔  mask1 or mask2 or … lets it see key j
 
     Example:
         >>> from regard import masks
@@ -324,7 +324,7 @@ class Or(Combination):
 class Not(Mask):
     """Allows the pairs that the mask hides.
 
-    ::
+    .. math::
 
         query i sees key j  ⇔  the mask hides key j from it
 

@@ -119,7 +119,7 @@ class Band(Mask):
 def causal(align: Align = "end", offset: Integers | None = None) -> Band:
     """Lets each query see its own key and the keys before it.
 
-    ::
+    .. math::
 
         query i sees key j  ⇔  j <= i + offset
 
@@ -150,7 +150,7 @@ def window(
 ) -> Band:
     """Lets each query see the keys around its own.
 
-    ::
+    .. math::
 
         query i sees key j  ⇔  i + offset − before <= j <= i + offset + after
 
@@ -218,7 +218,7 @@ class Prefix(Mask):
 def prefix(n: Integers) -> Prefix:
     """Lets every query see the first keys.
 
-    ::
+    .. math::
 
         query i sees key j  ⇔  j < n
 
@@ -278,7 +278,7 @@ class Dilated(Mask):
 def dilated(step: int) -> Dilated:
     """Lets each query see its own key and every ``step``-th key before and after it.
 
-    ::
+    .. math::
 
         query i sees key j  ⇔  (i + offset − j) mod step = 0,   offset = keys − queries (the ends are aligned)
 

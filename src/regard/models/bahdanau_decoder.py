@@ -14,7 +14,7 @@ from regard.nn import Attention, Memory
 class BahdanauDecoder(RecurrentDecoder):
     """The query is the state before each word; the context is an input of the cell.
 
-    ::
+    .. math::
 
         c_t = attention(s_{t−1}, annotations)
         s_t = cell([y_{t−1}; c_t], s_{t−1})

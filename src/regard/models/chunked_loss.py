@@ -46,7 +46,7 @@ def vocabulary_loss(
 ) -> VocabularyLoss:
     """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, with memory linear in the rows.
 
-    ::
+    .. math::
 
         loss = Σ_rows (1 − ε) · (−log p[target]) + ε / V · Σ_v (−log p[v])
 

@@ -20,11 +20,11 @@ from regard.nn.recomputation import recomputed
 class CopyGate(Module):
     """The probability of generating a word from the vocabulary instead of copying one, as a logit.
 
-    ::
+    .. math::
 
-        p_gen = σ(w_h · h*_t + w_s · s_t + w_x · x_t + b)
+        p_gen = σ(w_h · h_t^* + w_s · s_t + w_x · x_t + b)
 
-    See et al. 2017, eq. 8: ``h*_t`` is our context, ``s_t`` our readout (the input of the output matrix), ``x_t`` our
+    See et al. 2017, eq. 8: ``h_t^*`` is our context, ``s_t`` our readout (the input of the output matrix), ``x_t`` our
     embedded token.
 
     Args:
@@ -65,7 +65,7 @@ class CopyLoss(NamedTuple):
 def copy_log_probabilities(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, size: int) -> Tensor:
     """The logarithm of the distribution over the extended vocabulary.
 
-    ::
+    .. math::
 
         P(w) = p_gen · P_vocabulary(w) + (1 − p_gen) · Σ_{i: source_i = w} weights_i
 
@@ -115,7 +115,7 @@ def copy_loss(
 ) -> CopyLoss:
     """Summed −log P(target) of `copy_log_probabilities`, without the matrix over the extended vocabulary.
 
-    ::
+    .. math::
 
         loss = Σ (1 − ε) · (−log P(target)) + ε / V · Σ_v (−log P_vocabulary(v))
 

@@ -131,7 +131,7 @@ def reinforce_loss(
 ) -> Tensor:
     """A loss whose gradient is minus that of the expected reward and the entropy bonus, summed over all tokens.
 
-    ::
+    .. math::
 
         − Σ_t [ λ_r · log p(s_t) · Σ_{u ≥ t} (r_u − b) + λ_e · H(s_t) ]
 

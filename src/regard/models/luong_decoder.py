@@ -19,11 +19,11 @@ SCOPES = ("global", "local-m", "local-p")
 class LuongDecoder(RecurrentDecoder):
     """The query is the state after each word; the next word is predicted from an attentional vector.
 
-    ::
+    .. math::
 
-        h_t = cell(y_{t−1}, h_{t−1})                 with input feeding: cell([y_{t−1}; h̃_{t−1}], h_{t−1})
+        h_t = cell(y_{t−1}, h_{t−1}),    with input feeding: cell([y_{t−1}; h̃_{t−1}], h_{t−1})
         c_t = attention(h_t, annotations)
-        h̃_t = tanh(W [c_t; h_t])                     or maxout
+        h̃_t = tanh(W [c_t; h_t])    or maxout
 
     Luong et al. 2015, §3, eq. 5 and §3.3. Our ``h̃`` has ``embedding_dim`` features, so that the output matrix can be
     tied to the embedding. Without input feeding, one call runs the cell over the whole sentence, and another

@@ -49,10 +49,10 @@ class Pooled(NamedTuple):
 class AttentionPooling(Module):
     """Attention with a learned query for each head, over all annotations of a sequence.
 
-    ::
+    .. math::
 
         weights_h = normalize_j(score(query_h, annotation_j))
-        output_h  = Σ_j weights_hj · annotation_j
+        output_h = Σ_j weights_{hj} · annotation_j
 
     With the additive score and one head this is Yang et al. 2016, "Hierarchical Attention Networks for Document
     Classification", eq. 5 to 7: ``score = u_w · tanh(W_w h_j + b_w)``. Their annotation h_it is ours, α_it our weights,

@@ -13,9 +13,9 @@ from regard.shapes import size
 class BatchNorm2d(nn.BatchNorm2d):
     """A `torch.nn.BatchNorm2d` that also accepts a single value a channel while training.
 
-    ::
+    .. math::
 
-        y = (x − mean) / √(variance + eps) · weight + bias        for each channel
+        y = (x − mean) / √(variance + eps) · weight + bias    for each channel
 
     Ioffe & Szegedy 2015, "Batch Normalization", algorithm 1 (their γ and β are ``weight`` and ``bias``). A batch of one
     with one position has no variance, and `torch.nn.BatchNorm2d` raises an error. Here the running statistics normalize

@@ -13,11 +13,11 @@ from regard.shapes import whole_number
 class ChannelGate(Module):
     """Computes the channel attention of CBAM: one perceptron on the means and on the maxima of all channels.
 
-    ::
+    .. math::
 
-        M_c(F) = σ(W1 ReLU(W0 F_avg) + W1 ReLU(W0 F_max))
+        M_c(F) = σ(W_1 ReLU(W_0 F_avg) + W_1 ReLU(W_0 F_max))
 
-    Woo et al. 2018, "CBAM: Convolutional Block Attention Module", eq. 2. W0 and W1 are the weights of ``reduce`` and
+    Woo et al. 2018, "CBAM: Convolutional Block Attention Module", eq. 2. W_0 and W_1 are the weights of ``reduce`` and
     ``expand``, which both terms share, and r is ``reduction``.
 
     Args:
@@ -79,7 +79,7 @@ class ChannelGate(Module):
 class SpatialGate(Module):
     """Computes the spatial attention of CBAM: a convolution on the mean and the maximum over the channels.
 
-    ::
+    .. math::
 
         M_s(F) = σ(f([F_avg; F_max]))
 
@@ -141,9 +141,9 @@ class SpatialGate(Module):
 class CBAM(Module):
     """Applies channel attention, then spatial attention.
 
-    ::
+    .. math::
 
-        F'  = M_c(F) ⊗ F
+        F' = M_c(F) ⊗ F
         F'' = M_s(F') ⊗ F'
 
     Woo et al. 2018, eq. 1, with `ChannelGate` for M_c and `SpatialGate` for M_s.

@@ -17,10 +17,10 @@ from regard.shapes import upcast, whole_number
 class PositionAttention(Module):
     """Lets each position attend to all positions, in memory linear in their number.
 
-    ::
+    .. math::
 
-        s_ji = softmax over i of (B_i · C_j)
-        E_j  = α Σ_i s_ji D_i + A_j
+        s_{ji} = softmax_i(B_i · C_j)
+        E_j = α Σ_i s_{ji} D_i + A_j
 
     Fu et al. 2019, "Dual Attention Network for Scene Segmentation", eq. 1 and 2. Their A is ``features``; C, B and D
     are the outputs of the convolutions ``query``, ``key`` and ``value``, and α is ``scale``, which is initially 0. The
@@ -107,10 +107,10 @@ class PositionAttention(Module):
 class ChannelAttention(Module):
     """Lets each channel attend to all channels.
 
-    ::
+    .. math::
 
-        x_ji = softmax over i of (A_i · A_j)
-        E_j  = β Σ_i x_ji A_i + A_j
+        x_{ji} = softmax_i(A_i · A_j)
+        E_j = β Σ_i x_{ji} A_i + A_j
 
     Fu et al. 2019, eq. 3 and 4: A_i are all positions of channel i, and β is ``scale``, which is initially 0. The
     matrix of weights has one row and one column a channel, whatever the size of the map. Half precision is computed in
@@ -175,7 +175,7 @@ class ChannelAttention(Module):
 class DualAttention(Module):
     """Adds the results of position attention and channel attention.
 
-    ::
+    .. math::
 
         Z = f_p(position(g_p(A))) + f_c(channel(g_c(A)))
 

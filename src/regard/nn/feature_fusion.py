@@ -20,15 +20,15 @@ GLOBAL_NORMS = ("batch", "layer")
 class MSCAM(Module):
     """Scales a feature map by multi-scale channel attention.
 
-    ::
+    .. math::
 
-        L(X)  = B(PWConv2(ReLU(B(PWConv1(X)))))                 local context, for each position
-        g(X)  = the same with weights of its own, of X averaged over all positions
-        M(X)  = σ(L(X) + g(X))
-        X'    = X ⊗ M(X)
+        L(X) = B(PWConv_2(ReLU(B(PWConv_1(X)))))
+        M(X) = σ(L(X) + g(mean of X over all positions))
+        X' = X ⊗ M(X)
 
     Dai et al. 2021, "Attentional Feature Fusion", eq. 1 to 3 and section 3.2. B is batch normalization, and PWConv is a
-    1 × 1 convolution; ``local_context`` and ``global_context`` are L and g, and r is ``reduction``.
+    1 × 1 convolution; ``local_context`` and ``global_context`` are L and g, which has the form of L and weights of its
+    own, and r is ``reduction``.
 
     The global context has one value for each image and channel, so batch normalization computes mean and variance from
     only as many values as the batch has images. In small batches these are unreliable, and differ from the running
@@ -98,7 +98,7 @@ class MSCAM(Module):
 class AFF(Module):
     """Fuses two feature maps of one shape by attentional feature fusion.
 
-    ::
+    .. math::
 
         Z = M(X + Y) ⊗ X + (1 − M(X + Y)) ⊗ Y
 
@@ -153,12 +153,12 @@ class AFF(Module):
 class IAFF(Module):
     """Fuses two feature maps by iterative attentional feature fusion: a first fusion determines the gate of the second.
 
-    ::
+    .. math::
 
-        U = M1(X + Y) ⊗ X + (1 − M1(X + Y)) ⊗ Y
-        Z = M2(U) ⊗ X + (1 − M2(U)) ⊗ Y
+        U = M_1(X + Y) ⊗ X + (1 − M_1(X + Y)) ⊗ Y
+        Z = M_2(U) ⊗ X + (1 − M_2(U)) ⊗ Y
 
-    Dai et al. 2021, eq. 4 and 5; M1 and M2 are two separate `MSCAM`, in ``initial`` and ``attention``.
+    Dai et al. 2021, eq. 4 and 5; M_1 and M_2 are two separate `MSCAM`, in ``initial`` and ``attention``.
 
     Args:
         channels: channels of both feature maps.

@@ -144,7 +144,7 @@ class SequenceCache(ABC):
 class KeyValueCache(SequenceCache):
     """The keys and values of the tokens so far, for decoding token by token.
 
-    ::
+    .. math::
 
         key ← [key; new key],    value ← [value; new value]
 

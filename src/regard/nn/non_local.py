@@ -24,15 +24,14 @@ PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
 class NonLocal(Module):
     """Adds to each position of a feature map a weighted mean of all positions.
 
-    ::
+    .. math::
 
         y_i = 1 / C(x) · Σ_j f(x_i, x_j) g(x_j)
         z_i = W_z y_i + x_i
-
-        embedded_gaussian   f = exp(θ(x_i) · φ(x_j))             C = Σ_j f
-        gaussian            f = exp(x_i · x_j)                   C = Σ_j f
-        dot                 f = θ(x_i) · φ(x_j)                  C = number of positions
-        concatenation       f = ReLU(w · [θ(x_i), φ(x_j)])       C = number of positions
+        f = exp(θ(x_i) · φ(x_j)),    C = Σ_j f    (embedded_gaussian)
+        f = exp(x_i · x_j),    C = Σ_j f    (gaussian)
+        f = θ(x_i) · φ(x_j),    C = number of positions    (dot)
+        f = ReLU(w · [θ(x_i), φ(x_j)]),    C = number of positions    (concatenation)
 
     Wang et al. 2018, "Non-local Neural Networks", eq. 1 to 6. Their θ, φ, g and W_z are the 1 × 1 convolutions
     ``query``, ``key``, ``value`` and ``output``; w is ``weight``, whose first half multiplies θ.

@@ -20,7 +20,11 @@ class Packing:
     """The positions of the tokens of a padded batch.
 
     Operations on single tokens (a projection, a feedforward layer, a normalization, a loss) can run on the packed rows,
-    which are fewer. Attention needs the padded form::
+    which are fewer.
+
+    .. math:: rows = [padded_{1, 1..lengths_1}; padded_{2, 1..lengths_2}; …]
+
+    Attention needs the padded form::
 
         packing = Packing(lengths, length=17)
         rows = packing.pack(padded)      # [tokens, ...] of [batch, length, ...]

@@ -12,14 +12,14 @@ from regard.shapes import flag
 class SqueezeExcitation(Module):
     """Scales the channels of a feature map by squeeze-and-excitation.
 
-    ::
+    .. math::
 
-        z_c = mean of u_c over all positions       (squeeze)
-        s   = σ(W2 ReLU(W1 z))                     (excitation)
-        x̃_c = s_c · u_c                            (scale)
+        z_c = mean of u_c over all positions   (squeeze)
+        s = σ(W_2 ReLU(W_1 z))   (excitation)
+        x̃_c = s_c · u_c   (scale)
 
     Hu, Shen & Sun 2018, "Squeeze-and-Excitation Networks", eq. 2, 3 and 4. Their U is ``features``, C is ``channels``,
-    and r is ``reduction``; W1 and W2 are the weights of ``reduce`` and ``expand``.
+    and r is ``reduction``; W_1 and W_2 are the weights of ``reduce`` and ``expand``.
 
     Args:
         channels: channels of the feature map.

@@ -38,6 +38,8 @@ class Transformer(Module):
     """An encoder and a decoder: `torch.nn.Transformer` with any score and position (Vaswani et al. 2017, figure 1),
     without embeddings and output projection.
 
+    .. math:: output = decoder(target, encoder(source))
+
     Constructor, arguments of the call, ``state_dict`` and the initial values for a seed are PyTorch's. A mask under a
     name of PyTorch has its convention, in which True hides; a `Mask` or ``"causal"`` may be passed under each of them.
     The target sees later tokens unless a mask hides them::

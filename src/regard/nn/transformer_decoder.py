@@ -63,6 +63,8 @@ class TransformerDecoder(Module):
     """A stack of decoder layers: `torch.nn.TransformerDecoder` with any score and position (Vaswani et al. 2017,
     section 3.1).
 
+    .. math:: output = norm(layer_N(… layer_1(target, memory) …, memory))
+
     Constructor, arguments of the call and ``state_dict`` are PyTorch's; as there, later tokens are visible unless a
     mask hides them: ``mask="causal"``. Layers and attentions are called as modules wherever that can be observed, as in
     `TransformerEncoder`.

@@ -47,6 +47,8 @@ class TransformerEncoder(Module):
     """A stack of encoder layers: `torch.nn.TransformerEncoder` with any score and position (Vaswani et al. 2017,
     section 3.1).
 
+    .. math:: output = norm(layer_N(… layer_1(input)))
+
     Constructor, arguments of the call and ``state_dict`` are PyTorch's. `create` makes layers with weights of their own
     from a `LayerConfig`. PyTorch's ``mask`` is the one argument whose name both conventions have::
 

@@ -305,10 +305,10 @@ class TransformerLayer(Module):
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and a feedforward network: `torch.nn.TransformerEncoderLayer` with any score and position.
 
-    ::
+    .. math::
 
-        x = norm1(x + self_attn(x))
-        x = norm2(x + linear2(activation(linear1(x))))
+        x ← norm1(x + self_attn(x))
+        x ← norm2(x + linear2(activation(linear1(x))))
 
     Vaswani et al. 2017, section 3.1 and eq. 2; ``norm_first`` normalizes the input of each part instead. With a causal
     mask it is the layer of a language model. Constructor, arguments of the call, parameters, their order, and their
@@ -443,11 +443,11 @@ class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to an encoder's output, and a feedforward network: `torch.nn.TransformerDecoderLayer`
     with any score and position.
 
-    ::
+    .. math::
 
-        x = norm1(x + self_attn(x))
-        x = norm2(x + multihead_attn(x, memory))
-        x = norm3(x + linear2(activation(linear1(x))))
+        x ← norm1(x + self_attn(x))
+        x ← norm2(x + multihead_attn(x, memory))
+        x ← norm3(x + linear2(activation(linear1(x))))
 
     Vaswani et al. 2017, section 3.1 and eq. 2; ``norm_first`` normalizes the input of each part instead. What
     `TransformerEncoderLayer` says of PyTorch, of masks and of padding holds here too. ``memory_mask`` has PyTorch's

@@ -19,7 +19,9 @@ from regard.shapes import check_arguments, upcast
 class Custom(Normalizer):
     """A normalizer that calls a function of scores and keeps contract 2, whatever the function does.
 
-    ::
+    .. math:: weights = function(scores)
+
+    For example::
 
         squared_relu = normalizers.Custom(lambda scores: scores.relu().square())
 

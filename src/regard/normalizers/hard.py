@@ -20,6 +20,8 @@ HardMode = Literal["argmax", "straight_through", "sample", "gumbel"]
 class Hard(Normalizer):
     """Puts weight 1 on one key of each row, and 0 on all others.
 
+    .. math:: w_j = 1    for one key j of the row,    w_k = 0    for all others
+
     ====================  ==========================  ===============================================================
     mode                  the key                     gradient to the scores
     ====================  ==========================  ===============================================================

@@ -12,7 +12,7 @@ from regard.shapes import whole_number
 class Learned(Module):
     """Adds a learned vector for each position.
 
-    ::
+    .. math::
 
         output[pos] = input[pos] + weight[pos]
 

@@ -13,7 +13,7 @@ from regard.shapes import flag, upcast, whole_number
 class Rotary(Module):
     """Rotates pairs of features by ``position · θ_i``, so that an inner product depends on relative position only.
 
-    ::
+    .. math::
 
         (a, b) at position m  →  (a cos mθ_i − b sin mθ_i,  a sin mθ_i + b cos mθ_i),    θ_i = base^(−2i / dim)
 

@@ -12,9 +12,9 @@ from regard.transforms import sent
 class Sinusoidal(Module):
     """Adds sines and cosines of decreasing frequency, from which a model can learn positions and distances.
 
-    ::
+    .. math::
 
-        PE(pos, 2i)     = sin(pos / base^(2i / dim))
+        PE(pos, 2i) = sin(pos / base^(2i / dim))
         PE(pos, 2i + 1) = cos(pos / base^(2i / dim))
 
     Vaswani et al. 2017, §3.5 (their ``d_model`` is ``dim``, their 10000 is ``base``). The length is unlimited, and

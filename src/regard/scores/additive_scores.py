@@ -86,7 +86,7 @@ class ReluSum(UnitSum):
 class Additive(Score):
     """Scores a pair by a layer of tanh units on query and key, with a weight for each unit.
 
-    ::
+    .. math::
 
         score(q, k) = w · tanh(W q + U k + b)
 

@@ -56,7 +56,7 @@ class Pairwise(Primitive):
 class Custom(Score):
     """A score that is any function of queries and keys.
 
-    ::
+    .. math::
 
         score(q, k) = function(q, k)
 

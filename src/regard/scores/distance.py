@@ -14,10 +14,10 @@ from regard.shapes import spread_heads, upcast
 class Distance(Score):
     """Computes the negative distance, squared or not.
 
-    ::
+    .. math::
 
-        score(q, k) = −|q − k|²          squared=True
-        score(q, k) = −|q − k|           squared=False
+        score(q, k) = −|q − k|²    (squared)
+        score(q, k) = −|q − k|    (not squared)
 
     Kim et al. 2021, "The Lipschitz Constant of Self-Attention", section 3.2, *L2 attention*; they divide these scores
     by √dim and use one projection for queries and keys.

@@ -47,7 +47,7 @@ _INNER_PRODUCT = InnerProduct()
 class Dot(Score):
     """Computes the inner product.
 
-    ::
+    .. math::
 
         score(q, k) = q · k
 
@@ -70,7 +70,7 @@ class Dot(Score):
 class ScaledDot(Score):
     """Computes the scaled inner product.
 
-    ::
+    .. math::
 
         score(q, k) = scale · (q · k)
 
@@ -123,7 +123,7 @@ class ScaledDot(Score):
 class Cosine(Score):
     """Computes the cosine of the angle between query and key.
 
-    ::
+    .. math::
 
         score(q, k) = q · k / (|q| |k| · temperature)
 
@@ -197,7 +197,7 @@ class Cosine(Score):
 class General(Score):
     """Computes the bilinear score.
 
-    ::
+    .. math::
 
         score(q, k) = qᵀ W k
 

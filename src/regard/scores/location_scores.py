@@ -19,7 +19,7 @@ from regard.shapes import SIZE_LIMIT, check_floating, check_sizes, size, spread_
 class Location(Score):
     """Scores each key position from the query alone; the content of the keys has no effect.
 
-    ::
+    .. math::
 
         score(q, k_j) = w_j · q
 
@@ -77,7 +77,7 @@ class Location(Score):
 class LocationAware(Additive):
     """Computes the additive score with one more input: the attention weights of the previous step.
 
-    ::
+    .. math::
 
         score(q_i, k_j) = w · tanh(W q_i + V k_j + U f_{i,j} + b),    f_i = F ∗ α_{i−1}
 

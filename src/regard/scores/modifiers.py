@@ -76,7 +76,7 @@ class Wrapper(Score, ABC):
 class SoftCap(Wrapper):
     """Limits scores to ±cap, smoothly.
 
-    ::
+    .. math::
 
         score(q, k) = cap · tanh(inner(q, k) / cap)
 
@@ -122,7 +122,7 @@ class SoftCap(Wrapper):
 class Modified(Wrapper):
     """Modifies scores by a function of the score and the position of each pair.
 
-    ::
+    .. math::
 
         score(q_i, k_j) = fn(inner(q_i, k_j), batch, head, i, j)
 

@@ -24,7 +24,7 @@ ELEMENTWISE = (
 class MLP(Score):
     """Scores a pair by a network of any depth on the concatenated query and key.
 
-    ::
+    .. math::
 
         score(q, k) = network([q; k])
 

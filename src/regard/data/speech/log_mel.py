@@ -17,12 +17,12 @@ FLOOR = 1e-10
 class LogMel:
     """Energies of a sound in mel bands, as logarithms.
 
-    ::
+    .. math::
 
-        x_t[n]  = window[n] · (y[s_t + n] − preemphasis · y[s_t + n − 1]),   s_t = round((t + ½) hop) − ⌊length / 2⌋
-        P_t[k]  = |Σ_n x_t[n] exp(−2πi k n / N)|²
-        E_t[b]  = Σ_k H_b[k] P_t[k]
-        features[t, b] = ln max(E_t[b], 10⁻¹⁰)
+        x_t[n] = window[n] · (y[s_t + n] − preemphasis · y[s_t + n − 1]),    s_t = round((t + ½) hop) − ⌊length / 2⌋
+        P_t[k] = |Σ_n x_t[n] exp(−2πi k n / N)|²
+        E_t[b] = Σ_k H_b[k] P_t[k]
+        features[t, b] = log max(E_t[b], 10^(−10))
 
     Davis and Mermelstein 1980, section II, without the cosine transform; the mel scale of O'Shaughnessy 1987,
     mel(f) = 2595 log₁₀(1 + f / 700); H_b are triangles with peaks of 1 between equidistant mels. The window is Hann's.

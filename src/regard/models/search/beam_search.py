@@ -26,7 +26,7 @@ def beam(
 ) -> list[Hypothesis]:
     """Beam search: the best finished hypothesis of each sentence, with ``width`` hypotheses at each step.
 
-    ::
+    .. math::
 
         score(Y) = log p(Y) / ((5 + |Y|) / 6)^α
 

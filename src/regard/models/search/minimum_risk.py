@@ -64,9 +64,9 @@ def minimum_risk(
 ) -> list[Hypothesis]:
     """Minimum Bayes risk decoding: the sample with the largest mean utility.
 
-    ::
+    .. math::
 
-        Y* = argmax over h of 1/N Σ_r u(h, r),    h and r among N samples
+        Y^* = argmax_h 1/N Σ_r u(h, r),    h and r among N samples
         u(h, r) = min(1, e^(1 − |r|/|h|)) Π_n p_n^(1/order),    n from 1 to order
         p_n = (m_n + k_n) / (max(0, |h| − n + 1) + k_n),    k_1 = 0, all other k_n = 1
 

@@ -11,9 +11,9 @@ from regard.module_calls import Module
 class AlignmentHead(Module):
     """A linear layer that tells a token, or none, from each annotation (Graves et al. 2006).
 
-    ::
+    .. math::
 
-        p(y | x) = Σ over all paths that give y  Π_t p(path_t | x)
+        p(y | x) = Σ_{paths that give y} Π_t p(path_t | x)
 
     A path has a token or a blank for each annotation; it gives the tokens that are left when repetitions and then
     blanks are taken away.

@@ -97,7 +97,7 @@ def present_frames(lengths: Tensor, frames: int) -> Tensor:
 def deltas(features: Tensor, lengths: Tensor, window: int = 2) -> Tensor:
     """The slope in time of each feature: that of the line with the least squared error over 2 · window + 1 frames.
 
-    ::
+    .. math::
 
         d_t = Σ_{n = 1..window} n (x_{t+n} − x_{t−n}) / (2 Σ n²)
 

@@ -83,7 +83,7 @@ class JointState:
 class JointDecoder:
     """For a search whose next token is judged by a model's decoder and by its alignment head.
 
-    ::
+    .. math::
 
         score(c | h) = (1 − λ) log p_attention(c | h) + λ log (p_CTC(h c …) / p_CTC(h …))
 

@@ -35,7 +35,7 @@ class ListeningState(DecoderState):
 def smoothed(scores: Tensor) -> Tensor:
     """Weights that spread over several keys: logistic functions instead of exponentials.
 
-    ::
+    .. math::
 
         α_j = σ(e_j) / Σ_k σ(e_k)
 
@@ -58,9 +58,9 @@ def focus(name: str) -> Normalizer:
 def window_around(weights: Tensor, half_width: int) -> Tensor:
     """Which annotations a step may attend to: those near the median of the weights of the step before.
 
-    ::
+    .. math::
 
-        p = min {j : Σ_{k ≤ j} α_k ≥ ½ Σ_k α_k},    p − w ≤ j ≤ p + w
+        p = min(j : Σ_{k ≤ j} α_k ≥ ½ Σ_k α_k),    p − w ≤ j ≤ p + w
 
     Chorowski et al. 2015, section 2.3, windowing.
 
@@ -82,11 +82,11 @@ def window_around(weights: Tensor, half_width: int) -> Tensor:
 class LocationDecoder(RecurrentDecoder):
     """A recurrent decoder whose attention sees the weights of the step before.
 
-    ::
+    .. math::
 
         α_t, c_t = attention(s_{t−1}, α_{t−1}, annotations)
-        s_t      = cell([y_{t−1}; c_t], s_{t−1})
-        readout  = tanh(W [s_t; y_{t−1}; c_t])
+        s_t = cell([y_{t−1}; c_t], s_{t−1})
+        readout = tanh(W [s_t; y_{t−1}; c_t])
 
     Chorowski et al. 2015, eq. 5 to 9: their g_t is our c_t. α_0 is 0.
 

@@ -18,14 +18,14 @@ from regard.nn import Attention
 class RecurrentCaptioner(Captioner):
     """Captions images by a recurrent decoder that attends to a convolutional grid before each word (Xu et al. 2015).
 
-    ::
+    .. math::
 
-        a_i = grid(image)_i                              annotation of cell i
-        c_0, h_0 = tanh(W mean_i a_i)                    §3.1.2
-        α_t = softmax_i(score([h_{t−1}; E y_{t−1}], a_i))   eq. 4 and 5, where the query is h_{t−1} alone
-        z_t = β_t Σ_i α_ti a_i,  β_t = σ(f · h_{t−1})     eq. 13 and §4.2.1
-        h_t = LSTM([E y_{t−1}; z_t], h_{t−1})            eq. 1 to 3
-        p(y_t) = softmax(L tanh(W [h_t; E y_{t−1}; z_t]))   eq. 7, with a hidden layer
+        a_i = grid(image)_i    (annotation of cell i)
+        c_0, h_0 = tanh(W mean_i a_i)    (§3.1.2)
+        α_t = softmax_i(score([h_{t−1}; E y_{t−1}], a_i))    (eq. 4 and 5, where the query is h_{t−1} alone)
+        z_t = β_t Σ_i α_{ti} a_i,    β_t = σ(f · h_{t−1})    (eq. 13 and §4.2.1)
+        h_t = LSTM([E y_{t−1}; z_t], h_{t−1})    (eq. 1 to 3)
+        p(y_t) = softmax(L tanh(W [h_t; E y_{t−1}; z_t]))    (eq. 7, with a hidden layer)
 
     Without ``query_token`` the query is that of the paper. The state h_{t−1} does not depend on the word y_{t−1}, so
     after "red" the paper's attention can turn to the red object only one word later.
