@@ -26,6 +26,9 @@ CONSTRAINTS ?= constraints.txt
 demo: $(VENV)/installed
 	$(BIN)/regard demo $(DEMO_OPTIONS)
 
+# The workers are as many as the cores: each, and each process that a test starts, is one thread.
+test docs-test: export OMP_NUM_THREADS = 1
+
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
 

@@ -1,5 +1,6 @@
 """Configuration of the site. `docs/build.py` builds it, once for each language, from docs/en and docs/zh."""
 
+import gc
 import importlib.util
 import os
 import sys
@@ -11,6 +12,8 @@ import regard
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
+
+gc.set_threshold(50_000, 20, 20)  # the trees of all pages are alive: to look for garbage among them takes long
 
 language = os.environ.get("REGARD_DOCS_LANGUAGE", "en")
 is_chinese = language == "zh_CN"

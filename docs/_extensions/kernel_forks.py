@@ -6,6 +6,7 @@
     python kernel_forks.py ADDRESS ARGUMENT...    asks it for a kernel with these, and ends when the kernel does
 """
 
+import gc
 import json
 import os
 import select
@@ -52,6 +53,8 @@ def imported():
 
     for name in regard.__all__:
         getattr(regard, name)
+    gc.collect()
+    gc.freeze()  # a kernel's collector would look at all modules, and copy their memory
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     return IPKernelApp
 
