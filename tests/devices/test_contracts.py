@@ -322,3 +322,18 @@ def test_integers_out_of_range_on_a_device_read_nothing_outside(backend, mask, v
     )
     torch.testing.assert_close(got, expected)
     assert not got[1].any()
+
+
+def test_a_causal_mask_costs_a_fixed_number_of_operators_beside_the_kernel(operators):
+    numbers = []
+    for mask in (None, masks.causal()):
+        query, key, value = (torch.randn(1, 2, 9, 4, requires_grad=True) for _ in range(3))
+        attend = partial(regard.attend, query, key, value, mask=mask, backend="sdpa")
+        attend().sum().backward()
+        with torch.no_grad():
+            attend()
+            numbers.append(operators(attend))
+        numbers.append(operators(lambda attend=attend: attend().sum().backward()))
+    forward, both, causal_forward, causal_both = numbers
+    assert causal_forward - forward <= 35
+    assert causal_both - both <= 80

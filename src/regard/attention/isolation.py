@@ -20,6 +20,7 @@ elements never enter (`regard.attention.guarded`), and `attend_shielded` gives o
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -176,7 +177,7 @@ class _Sight(NamedTuple):
         else:
             seen = _seen_of_runs(runs, marks if runs.start.shape[1] == 1 else spread_heads(marks, heads))
             seen, sees_any = spread_heads(seen, heads), (runs.start < runs.stop).any(-1, keepdim=True)
-        hidden = (~seen[..., 1:]).to(torch.int32)
+        hidden = (~seen[..., 1:]).view(torch.uint8)
         return cls(seen[..., :1], sees_any, hidden, hidden.new_ones(1, 1, 1, 1))
 
     @property
@@ -204,17 +205,13 @@ def _seen_of_runs(runs: DeviceRuns, marks: Tensor) -> Tensor:
 
     Time is linear in queries and keys.
     """
-    sums = F.pad(marks.cumsum(-1, dtype=torch.int32), (1, 0))
+    sums = F.pad(marks, (1, 0)).cumsum(-1, dtype=torch.int32)
 
     def before(ends: Tensor) -> Tensor:
         return sums.gather(-1, ends.long()[:, :, None].expand(*marks.shape[:3], -1))
 
-    count = None
-    for start, stop in zip(runs.start.unbind(-1), runs.stop.unbind(-1), strict=True):
-        seen = before(stop) - before(start)
-        count = seen if count is None else count + seen
-    assert count is not None
-    return (count > 0).mT
+    ends = zip(runs.start.unbind(-1), runs.stop.unbind(-1), strict=True)
+    return reduce(torch.bitwise_or, (before(stop) > before(start) for start, stop in ends)).mT
 
 
 def _reached_by_runs(runs: DeviceRuns, rows: Tensor, keys: int) -> Tensor:
