@@ -56,6 +56,7 @@ class Triton(Backend):
 
     name = "triton"
     reads = True
+    isolates = True
     only_named = "its kernels have not passed all of their tests on a GPU yet"
 
     def declines(self, problem: Problem) -> str | None:
