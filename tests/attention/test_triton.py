@@ -216,7 +216,7 @@ def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hid
     for name, clean, bad in zip(("output", "query", "key", "value"), *results, strict=True):
         reached = rows if name in ("output", "query") else columns
         clean, bad = clean[~reached], bad[~reached]
-        torch.testing.assert_close(bad, clean, rtol=1e-6, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(bad, clean, rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
     assert bool(results[1][0][rows].isnan().any(-1).all())
 
 
