@@ -14,6 +14,7 @@ from regard import masks, normalizers, scores
 from regard.attention.execution import BACKENDS
 from regard.attention.problem import validate
 from regard.errors import BackendError
+from regard.kernels.triton.call import Call, tile_of
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"
@@ -171,6 +172,16 @@ def test_dropout_drops_the_same_pairs_in_both_passes():
     kept = regard.attend(query, key, value, backend="triton")
     assert bool(((weights == 0) | torch.isclose(weights, 2 * kept, rtol=1e-4)).all())
     assert 0.4 < float((weights == 0).float().mean()) < 0.6
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("widths", [(5, 5), (16, 128), (64, 64), (128, 16), (256, 256)])
+def test_each_warp_has_rows_of_its_own(dtype, widths):
+    """A warp of a GPU computes 16 rows; warps that shared them held 64 rows of the other matrix each, and failed."""
+    query, value = (torch.empty(1, 1, 1, width, dtype=dtype) for width in widths)
+    for part, side in (("forward", "rows"), ("rows", "rows"), ("columns", "columns")):
+        tile = tile_of(Call(query, query, value), part)
+        assert 16 * tile.warps <= getattr(tile, side), (part, tile)
 
 
 HIDING = {

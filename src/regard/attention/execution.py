@@ -175,10 +175,12 @@ def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend
     waits = must_wait()
     for backend in BACKENDS.values():
         may_read = backend.reads and backend.linear and backend.only_named is None
-        if may_read and obstacle(backend, problem) is None:
-            if waits or backend.delay(problem, gatherer) is None:
-                return backend
+        if not may_read or backend.declines(problem) is not None:
+            continue
+        if not waits and backend.delay(problem, gatherer) is not None:
             backend.prepare(problem, gatherer)
+        elif obstacle(backend, problem) is None:
+            return backend
     # `tiled` declines a problem only because of its backward pass, which readings do not have.
     return BACKENDS["tiled"]
 

@@ -50,18 +50,18 @@ def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int]) -> tu
 
 def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int]) -> tuple[Blocks, Blocks]:
     """Returns the same of a dense mask ``[batch or 1, heads or 1, queries or 1, keys or 1]``."""
-    found = []
+    parts = []
     for is_full in (False, True):
-        part = mask
+        tiles = mask
         for axis, block in ((2, tile[0]), (3, tile[1])):
-            if part.shape[axis] > 1:
-                room = -part.shape[axis] % block
+            if tiles.shape[axis] > 1:
+                room = -tiles.shape[axis] % block
                 # A row beyond the last one keeps no tile from being full; a column does.
-                part = F.pad(part, (0, 0, 0, room) if axis == 2 else (0, room), value=is_full and axis == 2)
-                part = part.unflatten(axis, (-1, block))
-                part = part.all(axis + 1) if is_full else part.any(axis + 1)
-        found.append(part.expand(*part.shape[:2], -(-queries // tile[0]), -(-keys // tile[1])))
-    seen, full = found
+                tiles = F.pad(tiles, (0, 0, 0, room) if axis == 2 else (0, room), value=is_full and axis == 2)
+                tiles = tiles.unflatten(axis, (-1, block))
+                tiles = tiles.all(axis + 1) if is_full else tiles.any(axis + 1)
+        parts.append(tiles.expand(*tiles.shape[:2], -(-queries // tile[0]), -(-keys // tile[1])))
+    seen, full = parts
     if mask.shape[3] == 1 and keys % tile[1]:
         full = full.clone()
         full[..., -1] = False
@@ -72,8 +72,8 @@ def _listed(seen: Tensor, full: Tensor, gaps: bool) -> Blocks:
     many = seen.shape[3]
     index = torch.arange(many, device=seen.device, dtype=torch.int32)
     if gaps:
-        place = index + torch.where(full, 0, torch.where(seen, many, 2 * many)).int()
-        order = (place.sort(3).values % many).contiguous()
+        rank = index + torch.where(full, 0, torch.where(seen, many, 2 * many)).int()
+        order = (rank.sort(3).values % many).contiguous()
         none = torch.zeros_like(order[..., 0])
         return Blocks(order, _stacked(none, none, full.sum(3), seen.sum(3)))
     first, count = _run(seen, index)

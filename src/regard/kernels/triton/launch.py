@@ -1,4 +1,4 @@
-"""Launches the kernels: the sizes of tiles, the visible blocks, forward and backward as one differentiable function."""
+"""Launches the kernels: their arguments, the visible blocks, forward and backward as one differentiable function."""
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 from typing import Any, NamedTuple
@@ -12,105 +12,16 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from regard.errors import BackendError
 from regard.kernels.triton.backward import backward_columns, backward_rows
 from regard.kernels.triton.blocks import Blocks, of_mask, of_runs
+from regard.kernels.triton.call import CODES, Call, Tile, scaling, tile_of
 from regard.kernels.triton.forward import forward
 from regard.kernels.triton.reading import read_rows
 from regard.kernels.triton.tiles import DENSE, NO_MASK, SPANS
 from regard.kernels.triton.units import unit_powers
 from regard.transforms import in_memory, is_batched
 
-CODES = {"softmax": 0, "entmax15": 1, "sparsemax": 2, "entmax": 3, "sigmoid": 4}
-"""The normalizers by name, as `regard.kernels.triton.tiles` numbers them."""
-
 PRECISION = "tf32x3"
 """How matrices of float32 are multiplied: as sums of three products of 11 bits, which keeps float32's digits but the
 last one or two. Products without tensor cores (``ieee``) spill registers. Half precision is exact in tensor cores."""
-
-
-class Call(NamedTuple):
-    """One call of the kernels.
-
-    Attributes:
-        query: ``[batch, heads, queries, dim]``.
-        key: ``[batch, kv_heads, keys, dim]`` of the same dtype.
-        value: ``[batch, kv_heads, keys, value_dim]``.
-        weight: weights ``[heads or 1, dim]`` of an additive score, with its scale; None for an inner product.
-        bias: float32 ``[batch or 1, heads or 1, queries or 1, keys or 1]``, or diagonals ``[heads or 1, queries + keys
-            − 1]``; None for no bias.
-        sink: float32 ``[heads or 1]``, or None.
-        start, stop: int32 ``[batch or 1, heads or 1, queries, runs]`` of a mask's runs, or None.
-        mask: bool, broadcastable to all pairs, in place of runs; or None.
-        normalizer: a name in `CODES`.
-        scale: factor of an inner product.
-        cap: the soft cap of the scores; 0 for none.
-        temperature: of softmax.
-        shift: what sigmoid adds to a score.
-        alpha: of entmax.
-        dropout: probability of dropping a weight.
-        seed: of dropout.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    weight: Tensor | None = None
-    bias: Tensor | None = None
-    sink: Tensor | None = None
-    start: Tensor | None = None
-    stop: Tensor | None = None
-    mask: Tensor | None = None
-    normalizer: str = "softmax"
-    scale: float = 1.0
-    cap: float = 0.0
-    temperature: float = 1.0
-    shift: float = 0.0
-    alpha: float = 1.5
-    dropout: float = 0.0
-    seed: int = 0
-
-    @property
-    def is_entmax(self) -> bool:
-        return self.normalizer in ("entmax15", "sparsemax", "entmax")
-
-
-class Tile(NamedTuple):
-    """Rows and columns of a tile, and how a program runs it."""
-
-    rows: int
-    columns: int
-    warps: int
-    stages: int
-
-
-UNIT_TILES = {"forward": Tile(32, 64, 4, 1), "rows": Tile(32, 32, 1, 1), "columns": Tile(32, 32, 1, 1)}
-"""Tiles of additive scores, by what is computed. In both parts of the backward pass one warp sums without others."""
-
-FLOAT_TILES = {
-    64: {"forward": Tile(64, 32, 4, 2), "rows": Tile(64, 32, 4, 1), "columns": Tile(32, 64, 4, 1)},
-    128: {"forward": Tile(64, 32, 4, 1), "rows": Tile(64, 32, 4, 1), "columns": Tile(32, 64, 4, 1)},
-    256: {"forward": Tile(64, 32, 4, 1), "rows": Tile(64, 16, 4, 1), "columns": Tile(16, 64, 4, 1)},
-}
-"""Tiles of products of float32, by the largest width and by what is computed."""
-
-HALF_TILES = {
-    64: {"forward": Tile(128, 64, 4, 3), "rows": Tile(128, 64, 8, 2), "columns": Tile(64, 128, 8, 2)},
-    128: {"forward": Tile(128, 64, 8, 3), "rows": Tile(128, 64, 8, 2), "columns": Tile(64, 128, 8, 2)},
-    256: {"forward": Tile(64, 32, 4, 1), "rows": Tile(64, 32, 4, 1), "columns": Tile(32, 64, 4, 1)},
-}
-"""The same of half precision."""
-
-
-def tile_of(call: Call, part: str) -> Tile:
-    """Returns the tile of a kernel.
-
-    A warp computes 16 rows of a product. If there were fewer rows than that, warps would compute the same ones, each
-    with all of the other matrix in its registers; such a kernel accessed memory illegally on an H100.
-    """
-    if call.weight is not None:
-        return UNIT_TILES[part]
-    width = max(call.query.shape[3], call.value.shape[3])
-    is_float = torch.float32 in (call.query.dtype, call.value.dtype)
-    tiles = FLOAT_TILES if is_float else HALF_TILES
-    return tiles[next(widest for widest in tiles if width <= widest)][part]
 
 
 def visible_blocks(call: Call, tile: Tile) -> tuple[Blocks, Blocks] | None:
@@ -122,12 +33,12 @@ def visible_blocks(call: Call, tile: Tile) -> tuple[Blocks, Blocks] | None:
     if call.mask is not None:
         blocks = of_mask(call.mask, queries, keys, sizes)
     elif call.start is not None and call.stop is not None:
-        kept = _BLOCKS.setdefault(call.start, {})
-        blocks = kept.get((*sizes, keys))
+        by_sizes: dict[tuple[int, int, int], tuple[Blocks, Blocks]] = _BLOCKS.setdefault(call.start, {})  # type: ignore[assignment]
+        blocks = by_sizes.get((*sizes, keys))
         if blocks is None:
             blocks = of_runs(call.start, call.stop, keys, sizes)
             if not (call.start.is_cuda and torch.cuda.is_current_stream_capturing()):
-                kept[*sizes, keys] = blocks
+                by_sizes[*sizes, keys] = blocks
     else:
         return None
     return (_all_partial(blocks[0]), _all_partial(blocks[1])) if call.bias is not None else blocks
@@ -138,7 +49,9 @@ _BLOCKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 def _all_partial(blocks: Blocks) -> Blocks:
     """Returns blocks of which none is full, since a bias may hide a pair."""
-    return Blocks(blocks.order, blocks.bounds * torch.tensor([1, 0, 0, 1], device="cpu").to(blocks.bounds.device))
+    bounds = blocks.bounds.clone()
+    bounds[..., 1:3] = 0
+    return Blocks(blocks.order, bounds)
 
 
 def attend(call: Call) -> tuple[Tensor, Tensor, Tensor]:
@@ -195,7 +108,7 @@ def _run_forward(call: Call, with_gradient: bool) -> tuple[Tensor, tuple[Tensor,
     batch, heads, queries, _ = call.query.shape
     tile = tile_of(call, "forward")
     output = call.value.new_empty(batch, heads, queries, call.value.shape[3])
-    maximum, total = output.new_empty(2, batch, heads, queries, dtype=torch.float32).unbind(0)
+    maximum, total = (output.new_empty(batch, heads, queries, dtype=torch.float32) for _ in range(2))
     sloped = slope_total = None
     if with_gradient and call.is_entmax:
         sloped, slope_total = output.new_empty(output.shape, dtype=torch.float32), torch.empty_like(total)
@@ -343,28 +256,6 @@ def _deltas(
     return (output.float() * grad_output.float()).sum(3)
 
 
-class Scaling(NamedTuple):
-    """How scores become what the normalizer sees: times ``scale`` if a bias or a cap comes next, then times ``factor``.
-
-    Attributes:
-        scale: of the product.
-        factor: positive, so that the largest score stays the largest one.
-        is_separate: whether the scale has to be applied first; otherwise it is part of the factor.
-    """
-
-    scale: float
-    factor: float
-    is_separate: bool
-
-
-def scaling(call: Call) -> Scaling:
-    """Returns how a call's scores are scaled."""
-    factor = 1.0 / call.temperature
-    if call.cap or call.bias is not None or call.scale <= 0.0:
-        return Scaling(call.scale, factor, True)
-    return Scaling(call.scale, factor * call.scale, False)
-
-
 class Powers(NamedTuple):
     """The units of an additive score, as the kernels read them; lengths are padded to whole tiles.
 
@@ -387,7 +278,7 @@ PADDING = 64
 
 def _powers(call: Call) -> Powers:
     units = -(-call.query.shape[3] // 4) * 4
-    found = []
+    parts = []
     for tensor in (call.query, call.key):
         batch, heads, length, dim = tensor.shape
         padded = -(-length // PADDING) * PADDING
@@ -396,8 +287,8 @@ def _powers(call: Call) -> Powers:
         grid = padded // PADDING, batch * heads
         sizes = {"D": dim, "UNITS": units, "BLOCK": PADDING, "BLOCK_D": 16}
         _launch(unit_powers, grid, tensor.contiguous(), powers, extent, length, padded, **sizes)
-        found.append((powers, extent))
-    (query, query_extent), (key, key_extent) = found
+        parts.append((powers, extent))
+    (query, query_extent), (key, key_extent) = parts
     return Powers(query, key, query_extent, key_extent, units)
 
 

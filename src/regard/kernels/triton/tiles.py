@@ -212,7 +212,7 @@ def tile_scores(
 ):  # fmt: skip
     """Returns the tile's scores, −inf for hidden pairs, which pairs are visible, and the tanh of its soft cap.
 
-    A score is what the normalizer sees, but for its factor: see `regard.kernels.triton.launch.scaling`.
+    A score is what the normalizer sees, but for its factor: see `regard.kernels.triton.call.scaling`.
 
     Args:
         queries, keys: the rows of this tile; not used for units, which are read one at a time.

@@ -27,8 +27,8 @@ def unit_powers(
         # Not a number counts as large.
         sizes = tl.where(block == block, tl.abs(block), float("inf"))
         largest = tl.maximum(largest, tl.max(sizes, 1))
-        kept = (pair * UNITS + unit)[None, :] * LP + positions[:, None]
+        spots = (pair * UNITS + unit)[None, :] * LP + positions[:, None]
         tl.store(
-            powers + kept, tl.exp2((2.0 * LOG2E) * block), mask=(unit[None, :] < UNITS) & (positions[:, None] < LP)
+            powers + spots, tl.exp2((2.0 * LOG2E) * block), mask=(unit[None, :] < UNITS) & (positions[:, None] < LP)
         )
     tl.store(extent + pair * LP + positions, largest, mask=positions < LP)
