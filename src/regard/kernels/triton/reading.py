@@ -10,6 +10,7 @@ from regard.kernels.triton.tiles import (
     SOFTMAX,
     UNALIGNED,
     block_bounds,
+    has_full_tiles,
     nth_full_block,
     nth_partial_block,
     saved_weights,
@@ -111,15 +112,16 @@ def read_rows(
     entropies = tl.zeros((BLOCK_Q,), tl.float32)
     largest = tl.zeros((BLOCK_Q,), tl.float32)
     distances = tl.zeros((BLOCK_Q,), tl.float32)
-    for index in range(full):
-        columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-        highest, exponentials, entropies, largest, distances = read_tile(
-            highest, exponentials, entropies, largest, distances, queries, reference, summed, rows, columns, pair,
-            query, query_powers, query_extent, key, key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP,
-            KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column, received, offset, D,
-            UNITS, BLOCK_Q, BLOCK_K, BLOCK_D, NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, SUMS,
-            ENTROPY, PEAK, DISTANCE, RECEIVED, True,
-        )  # fmt: skip
+    if has_full_tiles(MASK, BIAS):
+        for index in range(full):
+            columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
+            highest, exponentials, entropies, largest, distances = read_tile(
+                highest, exponentials, entropies, largest, distances, queries, reference, summed, rows, columns, pair,
+                query, query_powers, query_extent, key, key_powers, key_extent, weight, bias, start, stop, mask, Q, K,
+                QP, KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column, received,
+                offset, D, UNITS, BLOCK_Q, BLOCK_K, BLOCK_D, NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS,
+                PRECISION, SUMS, ENTROPY, PEAK, DISTANCE, RECEIVED, True,
+            )  # fmt: skip
     for index in range(count - full):
         columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
         highest, exponentials, entropies, largest, distances = read_tile(

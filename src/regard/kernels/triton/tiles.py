@@ -59,17 +59,22 @@ def over_columns(vector, TRANSPOSED: tl.constexpr):
         return vector[None, :]
 
 
+@triton.constexpr_function
+def has_full_tiles(mask, has_bias):
+    """Whether a tile may be full: a bias of −∞ hides a pair, and dense masks are not worth a second loop."""
+    return mask != DENSE.value and not has_bias
+
+
 @triton.jit
 def block_bounds(bounds, list_index, K, NK, BLOCK: tl.constexpr, MASK: tl.constexpr, BIAS: tl.constexpr):
     """Returns where the visible blocks of a list are: see `regard.kernels.triton.blocks.Blocks`."""
     if MASK > 0:
         at = bounds + list_index * 4
         return tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
-    elif BIAS:
-        # A bias of −∞ hides a pair, so no tile is known to be full.
+    elif not has_full_tiles(MASK, BIAS):
         return 0, 0, 0, NK
     else:
-        return 0, K // BLOCK, K // BLOCK, NK
+        return 0, 0, K // BLOCK, NK
 
 
 @triton.jit

@@ -31,8 +31,8 @@ CAPABILITIES = Capabilities(
     row_tensors=frozenset({"sink"}),
 )
 
-LARGEST_DIM = 256
-"""The widest queries and values of which a tile fits into a processor's shared memory."""
+LARGEST_DIM = {2: 256, 4: 128}
+"""The widest queries and values of which a tile fits into a processor's memory, by the bytes of an element."""
 
 MOST_HEADS = 2**16 - 1
 """The number of programs along the second axis of a grid in CUDA."""
@@ -164,8 +164,9 @@ def _obstacle(problem: Problem) -> str | None:
     if min(widths) == 0:
         return "there are no features"
     is_units = not isinstance(prepared.primitive, InnerProduct)
-    if widths[1] > LARGEST_DIM or (widths[0] > LARGEST_DIM and not is_units):
-        return f"the kernels take up to {LARGEST_DIM} features"
+    largest = LARGEST_DIM[max(2, prepared.query.element_size(), problem.value.element_size())]
+    if widths[1] > largest or (widths[0] > largest and not is_units):
+        return f"the kernels take up to {largest} features"
     if is_units and isinstance(prepared.scale, Tensor):
         return "the scale of an additive score is a tensor"
     if _passes_to_bias(problem) and torch.are_deterministic_algorithms_enabled():
