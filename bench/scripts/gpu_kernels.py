@@ -82,44 +82,52 @@ def sparsemax_eagerly(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return weights.to(value.dtype) @ value
 
 
-def masked(visible: Tensor) -> Rival:
-    return lambda query, key, value: F.scaled_dot_product_attention(query, key, value, visible)
+def entmax15_by_adasplash() -> dict[str, Rival]:
+    """AdaSplash (Gonçalves, Treviso & Martins 2025), if it is installed."""
+    try:
+        from adasplash import adasplash  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return {}
+    return {"adasplash": lambda query, key, value: adasplash(query, key, value, alpha=1.5, is_causal=False)}
 
 
 def rows(device: str, tiny: bool) -> Iterator[Row]:
     """Yields the problems, the most telling ones first."""
-    for length in (64,) if tiny else (4096, 16384, 1024, 2048):
-        dim = 16 if tiny else 64
-        weight = torch.randn(dim, device=device) / dim**0.5
-        compiled = {} if tiny else {"compiled": torch.compile(additive_eagerly(weight), dynamic=False)}
-        for dtype in (torch.float32,) if tiny else (torch.bfloat16, torch.float32):
-            half = dtype == torch.bfloat16
-            sizes = (1, 2 if tiny else 4, length, dim)
-            additive = {"triton": by("triton", score=scores.Additive(weight))}
-            if length <= 2048:
-                additive |= {"eager": additive_eagerly(weight)} | (compiled if half else {})
-            if half or length <= 2048:
-                yield Row("additive", sizes, dtype, additive)
-            sizes = (1, 2 if tiny else 16, length, dim)
-            dense = length <= 4096
+    halves = (torch.float32,) if tiny else (torch.bfloat16,)
+    both = halves if tiny else (torch.bfloat16, torch.float32)
+    heads, dim = (2, 16) if tiny else (16, 64)
+    weight = torch.randn(dim, device=device) / dim**0.5
+    for length in (64,) if tiny else (1024, 2048, 4096):
+        additive = {"triton": by("triton", score=scores.Additive(weight))}
+        if length <= 2048:
+            additive["eager"] = additive_eagerly(weight)
+            if not tiny:
+                additive["compiled"] = torch.compile(additive_eagerly(weight), dynamic=False)
+        yield Row("additive", (1, 2 if tiny else 4, length, dim), halves[0], additive)
+    for length in (64,) if tiny else (4096, 16384):
+        sizes, dense = (1, heads, length, dim), length <= 4096
+        for dtype in both if dense else halves:
             for name, eager in (("entmax15", entmax15_eagerly), ("sparsemax", sparsemax_eagerly)):
                 rivals = {"triton": by("triton", normalizer=name)} | ({"eager": eager} if dense else {})
+                if name == "entmax15" and dtype == torch.bfloat16:
+                    rivals |= entmax15_by_adasplash()
                 yield Row(name, sizes, dtype, rivals)
             yield Row("plain", sizes, dtype, {"triton": by("triton"), "sdpa": F.scaled_dot_product_attention})
             yield Row("causal", sizes, dtype, {
                 "triton": by("triton", mask=masks.causal()),
                 "sdpa": lambda query, key, value: F.scaled_dot_product_attention(query, key, value, is_causal=True),
             })  # fmt: skip
-            index = torch.arange(length, device=device)
-            gap = index[:, None] - index
-            near = (gap >= 0) & (gap <= length // 16)
-            window = masks.window(length // 16, 0)
-            yield Row("window", sizes, dtype, {"triton": by("triton", mask=window), "sdpa": masked(near)})
-            ids = index * 8 // length
-            documents = masks.documents(ids)
-            same = ids[:, None] == ids
-            yield Row("documents", sizes, dtype, {"triton": by("triton", mask=documents), "sdpa": masked(same)})
             yield Row("observe", sizes, dtype, {"triton": observed, "sdpa": F.scaled_dot_product_attention})
+    for length in (64,) if tiny else (16384, 65536):
+        sizes = (1, heads, length, dim)
+        flex = () if tiny else ("flex",)
+        window = masks.window(length // 16, 0)
+        yield Row("window", sizes, halves[0], {name: by(name, mask=window) for name in ("triton", *flex)})
+        ids = torch.arange(length, device=device) * 8 // length
+        for name, mask in (("documents", masks.documents(ids.cpu())), ("device ids", masks.documents(ids))):
+            yield Row(name, sizes, halves[0], {"triton": by("triton", mask=mask)})
+    if not tiny:
+        yield Row("observe", (1, 1, 1_000_000, dim), torch.bfloat16, {"triton": observed})
 
 
 class Timer:
@@ -170,7 +178,7 @@ def measure(row: Row, device: str, timer: Timer, repeats: int) -> str:
     inputs = [torch.randn(row.sizes, device=device, dtype=row.dtype, requires_grad=True) for _ in range(3)]
     pull = torch.randn(row.sizes, device=device, dtype=row.dtype)
     parts = []
-    for gradient in (None, pull):
+    for gradient in (None, pull) if row.sizes[2] < 1_000_000 else (None,):
         calls, failures = {}, {}
         for name, rival in row.rivals.items():
             call = call_of(rival, inputs, gradient)

@@ -11,7 +11,10 @@ import regard
 from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, K, Q, problem
 from covering import covering
 from regard import masks, normalizers, scores
+from regard.attention.execution import BACKENDS
+from regard.attention.problem import validate
 from regard.errors import BackendError
+from regard.kernels.triton.call import Call, tile_of
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"
@@ -110,6 +113,10 @@ def test_it_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype
     inputs = [tensor[:, :2] for tensor in problem(queries=queries, keys=keys, kv_heads=1, dim=dim, value_dim=value_dim)]
     weight = torch.randn(dim, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / dim**0.5
     scoring = scores.Additive(weight) if score == "additive" else scores.ScaledDot()
+    if max(dims) > 128 and dtype == torch.float32:
+        with pytest.raises(BackendError, match="up to 128 features"):
+            run("triton", DEVICE, dtype, inputs, scoring, NORMALIZERS[normalizer](), TILED_MASKS[mask], None)
+        return
     assert_equal_to_truth(dtype, inputs, scoring, NORMALIZERS[normalizer](), TILED_MASKS[mask])
 
 
@@ -169,6 +176,63 @@ def test_dropout_drops_the_same_pairs_in_both_passes():
     kept = regard.attend(query, key, value, backend="triton")
     assert bool(((weights == 0) | torch.isclose(weights, 2 * kept, rtol=1e-4)).all())
     assert 0.4 < float((weights == 0).float().mean()) < 0.6
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("widths", [(5, 5), (16, 128), (64, 64), (128, 16)])
+def test_each_warp_has_rows_of_its_own(dtype, widths):
+    """A warp of a GPU computes 16 rows; warps that shared them held 64 rows of the other matrix each, and failed."""
+    query, value = (torch.empty(1, 1, 1, width, dtype=dtype) for width in widths)
+    for part, side in (("forward", "rows"), ("rows", "rows"), ("columns", "columns")):
+        tile = tile_of(Call(query, query, value), part)
+        assert 16 * tile.warps <= getattr(tile, side), (part, tile)
+
+
+HIDING = {
+    "causal": (masks.causal, None),
+    "window": (lambda: masks.window(20, 3), None),
+    "sinks": (lambda: masks.window(20, 0) | masks.prefix(3), None),
+    "where": (TILED_MASKS["where"], None),
+    "lengths": (TILED_MASKS["lengths"], None),
+    "bias": (lambda: None, lambda seen: torch.where(seen, 0.5, -torch.inf)),
+}  # fmt: skip
+
+
+@covering(
+    score=("scaled_dot", "additive"), normalizer=("softmax", "sparsemax", "sigmoid"), hiding=HIDING,
+    place=("query", "key", "value"),
+)  # fmt: skip
+def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hiding, place):
+    """One row or key is NaN: what sees it is NaN, everything else is as if it were 0 (contract 10)."""
+    queries, keys = SHAPES["tiles"]
+    make_mask, make_bias = HIDING[hiding]
+    with torch.device(DEVICE):
+        mask = make_mask()
+    inputs = [part[:, :2].to(DEVICE, torch.float32) for part in problem(queries=queries, keys=keys, kv_heads=2)]
+    index = ("query", "key", "value").index(place)
+    at = (0, slice(None), 40)
+    scoring = moved(SCORES[score](), DEVICE, torch.float32)
+    grid = validate(*inputs).grid
+    visible = grid.query_index % 7 >= grid.key_index % 5 if mask is None else mask.allows(grid)
+    visible = visible.expand(2, 2, queries, keys)
+    results = []
+    for number in (0.0, torch.nan):
+        leaves = [part.clone() for part in inputs]
+        leaves[index][at] = number
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        bias = None if make_bias is None else make_bias(visible)
+        call = validate(*leaves, score=scoring, normalizer=normalizer, mask=mask, bias=bias)
+        output = BACKENDS["triton"].run(call)
+        results.append([output, *torch.autograd.grad(output.sum(), leaves)])
+    is_bad = torch.zeros(2, 2, queries if place == "query" else keys, dtype=torch.bool, device=DEVICE)
+    is_bad[at] = True
+    rows = is_bad & visible.any(3) if place == "query" else (visible & is_bad[:, :, None]).any(3)
+    columns = (visible & rows[..., None]).any(2)
+    for name, clean, bad in zip(("output", "query", "key", "value"), *results, strict=True):
+        reached = rows if name in ("output", "query") else columns
+        clean, bad = clean[~reached], bad[~reached]
+        torch.testing.assert_close(bad, clean, rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+    assert bool(results[1][0][rows].isnan().any(-1).all())
 
 
 def test_a_second_derivative_is_refused():

@@ -24,7 +24,7 @@ from regard.attention.backends.tiled import Tiled
 from regard.attention.backends.triton.backend import Triton
 from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.isolation import attend_isolated, attend_shielded, cleaned, empty_rows
-from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle
+from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle, refusal
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
@@ -175,10 +175,12 @@ def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend
     waits = must_wait()
     for backend in BACKENDS.values():
         may_read = backend.reads and backend.linear and backend.only_named is None
-        if may_read and obstacle(backend, problem) is None:
-            if waits or backend.delay(problem, gatherer) is None:
-                return backend
+        if not may_read or refusal(backend, problem) is not None:
+            continue
+        if not waits and backend.delay(problem, gatherer) is not None:
             backend.prepare(problem, gatherer)
+        elif obstacle(backend, problem) is None:
+            return backend
     return _specification(problem)
 
 

@@ -4,6 +4,7 @@
 """
 
 from importlib.util import find_spec
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.tiled import Tiled
+from regard.attention.call_kinds import CallKind
 from regard.attention.device_runs import device_runs
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
@@ -20,7 +22,7 @@ from regard.shapes import upcast, with_one_grouping
 from regard.transforms import active_transform, can_branch_on
 
 if TYPE_CHECKING:
-    from regard.kernels.triton.launch import Call
+    from regard.kernels.triton.call import Call
 
 CAPABILITIES = Capabilities(
     primitives=(InnerProduct, TanhSum),
@@ -29,8 +31,8 @@ CAPABILITIES = Capabilities(
     row_tensors=frozenset({"sink"}),
 )
 
-LARGEST_DIM = 256
-"""The widest queries and values of which a tile fits into a processor's shared memory."""
+LARGEST_DIM = {2: 256, 4: 128}
+"""The widest queries and values of which a tile fits into a processor's memory, by the bytes of an element."""
 
 MOST_HEADS = 2**16 - 1
 """The number of programs along the second axis of a grid in CUDA."""
@@ -56,10 +58,39 @@ class Triton(Backend):
 
     name = "triton"
     reads = True
-    only_named = "its kernels have not passed all of their tests on a GPU yet"
+    isolates = True
+    why = "its fused kernels compute this in linear memory"
 
     def declines(self, problem: Problem) -> str | None:
         return _why_missing(problem) or _obstacle(problem)
+
+    def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
+        if problem.query.is_cpu:
+            return "its interpreter runs calls that name it"
+        return None if _kind(problem) in _READY else "its kernels for this kind of call are being compiled"
+
+    def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
+        """Compiles the kernels of this kind of call in a thread, by a trial."""
+        device, kind = _kind(problem)
+        if problem.query.is_cpu or (device, kind) in _STARTED or torch.cuda.is_current_stream_capturing():
+            return
+        _STARTED.add((device, kind))
+
+        def compile_kernels() -> None:
+            from regard.attention import trials
+
+            try:
+                trials.compare(self, kind, device)
+            finally:
+                _READY.add((device, kind))
+
+        Thread(target=compile_kernels, name="regard triton", daemon=True).start()
+
+    def read(self, problem: Problem, gatherer: Gatherer) -> None:
+        if _reads_by_kernel(gatherer):
+            super().read(problem, gatherer)
+        else:
+            Tiled().read(problem, gatherer)
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.triton.launch import attend
@@ -70,7 +101,25 @@ class Triton(Backend):
         output, maximum, total = attend(call)
         if gatherer is not None:
             _read(problem, call, maximum, total, gatherer)
+        _READY.add(_kind(problem))
         return output
+
+
+_READY: set[tuple[torch.device, CallKind]] = set()
+"""Kinds of calls whose kernels this process has compiled."""
+
+_STARTED: set[tuple[torch.device, CallKind]] = set()
+"""Kinds of calls whose kernels are compiled in a thread, or were."""
+
+
+def _kind(problem: Problem) -> tuple[torch.device, CallKind]:
+    return problem.query.device, CallKind.of(problem)
+
+
+def _reads_by_kernel(gatherer: Gatherer) -> bool:
+    """Whether there are only readings of rows and columns."""
+    read = gatherer.read
+    return not any((read.top_k, read.pooled, read.rows is not None, read.tile, read.weights, read.shares))
 
 
 @torch.no_grad()
@@ -78,11 +127,10 @@ def _read(problem: Problem, call: "Call", maximum: Tensor, total: Tensor, gather
     """Fills a gatherer: by the kernel, if there are only readings of rows and columns; else by the specification."""
     from regard.kernels.triton.launch import read
 
-    chosen = gatherer.read
-    others = chosen.top_k, chosen.pooled, chosen.rows is not None, chosen.tile, chosen.weights, chosen.shares
-    if any(others):
+    if not _reads_by_kernel(gatherer):
         Tiled().read(problem, gatherer)
         return
+    chosen = gatherer.read
     readings = {"lse": gatherer.lse}
     for name in ("entropy", "peak", "distance", "received"):
         if getattr(chosen, name):
@@ -116,8 +164,9 @@ def _obstacle(problem: Problem) -> str | None:
     if min(widths) == 0:
         return "there are no features"
     is_units = not isinstance(prepared.primitive, InnerProduct)
-    if widths[1] > LARGEST_DIM or (widths[0] > LARGEST_DIM and not is_units):
-        return f"the kernels take up to {LARGEST_DIM} features"
+    largest = LARGEST_DIM[max(2, prepared.query.element_size(), problem.value.element_size())]
+    if widths[1] > largest or (widths[0] > largest and not is_units):
+        return f"the kernels take up to {largest} features"
     if is_units and isinstance(prepared.scale, Tensor):
         return "the scale of an additive score is a tensor"
     if _passes_to_bias(problem) and torch.are_deterministic_algorithms_enabled():
@@ -132,7 +181,7 @@ def _passes_to_bias(problem: Problem) -> bool:
 
 def call_of(problem: Problem) -> "Call":
     """Returns the arguments of the kernels, but the seed, for a problem that the backend does not decline."""
-    from regard.kernels.triton.launch import Call
+    from regard.kernels.triton.call import Call
 
     lowered, grid = problem.lowered, problem.grid
     prepared, row, runs = lowered.score, lowered.row, device_runs(problem)
