@@ -23,7 +23,7 @@ class Backend(ABC):
             another backend, which computes the same weights.
         isolates: whether hidden elements that are NaN or infinite cannot reach its results on a device, where the
             host does not look at them (`regard.attention.guarded`). Any other backend gets finite inputs
-            (`regard.attention.isolation.attend_shielded`).
+            (`regard.attention.shielding.attend_shielded`).
         linear: whether memory grows with queries + keys, and not with their product.
         only_named: why ``"auto"`` never takes it, and no call but one that names it runs it; None: ``"auto"`` may.
         is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
