@@ -23,11 +23,12 @@ from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
 from regard.attention.backends.triton.backend import Triton
 from regard.attention.guarded import finite_saved_tensors, is_guarded
-from regard.attention.isolation import attend_isolated, attend_shielded, cleaned, empty_rows
+from regard.attention.isolation import attend_isolated, cleaned, empty_rows
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle, refusal
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
+from regard.attention.shielding import attend_shielded
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.kernels.availability import must_wait
 from regard.shapes import known_name

@@ -23,7 +23,7 @@ class Backend(ABC):
             another backend, which computes the same weights.
         isolates: whether hidden elements that are NaN or infinite cannot reach its results on a device, where the
             host does not look at them (`regard.attention.guarded`). Any other backend gets finite inputs
-            (`regard.attention.isolation.attend_shielded`).
+            (`regard.attention.shielding.attend_shielded`).
         whole_grids: whether the weights of all queries are computed at once, so that a normalizer may couple queries
             (`regard.normalizers.Normalizer.couples`).
         linear: whether memory grows with queries + keys, and not with their product.
