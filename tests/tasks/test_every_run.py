@@ -24,6 +24,7 @@ from covering import covering
 from forked import at_checkpoint, killed_command
 from regard.tasks import registry
 from regard.training.results import Prediction
+from regard.training.run_folder import RunFolder
 
 TEXT = "--tokenizer word --vocabulary 200"
 TINY = "--embedding 6 --hidden 8"
@@ -134,6 +135,7 @@ def test_interrupted_and_killed_it_is_the_run_that_was_not(name, whole, run_comm
     expected = results(whole(name))
     monkeypatch.chdir(tmp_path)
     skip_evaluation(monkeypatch)
+    monkeypatch.setattr(RunFolder, "draw_curves", lambda *arguments: [])  # which the whole run has drawn
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", at_checkpoint(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
         code, _, error = run_command(*train(name))
