@@ -19,6 +19,17 @@ if not HAS_GPU:
     import emulated_device
 
 
+def pytest_collection_modifyitems(config, items):
+    """Of the laws of other folders the first and the last case run here; with ``--full`` all."""
+    laws = {}
+    for item in items:
+        if item.path.name == "test_laws.py":
+            laws.setdefault(item.originalname, []).append(item)
+    if not config.getoption("full"):
+        left_out = {item for cases in laws.values() for item in cases[1:-1]}
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(autouse=True)
 def device(monkeypatch):
     """Makes every tensor on the accelerator, and returns its name."""
@@ -85,3 +96,49 @@ def operators():
         return counted.operators
 
     return count
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """The name of the accelerator for ``regard.train(accelerator=...)``."""
+    if HAS_GPU:
+        return "gpu"
+    from lightning.fabric.accelerators import ACCELERATOR_REGISTRY, CPUAccelerator
+    from lightning.fabric.strategies import SingleDeviceStrategy
+
+    class Emulated(CPUAccelerator):
+        def setup_device(self, device):
+            pass
+
+        @staticmethod
+        def get_parallel_devices(devices):
+            return [torch.device(emulated_device.NAME, 0)]
+
+    # Fabric puts one device of an accelerator that it does not know on the CPU, unless a strategy names the device.
+    strategy = SingleDeviceStrategy(torch.device(emulated_device.NAME, 0))
+    ACCELERATOR_REGISTRY.register(emulated_device.NAME, Emulated, override=True)
+    monkeypatch.setattr("regard.training.processes._strategy", lambda training: strategy)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    monkeypatch.setattr(torch, "Generator", _HostGenerator)
+    return emulated_device.NAME
+
+
+class _HostGenerator(torch.Generator):
+    """A generator of any device draws on the host, where the emulated device draws."""
+
+    def __new__(cls, device="cpu"):
+        return torch.Generator.__new__(torch.Generator, "cpu")
+
+
+@pytest.fixture
+def waits():
+    """Returns a function that calls another one and returns the waits of it, each with the lines that led to it."""
+
+    def waits_of(call):
+        if HAS_GPU:
+            pytest.skip("waits are counted on the emulated device; a GPU only tells whether there is one")
+        with emulated_device.counted() as counted:
+            call()
+        return counted.waits
+
+    return waits_of
