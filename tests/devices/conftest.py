@@ -30,6 +30,13 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in left_out]
 
 
+class HostGenerator(torch.Generator):
+    """A generator of the emulated device, which draws on the host."""
+
+    def __new__(cls, device="cpu"):
+        return super().__new__(cls, "cpu")
+
+
 @pytest.fixture(autouse=True)
 def device(monkeypatch):
     """Makes every tensor on the accelerator, and returns its name."""
@@ -37,6 +44,7 @@ def device(monkeypatch):
     if not HAS_GPU:
         monkeypatch.setattr(emulated_device.MODULE, "is_visible", True)
         monkeypatch.setattr("regard.transforms.READS_PINNED_MEMORY", (emulated_device.NAME,))
+        monkeypatch.setattr(torch, "Generator", HostGenerator)
     whole = Grid.whole
 
     def whole_on_device(*sizes, **device):
@@ -100,9 +108,20 @@ def operators():
 
 @pytest.fixture
 def accelerator(monkeypatch):
-    """The name of the accelerator for ``regard.train(accelerator=...)``."""
-    if HAS_GPU:
-        return "gpu"
+    """The name of the accelerator for ``regard.train(accelerator=...)``; other tensors are made on the host again."""
+    with torch.device("cpu"):
+        if HAS_GPU:
+            yield "gpu"
+            return
+        _register(monkeypatch)
+        # Otherwise a module's move would replace its parameters, and tied ones would be two.
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        yield emulated_device.NAME
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def _register(monkeypatch):
+    """Lets Lightning's Fabric know the emulated device."""
     from lightning.fabric.accelerators import ACCELERATOR_REGISTRY, CPUAccelerator
     from lightning.fabric.strategies import SingleDeviceStrategy
 
@@ -119,15 +138,6 @@ def accelerator(monkeypatch):
     ACCELERATOR_REGISTRY.register(emulated_device.NAME, Emulated, override=True)
     monkeypatch.setattr("regard.training.processes._strategy", lambda training: strategy)
     monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
-    monkeypatch.setattr(torch, "Generator", _HostGenerator)
-    return emulated_device.NAME
-
-
-class _HostGenerator(torch.Generator):
-    """A generator of any device draws on the host, where the emulated device draws."""
-
-    def __new__(cls, device="cpu"):
-        return torch.Generator.__new__(torch.Generator, "cpu")
 
 
 @pytest.fixture

@@ -295,9 +295,9 @@ def _without_warnings() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def summed(losses: list[Tensor]) -> float:
+def summed(losses: Sequence[torch.Tensor]) -> float:
     """The sum of losses of batches; an accelerator is waited for once, not for each."""
-    return sum(torch.stack(losses).tolist()) if losses else 0.0
+    return sum(torch.stack(list(losses)).tolist()) if losses else 0.0
 
 
 def gathered(part: Any, world_size: int) -> list[Any]:

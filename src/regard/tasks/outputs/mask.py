@@ -183,7 +183,7 @@ def count_pixels(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
         predicted: int64 of the same shape, from 0 to ``classes - 1``.
         classes: how many there are; ``true`` is below it.
     """
-    # A selection of pixels and `torch.bincount` would wait for an accelerator; what does not count has a cell of its own.
+    # A selection of pixels, and `torch.bincount`, would wait for an accelerator: pixels that do not count get a cell.
     pairs = torch.where(true >= 0, true * classes + predicted, classes * classes).flatten()
     counts = torch.zeros(classes * classes + 1, dtype=torch.int64, device=pairs.device)
     return counts.scatter_add_(0, pairs, torch.ones_like(pairs))[:-1].view(classes, classes)
