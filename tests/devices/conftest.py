@@ -20,13 +20,11 @@ if not HAS_GPU:
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of the laws of other folders the first and the last case run here; with ``--full`` all."""
-    laws = {}
-    for item in items:
-        if item.path.name == "test_laws.py":
-            laws.setdefault(item.originalname, []).append(item)
+    """Of the laws of other folders the last case runs here; with ``--full`` all."""
+    laws = [item for item in items if item.path.name == "test_laws.py"]
     if not config.getoption("full"):
-        left_out = {item for cases in laws.values() for item in cases[1:-1]}
+        last = {item.originalname: item for item in laws}
+        left_out = set(laws) - set(last.values())
         items[:] = [item for item in items if item not in left_out]
 
 
@@ -114,10 +112,24 @@ def accelerator(monkeypatch):
             yield "gpu"
             return
         _register(monkeypatch)
-        # Otherwise a module's move would replace its parameters, and tied ones would be two.
-        torch.__future__.set_swap_module_params_on_conversion(True)
+        monkeypatch.setattr(torch.nn.Module, "to", _moved_with_ties(torch.nn.Module.to))
         yield emulated_device.NAME
-        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def _moved_with_ties(move):
+    """PyTorch gives a module new parameters on the emulated device, and tied ones would be two."""
+
+    def moved(module, *arguments, **options):
+        names = {}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            names.setdefault(parameter, []).append(name)
+        move(module, *arguments, **options)
+        for first, *others in names.values():
+            for owner, _, own_name in (other.rpartition(".") for other in others):
+                setattr(module.get_submodule(owner), own_name, module.get_parameter(first))
+        return module
+
+    return moved
 
 
 def _register(monkeypatch):

@@ -30,9 +30,7 @@ from models.test_pointer_generator import (
     test_searches_feed_words_out_of_the_vocabulary_back_as_unknown,
 )
 from models.test_search import (
-    test_a_beam_of_one_is_greedy,
     test_a_translator_is_searched_row_by_row_and_left_in_its_mode,
-    test_a_wide_beam_ranks_all_sentences,
     test_samples_follow_the_model,
 )
 from models.test_text_classifier import (

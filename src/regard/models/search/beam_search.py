@@ -211,7 +211,7 @@ class _BeamRecord:
                     rows.append(all_weights[time, sentence, index, :source])
             weights = None
             if all_weights is not None:
-                weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)
+                weights = torch.stack(rows[::-1]) if rows else all_weights.new_zeros(0, source)
             return Hypothesis(tokens[::-1], end.score, end.log_probability, weights)
 
         hypotheses = []
