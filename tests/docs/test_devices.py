@@ -39,6 +39,10 @@ def test_each_call_has_a_backend_of_its_device_and_says_what_was_seen():
             assert seen in SEEN, (call, device)
 
 
+def test_waits_say_what_was_seen():
+    assert all(row[-1] in SEEN for row in table("Waits of the host")[1])
+
+
 def test_layers_and_tools_say_what_was_seen():
     _, rows = table("Layers, models and tools")
     for what, *cells in rows:
