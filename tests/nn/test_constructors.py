@@ -301,7 +301,7 @@ CASES = {
     "masks.documents": (masks.documents, {"query_ids": torch.zeros(5, dtype=torch.long), "key_ids": None}, mask),
     "masks.prefix": (masks.prefix, {"n": 2}, mask),
     "masks.dilated": (masks.dilated, {"step": 2}, mask),
-    "masks.neighborhood": (masks.neighborhood, {"size": 3, "shape": (1, 5), "dilation": 1}, mask),
+    "masks.neighborhood": (masks.neighborhood, {"size": 3, "shape": None, "dilation": 1}, mask),
     "masks.shifted_windows": (masks.shifted_windows, {"window": 3, "shift": 1, "shape": (1, 5)}, mask),
     "masks.blocks": (masks.blocks, {"visible": torch.ones(5, 2, dtype=torch.bool), "size": 3, "query_size": 1}, mask),
     "masks.where": (masks.where, {"fn": lambda b, h, i, j: i >= j}, mask),

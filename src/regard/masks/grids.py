@@ -163,13 +163,10 @@ class Neighborhood(GridMask):
 
     def reach(self, axis: int, length: int, position: Tensor) -> tuple[Tensor, Tensor]:
         size, step = self.sizes[axis], self.steps[axis]
-        if step == 1:
-            first = (position - size // 2).clamp(min=0, max=length - size)
-            return first, first + size
-        # Positions at multiples of the step from each other are a grid of their own.
-        own, rest = position // step, position % step
-        count = (length - rest + (step - 1)) // step
-        first = torch.minimum((own - size // 2).clamp(min=0), count - size) * step + rest
+        # Positions at multiples of the step from each other are a grid of their own, from `lowest` to before `end`.
+        lowest = position % step
+        end = (lowest - length) % step + length
+        first = torch.minimum(torch.maximum(position - size // 2 * step, lowest), end - size * step)
         return first, first + ((size - 1) * step + 1)
 
     def identity(self) -> Hashable:
@@ -242,7 +239,7 @@ class ShiftedWindows(GridMask):
 
     def reach(self, axis: int, length: int, position: Tensor) -> tuple[Tensor, Tensor]:
         window, shift = self.windows[axis], self.shifts[axis]
-        first = (position + (window - shift)) // window * window - (window - shift)
+        first = position - (position + (window - shift)) % window
         return first.clamp(min=0), (first + window).clamp(max=length)
 
     def identity(self) -> Hashable:
