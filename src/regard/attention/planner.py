@@ -11,6 +11,7 @@ import torch
 
 from regard.attention import trials
 from regard.attention.backends.backend import Backend
+from regard.attention.device_runs import device_runs
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
@@ -251,13 +252,13 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
     """The rule of `sdpa`: returns why another backend is faster; on other devices than CPUs only `flex` may be."""
     plain = not problem.may_hide
     if not problem.query.is_cpu:
-        pays = not plain and not problem.lowered.needs_no_mask and flex_is_no_faster(problem, candidates) is None
-        if pays and candidates.runs("flex"):
-            return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
-        if plain or problem.bias is not None or problem.lowered.needs_no_mask or problem.lowered.spans is None:
+        if plain or problem.lowered.needs_no_mask:
             return None
-        if problem.pairs >= SPARSE_PAIRS.get(problem.query.dtype, problem.pairs + 1) and candidates.runs("triton"):
+        many = problem.pairs >= SPARSE_PAIRS.get(problem.query.dtype, problem.pairs + 1)
+        if many and problem.bias is None and device_runs(problem) is not None and candidates.runs("triton"):
             return "under a mask 'triton' is faster, which skips hidden blocks and makes no mask dense"
+        if flex_is_no_faster(problem, candidates) is None and candidates.runs("flex"):
+            return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
         return None
     reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
