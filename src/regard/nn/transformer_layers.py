@@ -206,6 +206,11 @@ class TransformerLayer(Module):
             self.multihead_attn = multihead(
                 None, copy.deepcopy(score) if callable(score) else score, _other_normalizer(normalizer)
             )
+            if self.multihead_attn.normalizer.couples == "queries":
+                raise ArgumentError(
+                    f"with the normalizer {type(self.multihead_attn.normalizer).__name__} each weight of a token "
+                    "depends on later tokens, which a decoder's layer must not see"
+                )
         self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout = nn.Dropout(rate)
         self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias, **factory)
