@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
+    from regard.nn.latent_attention import LatentAttention
     from regard.nn.layer_config import LayerConfig
     from regard.nn.memory import Memory
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
     from regard.nn.non_local import NonLocal
     from regard.nn.packing import Packing
+    from regard.nn.projected_attention import SelfAttention
     from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+    from regard.nn.slot_attention import SlotAttention, Slots
     from regard.nn.squeeze_excitation import SqueezeExcitation
     from regard.nn.transformer import Transformer
     from regard.nn.transformer_decoder import TransformerDecoder
@@ -43,6 +46,7 @@ __all__ = [
     "IAFF",
     "KeyValueCache",
     "KeyValues",
+    "LatentAttention",
     "LayerConfig",
     "MSCAM",
     "Memory",
@@ -52,9 +56,12 @@ __all__ = [
     "Packing",
     "Pooled",
     "PositionAttention",
+    "SelfAttention",
     "SequenceAttention",
     "SequenceCache",
     "SequenceOutput",
+    "SlotAttention",
+    "Slots",
     "SpatialGate",
     "SqueezeExcitation",
     "Transformer",
@@ -77,12 +84,15 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
+            "regard.nn.latent_attention": ["LatentAttention"],
             "regard.nn.layer_config": ["LayerConfig"],
             "regard.nn.memory": ["Memory"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
             "regard.nn.non_local": ["NonLocal"],
             "regard.nn.packing": ["Packing"],
+            "regard.nn.projected_attention": ["SelfAttention"],
             "regard.nn.sequence_attention": ["SequenceAttention", "SequenceOutput"],
+            "regard.nn.slot_attention": ["SlotAttention", "Slots"],
             "regard.nn.squeeze_excitation": ["SqueezeExcitation"],
             "regard.nn.transformer": ["Transformer"],
             "regard.nn.transformer_decoder": ["TransformerDecoder"],
