@@ -364,10 +364,13 @@ class RecordedCall(NamedTuple):
     Attributes:
         problem: the problem that was run.
         weights: ``[batch, heads, queries, keys]``, before dropout, as the backend that ran computed them.
+        layer: where several calls are parts of one layer's self-attention, the number of the first of them; None: the
+            call is the only one.
     """
 
     problem: Problem
     weights: Tensor
+    layer: int | None = None
 
 
 _calls: ContextVar[list[RecordedCall] | None] = ContextVar("recorded calls", default=None)
