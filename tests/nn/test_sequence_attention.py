@@ -10,8 +10,11 @@ import torch
 
 import regard
 from regard import masks, models, nn
+from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.explanations.model_attention import ModelAttention
 from regard.nn.attention_names import CLASSES
+from regard.records import TokenAxis
 
 DIM, HEADS = 24, 2
 names = pytest.mark.parametrize("name", CLASSES)
@@ -318,3 +321,20 @@ def test_talking_heads_are_multi_head_attention_until_they_talk():
     with torch.no_grad():
         attention.normalizer.before[0, 1] = 1.0
     assert not torch.allclose(attention(x).output, plain(x, x, x)[0])
+
+
+def test_both_maps_of_a_layer_are_recorded_as_one_attention_with_worked_steps():
+    stack, x = encoder("differential"), tokens(1, 3)
+    with torch.no_grad(), recorded_calls() as calls:
+        stack(x, mask="causal")
+        expected = stack.layers[0].self_attn(x, mask="causal", need_weights=True).weights
+    axis = TokenAxis(("a", "b", "c"))
+    first = ModelAttention("self_attn", 0, "causal", axis, axis, calls[:1])
+    assert len(calls) == 2 + 2  # a call a layer, and the two of the attention alone
+    assert first.heads == 2 * HEADS
+    weights = torch.from_numpy(first.record().weights).double()
+    factor = stack.layers[0].self_attn.weight_of_second.detach()
+    torch.testing.assert_close(weights[:HEADS] - factor * weights[HEADS:], expected[0], rtol=1e-5, atol=1e-6)
+    steps = first.steps(HEADS + 1)
+    assert steps.name == "self_attn, map 2, head 1"
+    torch.testing.assert_close(torch.as_tensor(steps.matrices["weights"]), weights[HEADS + 1], rtol=1e-5, atol=1e-6)
