@@ -115,7 +115,7 @@ FAMILIES = {
     "starcoder2": _decoder("Starcoder2"),
     "diffllama": _decoder("DiffLlama"),
     "qwen3_next": _decoder(
-        "Qwen3Next", head_dim=6, layer_types=["linear_attention", "full_attention"], linear_num_value_heads=2,
+        "Qwen3Next", head_dim=6, layer_types=["full_attention", "full_attention"], linear_num_value_heads=2,
         linear_num_key_heads=2, linear_key_head_dim=4, linear_value_head_dim=4, num_experts=4, num_experts_per_tok=2,
         moe_intermediate_size=10, shared_expert_intermediate_size=10,
     ),
