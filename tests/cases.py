@@ -66,6 +66,8 @@ NORMALIZERS = {
     "entmax13": lambda: normalizers.entmax(1.3),
     "sigmoid": lambda: normalizers.sigmoid,
     "hard": lambda: normalizers.hard(),
+    "top_k": lambda: normalizers.top_k(3),
+    "top_p": lambda: normalizers.top_p(0.6),
     "local": lambda: normalizers.local_gaussian(normalizers.softmax, torch.linspace(0, K - 1, Q).double(), 1.5),
     "chunkwise": lambda: normalizers.Chunkwise(torch.tensor(0.75, dtype=torch.float64), 3),
 }

@@ -6,10 +6,14 @@
 
 from typing import Literal
 
-AttentionName = Literal["multihead", "differential"]
+AttentionName = Literal["multihead", "differential", "latent", "gated", "qk_norm", "talking_heads"]
 """The names of self-attention."""
 
 CLASSES: dict[str, str] = {
     "differential": "regard.nn.differential_attention:DifferentialAttention",
+    "latent": "regard.nn.latent_attention:LatentAttention",
+    "gated": "regard.nn.projected_attention:gated",
+    "qk_norm": "regard.nn.projected_attention:qk_norm",
+    "talking_heads": "regard.nn.projected_attention:talking",
 }
-"""Where the class of each name is, which is imported when it is first used."""
+"""Where the class of each name is, or a function that makes one; it is imported when it is first used."""
