@@ -25,6 +25,9 @@ from regard.errors import ArgumentError
 RECURRENT = ("lstm", "gru")
 """Architectures with a state that each step changes."""
 
+MONOTONIC = ("monotonic", "chunkwise")
+"""Kinds of attention of a decoder that never go back."""
+
 FREE_TOKENS = 10
 """Tokens that may be written about any input."""
 
@@ -120,9 +123,11 @@ class TextToTextConfig(WritingConfig):
     _: KW_ONLY
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
     """What computes: lstm, gru or transformer."""
-    attention: Literal["none", "bahdanau", "luong", "hard"] = option("bahdanau", architecture=RECURRENT)
-    """Attention of the decoder: none, bahdanau (before the cell), luong (after it) or hard (as bahdanau, but of one
-    annotation)."""
+    attention: Literal["none", "bahdanau", "luong", "hard", "monotonic", "chunkwise"] = option(
+        "bahdanau", architecture=RECURRENT
+    )
+    """Attention of the decoder: none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one
+    annotation), monotonic (as hard, and it never goes back) or chunkwise (of a chunk that ends there)."""
     score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] = varies(
         "additive", luong="general", transformer="scaled_dot"
     )
@@ -201,6 +206,8 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
         0.01, within=WEIGHT, architecture=RECURRENT, attention="hard", hard_estimator="reinforce"
     )
     """Weight of the entropy bonus."""
+    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT, attention="chunkwise")
+    """Annotations of a chunk (Chiu and Raffel 2018)."""
     max_source: int = option(0, within=COUNT, score="location")
     """The longest source, in tokens, that the model can attend to; 0: the ``max_length`` of the data."""
 
@@ -208,6 +215,11 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_translator:RecurrentTranslator"),
         "transformer": "regard.models.transformer_translator:TransformerTranslator",
     }
+
+    def check(self) -> None:
+        super().check()
+        if self.score == "location" and self.attention in MONOTONIC:
+            raise ArgumentError(f"score 'location' reads no annotation; attention is {self.attention!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +268,7 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     # What a translator has besides, and a copying one not; only softmax gives each word a weight above 0.
     normalizer: ClassVar[Any] = "softmax"
     scope: ClassVar[str] = "global"
-    window, max_source, hard_estimator, entropy_weight = 10, 0, "reinforce", 0.0
+    window, max_source, hard_estimator, entropy_weight, chunk_width = 10, 0, "reinforce", 0.0, 1
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_pointer_generator:RecurrentPointerGenerator"),
         "transformer": "regard.models.transformer_pointer_generator:TransformerPointerGenerator",
