@@ -87,7 +87,7 @@ def check_heads(config: Any) -> None:
 
 def check_even(config: Any) -> None:
     """Raise ArgumentError if the features of a bidirectional encoder are odd."""
-    if config.architecture in RECURRENT and config.hidden % 2:
+    if config.architecture in (*RECURRENT, "hierarchical") and config.hidden % 2:
         raise ArgumentError(f"hidden must be even, half for each direction; it is {config.hidden}")
 
 
@@ -360,7 +360,7 @@ class PoolingConfig(Configuration):
     """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
 
 
-ENCODED = (*RECURRENT, "transformer")
+ENCODED = (*RECURRENT, "transformer", "hierarchical")
 
 
 @dataclass(frozen=True)
@@ -383,14 +383,17 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     labels: int = from_data()
     """Labels."""
     _: KW_ONLY
-    architecture: Literal["none", "lstm", "gru", "transformer"] = "lstm"
-    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional) or transformer."""
-    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT))
+    architecture: Literal["none", "lstm", "gru", "transformer", "hierarchical"] = "lstm"
+    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional), transformer or hierarchical
+    (gru and attention over the words of each sentence, then over the sentences)."""
+    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT, "hierarchical"))
     """Features of an embedded token; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE, architecture=ENCODED)
-    """Features of an annotation; even for lstm and gru."""
+    """Features of an annotation; even for lstm, gru and hierarchical."""
     layers: int = option(1, within=LAYERS, architecture=ENCODED)
-    """Layers of the encoder."""
+    """Layers of the encoder; hierarchical: of each of the two."""
+    longest_sentence: int = option(50, within=Range(1, COUNT.high), architecture="hierarchical")
+    """Tokens of the longest sentence; a longer one is read as several."""
     heads: int = option(4, within=HEADS, architecture="transformer")
     """Query heads; a divisor of ``hidden``."""
     pooling: Literal["attention", "mean", "max", "cls"] = "attention"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -410,6 +413,8 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     """Position ``learned``: the longest text, in tokens."""
     unknown: int = from_data(3, low=0)
     """Token that stands for unknown words."""
+    sentence_ends: str = from_data("", low=None)
+    """Architecture ``hierarchical``: the tokens that end a sentence, with spaces between them."""
 
     models: ClassVar[dict[str, str]] = dict.fromkeys(("none", *ENCODED), "regard.models.text_classifier:TextClassifier")
 
@@ -418,6 +423,11 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
         check_even(self)
         if self.vocabulary is not None and self.unknown >= self.vocabulary:
             raise ArgumentError(f"unknown must be a token; it is {self.unknown}")
+        ends = self.sentence_ends.split()
+        if not all(end.isdecimal() and len(end) < 10 and int(end) < (self.vocabulary or 0) for end in ends):
+            raise ArgumentError(f"sentence_ends must be tokens with spaces between them; it is {ends[:9]}")
+        if self.architecture == "hierarchical" and (self.pooling, self.pooling_heads) != ("attention", 1):
+            raise ArgumentError("architecture 'hierarchical' pools by attention with one head: leave pooling out")
         if self.global_tokens and not self.window:
             raise ArgumentError("global_tokens needs window; without, every token is seen by all tokens")
         if self.pooling == "cls" and self.architecture != "transformer":
@@ -426,6 +436,11 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
             )
         if self.pooling == "cls" and self.window:
             raise ArgumentError("pooling 'cls' needs a class token that sees all tokens; leave window out")
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a sentence."""
+        return tuple(map(int, self.sentence_ends.split()))
 
     @property
     def annotation_dim(self) -> int:
