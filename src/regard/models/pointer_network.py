@@ -148,7 +148,9 @@ class PointerNetwork(Module):
             raise ShapeError(
                 f"inputs must be [batch, length, {self.config.features}]; they have shape {list(inputs.shape)}"
             )
-        embedded = self.input(inputs)
+        # What padding holds, even NaN, reaches no gradient of the layer.
+        padding = torch.arange(inputs.shape[1], device=inputs.device) >= lengths[:, None]
+        embedded = self.input(inputs.masked_fill(padding[..., None], 0.0))
         outputs, last = run_sequences(self.encoder, embedded, lengths)
         end = self.end.flatten().expand(len(inputs), 1, -1)
         annotations = torch.cat([end, torch.cat([outputs, embedded], dim=-1)], dim=1)
