@@ -84,7 +84,8 @@ class HierarchicalEncoder(Module):
         place = torch.arange(tokens.shape[1], device=tokens.device)
         present = place < lengths[:, None]
         ends = torch.isin(tokens, self.ends) & present
-        after_end = torch.cat([torch.ones_like(ends[:, :1]), (ends[:, :-1] & ~ends[:, 1:])], dim=1)
+        goes_on = ends.roll(-1, 1) & (place < tokens.shape[1] - 1)
+        after_end = (ends & ~goes_on).roll(1, 1) | (place == 0)
         begins = torch.where(after_end, place, 0).cummax(1).values
         within = (place - begins) % self.longest
         number = (within == 0).cumsum(1) - 1
