@@ -13,9 +13,10 @@ from regard.normalizers.entmax import Entmax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
+from regard.normalizers.unnormalized import identity, ratio
 from regard.ownership import own_copy
 
-NormalizerName = Literal["softmax", "sparsemax", "entmax15", "sigmoid", "hard"]
+NormalizerName = Literal["softmax", "sparsemax", "entmax15", "sigmoid", "hard", "identity", "ratio"]
 """The names of normalizers that need no arguments."""
 
 Normalizing = NormalizerName | Normalizer | Callable[[Tensor], Tensor]
@@ -48,6 +49,8 @@ _NAMED: dict[str, Normalizer] = {
     "entmax15": entmax15,
     "sigmoid": sigmoid,
     "hard": Hard("argmax"),
+    "identity": identity,
+    "ratio": ratio,
 }
 _CONSTRUCTORS = {
     "entmax": (entmax, "alpha"),
@@ -72,8 +75,8 @@ def as_normalizer(value: object) -> Normalizer:
     """Converts a value to a normalizer.
 
     Args:
-        value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, or ``hard`` for its
-            argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
+        value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``identity``, ``ratio``,
+            or ``hard`` for its argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
             `Custom`.
 
     Raises:

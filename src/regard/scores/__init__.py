@@ -6,6 +6,7 @@ from regard.lazy_names import no_attribute, public_names
 from regard.scores.additive_scores import Additive, ReluSum, TanhSum
 from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
+from regard.scores.features import Features, RandomFeatures
 from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, ScaledDot
 from regard.scores.location_scores import Location, LocationAware
 from regard.scores.modifiers import Modified, SoftCap
@@ -24,6 +25,7 @@ from regard.scores.names import (
     scaled_dot,
 )
 from regard.scores.perceptron import MLP
+from regard.scores.recurrent_scores import Decayed, DecayedProduct, DeltaProduct, DeltaRule
 from regard.scores.score import Prepared, Primitive, Score
 
 __all__ = [
@@ -40,6 +42,10 @@ __all__ = [
     "MLP",
     "Location",
     "LocationAware",
+    "Features",
+    "RandomFeatures",
+    "Decayed",
+    "DeltaRule",
     "SoftCap",
     "Modified",
     "Custom",
@@ -55,6 +61,8 @@ __all__ = [
     "Prepared",
     "Primitive",
     "InnerProduct",
+    "DecayedProduct",
+    "DeltaProduct",
     "ReluSum",
     "TanhSum",
     "Pairwise",
