@@ -62,17 +62,14 @@ class Ratio(Normalizer):
         row = upcast(scores)
         hidden = row == -torch.inf
         visible = row.masked_fill(hidden, 0.0)
-        return (visible * _reciprocal(visible.sum(dim, keepdim=True))).masked_fill(hidden, 0.0).to(scores.dtype)
+        total = visible.sum(dim, keepdim=True)
+        is_empty = total.abs() < torch.finfo(total.dtype).tiny
+        # A finite total stays as it is; an infinite one becomes NaN, as keys compete.
+        weights = visible / torch.where(is_empty, torch.inf, total + 0.0 * total.detach())
+        return weights.masked_fill(hidden, 0.0).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
         return RowPrimitive("ratio")
-
-
-def _reciprocal(total: Tensor) -> Tensor:
-    """Returns 1 / total; 0 where the total is 0 or has no inverse, and NaN where it is infinite."""
-    empty = total.abs() < torch.finfo(total.dtype).tiny
-    # A finite total stays as it is; an infinite one becomes NaN, as keys compete.
-    return (total.masked_fill(empty, 1.0) + 0.0 * total.detach()).reciprocal().masked_fill(empty, 0.0)
 
 
 identity = Identity()
