@@ -180,8 +180,12 @@ def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend
             if waits or backend.delay(problem, gatherer) is None:
                 return backend
             backend.prepare(problem, gatherer)
-    # `tiled` declines a problem only because of its backward pass, which readings do not have.
-    return BACKENDS["tiled"]
+    return _specification(problem)
+
+
+def _specification(problem: Problem) -> Backend:
+    """Returns the backend that reads every problem; `tiled` declines some of them only because of a backward pass."""
+    return BACKENDS["reference" if problem.couples_queries else "tiled"]
 
 
 def make_plan(problem: Problem, name: str) -> Plan:
@@ -249,7 +253,7 @@ def _execute_on_device(problem: Problem, name: str, gatherer: Gatherer | None, n
         return _run(problem, chosen, gatherer, need_weights)
     output = attend_shielded(problem, chosen.backend.run)
     if gatherer is not None:
-        BACKENDS["tiled"].read(problem, gatherer)
+        _specification(problem).read(problem, gatherer)
     weights = weigh(problem, guarded(problem, whole(problem))).weights if need_weights else None
     return Attended(output, weights)
 

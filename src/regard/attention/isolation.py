@@ -10,6 +10,7 @@ finite, that cannot happen, and backends run as they are. Otherwise:
    case zeros replace it. A query that is not finite shares a run only with rows that see the same keys.
 3. It does the same if the backend's output is not finite: a hidden score may overflow, or a bias may be +∞ or NaN for
    one pair and −∞ for another.
+4. If a weight depends on all queries, there are no such runs. The specification computes the whole grid as on a device.
 
 A pair whose bias is −∞ counts as hidden.
 
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.backends.reference import Inputs, guarded, mix, weigh
+from regard.attention.backends.reference import Inputs, guarded, mix, weigh, whole, with_visible_pairs
 from regard.attention.device_runs import DeviceRuns, device_runs
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
@@ -61,6 +62,12 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
         gatherer: is shown the weights of every run.
         need_weights: whether to return the weights; quadratic memory.
     """
+    if problem.couples_queries:
+        inputs = with_visible_pairs(problem, whole(problem))
+        steps = weigh(problem, inputs)
+        if gatherer is not None:
+            gatherer.add(steps.masked, steps.weights, problem.grid)
+        return Attended(mix(problem, inputs, steps.weights), steps.weights if need_weights else None)
     outputs, weights = [], []
     for batch_row in range(problem.grid.batch):
         mixed, weighed = [], []

@@ -134,9 +134,16 @@ class Plan:
         return "\n".join((self.sizes, *lines, *self.remarks))
 
 
+def refusal(backend: Backend, problem: Problem) -> str | None:
+    """Returns why a backend cannot run a problem on any device; None if it can."""
+    if problem.couples_queries and not backend.whole_grids:
+        return f"a weight of {type(problem.normalizer).__name__} depends on all queries, and it computes some at a time"
+    return backend.declines(problem)
+
+
 def obstacle(backend: Backend, problem: Problem) -> str | None:
     """Returns why a backend cannot run a problem, or must not on its device; None if it may."""
-    reason = backend.declines(problem)
+    reason = refusal(backend, problem)
     if reason is None and problem.query.device.type not in trials.UNTRIED:
         return trials.objection(backend, problem)
     return reason
@@ -164,7 +171,7 @@ class Candidates:
         if name not in self._declined:
             backend = self.backends[name]
             is_tried = self.problem.query.device.type not in trials.UNTRIED and backend.only_named is None
-            reason = backend.declines(self.problem)
+            reason = refusal(backend, self.problem)
             if reason is None and is_tried and self.delay(name) is None:
                 reason = trials.objection(backend, self.problem)
             self._declined[name] = reason

@@ -198,6 +198,11 @@ class Problem:
         return self._row
 
     @property
+    def couples_queries(self) -> bool:
+        """Whether a weight depends on the scores of other queries, so that all queries are computed at once."""
+        return self.normalizer.couples == "queries"
+
+    @property
     def prepared(self) -> Prepared:
         """The score lowered for these inputs."""
         return self.lowered.score

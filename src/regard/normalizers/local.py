@@ -56,7 +56,7 @@ class LocalGaussian(Normalizer):
         check_floating("center", center)
         check_range("sigma", sigma, above=0.0)
         self.normalizer = own_copy(normalizer)
-        self.random, self.generator = normalizer.random, normalizer.generator
+        self.random, self.generator, self.couples = normalizer.random, normalizer.generator, normalizer.couples
         set_attribute(self, "center", center)
         set_attribute(self, "sigma", sigma)
 

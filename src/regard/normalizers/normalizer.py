@@ -72,7 +72,7 @@ class RowPrimitive(NamedTuple):
 
 
 class Normalizer(Module, ABC):
-    """Turns scores into weights, row by row.
+    """Turns scores into weights, row by row, or with other rows of the grid as `couples` says.
 
     Infinite and NaN scores have the same effect, however the weights are computed (contracts 2 and 10):
 
@@ -93,6 +93,10 @@ class Normalizer(Module, ABC):
     the entmax family under ``torch.func`` and in forward mode, that holds up to the seventh derivative.
 
     Attributes:
+        couples: what one weight depends on. ``"keys"``: the scores of its row. ``"heads"``: its row in all heads, of
+            which a tile has every one; such a normalizer lowers to no row primitive. ``"queries"``: the scores of all
+            queries too, so that only a backend that computes whole grids (`regard.attention.Backend.whole_grids`) runs
+            it.
         random: whether weights are drawn at random, so that the same scores give different weights each time.
         generator: the generator of the draws; None is PyTorch's global one. A backend that computes the weights again
             in its backward pass must restore the generator's state, or decline.
@@ -115,6 +119,7 @@ class Normalizer(Module, ABC):
     _WEIGHING_METHODS = frozenset({"__call__", "forward", "weigh", "log_sum_exp"})
     """The methods whose result `lower` describes."""
 
+    couples: Literal["keys", "heads", "queries"] = "keys"
     random: bool = False
     generator: torch.Generator | None = None
 

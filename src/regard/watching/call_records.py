@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.attention.backends.reference import Inputs, weigh
+from regard.attention.backends.reference import Inputs, weigh, whole
 from regard.attention.execution import choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
@@ -184,6 +184,9 @@ class ProblemTiles:
             if not 0 <= first < end <= length:
                 raise ArgumentError(f"{name} must be (first, end) with 0 ≤ first < end ≤ {length}; got {first, end}")
         problem = self.problem
+        if problem.couples_queries:
+            weights = weigh(problem, whole(problem)).weights
+            return self._array(weights[:, :, queries[0] : queries[1], keys[0] : keys[1]])
         step = max(1, ROW_ELEMENTS // max(problem.grid.heads * self.keys, 1))
         parts = []
         for first in range(queries[0], queries[1], step):

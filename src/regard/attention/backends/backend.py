@@ -24,6 +24,8 @@ class Backend(ABC):
         isolates: whether hidden elements that are NaN or infinite cannot reach its results on a device, where the
             host does not look at them (`regard.attention.guarded`). Any other backend gets finite inputs
             (`regard.attention.isolation.attend_shielded`).
+        whole_grids: whether the weights of all queries are computed at once, so that a normalizer may couple queries
+            (`regard.normalizers.Normalizer.couples`).
         linear: whether memory grows with queries + keys, and not with their product.
         only_named: why ``"auto"`` never takes it, and no call but one that names it runs it; None: ``"auto"`` may.
         is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
@@ -57,6 +59,7 @@ class Backend(ABC):
     measured: tuple[str, ...] = ()
     reads: bool = False
     isolates: bool = False
+    whole_grids: bool = False
     linear: bool = True
     only_named: str | None = None
     is_awaited: bool = True

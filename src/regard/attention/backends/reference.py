@@ -41,6 +41,7 @@ class Reference(Backend):
     why = "so few pairs that computing them all at once costs least"
     reads = True
     isolates = True
+    whole_grids = True
     linear = False
     measured = ("small-additive", "small-lengths")
 
@@ -107,8 +108,11 @@ def whole(problem: Problem) -> Inputs:
 
 def guarded(problem: Problem, inputs: Inputs) -> Inputs:
     """Returns the inputs with their visible pairs if they are on a device and some may be hidden."""
-    if not (problem.may_hide and is_guarded(inputs.value)):
-        return inputs
+    return with_visible_pairs(problem, inputs) if problem.may_hide and is_guarded(inputs.value) else inputs
+
+
+def with_visible_pairs(problem: Problem, inputs: Inputs) -> Inputs:
+    """Returns the inputs with their visible pairs, so that no hidden element enters the calculation."""
     grid, mask = inputs.grid, problem.hiding_mask
     shown = torch.ones((), dtype=torch.bool, device=grid.device) if mask is None else mask.allows(grid)
     bias = None
