@@ -35,6 +35,8 @@ OTHERS = {
     "sink a head": normalizers.softmax_with_sink(HEADS),
     "sigmoid": normalizers.sigmoid,
     "sigmoid bias a head": normalizers.Sigmoid(-HEADS),
+    "identity": normalizers.identity,
+    "ratio": normalizers.ratio,
     "local": normalizers.local_gaussian(normalizers.softmax, torch.tensor(2.25, dtype=torch.float64), 1.5),
     "custom squared relu": normalizers.Custom(lambda scores: scores.relu().square()),
 }

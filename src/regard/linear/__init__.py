@@ -1,4 +1,4 @@
-"""Attention without a normalizer that couples keys, in linear time: chunks, single steps, and the state between them."""
+"""Attention whose scores no normalizer couples, in linear time: in chunks or token by token, with a state between."""
 
 from regard.linear.chunks import CHUNK, chunked
 from regard.linear.recurrence import recurrent

@@ -15,7 +15,7 @@ section 3.2)
 .. math:: (I + \\mathrm{diag}(\\beta) \\, R) \\, U = \\mathrm{diag}(\\beta) \\, (V - (K \\odot e^{G}) \\, S)
 
 A sum of log-decays over a run of tokens is at most 0, so every exponential here is at most 1: no decay, however strong,
-can overflow.
+can overflow. Sums are float64, since differences of large sums decide.
 """
 
 from collections.abc import Iterable
@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.axes import Float
+from regard.transforms import exact_dtype
 
 CHUNK = 64
 """Tokens of a chunk. Products inside of a chunk take time proportional to it, and a chunk's operations have a cost of
@@ -79,8 +80,8 @@ def _chunk(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, beta: Tensor | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Returns the outputs ``[batch · heads, tokens, value_dim]`` of one chunk, and the state after it."""
-    decay = None if log_decay is None else log_decay.cumsum(1)
-    entering = None if decay is None else decay.exp()
+    decay = None if log_decay is None else log_decay.to(exact_dtype(log_decay.device)).cumsum(1)
+    entering = None if decay is None else _kept(decay, key)
     update = value
     if beta is not None:
         if state is not None:
@@ -91,9 +92,14 @@ def _chunk(
     output = products @ update if state is None else torch.baddbmm(_scaled(query, entering) @ state, products, update)
     if decay is not None:
         total = decay[:, -1:]
-        key = key * (total - decay).exp()
-        state = None if state is None else state * total.exp().mT
+        key = key * _kept(total - decay, key)
+        state = None if state is None else state * _kept(total, state).mT
     return output, key.mT @ update if state is None else torch.baddbmm(state, key.mT, update)
+
+
+def _kept(log_decay: Tensor, like: Tensor) -> Tensor:
+    """Returns what is left after a sum of log-decays, in the dtype of another tensor; 1 where the sum is above 0."""
+    return log_decay.clamp(max=0.0).to(like.dtype).exp()
 
 
 def _scaled(tensor: Tensor, factor: Tensor | None) -> Tensor:
@@ -118,7 +124,7 @@ def decayed_products(
     if decay is None:
         return query @ key.mT
     if decay.shape[-1] == 1:
-        return (query @ key.mT) * (decay - decay.mT).clamp(max=0.0).exp()
+        return (query @ key.mT) * _kept(decay - decay.mT, key)
     tokens = query.shape[1]
     size = DIRECT << (-(-tokens // DIRECT) - 1).bit_length()
     if size > tokens:
@@ -131,15 +137,13 @@ def _quarters(query: Tensor, key: Tensor, decay: Tensor) -> Tensor:
     """Returns `decayed_products` of a number of tokens that is `DIRECT` times a power of two."""
     rows, tokens, _ = query.shape
     if tokens == DIRECT:
-        factors = (decay[:, :, None] - decay[:, None]).clamp(max=0.0).exp()
+        factors = _kept(decay[:, :, None] - decay[:, None], key)
         return ((query[:, :, None] * key[:, None]) * factors).sum(-1)
     halves = [tensor.reshape(2 * rows, tokens // 2, -1) for tensor in (query, key, decay)]
     diagonal = _quarters(*halves).unflatten(0, (rows, 2))
     second_query, first_key = halves[0][1::2], halves[1][0::2]
     first_decay, second_decay = halves[2][0::2], halves[2][1::2]
     between = first_decay[:, -1:]
-    below = (second_query * (second_decay - between).exp()) @ (first_key * (between - first_decay).exp()).mT
+    below = (second_query * _kept(second_decay - between, key)) @ (first_key * _kept(between - first_decay, key)).mT
     above = torch.zeros_like(below)
-    return torch.cat(
-        (torch.cat((diagonal[:, 0], above), dim=2), torch.cat((below, diagonal[:, 1]), dim=2)), dim=1
-    )
+    return torch.cat((torch.cat((diagonal[:, 0], above), dim=2), torch.cat((below, diagonal[:, 1]), dim=2)), dim=1)

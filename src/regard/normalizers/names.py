@@ -76,8 +76,8 @@ def as_normalizer(value: object) -> Normalizer:
 
     Args:
         value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``identity``, ``ratio``,
-            or ``hard`` for its argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
-            `Custom`.
+            or ``hard`` for its argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last
+            axis, which becomes a `Custom`.
 
     Raises:
         UnknownNameError: no normalizer has this name.

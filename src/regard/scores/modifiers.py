@@ -51,7 +51,6 @@ class Wrapper(Score, ABC):
     def check(self, query: Tensor, key: Tensor) -> None:
         self.score.check(query, key)
 
-
     def project_query(self, query: Tensor) -> Tensor:
         return self.score.project_query(query)
 

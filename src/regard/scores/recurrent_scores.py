@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.axes import Float
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError
 from regard.scores.inner_product import InnerProduct
 from regard.scores.modifiers import Wrapper
 from regard.scores.names import Scoring
@@ -46,7 +46,9 @@ class DecayedProduct(Primitive):
         (q, q_sums, q_rest), (k, k_sums, k_rest) = self.parts(query), self.parts(spread_heads(key, query.shape[1]))
         if self.gates == 1:
             return (q @ k.mT) * _kept((q_sums - k_sums.mT) + (q_rest - k_rest.mT))
-        sums, rest = (one[..., :, None, :] - other[..., None, :, :] for one, other in ((q_sums, k_sums), (q_rest, k_rest)))
+        sums, rest = (
+            one[..., :, None, :] - other[..., None, :, :] for one, other in ((q_sums, k_sums), (q_rest, k_rest))
+        )
         return (q[..., :, None, :] * k[..., None, :, :] * _kept(sums + rest)).sum(-1)
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
@@ -138,7 +140,9 @@ class Decayed(Wrapper):
 
     def __init__(self, score: Scoring, log_decay: Tensor):
         super().__init__(score)
-        register_weight(self, "log_decay", log_decay, "[heads]", "[batch, heads, keys]", "[batch, heads, keys, features]")
+        register_weight(
+            self, "log_decay", log_decay, "[heads]", "[batch, heads, keys]", "[batch, heads, keys, features]"
+        )
 
     def check(self, query: Tensor, key: Tensor) -> None:
         super().check(query, key)

@@ -43,12 +43,11 @@ class Linear(Backend):
 
     name = "linear"
     why = "keys and values are summed once, a chunk at a time"
-    measured = ("linear-time",)
 
     def declines(self, problem: Problem) -> str | None:
         row = problem.row
         if row is None or row.kind not in ROWS or row.center is not None:
-            return "the normalizer couples the scores of a row, or is no sum of them"
+            return "the normalizer couples the scores of a row"
         prepared = problem.prepared
         if not isinstance(_product(prepared.primitive), InnerProduct | DecayedProduct):
             return f"the score lowers to {type(prepared.primitive).__name__}, which is no product of features"
@@ -125,9 +124,7 @@ def _product(primitive: Primitive) -> Primitive:
     return primitive.inner if isinstance(primitive, DeltaProduct) else primitive
 
 
-def _factors(
-    primitive: Primitive, query: Tensor, key: Tensor
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+def _factors(primitive: Primitive, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Returns the vectors of prepared queries and keys, and the log-decay and the strength of each key."""
     beta = log_decay = None
     if isinstance(primitive, DeltaProduct):
