@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from covering import covering
+from linear_loops import by_loops
 from regard.linear import chunked, recurrent
 
 B, H, D, V = 2, 3, 5, 7
@@ -23,26 +24,6 @@ def tokens(length, gates, delta, strong=False, seed=0):
     decay = None if GATES[gates] is None else -draw(B, H, length, GATES[gates]) * (500.0 if strong else 0.5)
     beta = draw(B, H, length) if delta else None
     return query, F.normalize(key, dim=-1), value, decay, beta, state
-
-
-def by_loops(query, key, value, decay, beta, state):
-    """Equation 10 of gated DeltaNet for each batch row and head; without a decay or a strength the older ones."""
-    outputs, states = torch.zeros(value.shape, dtype=value.dtype), torch.zeros(B, H, D, V, dtype=value.dtype)
-    for b in range(B):
-        for h in range(H):
-            matrix = torch.zeros(D, V, dtype=value.dtype) if state is None else state[b, h]
-            for t in range(query.shape[2]):
-                q, k, v = query[b, h, t], key[b, h, t], value[b, h, t]
-                if decay is not None:
-                    matrix = torch.diag(decay[b, h, t].exp().expand(D)) @ matrix
-                if beta is None:
-                    matrix = matrix + torch.outer(k, v)
-                else:
-                    erased = torch.eye(D, dtype=v.dtype) - beta[b, h, t] * torch.outer(k, k)
-                    matrix = erased @ matrix + beta[b, h, t] * torch.outer(k, v)
-                outputs[b, h, t] = matrix.T @ q
-            states[b, h] = matrix
-    return outputs, states
 
 
 def form(name):

@@ -18,7 +18,7 @@ A sum of log-decays over a run of tokens is at most 0, so every exponential here
 can overflow. Sums are float64, since differences of large sums decide.
 """
 
-from collections.abc import Iterable
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -56,23 +56,23 @@ def chunked(
     if query.shape[2] == 0:
         nothing = key.mT @ value
         return query @ nothing, nothing if state is None else state + nothing
-    beta = None if beta is None else beta[..., None]
     outputs = []
     carried = None if state is None else state.flatten(0, 1)
-    for tokens in zip(*(_split(tensor, chunk) for tensor in (query, key, value, log_decay, beta)), strict=False):
-        output, carried = _chunk(*tokens, carried)
+    queries, keys, values = (_split(tensor, chunk) for tensor in (query, key, value))
+    decays = repeat(None, len(queries)) if log_decay is None else _split(log_decay, chunk)
+    betas = repeat(None, len(queries)) if beta is None else _split(beta[..., None], chunk)
+    for q, k, v, g, b in zip(queries, keys, values, decays, betas, strict=True):
+        output, carried = _chunk(q, k, v, g, b, carried)
         outputs.append(output)
     assert carried is not None
     return torch.cat(outputs, dim=1).unflatten(0, sizes), carried.unflatten(0, sizes)
 
 
-def _split(tensor: Tensor | None, chunk: int) -> Iterable[Tensor | None]:
-    """Yields a tensor ``[batch, heads, length, n]`` in chunks ``[batch · heads, tokens, n]``; without one, None.
+def _split(tensor: Tensor, chunk: int) -> tuple[Tensor, ...]:
+    """Returns the chunks ``[batch · heads, tokens, n]`` of a tensor ``[batch, heads, length, n]``.
 
     The backward pass of a split is one concatenation; that of a slice would be as large as the whole tensor.
     """
-    if tensor is None:
-        return iter(lambda: None, 0)
     return tensor.flatten(0, 1).split(chunk, dim=1)
 
 

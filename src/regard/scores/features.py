@@ -126,8 +126,8 @@ class RandomFeatures(Module):
         >>> map = scores.RandomFeatures.create(4, 1024, generator=torch.Generator().manual_seed(0))
         >>> x = torch.eye(4)[:2]
         >>> regard.attend_with_weights(x, x, x, score=scores.Features(map), normalizer="ratio").weights
-        tensor([[0.6287, 0.3713],
-                [0.3598, 0.6402]])
+        tensor([[0.6086, 0.3914],
+                [0.3640, 0.6360]])
         >>> regard.attend_with_weights(x, x, x).weights
         tensor([[0.6225, 0.3775],
                 [0.3775, 0.6225]])
@@ -151,8 +151,9 @@ class RandomFeatures(Module):
         check_sizes(dim=dim, features=features)
         blocks = []
         for _ in range(-(-features // dim)):
-            normal = torch.randn(dim, dim, generator=generator)
-            directions, _ = torch.linalg.qr(normal)
+            rotation, triangle = torch.linalg.qr(torch.randn(dim, dim, generator=generator))
+            # The signs of the decomposition are a convention, which would prefer some directions.
+            directions = rotation * triangle.diagonal().sign()
             norms = torch.randn(dim, dim, generator=generator).norm(dim=1, keepdim=True)
             blocks.append(directions.mT * norms)
         return cls(torch.cat(blocks)[:features])
