@@ -61,6 +61,7 @@ MEANINGS = {
     "pooling": "what becomes of the annotations",
     "position": "positions that are added",
     "score": "score of the attention",
+    "self_attention": "self-attention of the layers",
     "stages": "stages of the convolutional network",
     "text_column": "column of the texts",
     "tied": "embeddings that share their weights",

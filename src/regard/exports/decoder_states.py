@@ -14,7 +14,7 @@ from regard.models.pointer_generator import PointerGenerator, PointerState
 from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
 from regard.models.speech.location_decoder import ListeningState, LocationDecoder
 from regard.models.transformer_decoding import TransformerPredictor, TransformerState
-from regard.nn import KeyValueCache, KeyValues, Memory
+from regard.nn import KeyValueCache, KeyValues, Memory, MultiheadAttention
 
 
 class GivenCache(KeyValueCache):
@@ -39,6 +39,12 @@ class GivenCache(KeyValueCache):
 
 def cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) -> list[Input]:
     """Keys and values of each layer."""
+    layers = list(layers)
+    if not all(isinstance(layer.self_attn, MultiheadAttention) for layer in layers):
+        raise ArgumentError(
+            "a program of steps keeps the keys and values of multi-head attention, and this model has another "
+            "self-attention; train with --self-attention multihead"
+        )
     return [
         Input(
             f"{prefix}_{name}_{number}", ("batch", layer.self_attn.kv_heads, axis, layer.self_attn.head_dim),
@@ -54,7 +60,7 @@ def caches_of(tensors: Sequence[Tensor]) -> list[KeyValueCache]:
     return [GivenCache(key, value) for key, value in zip(tensors[::2], tensors[1::2], strict=True)]
 
 
-def cache_tensors(caches: Sequence[KeyValueCache]) -> list[Tensor]:
+def cache_tensors(caches: Sequence[Any]) -> list[Tensor]:
     """The keys and values of caches: the inverse of `caches_of`."""
     return [tensor for cache in caches for tensor in (cache.key, cache.value)]
 
@@ -137,7 +143,7 @@ def _transformer_state(model: TransformerPredictor) -> DecoderForm:
         past = []
         for cache, one in zip(state.caches, memory, strict=True):
             empty = one.key[:, :, :0], one.value[:, :, :0]
-            past += [cache.key, cache.value] if cache.length else empty
+            past += cache_tensors([cache]) if cache.length else empty
         return [*past, *keys, lengths]
 
     def state(tensors: Sequence[Tensor]) -> TransformerState:

@@ -21,6 +21,7 @@ from regard.configuration import (
     varies,
 )
 from regard.errors import ArgumentError
+from regard.nn.attention_names import AttentionName
 
 RECURRENT = ("lstm", "gru")
 """Architectures with a state that each step changes."""
@@ -42,6 +43,8 @@ class TransformerOptions(Configuration):
     """Query heads; a divisor of ``hidden``."""
     kv_heads: int | None = option(None, within=HEADS, architecture="transformer")
     """Key and value heads, a divisor of ``heads``. Default: as many as heads."""
+    self_attention: AttentionName = option("multihead", architecture="transformer")
+    """Self-attention of the layers, by its name."""
     feedforward: int = option(0, within=FEEDFORWARD, architecture="transformer")
     """Units of the hidden layer of the feedforward networks; 0: four times ``hidden``."""
     norm: Literal["pre", "post"] = option("pre", architecture="transformer")

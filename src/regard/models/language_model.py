@@ -12,7 +12,8 @@ from regard.models.chunked_loss import output_loss
 from regard.models.configs import LanguageModelConfig
 from regard.models.token_input import TokenInput, ended, layer_config
 from regard.module_calls import Module
-from regard.nn import KeyValueCache, TransformerEncoder, TransformerEncoderLayer
+from regard.nn import SequenceAttention, SequenceCache, TransformerEncoder, TransformerEncoderLayer
+from regard.nn.called_layers import new_caches
 from regard.positions import Learned
 
 INITIAL_STD = 0.02
@@ -91,11 +92,11 @@ class LanguageModel(Module):
         loss = output_loss(self._features(tokens[:, :-1]), self.output, labels, label_smoothing=label_smoothing)
         return LanguageLoss(loss.total / labels.numel(), loss.nll.view(labels.shape))
 
-    def start(self) -> list[KeyValueCache]:
+    def start(self) -> list[SequenceCache]:
         """The caches before the first token."""
-        return [KeyValueCache() for _ in self._layers]
+        return new_caches(self._layers)
 
-    def step(self, tokens: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
+    def step(self, tokens: Tensor, caches: Sequence[SequenceCache]) -> tuple[Tensor, list[SequenceCache]]:
         """Read more tokens, and predict the token after the last one.
 
         Args:
@@ -126,7 +127,12 @@ class LanguageModel(Module):
             rows = below(rows, mask=masks.causal())
         chosen = self._layers[layer]
         rows = chosen.norm1(rows) if chosen.norm_first else rows
-        weights = chosen.self_attn(rows, rows, rows, is_causal=True, need_weights=True)[1]
+        attention = chosen.self_attn
+        if isinstance(attention, SequenceAttention):
+            weights = attention(rows, mask=masks.causal(), need_weights=True).weights
+            assert weights is not None
+            return weights.mean(dim=1)
+        weights = attention(rows, rows, rows, is_causal=True, need_weights=True)[1]
         assert weights is not None
         return weights
 
@@ -145,10 +151,13 @@ class LanguageModel(Module):
             nn.init.normal_(self.input.position.weight, std=INITIAL_STD)
         for layer in self._layers:
             attention = layer.self_attn
-            for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
-                weight = getattr(attention, name)
-                if weight is not None:
-                    nn.init.normal_(weight, std=INITIAL_STD)
+            if isinstance(attention, SequenceAttention):
+                weights = [linear.weight for linear in attention.modules() if isinstance(linear, nn.Linear)]
+            else:
+                names = "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"
+                weights = [weight for name in names if (weight := getattr(attention, name)) is not None]
+            for weight in weights:
+                nn.init.normal_(weight, std=INITIAL_STD)
             nn.init.normal_(layer.linear1.weight, std=INITIAL_STD)
             nn.init.normal_(attention.out_proj.weight, std=residual)
             nn.init.normal_(layer.linear2.weight, std=residual)

@@ -86,6 +86,7 @@ def layer_config(config: Any, **options: Any) -> LayerConfig:
         activation=config.activation,
         norm_first=config.norm == "pre",
         kv_heads=config.kv_heads,
+        attention=config.self_attention,
         position=relative_position(config.position),
         feedforward_chunk=config.feedforward_chunk,
         activation_checkpointing=config.activation_checkpointing,

@@ -16,7 +16,8 @@ from regard.models.text_predictor import TextPredictor, TranslatorOutput
 from regard.models.token_input import TokenInput
 from regard.models.translator import DecodedRow, Translator
 from regard.module_calls import is_observed, runs
-from regard.nn import KeyValueCache, KeyValues, Packing, TransformerDecoder
+from regard.nn import KeyValues, Packing, SequenceCache, TransformerDecoder
+from regard.nn.called_layers import new_caches
 from regard.nn.key_values import EncoderOutput
 from regard.nn.transformer_decoder import DECODER
 from regard.nn.transformer_stack import StackCall
@@ -32,7 +33,7 @@ class TransformerState:
     """
 
     memory: Sequence[KeyValues | EncoderOutput]
-    caches: Sequence[KeyValueCache]
+    caches: Sequence[SequenceCache]
 
     def select(self, index: Tensor) -> "TransformerState":
         """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
@@ -72,7 +73,7 @@ class TransformerPredictor(TextPredictor):
                 "decoder does not have; put it around its layers"
             )
         memory = self.decoder.remember(encoded.annotations, encoded.lengths)
-        return TransformerState(memory, [KeyValueCache() for _ in memory])
+        return TransformerState(memory, new_caches(self.decoder.layers))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
         row = self.decode_row(tokens, state)

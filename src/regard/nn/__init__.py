@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from regard.nn.attention_pooling import AttentionPooling, Pooled
     from regard.nn.batch_norm import BatchNorm2d
     from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
+    from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
-    from regard.nn.key_values import KeyValueCache, KeyValues
+    from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
     from regard.nn.layer_config import LayerConfig
     from regard.nn.memory import Memory
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
     from regard.nn.non_local import NonLocal
     from regard.nn.packing import Packing
+    from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
     from regard.nn.squeeze_excitation import SqueezeExcitation
     from regard.nn.transformer import Transformer
     from regard.nn.transformer_decoder import TransformerDecoder
@@ -36,6 +38,7 @@ __all__ = [
     "CBAM",
     "ChannelAttention",
     "ChannelGate",
+    "DifferentialAttention",
     "DualAttention",
     "IAFF",
     "KeyValueCache",
@@ -49,6 +52,9 @@ __all__ = [
     "Packing",
     "Pooled",
     "PositionAttention",
+    "SequenceAttention",
+    "SequenceCache",
+    "SequenceOutput",
     "SpatialGate",
     "SqueezeExcitation",
     "Transformer",
@@ -67,14 +73,16 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
             "regard.nn.batch_norm": ["BatchNorm2d"],
             "regard.nn.cbam": ["CBAM", "ChannelGate", "SpatialGate"],
+            "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
-            "regard.nn.key_values": ["KeyValueCache", "KeyValues"],
+            "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
             "regard.nn.layer_config": ["LayerConfig"],
             "regard.nn.memory": ["Memory"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
             "regard.nn.non_local": ["NonLocal"],
             "regard.nn.packing": ["Packing"],
+            "regard.nn.sequence_attention": ["SequenceAttention", "SequenceOutput"],
             "regard.nn.squeeze_excitation": ["SqueezeExcitation"],
             "regard.nn.transformer": ["Transformer"],
             "regard.nn.transformer_decoder": ["TransformerDecoder"],

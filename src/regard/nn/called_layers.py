@@ -1,16 +1,16 @@
 """Runs the layers of a stack: in parts, or as modules on padded tensors where their calls can be seen or changed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import masks
 from regard.biases import Bias
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.module_calls import is_observed, runs
-from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
+from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, SequenceCache
 from regard.nn.layer_inputs import Pairs, in_layout
 from regard.nn.multihead import is_called_in_parts
 from regard.nn.packing import Packing
@@ -22,6 +22,7 @@ from regard.nn.transformer_layers import (
     LayerCall,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
+    TransformerLayer,
 )
 
 EVERYTHING = Pairs(None, None)
@@ -98,8 +99,18 @@ class SourceArguments:
         return self._output
 
 
+def new_caches(layers: Iterable[nn.Module]) -> list[SequenceCache]:
+    """Returns the empty caches of layers before the first token; a module in place of a layer has one of its inputs."""
+    return [
+        layer.new_cache()
+        if isinstance(layer, TransformerLayer) and (runs(layer, ENCODER_LAYER) or runs(layer, DECODER_LAYER))
+        else KeyValueCache()
+        for layer in layers
+    ]
+
+
 def run_encoder_layer(
-    layer: TransformerEncoderLayer, rows: Tensor, arguments: SelfArguments, cache: KeyValueCache | None
+    layer: TransformerEncoderLayer, rows: Tensor, arguments: SelfArguments, cache: SequenceCache | None
 ) -> EncoderRows:
     """Run the layer on packed rows.
 
@@ -128,7 +139,7 @@ def run_decoder_layer(
     arguments: SelfArguments,
     memory: KeyValues | EncoderOutput,
     source: SourceArguments,
-    cache: KeyValueCache | None,
+    cache: SequenceCache | None,
     need_weights: bool,
 ) -> DecoderRows:
     """Run the layer on packed rows.
@@ -182,7 +193,8 @@ def remembered_by(layer: TransformerDecoderLayer, output: EncoderOutput) -> KeyV
     return output
 
 
-def _all_inputs(padded: Tensor, cache: KeyValueCache) -> tuple[Tensor, KeyValueCache]:
+def _all_inputs(padded: Tensor, cache: SequenceCache) -> tuple[Tensor, KeyValueCache]:
     """The inputs ``[batch, tokens, dim]`` of a module so far, and the cache that holds them."""
+    assert isinstance(cache, KeyValueCache), "`new_cache` gives other caches only to layers that run as they are"
     cache = cache.append(padded[:, None], padded[:, None, :, :0])
     return cache.key[:, 0], cache

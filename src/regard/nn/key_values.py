@@ -1,7 +1,8 @@
 """Projected keys and values: those of an encoder's output, and a growing cache of those of the tokens so far."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -114,8 +115,33 @@ class _Buffer:
         self.written = stop
 
 
+class SequenceCache(ABC):
+    """What a layer's self-attention keeps of the tokens so far, for decoding token by token.
+
+    It is immutable, so that a search can continue from any earlier state.
+
+    Attributes:
+        length: the number of tokens so far, of each sequence.
+
+    Example:
+        >>> from regard import nn
+        >>> nn.TransformerEncoderLayer(16, 2, attention="differential").new_cache().length
+        0
+    """
+
+    length: int
+
+    def select(self, index: Tensor) -> Self:
+        """Returns the batch rows ``index [rows]``, in that order; a row may occur several times."""
+        return self.rows(index)
+
+    @abstractmethod
+    def rows(self, index: Tensor) -> Self:
+        """Computes `select`, which `regard.watch` follows."""
+
+
 @hinted
-class KeyValueCache:
+class KeyValueCache(SequenceCache):
     """The keys and values of the tokens so far, for decoding token by token.
 
     ::
@@ -196,8 +222,5 @@ class KeyValueCache:
         extended._buffer, extended.length = buffer, total
         return extended
 
-    def select(self, index: Tensor) -> "KeyValueCache":
-        """Returns the batch rows ``index [rows]``, in that order; a row may occur several times."""
-        if self._buffer is None:
-            return self
-        return KeyValueCache(self.key[index], self.value[index])
+    def rows(self, index: Tensor) -> Self:
+        return self if self._buffer is None else type(self)(self.key[index], self.value[index])

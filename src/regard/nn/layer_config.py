@@ -1,7 +1,7 @@
 """The configuration of Transformer layers: their sizes, and the kind of their attention."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from torch import nn
 
@@ -10,6 +10,7 @@ from regard.attention.problem import check_dropout
 from regard.configuration import shows_fields
 from regard.errors import ArgumentError
 from regard.foreign_names import written_in_layers
+from regard.nn.attention_names import AttentionName
 from regard.nn.named_positions import RelativePositionName, check_position_name
 from regard.nn.transformer_layers import (
     ACTIVATIONS,
@@ -67,6 +68,9 @@ class LayerConfig:
     """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
     kv_heads: int | None = None
     """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
+    attention: AttentionName = "multihead"
+    """The self-attention: ``multihead``, or another name of `regard.nn.attention_names`, which takes of the options
+    those that it has."""
     score: ContentScoreName = "scaled_dot"
     """A name of `regard.scores.create`; each attention has its own weights of the score."""
     normalizer: NormalizerName = "softmax"
@@ -99,6 +103,7 @@ class LayerConfig:
         check_dropout(self.dropout)
         known_name("activation", self.activation, ACTIVATIONS)
         known_name("norm", self.norm, NORMS)
+        known_name("attention", self.attention, get_args(AttentionName))
         known_name("score", self.score, LAYER_SCORES, written_in_layers(self.score, objects=False))
         as_normalizer(self.normalizer)
         check_backend(self.backend)
@@ -111,17 +116,22 @@ class LayerConfig:
             raise ArgumentError(f"heads must divide dim; heads is {self.heads} and dim is {self.dim}")
         check_position_name(self.position, self.dim // self.heads)
 
-    def encoder_layer(self, bidirectional: bool = True) -> TransformerEncoderLayer:
+    def encoder_layer(self, bidirectional: bool = True, depth: int = 0) -> TransformerEncoderLayer:
         """Creates a layer of self-attention.
 
         Args:
             bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
+            depth: number of the layer in its stack, from 0.
         """
-        return self._create(TransformerEncoderLayer, bidirectional=bidirectional)
+        return self._create(TransformerEncoderLayer, bidirectional=bidirectional, depth=depth)
 
-    def decoder_layer(self) -> TransformerDecoderLayer:
-        """Creates a layer of self-attention and attention to an encoder's output; the latter has no positions."""
-        return self._create(TransformerDecoderLayer)
+    def decoder_layer(self, depth: int = 0) -> TransformerDecoderLayer:
+        """Creates a layer of self-attention and attention to an encoder's output; the latter has no positions.
+
+        Args:
+            depth: number of the layer in its stack, from 0.
+        """
+        return self._create(TransformerDecoderLayer, depth=depth)
 
     def final_norm(self) -> nn.Module:
         """Creates the normalization at the end of a stack."""
@@ -131,7 +141,7 @@ class LayerConfig:
         """Creates a layer whose feedforward network has uniform weights (Glorot and Bengio 2010) and biases of 0."""
         names = (
             "dropout", "activation", "layer_norm_eps", "batch_first", "norm_first", "bias", "score", "normalizer",
-            "position", "kv_heads", "norm", "backend", "feedforward_chunk", "activation_checkpointing",
+            "position", "kv_heads", "attention", "norm", "backend", "feedforward_chunk", "activation_checkpointing",
         )  # fmt: skip
         options |= {name: getattr(self, name) for name in names}
         layer = kind(self.dim, self.heads, self.feedforward, **options)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.biases import Bias
 from regard.masks import Mask
-from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts
+from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts, SequenceCache
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing
@@ -25,7 +25,7 @@ class EncoderRows(NamedTuple):
     """
 
     rows: Tensor
-    cache: KeyValueCache | None
+    cache: SequenceCache | None
 
 
 class DecoderRows(NamedTuple):
@@ -38,7 +38,7 @@ class DecoderRows(NamedTuple):
     """
 
     rows: Tensor
-    cache: KeyValueCache | None
+    cache: SequenceCache | None
     weights: Tensor | None
 
 
@@ -50,7 +50,8 @@ class SelfAttentionCall:
     """
 
     def __init__(self, packing: Packing, cache: KeyValueCache | None):
-        self._packing, self.cache = packing, cache
+        self._packing, self._past = packing, cache
+        self.cache: SequenceCache | None = cache
 
     def __call__(
         self,
@@ -64,7 +65,7 @@ class SelfAttentionCall:
     ) -> tuple[Tensor, Tensor | None]:
         products = _products(attention, (query, key, value), (self._packing,) * 3)
         rows, self.cache, weights = attend_to_rows(
-            attention, products, self._packing, mask, bias, self.cache, need_weights
+            attention, products, self._packing, mask, bias, self._past, need_weights
         )
         return _padded(attention, rows, self._packing), weights
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from regard.masks import Mask
 from regard.module_calls import Module, is_observed
-from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer
+from regard.nn.called_layers import SelfArguments, SourceArguments, new_caches, remembered_by, run_decoder_layer
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
+from regard.nn.key_values import EncoderOutput, KeyValues, SequenceCache
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import (
     Biasing,
@@ -38,7 +38,6 @@ from regard.nn.transformer_stack import (
     checked_norm,
     layer_count,
     layout_of,
-    new_caches,
     normalize,
     with_caches,
 )
@@ -55,7 +54,7 @@ class DecoderOutput(NamedTuple):
     """
 
     rows: Tensor
-    caches: list[KeyValueCache]
+    caches: list[SequenceCache]
     weights: Tensor | None
 
 
@@ -122,7 +121,7 @@ class TransformerDecoder(Module):
             norm: whether to normalize the output; pre-norm layers need it.
         """
         config = checked_config(config)
-        layers = [config.decoder_layer() for _ in range(layer_count("num_layers", num_layers))]
+        layers = [config.decoder_layer(depth) for depth in range(layer_count("num_layers", num_layers))]
         return cls.from_layers(layers, config.final_norm() if flag("norm", norm) else None)
 
     def forward(
@@ -206,7 +205,7 @@ class TransformerDecoder(Module):
         packing: Packing,
         memory: Sequence[KeyValues | EncoderOutput],
         mask: Mask | None,
-        caches: Sequence[KeyValueCache] | None = None,
+        caches: Sequence[SequenceCache] | None = None,
         weights_of: int | None = None,
     ) -> DecoderOutput:
         """Runs the stack on packed rows.
@@ -238,7 +237,7 @@ class TransformerDecoder(Module):
         arguments: SelfArguments,
         memory: Sequence[KeyValues | EncoderOutput],
         source: SourceArguments,
-        caches: Sequence[KeyValueCache] | None,
+        caches: Sequence[SequenceCache] | None,
         weights_of: int | None,
     ) -> DecoderOutput:
         extended, weights = [], None
@@ -255,7 +254,7 @@ class TransformerDecoder(Module):
         self,
         input: Tensor,
         memory: Sequence[KeyValues | EncoderOutput],
-        caches: Sequence[KeyValueCache] | None = None,
+        caches: Sequence[SequenceCache] | None = None,
         weights_of: int | None = None,
     ) -> DecoderOutput:
         """Runs the stack on the next tokens of each target, which see themselves and all earlier tokens.

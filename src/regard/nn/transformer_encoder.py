@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from regard.masks import Mask
 from regard.module_calls import Module, is_observed
-from regard.nn.called_layers import SelfArguments, run_encoder_layer
+from regard.nn.called_layers import SelfArguments, new_caches, run_encoder_layer
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.key_values import KeyValueCache
+from regard.nn.key_values import SequenceCache
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import (
     Biasing,
@@ -36,7 +36,6 @@ from regard.nn.transformer_stack import (
     checked_norm,
     layer_count,
     layout_of,
-    new_caches,
     normalize,
     with_caches,
 )
@@ -142,7 +141,8 @@ class TransformerEncoder(Module):
         """
         config = checked_config(config)
         flag("bidirectional", bidirectional)
-        layers = [config.encoder_layer(bidirectional) for _ in range(layer_count("num_layers", num_layers))]
+        depths = range(layer_count("num_layers", num_layers))
+        layers = [config.encoder_layer(bidirectional, depth) for depth in depths]
         return cls.from_layers(layers, config.final_norm() if flag("norm", norm) else None)
 
     def forward(
@@ -195,16 +195,16 @@ class TransformerEncoder(Module):
         return self._run(rows, arguments, None)[0]
 
     def _run(
-        self, rows: Tensor, arguments: SelfArguments, caches: Sequence[KeyValueCache] | None
-    ) -> tuple[Tensor, list[KeyValueCache] | None]:
-        extended: list[KeyValueCache] | None = None if caches is None else []
+        self, rows: Tensor, arguments: SelfArguments, caches: Sequence[SequenceCache] | None
+    ) -> tuple[Tensor, list[SequenceCache] | None]:
+        extended: list[SequenceCache] | None = None if caches is None else []
         for layer, cache in with_caches(self._layers, caches):
             rows, new_cache = run_encoder_layer(layer, rows, arguments, cache)
             if extended is not None and new_cache is not None:
                 extended.append(new_cache)
         return normalize(self.norm, rows, arguments), extended
 
-    def step(self, input: Tensor, caches: Sequence[KeyValueCache] | None = None) -> tuple[Tensor, list[KeyValueCache]]:
+    def step(self, input: Tensor, caches: Sequence[SequenceCache] | None = None) -> tuple[Tensor, list[SequenceCache]]:
         """Runs the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
 
         Args:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,9 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.foreign_names import written_in_layers
 from regard.masks import Mask
 from regard.module_calls import Module, runs
+from regard.nn.attention_names import AttentionName
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
+from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking, TorchMask, batch_first_input, output_like, read_pairs
 from regard.nn.multihead import FORWARD as ATTENTION
 from regard.nn.multihead import MultiheadAttention, is_called_in_parts
@@ -36,6 +37,7 @@ from regard.nn.row_attention import (
     attend_to_rows,
     key_values,
 )
+from regard.nn.sequence_attention import SequenceAttention, self_attention
 from regard.nn.torch_inputs import without_padding as without_hidden
 from regard.shapes import Grid, check_arguments, check_factory, flag, kind_of, known_name, positive_number, size
 
@@ -59,6 +61,8 @@ class LayerOptions(TypedDict, total=False):
     position: Position | None
     bidirectional: bool | None
     kv_heads: int | None
+    attention: AttentionName | SequenceAttention
+    depth: int
     norm: NormName
     backend: BackendName
     feedforward_chunk: int
@@ -81,7 +85,7 @@ class LayerCall:
         weights: these weights, after the call.
     """
 
-    cache: KeyValueCache | None = None
+    cache: SequenceCache | None = None
     memory: KeyValues | EncoderOutput | None = None
     padded: Tensor | None = None
     need_weights: bool = False
@@ -150,6 +154,8 @@ class TransformerLayer(Module):
         position: Position | None = None,
         bidirectional: bool | None = None,
         kv_heads: int | None = None,
+        attention: AttentionName | SequenceAttention = "multihead",
+        depth: int = 0,
         norm: NormName = "layer",
         backend: BackendName = "auto",
         feedforward_chunk: int = 0,
@@ -161,6 +167,7 @@ class TransformerLayer(Module):
         if d_model % nhead:
             raise ArgumentError(f"nhead must divide d_model; nhead is {nhead} and d_model is {d_model}")
         size("feedforward_chunk", feedforward_chunk, low=0)
+        size("depth", depth, low=0)
         for name, value in (
             ("batch_first", batch_first), ("norm_first", norm_first), ("bias", bias),
             ("activation_checkpointing", activation_checkpointing),
@@ -173,7 +180,7 @@ class TransformerLayer(Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         head_dim = d_model // nhead
 
-        def attention(
+        def multihead(
             position: Position | None, score: LayerScoring, normalizer: Normalizing = normalizer
         ) -> MultiheadAttention:
             if not callable(score):
@@ -186,9 +193,17 @@ class TransformerLayer(Module):
 
         # The order of the parts is PyTorch's, for states of optimizers and for the initial values of a seed.
         is_bidirectional = not self._reads_memory if bidirectional is None else bidirectional
-        self.self_attn = attention(position_for(position, nhead, head_dim, is_bidirectional, **factory), score)
+        self.self_attn: MultiheadAttention | SequenceAttention
+        if attention == "multihead":
+            self.self_attn = multihead(position_for(position, nhead, head_dim, is_bidirectional, **factory), score)
+        else:
+            self.self_attn = self_attention(
+                attention, d_model, nhead, ("score", "normalizer", "kv_heads", "backend") if self._reads_memory else (),
+                dropout=rate, bias=bias, score=score, normalizer=normalizer, kv_heads=kv_heads, position=position,
+                bidirectional=is_bidirectional, backend=backend, depth=depth, **factory,
+            )  # fmt: skip
         if self._reads_memory:
-            self.multihead_attn = attention(
+            self.multihead_attn = multihead(
                 None, copy.deepcopy(score) if callable(score) else score, _other_normalizer(normalizer)
             )
         self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias, **factory)
@@ -208,6 +223,11 @@ class TransformerLayer(Module):
         self.feedforward_chunk = feedforward_chunk
         self.activation_checkpointing = activation_checkpointing
 
+    def new_cache(self) -> SequenceCache:
+        """Returns the cache of the self-attention before the first token."""
+        attention = self.self_attn
+        return attention.new_cache() if isinstance(attention, SequenceAttention) else KeyValueCache()
+
     def extra_repr(self) -> str:
         # A module in place of the first layer of the feedforward network may not tell its units.
         width = getattr(self.linear1, "out_features", None)
@@ -226,10 +246,14 @@ class TransformerLayer(Module):
         return total if self.norm_first else norm(total)
 
     def _attend_to_self(
-        self, rows: Tensor, packing: Packing, mask: Mask | None, bias: Bias | None, cache: KeyValueCache | None
+        self, rows: Tensor, packing: Packing, mask: Mask | None, bias: Bias | None, cache: SequenceCache | None
     ) -> EncoderRows:
         """Computes the self-attention of the input of a layer."""
         attention, rows = self.self_attn, self._before(rows, self.norm1)
+        if isinstance(attention, SequenceAttention):
+            attended = attention(packing.pad(rows), mask=mask, bias=bias, cache=cache)
+            return EncoderRows(packing.pack(attended.output), attended.cache)
+        cache = cast(KeyValueCache | None, cache)
         if is_called_in_parts(attention):
             products = attention.products(rows, rows, rows)
             attended, cache, _ = attend_to_rows(attention, products, packing, mask, bias, cache)
@@ -319,6 +343,9 @@ class TransformerEncoderLayer(TransformerLayer):
         bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only. Default:
             True in an encoder layer, False in a decoder layer.
         kv_heads: key and value heads, a divisor of ``nhead``; None: as many as ``nhead``.
+        attention: the self-attention: ``multihead``, another name of `regard.nn.attention_names`, which takes of the
+            options those that it has, or a `SequenceAttention`, which has its own.
+        depth: number of the layer in its stack, from 0, for an attention whose first values depend on it.
         norm: ``layer``, or ``rms``, which has no bias.
         backend: backend of every attention.
         feedforward_chunk: as in `LayerConfig`.
@@ -390,7 +417,7 @@ class TransformerEncoderLayer(TransformerLayer):
         rows: Tensor,
         packing: Packing,
         mask: Mask | None,
-        cache: KeyValueCache | None = None,
+        cache: SequenceCache | None = None,
         *,
         bias: Bias | None = None,
     ) -> EncoderRows:
@@ -550,7 +577,7 @@ class TransformerDecoderLayer(TransformerLayer):
         packing: Packing,
         memory: KeyValues | EncoderOutput,
         mask: Mask | None,
-        cache: KeyValueCache | None = None,
+        cache: SequenceCache | None = None,
         need_weights: bool = False,
         *,
         bias: Bias | None = None,

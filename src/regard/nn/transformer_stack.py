@@ -11,7 +11,7 @@ from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.module_calls import is_observed, runs
 from regard.nn.called_layers import SelfArguments
-from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
+from regard.nn.key_values import EncoderOutput, KeyValues, SequenceCache
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import (
     in_layout,
@@ -41,7 +41,7 @@ class StackCall:
         weights: the weights of that layer, after the call.
     """
 
-    caches: Sequence[KeyValueCache] | None = None
+    caches: Sequence[SequenceCache] | None = None
     memory: Sequence[KeyValues | EncoderOutput] | None = None
     padded: Tensor | None = None
     weights_of: int | None = None
@@ -58,28 +58,23 @@ def check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:
 
 
 def with_caches(
-    layers: Sequence[LayerT], caches: Sequence[KeyValueCache] | None
-) -> Iterable[tuple[LayerT, KeyValueCache | None]]:
+    layers: Sequence[LayerT], caches: Sequence[SequenceCache] | None
+) -> Iterable[tuple[LayerT, SequenceCache | None]]:
     """Pairs each layer with its cache, or with None.
 
     Raises:
-        KindError, ArgumentError: there is not one `KeyValueCache` for each layer.
+        KindError, ArgumentError: there is not one `SequenceCache` for each layer.
     """
     if caches is None:
         return zip(layers, [None] * len(layers), strict=True)
-    if not isinstance(caches, (list, tuple)) or not all(isinstance(cache, KeyValueCache) for cache in caches):
+    if not isinstance(caches, (list, tuple)) or not all(isinstance(cache, SequenceCache) for cache in caches):
         raise KindError(f"caches must be {_CACHES}; it is {kind_of(caches)}")
     if len(caches) != len(layers):
         raise ArgumentError(f"caches must be {_CACHES}, of which there are {len(layers)}; it has {len(caches)}")
     return zip(layers, caches, strict=True)
 
 
-_CACHES = "None before the first token, then what the last step returned, a list of one nn.KeyValueCache for each layer"
-
-
-def new_caches(stack: Sequence[object] | nn.ModuleList) -> list[KeyValueCache]:
-    """Returns the empty caches of layers before the first token."""
-    return [KeyValueCache() for _ in range(len(stack))]
+_CACHES = "None before the first token, then what the last step returned, a list of one cache for each layer"
 
 
 def check_memory(memory: object, layers: int) -> None:

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from regard.attention.execution import LISTENERS
 from regard.fork_lock import ForkLock
 from regard.module_calls import OWN_HOOKS
-from regard.nn.key_values import KeyValueCache
+from regard.nn.key_values import SequenceCache
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import SDPA, STATE, Function, Observer, leave_mode, return_to_mode, without_mode
@@ -143,7 +143,7 @@ class _Installation:
             if self._contexts == 1:
                 LISTENERS.append(listen)
                 self._replace(torch.overrides.__dict__, "has_torch_function", _has_torch_function)
-                self._replace(KeyValueCache, "select", _reported(KeyValueCache.select))
+                self._replace(SequenceCache, "select", _reported(SequenceCache.select))
                 self._hook = nn.modules.module.register_module_forward_pre_hook(_report_module)
             self._replace_names(used)
 

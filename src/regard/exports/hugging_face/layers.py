@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.nn.multihead import MultiheadAttention
 from regard.nn.transformer_layers import ACTIVATIONS
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
@@ -31,6 +32,11 @@ def check_layers(
         more: other conditions.
     """
     layers = list(layers)
+    if not all(isinstance(layer.self_attn, MultiheadAttention) for layer in layers):
+        raise ArgumentError(
+            "no class of transformers computes this model: its self-attention is not multi-head attention; train with "
+            "--self-attention multihead, or export to onnx or torch"
+        )
     attentions = [one for layer in layers for one in (layer.self_attn, getattr(layer, "multihead_attn", None)) if one]
     conditions = [
         *more,

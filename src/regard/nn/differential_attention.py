@@ -1,0 +1,162 @@
+"""Differential attention: the difference of two maps of weights."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.execution import check_backend
+from regard.attention.problem import validate
+from regard.attention.verbs import BackendName, run
+from regard.biases import Bias, bias_for
+from regard.errors import ArgumentError
+from regard.nn.key_values import KeyValueCache, SequenceCache
+from regard.nn.layer_inputs import Biasing, Masking
+from regard.nn.named_positions import Position, position_for
+from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+from regard.normalizers import Normalizing, own_normalizer
+from regard.ownership import own_copy
+from regard.positions import Rotary
+from regard.shapes import size, upcast
+
+
+class DifferentialAttention(SequenceAttention):
+    r"""Self-attention whose weights are the difference of two maps, so that what both see cancels out.
+
+    .. math::
+
+        head &= (1 - \lambda_{init}) \; norm\big((A_1 - \lambda A_2) \, V\big), \qquad
+        A_m = normalize\big(Q_m K_m^T / \sqrt{d}\big) \\
+        \lambda &= \exp(\lambda_{q1} \cdot \lambda_{k1}) - \exp(\lambda_{q2} \cdot \lambda_{k2}) + \lambda_{init}
+
+    Ye et al. 2024, "Differential Transformer", eq. 1 to 3. A head has values of ``head_dim = embed_dim / num_heads``
+    features, and queries and keys of half as many (:math:`d`) for each map. :math:`\lambda` is a number of the layer;
+    :math:`\lambda_{q1}` and :math:`\lambda_{q2}` are the rows of ``lambda_query``, :math:`\lambda_{k1}` and
+    :math:`\lambda_{k2}` those of ``lambda_key``. ``norm`` is a root mean square of each head, the paper's GroupNorm.
+
+    Each map is one call of attention, the first one before the second, so that backends, masks, biases and
+    `regard.watch` treat it as any other. The weights that are returned are :math:`A_1 - \lambda A_2`.
+
+    Args:
+        embed_dim: features of a token.
+        num_heads: heads, a divisor of ``embed_dim``; the paper has half as many as a Transformer of the same size.
+        dropout: probability of dropping a weight of a map while training, in [0, 1).
+        bias: whether the projections have biases.
+        normalizer: of each map: a name, a `Normalizer` or a function.
+        kv_heads: heads of keys and values, a divisor of ``num_heads``; None: as many.
+        position: as for `MultiheadAttention`, for heads of ``head_dim / 2`` features.
+        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
+        backend: ``auto``, or one by name, which runs or raises.
+        depth: number of the layer in its stack, from 0: :math:`\lambda_{init} = 0.8 - 0.6 \exp(-0.3 \, depth)`.
+        device, dtype: device and dtype of the parameters.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import nn
+        >>> attention = nn.DifferentialAttention(16, 2, position="rotary")
+        >>> x = torch.randn(3, 5, 16)
+        >>> attended = attention(x, mask="causal", need_weights=True)
+        >>> attended.weights.shape, attended.weights.triu(1).any()  # no token sees a later one
+        (torch.Size([3, 2, 5, 5]), tensor(False))
+        >>> with regard.watch(attention, read=regard.Readings(weights=True)) as seen:
+        ...     _ = attention(x, mask="causal")
+        >>> first, second = (call.weights for call in seen.calls)  # the two maps
+        >>> torch.allclose(first - attention.weight_of_second * second, attended.weights)
+        True
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        normalizer: Normalizing = "softmax",
+        kv_heads: int | None = None,
+        position: Position | None = None,
+        bidirectional: bool = True,
+        backend: BackendName = "auto",
+        depth: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__(embed_dim, num_heads, dropout=dropout, bias=bias, device=device, dtype=dtype)
+        if self.head_dim % 2:
+            raise ArgumentError(f"embed_dim / num_heads must be even, half for each map; it is {self.head_dim}")
+        self.kv_heads = num_heads if kv_heads is None else size("kv_heads", kv_heads)
+        if num_heads % self.kv_heads:
+            raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
+        self.depth = size("depth", depth, low=0)
+        self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * depth)
+        half = self.head_dim // 2
+        created = position_for(position, num_heads, half, bidirectional, device=device, dtype=dtype)
+        self.position = None if created is None else own_copy(created)
+        self.normalizer = own_normalizer(normalizer)
+        self.backend: BackendName = check_backend(backend)
+        self.in_proj = self.projection(embed_dim, embed_dim + 2 * self.kv_heads * self.head_dim)
+        self.lambda_query = nn.Parameter(torch.empty(2, half, device=device, dtype=dtype).normal_(std=0.1))
+        self.lambda_key = nn.Parameter(torch.empty(2, half, device=device, dtype=dtype).normal_(std=0.1))
+        self.norm = nn.RMSNorm(self.head_dim, eps=1e-5, device=device, dtype=dtype)
+        self.out_proj = self.projection(embed_dim, embed_dim)
+
+    @property
+    def weight_of_second(self) -> Tensor:
+        """λ, the weight of the second map, a number in float32 or float64."""
+        first, second = (upcast(self.lambda_query) * upcast(self.lambda_key)).sum(-1).exp()
+        return first - second + self.lambda_init
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Masking | None = None,
+        bias: Biasing | None = None,
+        cache: SequenceCache | None = None,
+        need_weights: bool = False,
+    ) -> SequenceOutput:
+        visible, added = self.checked_input(x, mask), bias_for(bias, self.num_heads)
+        past = self.checked_cache(cache, KeyValueCache)
+        width = self.kv_heads * self.head_dim
+        query, key, value = self.in_proj(x).split([self.embed_dim, width, width], dim=-1)
+        # The heads of the first map come before those of the second.
+        query, key = (heads.unflatten(-1, (-1, self.head_dim // 2)).transpose(1, 2) for heads in (query, key))
+        value = value.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # B Hkv K V
+        if isinstance(self.position, Rotary):
+            first = 0 if past is None else past.length
+            query, key = self.position(query, offset=first), self.position(key, offset=first)
+        elif isinstance(self.position, Bias):
+            added = self.position if added is None else added + self.position
+        if past is not None:
+            past = past.append(key, value)
+            key, value = past.key, past.value
+        maps = [
+            run(
+                validate(
+                    one_query, one_key, value, normalizer=self.normalizer, mask=visible, bias=added,
+                    dropout=self.dropout if self.training else 0.0,
+                ),
+                self.backend,
+                need_weights=need_weights,
+            )
+            for one_query, one_key in zip(query.chunk(2, dim=1), key.chunk(2, dim=1), strict=True)
+        ]  # fmt: skip
+        factor = self.weight_of_second
+        first_output, second_output = (attended.output for attended in maps)
+        difference = self.norm(first_output - factor.to(value.dtype) * second_output) * (1 - self.lambda_init)
+        output = self.out_proj(difference.transpose(1, 2).flatten(2))
+        weights = None
+        if need_weights:
+            first_weights, second_weights = (attended.weights for attended in maps)
+            assert first_weights is not None
+            assert second_weights is not None
+            weights = first_weights - factor * second_weights
+        return SequenceOutput(output, weights, past)
+
+    def extra_repr(self) -> str:
+        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        return f"{super().extra_repr()}{grouped}, depth={self.depth}"

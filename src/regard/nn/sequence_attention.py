@@ -1,0 +1,224 @@
+"""Self-attention of a Transformer's layer, in other forms than `regard.nn.MultiheadAttention`."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar, cast, get_args
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.problem import check_dropout
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.masks import Mask, as_mask
+from regard.module_calls import Module
+from regard.nn.attention_names import CLASSES, AttentionName
+from regard.nn.key_values import KeyValueCache, SequenceCache
+from regard.nn.layer_inputs import Biasing, Masking
+from regard.shapes import check_factory, check_floating, flag, kind_of, known_name, size
+
+CacheT = TypeVar("CacheT", bound=SequenceCache)
+
+
+class SequenceOutput(NamedTuple):
+    """The output of a `SequenceAttention`.
+
+    Attributes:
+        output: ``[batch, length, dim]``.
+        weights: what the output of each head takes from each value, ``[batch, heads, length, keys]``; None unless
+            ``need_weights``.
+        cache: the tokens so far, with those of this call; None without a cache.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.DifferentialAttention(16, 2)
+        >>> attended = attention(torch.randn(3, 5, 16), mask="causal", need_weights=True)
+        >>> attended.output.shape, attended.weights.shape, attended.cache
+        (torch.Size([3, 5, 16]), torch.Size([3, 2, 5, 5]), None)
+    """
+
+    output: Tensor
+    weights: Tensor | None
+    cache: SequenceCache | None
+
+
+class SequenceAttention(Module, ABC):
+    """The base of self-attention that is the first part of a Transformer's layer, but no `MultiheadAttention`.
+
+    A layer calls it as a module, with padded sequences::
+
+        attended = layer.self_attn(x, mask=mask, bias=bias, cache=cache)
+
+    A subclass that is named in `regard.nn.attention_names` is made by ``TransformerEncoderLayer(attention=name)``, with
+    the options that its constructor has: of ``dropout``, ``bias``, ``score``, ``normalizer``, ``kv_heads``,
+    ``position``, ``bidirectional``, ``backend``, ``depth`` (the layer's number in its stack, from 0), ``device`` and
+    ``dtype``. Any object of a subclass can be given in place of a name.
+
+    Args:
+        embed_dim: features of a token.
+        num_heads: heads, a divisor of ``embed_dim``.
+        dropout: probability of dropping a weight while training, in [0, 1).
+        bias: whether the projections have biases.
+        device, dtype: device and dtype of the parameters.
+
+    Attributes:
+        out_proj: the projection of all heads to the output, which a subclass has after its other parameters.
+
+    Raises:
+        ArgumentError, KindError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> class Mean(nn.SequenceAttention):  # the mean of the tokens so far
+        ...     def __init__(self, embed_dim, num_heads):
+        ...         super().__init__(embed_dim, num_heads)
+        ...         self.out_proj = self.projection(embed_dim, embed_dim)
+        ...     def forward(self, x, *, mask=None, bias=None, cache=None, need_weights=False):
+        ...         length = torch.arange(1, x.shape[1] + 1)[:, None]
+        ...         return nn.SequenceOutput(self.out_proj(x.cumsum(1) / length), None, None)
+        >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True, attention=Mean(8, 2))
+        >>> layer(torch.randn(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
+    """
+
+    out_proj: nn.Linear
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads)):
+            size(name, value)
+        if embed_dim % num_heads:
+            raise ArgumentError(
+                f"num_heads must divide embed_dim; embed_dim is {embed_dim} and num_heads is {num_heads}"
+            )
+        check_factory(device, dtype)
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout = check_dropout(dropout)
+        self._has_bias = flag("bias", bias)
+        self._factory: dict[str, Any] = {"device": device, "dtype": dtype}
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Masking | None = None,
+        bias: Biasing | None = None,
+        cache: SequenceCache | None = None,
+        need_weights: bool = False,
+    ) -> SequenceOutput:
+        """Lets the tokens of each sequence attend to each other.
+
+        Args:
+            x: ``[batch, length, embed_dim]``.
+            mask: which tokens each token may attend to: a `Mask`, ``"causal"``, or a bool tensor (**True: may attend**)
+                that broadcasts to ``[batch, num_heads, length, keys]``; None: all.
+            bias: added to the scores: a tensor, a `Bias`, or ``"alibi"``; None: nothing.
+            cache: the tokens before these, as `new_cache` or the last call returned them; they are keys too. None:
+                there are none, and no cache is returned.
+            need_weights: whether to return the weights; the output is the same, bit for bit.
+
+        Raises:
+            ShapeError, KindError, ArgumentError: an input is invalid, or this attention has no such input.
+        """
+
+    def new_cache(self) -> SequenceCache:
+        """Returns the cache before the first token."""
+        return KeyValueCache()
+
+    def projection(self, inputs: int, outputs: int) -> nn.Linear:
+        """Creates a linear layer with uniform weights (Glorot and Bengio 2010) and, if there are any, biases of 0."""
+        linear = nn.Linear(inputs, outputs, bias=self._has_bias, **self._factory)
+        nn.init.xavier_uniform_(linear.weight)
+        if self._has_bias:
+            nn.init.zeros_(linear.bias)
+        return linear
+
+    def checked_input(self, x: Tensor, mask: Masking | None) -> Mask | None:
+        """Returns the mask as a `Mask`; raises an error unless the input is ``[batch, length, embed_dim]``."""
+        check_floating("x", x)
+        if x.dim() != 3 or x.shape[-1] != self.embed_dim:
+            raise ShapeError(f"x must be [batch, length, {self.embed_dim}]; it has shape {list(x.shape)}")
+        return as_mask(mask)
+
+    def checked_cache(self, cache: SequenceCache | None, kind: type[CacheT]) -> CacheT | None:
+        """Returns the cache if it is None or of this kind; raises KindError otherwise."""
+        if cache is not None and not isinstance(cache, kind):
+            raise KindError(
+                f"cache must be what new_cache or the last call of this {type(self).__name__} returned, "
+                f"a {kind.__name__}; it is {kind_of(cache)}"
+            )
+        return cache
+
+    def extra_repr(self) -> str:
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
+
+
+_USUAL: dict[str, tuple[object, ...]] = {
+    "score": ("scaled_dot",),
+    "normalizer": ("softmax",),
+    "kv_heads": (None,),
+    "position": (None, "none"),
+    "backend": ("auto",),
+}
+"""The values of a layer's options with which its self-attention need not have them."""
+
+
+def self_attention(
+    attention: AttentionName | SequenceAttention,
+    embed_dim: int,
+    num_heads: int,
+    elsewhere: Collection[str] = (),
+    **options: Any,
+) -> SequenceAttention:
+    """Returns the self-attention of a layer.
+
+    Args:
+        attention: a name other than ``multihead``, or the attention itself.
+        embed_dim: features of a token.
+        num_heads: heads.
+        elsewhere: options that another attention of the layer has as well.
+        options: the options of the layer.
+
+    Raises:
+        UnknownNameError, KindError: there is no attention of this name, or the value is none.
+        ArgumentError: the attention has other sizes, or lacks an option that no other one has.
+    """
+    known: Collection[str] = ()
+    constructor = None
+    if isinstance(attention, SequenceAttention):
+        for name, own, value in (
+            ("d_model", attention.embed_dim, embed_dim),
+            ("nhead", attention.num_heads, num_heads),
+        ):
+            if own != value:
+                raise ArgumentError(f"{name} must be that of the attention, {own}; it is {value}")
+    elif isinstance(attention, str):
+        known_name("attention", attention, get_args(AttentionName))
+        module, kind = CLASSES[attention].split(":")
+        constructor = getattr(import_module(module), kind)
+        known = inspect.signature(constructor).parameters
+    else:
+        raise KindError(
+            f"attention must be a name ({', '.join(get_args(AttentionName))}) or a SequenceAttention; "
+            f"it is {kind_of(attention)}"
+        )
+    for name, usual in _USUAL.items():
+        if name not in known and name not in elsewhere and options.get(name, usual[0]) not in usual:
+            owner = type(attention).__name__ if constructor is None else repr(attention)
+            raise ArgumentError(f"{name} is not an option of attention {owner}; leave it out: {name}={usual[-1]!r}")
+    if constructor is None:
+        return cast(SequenceAttention, attention)
+    return constructor(embed_dim, num_heads, **{name: value for name, value in options.items() if name in known})
