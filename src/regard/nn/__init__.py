@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
     from regard.nn.layer_config import LayerConfig
+    from regard.nn.linear_attention import (
+        DeltaNet,
+        GatedDeltaNet,
+        GatedLinearAttention,
+        LinearAttention,
+        LinearState,
+        Retention,
+    )
     from regard.nn.memory import Memory
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
     from regard.nn.non_local import NonLocal
@@ -39,6 +47,12 @@ __all__ = [
     "ChannelAttention",
     "ChannelGate",
     "DifferentialAttention",
+    "LinearAttention",
+    "Retention",
+    "GatedLinearAttention",
+    "DeltaNet",
+    "GatedDeltaNet",
+    "LinearState",
     "DualAttention",
     "IAFF",
     "KeyValueCache",
@@ -78,6 +92,14 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
             "regard.nn.layer_config": ["LayerConfig"],
+            "regard.nn.linear_attention": [
+                "DeltaNet",
+                "GatedDeltaNet",
+                "GatedLinearAttention",
+                "LinearAttention",
+                "LinearState",
+                "Retention",
+            ],
             "regard.nn.memory": ["Memory"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
             "regard.nn.non_local": ["NonLocal"],

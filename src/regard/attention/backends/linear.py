@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from regard.attention.backends.backend import Backend
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.linear import chunked
+from regard.linear import chunked, divided, with_ones
 from regard.masks import And, Band, Mask
 from regard.masks.content import Lengths
 from regard.scores import DecayedProduct, DeltaProduct, InnerProduct, Primitive
@@ -80,13 +80,10 @@ class Linear(Backend):
             key = torch.where((grid.key_index < mask.keys.on(grid)).mT, key, 0.0)
         is_ratio = problem.row is not None and problem.row.kind == "ratio"
         if is_ratio:
-            value = F.pad(value, (0, 1), value=1.0)
+            value = with_ones(value)
         output = _attend(query, key, value, log_decay, beta, order.offset)
         if is_ratio:
-            output, total = output[..., :-1], output[..., -1:]
-            # An infinite sum makes a row NaN, as keys compete; one of 0 makes it 0.
-            is_empty = total.abs() < torch.finfo(total.dtype).tiny
-            output = output / torch.where(is_empty, torch.inf, total + 0.0 * total.detach())
+            output = divided(output)
         for mask in order.lengths:
             if mask.queries is not None:
                 output = torch.where(grid.query_index < mask.queries.on(grid), output, 0.0)
