@@ -27,7 +27,7 @@ class Readings:
     ShapeError or ArgumentError.
 
     Attributes:
-        entropy: whether to read −Σ p ln p of each row, in nats.
+        entropy: whether to read −Σ p ln p of each row, in nats; NaN for a row with a negative weight.
         peak: whether to read the largest weight of each row.
         top_k: number of largest weights of each row to read, with the indices of their keys.
         received: whether to read the sum of each column: the attention that each key receives from all queries.
@@ -229,8 +229,8 @@ class Gatherer:
             return
         self.lse[b, :, q] = self.normalizer.log_sum_exp(masked)
         if read.entropy:
-            # `torch.special.entr` is not vectorized. A weight of 0 adds 0.
-            terms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log_().mul_(weights)
+            # `torch.special.entr` is not vectorized. A weight of 0 adds 0, and the logarithm of a negative one is NaN.
+            terms = weights.masked_fill(weights == 0, 1.0).log_().mul_(weights)
             # A sum of 0 gives 0, and not −0.
             self.entropy[b, :, q] = 0.0 - terms.sum(-1)
         if read.peak:

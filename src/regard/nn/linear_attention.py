@@ -145,9 +145,14 @@ class RecurrentAttention(SequenceAttention, ABC):
     def _attended(self, x: Tensor, mask: Mask | None, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Returns the outputs of all heads, and their weights if they are needed."""
         tokens = self.tokens(x, 0)
-        if tokens.beta is not None:
-            tokens, mask = _without_padding(tokens, mask)
         score = self.product
+        lengths = [part for part in _parts(mask) if isinstance(part, Lengths)]
+        if tokens.log_decay is not None or tokens.beta is not None:
+            for part in lengths:
+                tokens = _without_padding(tokens, part)
+        if tokens.beta is not None and lengths:
+            others = [part for part in _parts(mask) if part not in lengths]
+            mask = And(*others) if len(others) > 1 else next(iter(others), None)
         if tokens.log_decay is not None:
             score = Decayed(score, tokens.log_decay)
         if tokens.beta is not None:
@@ -198,21 +203,16 @@ def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
     return length == 1 and mask.hides_nothing(grid)
 
 
-def _without_padding(tokens: Tokens, mask: Mask | None) -> tuple[Tokens, Mask | None]:
-    """Returns the tokens with padding that changes no state, and the rest of the mask."""
-    others = []
+def _without_padding(tokens: Tokens, lengths: Lengths) -> Tokens:
+    """Returns the tokens with padding that changes no state: nothing is added, nothing decays."""
     batch, _, length, _ = tokens.key.shape
     grid = Grid.whole(batch, 1, length, length, tokens.key.device)
-    for part in _parts(mask):
-        if isinstance(part, Lengths):
-            part.check(grid)
-            is_token = grid.key_index < part.keys.on(grid)  # B 1 1 K
-            key, value = (torch.where(is_token.mT, tensor, 0.0) for tensor in (tokens.key, tokens.value))
-            beta = None if tokens.beta is None else torch.where(is_token[:, :, 0], tokens.beta, 0.0)
-            tokens = tokens._replace(key=key, value=value, beta=beta)
-        else:
-            others.append(part)
-    return tokens, And(*others) if len(others) > 1 else others[0] if others else None
+    lengths.check(grid)
+    is_padding = ~(grid.key_index < lengths.keys.on(grid)).mT  # B 1 K 1
+    key, value = (tensor.masked_fill(is_padding, 0.0) for tensor in (tokens.key, tokens.value))
+    decay = None if tokens.log_decay is None else tokens.log_decay.masked_fill(is_padding, 0.0)
+    beta = None if tokens.beta is None else tokens.beta.masked_fill(is_padding[..., 0], 0.0)
+    return Tokens(tokens.query, key, value, decay, beta)
 
 
 class LinearAttention(RecurrentAttention):
