@@ -218,6 +218,7 @@ def unreached(got, clean, rows, context):
             clean[name][~rows],
             rtol=1e-9,
             atol=1e-9,
+            equal_nan=True,
             msg=lambda m, name=name: f"{context} {name}: {m}",
         )
 
