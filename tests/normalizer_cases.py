@@ -40,6 +40,8 @@ OTHERS = {
     "local": normalizers.local_gaussian(normalizers.softmax, torch.tensor(2.25, dtype=torch.float64), 1.5),
     "custom squared relu": normalizers.Custom(lambda scores: scores.relu().square()),
 }
+SIGNED = (normalizers.identity, normalizers.ratio)
+"""Those whose weights may be negative, as their scores."""
 ALL = SUM_TO_ONE | HARD | OTHERS
 SMOOTH = {name: value for name, value in ALL.items() if name not in HARD}
 FIXED = {name: value for name, value in ALL.items() if not value.random}
