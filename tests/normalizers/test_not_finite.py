@@ -9,7 +9,7 @@ from regard import normalizers
 
 INF, NAN = torch.inf, torch.nan
 EXACT = {name: value for name, value in SMOOTH.items() if not name.startswith("custom")}
-COMPETING = {name: value for name, value in EXACT.items() if not name.startswith(("sigmoid", "chunkwise"))}
+COMPETING = {name: value for name, value in EXACT.items() if not name.startswith(("sigmoid", "chunkwise", "identity"))}
 PARAMETERS = {
     "temperature": (normalizers.Softmax, [0.7, 1.0, 1.5]),
     "sink": (normalizers.SoftmaxWithSink, [0.3, -1.0, 2.0]),

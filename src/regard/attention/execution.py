@@ -18,6 +18,7 @@ from torch import Tensor
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.flex.backend import Flex
+from regard.attention.backends.linear import Linear
 from regard.attention.backends.reference import Reference, guarded, weigh, whole
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
@@ -36,7 +37,7 @@ from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
 BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (ScaledDotProduct(), Flex(), Triton(), Reference(), Fused(), Tiled())
+    backend.name: backend for backend in (ScaledDotProduct(), Flex(), Triton(), Reference(), Linear(), Fused(), Tiled())
 }
 """The registry, in the order in which ``"auto"`` considers backends. `Reference` runs everything, though in
 quadratic memory."""

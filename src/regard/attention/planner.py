@@ -54,6 +54,9 @@ WHOLE_ELEMENTS = 1 << 21
 """Elements that the specification may have in memory at once and still be as fast as anything: a CPU's last cache holds
 them."""
 
+LINEAR_ELEMENTS = 1 << 17
+"""Elements that the specification has in memory at once, from which on chunks are faster where no weights are made."""
+
 DEVICE_ELEMENTS = 1 << 24
 """The same on a device, where a few large operators cost less than many small ones: 64 MiB of float32. On an H100 the
 fused kernels took half of the time from there on for sparsemax."""
@@ -91,12 +94,13 @@ class Plan:
           flex       cannot: the inputs are on cpu; FlexAttention is for accelerators
           triton     cannot: the inputs are on cpu; its kernels are for GPUs of NVIDIA and AMD
         → reference  so few pairs that computing them all at once costs least
+          linear     cannot: the normalizer couples the scores of a row
           cpu        could, but 'reference' comes first
           tiled      could, but 'reference' comes first
         >>> plan.backend
         'reference'
         >>> plan
-        Plan('reference'; could: cpu, tiled; cannot: sdpa, flex, triton)
+        Plan('reference'; could: cpu, tiled; cannot: sdpa, flex, triton, linear)
     """
 
     backend: str
@@ -314,6 +318,8 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
         return _too_many(elements, DEVICE_ELEMENTS)
     if elements < FUSED_SPARSE_ELEMENTS:
         return None
+    if elements >= LINEAR_ELEMENTS and candidates.runs("linear"):
+        return f"from {LINEAR_ELEMENTS:,} elements on 'linear' is faster, which makes no weights"
     limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
     # The question below begins a compilation, so it is asked only if the kernels would be used.
     if elements < limit:

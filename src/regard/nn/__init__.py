@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
     from regard.nn.latent_attention import LatentAttention
     from regard.nn.layer_config import LayerConfig
+    from regard.nn.linear_attention import (
+        DeltaNet,
+        GatedDeltaNet,
+        GatedLinearAttention,
+        LinearAttention,
+        LinearState,
+        Retention,
+    )
     from regard.nn.memory import Memory
     from regard.nn.monotonic_attention import MonotonicAttention, MonotonicMemory, Stopped
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
@@ -48,6 +56,12 @@ __all__ = [
     "CoAttended",
     "CoAttention",
     "DifferentialAttention",
+    "LinearAttention",
+    "Retention",
+    "GatedLinearAttention",
+    "DeltaNet",
+    "GatedDeltaNet",
+    "LinearState",
     "DualAttention",
     "GaussianWindow",
     "Hopped",
@@ -102,6 +116,14 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
             "regard.nn.latent_attention": ["LatentAttention"],
             "regard.nn.layer_config": ["LayerConfig"],
+            "regard.nn.linear_attention": [
+                "DeltaNet",
+                "GatedDeltaNet",
+                "GatedLinearAttention",
+                "LinearAttention",
+                "LinearState",
+                "Retention",
+            ],
             "regard.nn.memory": ["Memory"],
             "regard.nn.monotonic_attention": ["MonotonicAttention", "MonotonicMemory", "Stopped"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],

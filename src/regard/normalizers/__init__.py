@@ -5,6 +5,8 @@
 `softmax_with_sink` (sink)                         the same, with a term for attending to nothing
 `sparsemax`, `entmax15`, `entmax` (alpha)          sparse: small scores get exactly 0
 `sigmoid`, `Sigmoid` (bias)                        each key independently
+`identity`                                         the scores as they are
+`ratio`                                            the share of each score in the sum of its row
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
 `Monotonic` (mode, bias, noise)                    where each query stops, going on from the one before it
@@ -48,6 +50,7 @@ from regard.normalizers.names import (
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
+from regard.normalizers.unnormalized import Identity, Ratio, identity, ratio
 
 __all__ = [
     "Normalizer",
@@ -59,6 +62,8 @@ __all__ = [
     "Entmax",
     "Sparsemax",
     "Sigmoid",
+    "Identity",
+    "Ratio",
     "Hard",
     "LocalGaussian",
     "Monotonic",
@@ -76,6 +81,8 @@ __all__ = [
     "entmax",
     "entmax15",
     "sigmoid",
+    "identity",
+    "ratio",
     "hard",
     "local_gaussian",
     "top_k",

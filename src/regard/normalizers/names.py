@@ -16,9 +16,12 @@ from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
+from regard.normalizers.unnormalized import identity, ratio
 from regard.ownership import own_copy
 
-NormalizerName = Literal["softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn"]
+NormalizerName = Literal[
+    "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio"
+]
 """The names of normalizers that need no arguments."""
 
 Normalizing = NormalizerName | Normalizer | Callable[[Tensor], Tensor]
@@ -130,6 +133,8 @@ _NAMED: dict[str, Normalizer] = {
     "hard": Hard("argmax"),
     "over_queries": over_queries,
     "sinkhorn": sinkhorn,
+    "identity": identity,
+    "ratio": ratio,
 }
 _CONSTRUCTORS = {
     "entmax": (entmax, "alpha"),
@@ -159,7 +164,7 @@ def as_normalizer(value: object) -> Normalizer:
 
     Args:
         value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``over_queries``,
-            ``sinkhorn``, or ``hard`` for its argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes
+            ``sinkhorn``, ``identity``, ``ratio``, or ``hard`` for its argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes
             the last axis, which becomes a `Custom`.
 
     Raises:
