@@ -70,14 +70,14 @@ def varies(default: Any, *, within: Range | None = None, needs: Mapping[str, Any
     return dataclasses.field(default=None, metadata=metadata)
 
 
-def from_data(default: Any = None, *, low: int = 1) -> Any:
+def from_data(default: Any = None, *, low: int | None = 1) -> Any:
     """Returns a field that is no option, because the data of a run decide it.
 
     Args:
         default: its value until then; None: a model cannot be made without it.
-        low: its least value.
+        low: its least value; None for a field that is no number.
     """
-    metadata = {"within": Range(low, math.inf), "from_data": True}
+    metadata = {"within": None if low is None else Range(low, math.inf), "from_data": True}
     return dataclasses.field(default=default, metadata=metadata)
 
 

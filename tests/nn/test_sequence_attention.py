@@ -1,6 +1,8 @@
 """The self-attentions of layers by name: laws of all of them, and of the layers, stacks and models that take them."""
 
 import copy
+import importlib
+import inspect
 import math
 
 import pytest
@@ -8,8 +10,11 @@ import torch
 
 import regard
 from regard import masks, models, nn
+from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.explanations.model_attention import ModelAttention
 from regard.nn.attention_names import CLASSES
+from regard.records import TokenAxis
 
 DIM, HEADS = 24, 2
 names = pytest.mark.parametrize("name", CLASSES)
@@ -41,10 +46,23 @@ def test_a_later_token_changes_no_earlier_one_and_padding_changes_nothing(name):
     torch.testing.assert_close(whole[0, :5], stack(x[:1, :5], mask="causal")[0])
 
 
-@names
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (3, 2), (1, 4)], ids=str)
-def test_steps_with_a_cache_are_the_whole_sequence(name, sizes):
-    stack, x = encoder(name), tokens(2, 5)
+def takes(name, option):
+    module, constructor = CLASSES[name].split(":")
+    return option in inspect.signature(getattr(importlib.import_module(module), constructor)).parameters
+
+
+POSITIONED = [
+    (name, position)
+    for name in CLASSES
+    for position in ("none", "rotary", "alibi")
+    if position == "none" or takes(name, "position")
+]
+
+
+@pytest.mark.parametrize(("name", "position"), POSITIONED)
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (3, 2)], ids=str)
+def test_steps_with_a_cache_are_the_whole_sequence(name, position, sizes):
+    stack, x = encoder(name, position=position), tokens(2, 5)
     expected, caches, parts = stack(x, mask="causal"), None, []
     for part in x.split(sizes, dim=1):
         rows, caches = stack.step(part, caches)
@@ -193,3 +211,130 @@ def test_both_maps_of_differential_attention_have_masks_biases_and_grouped_heads
     hidden = ~mask.dense(regard.shapes.Grid.whole(2, 4, 5, 5))
     assert not first[hidden].any()
     assert not second[hidden].any()
+
+
+def softmax_of(row, visible):
+    powers = torch.stack([row[j].exp() if visible[j] else row[j] * 0 for j in range(len(row))])
+    return powers / powers.sum()
+
+
+def rms(vector, norm, epsilon=1e-6):
+    return vector / (vector.square().mean() + epsilon).sqrt() * norm.weight
+
+
+def literal_heads(attention, x, visible):
+    """One head, one query after the other: gates of Qiu et al. 2025, eq. 5, norms as in Dehghani et al. 2023, eq. 2."""
+    dim = attention.head_dim
+    q, k, v = (x @ attention.in_proj.weight.T + attention.in_proj.bias).split([DIM, DIM, DIM], dim=-1)
+    joined = x.new_zeros(x.shape)
+    for b in range(x.shape[0]):
+        for h in range(HEADS):
+            part = slice(h * dim, (h + 1) * dim)
+            keys = torch.stack([rms(key, attention.key_norm) for key in k[b, :, part]])
+            for i in range(x.shape[1]):
+                query = rms(q[b, i, part], attention.query_norm)
+                joined[b, i, part] = softmax_of(keys @ query / dim**0.5, visible[i]) @ v[b, :, part]
+    gates = 1 / (1 + torch.exp(-(x @ attention.gate.weight.T + attention.gate.bias)))
+    return (gates * joined) @ attention.out_proj.weight.T + attention.out_proj.bias
+
+
+def literal_latent(attention, x, visible):
+    """DeepSeek-V2, eq. 9 to 19, for one head, one query after the other; a rotation turns pairs of halves."""
+    dim, turned = attention.head_dim, attention.rotary_dim
+
+    def rotated(vector, position):
+        first, second = vector[: turned // 2], vector[turned // 2 :]
+        angle = position * 10000 ** (-torch.arange(turned // 2, dtype=x.dtype) * 2 / turned)
+        return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()])
+
+    joined = x.new_zeros(x.shape)
+    for b in range(x.shape[0]):
+        down = attention.kv_down(x[b])
+        latent = [rms(row[: attention.kv_rank], attention.kv_norm) for row in down]
+        shared = [rotated(row[attention.kv_rank :], j) for j, row in enumerate(down)]
+        queries = attention.query_up(
+            torch.stack([rms(row, attention.query_norm) for row in attention.query_down(x[b])])
+        )
+        for h in range(HEADS):
+            keys = torch.stack([torch.cat([attention.key_up[h] @ c, r]) for c, r in zip(latent, shared, strict=True)])
+            values = torch.stack([attention.value_up[h] @ c for c in latent])
+            for i in range(x.shape[1]):
+                query = queries[i, h * (dim + turned) : (h + 1) * (dim + turned)]
+                query = torch.cat([query[:dim], rotated(query[dim:], i)])
+                weights = softmax_of(keys @ query / (dim + turned) ** 0.5, visible[i])
+                joined[b, i, h * dim : (h + 1) * dim] = weights @ values
+    return attention.out_proj(joined)
+
+
+@pytest.mark.parametrize(
+    ("attention", "literal"),
+    [
+        (lambda: nn.SelfAttention(DIM, HEADS, gate=True, qk_norm="rms"), literal_heads),
+        (
+            lambda: nn.LatentAttention(DIM, HEADS, kv_rank=7, query_rank=5, rotary_dim=4, position="rotary"),
+            literal_latent,
+        ),
+    ],
+    ids=["gated with norms", "latent"],
+)
+def test_heads_are_those_of_the_paper(attention, literal):
+    attention, x = attention().double(), tokens(2, 4)
+    for norm in (module for module in attention.modules() if isinstance(module, torch.nn.RMSNorm)):
+        torch.nn.init.normal_(norm.weight)
+    visible = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]).bool()
+    output = attention(x, mask=masks.keep(visible)).output
+    torch.testing.assert_close(output, literal(attention, x, visible))
+
+
+def test_a_latent_cache_holds_the_compressed_vectors_alone():
+    attention, x = nn.LatentAttention(DIM, HEADS, kv_rank=7, rotary_dim=4, position="rotary").double(), tokens(2, 5)
+    _, weights, cache = attention(x[:, :3], mask="causal", cache=attention.new_cache(), need_weights=True)
+    assert (cache.key.shape, cache.value.shape) == ((2, 1, 3, 7), (2, 1, 3, 4))
+    _, absorbed, cache = attention(x[:, 3:], mask="causal", cache=cache, need_weights=True)
+    expected = attention(x, mask="causal", need_weights=True).weights
+    torch.testing.assert_close(weights, expected[:, :, :3, :3])
+    torch.testing.assert_close(absorbed, expected[:, :, 3:])
+
+
+def test_options_that_contradict_each_other_are_errors():
+    for make, message in (
+        (lambda: nn.SelfAttention(DIM, HEADS), "write nn.MultiheadAttention"),
+        (lambda: nn.SelfAttention(DIM, HEADS, gate=True, normalizer="sinkhorn"), "compares all queries"),
+        (lambda: nn.LatentAttention(DIM, HEADS, position="shaw"), "must not depend on queries"),
+        (lambda: nn.LatentAttention(DIM, HEADS, rotary_dim=4), "needs position='rotary'"),
+        (lambda: nn.DifferentialAttention(6, 2), "must be even, half for each map"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            make()
+
+
+def test_talking_heads_are_multi_head_attention_until_they_talk():
+    attention, x = nn.SelfAttention(DIM, HEADS, talking=True).double(), tokens(2, 5)
+    plain = torch.nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64)
+    plain.load_state_dict(
+        {
+            "in_proj_weight": attention.in_proj.weight, "in_proj_bias": attention.in_proj.bias,
+            "out_proj.weight": attention.out_proj.weight, "out_proj.bias": attention.out_proj.bias,
+        }
+    )  # fmt: skip
+    torch.testing.assert_close(attention(x).output, plain(x, x, x)[0])
+    with torch.no_grad():
+        attention.normalizer.before[0, 1] = 1.0
+    assert not torch.allclose(attention(x).output, plain(x, x, x)[0])
+
+
+def test_both_maps_of_a_layer_are_recorded_as_one_attention_with_worked_steps():
+    stack, x = encoder("differential"), tokens(1, 3)
+    with torch.no_grad(), recorded_calls() as calls:
+        stack(x, mask="causal")
+        expected = stack.layers[0].self_attn(x, mask="causal", need_weights=True).weights
+    axis = TokenAxis(("a", "b", "c"))
+    first = ModelAttention("self_attn", 0, "causal", axis, axis, calls[:1])
+    assert len(calls) == 2 + 2  # a call a layer, and the two of the attention alone
+    assert first.heads == 2 * HEADS
+    weights = torch.from_numpy(first.record().weights).double()
+    factor = stack.layers[0].self_attn.weight_of_second.detach()
+    torch.testing.assert_close(weights[:HEADS] - factor * weights[HEADS:], expected[0], rtol=1e-5, atol=1e-6)
+    steps = first.steps(HEADS + 1)
+    assert steps.name == "self_attn, map 2, head 1"
+    torch.testing.assert_close(torch.as_tensor(steps.matrices["weights"]), weights[HEADS + 1], rtol=1e-5, atol=1e-6)

@@ -408,8 +408,20 @@ def _check_parts(problem: Problem) -> None:
     problem.score.check(problem.query, problem.key)
     if problem.mask is not None:
         problem.mask.check(problem.grid)
+        if problem.score.is_causal:
+            _check_causal(problem.score, problem.mask, problem.grid)
     if problem.bias is not None:
         problem.bias.check(problem.query, problem.grid)
+
+
+def _check_causal(score: Score, mask: Mask, grid: Grid) -> None:
+    """Raises ArgumentError unless a mask is causal and aligns the ends."""
+    offset = mask.offset_on(grid) if isinstance(mask, Band) and (mask.before, mask.after) == (None, 0) else None
+    if not isinstance(offset, int) or offset != grid.offset:
+        raise ArgumentError(
+            f"mask must be 'causal' or None with the score {type(score).__name__}, whose weights depend on all keys up "
+            f"to the query; it is {mask!r}: for padding, set its beta to 0 there"
+        )
 
 
 def check_dropout(dropout: object) -> float:

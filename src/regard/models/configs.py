@@ -26,6 +26,9 @@ from regard.nn.attention_names import AttentionName
 RECURRENT = ("lstm", "gru")
 """Architectures with a state that each step changes."""
 
+MONOTONIC = ("monotonic", "chunkwise")
+"""Kinds of attention of a decoder that never go back."""
+
 FREE_TOKENS = 10
 """Tokens that may be written about any input."""
 
@@ -87,7 +90,7 @@ def check_heads(config: Any) -> None:
 
 def check_even(config: Any) -> None:
     """Raise ArgumentError if the features of a bidirectional encoder are odd."""
-    if config.architecture in RECURRENT and config.hidden % 2:
+    if config.architecture in (*RECURRENT, "hierarchical") and config.hidden % 2:
         raise ArgumentError(f"hidden must be even, half for each direction; it is {config.hidden}")
 
 
@@ -123,9 +126,11 @@ class TextToTextConfig(WritingConfig):
     _: KW_ONLY
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
     """What computes: lstm, gru or transformer."""
-    attention: Literal["none", "bahdanau", "luong", "hard"] = option("bahdanau", architecture=RECURRENT)
-    """Attention of the decoder: none, bahdanau (before the cell), luong (after it) or hard (as bahdanau, but of one
-    annotation)."""
+    attention: Literal["none", "bahdanau", "luong", "hard", "monotonic", "chunkwise"] = option(
+        "bahdanau", architecture=RECURRENT
+    )
+    """Attention of the decoder: none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one
+    annotation), monotonic (as hard, and it never goes back) or chunkwise (of a chunk that ends there)."""
     score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] = varies(
         "additive", luong="general", transformer="scaled_dot"
     )
@@ -204,6 +209,8 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
         0.01, within=WEIGHT, architecture=RECURRENT, attention="hard", hard_estimator="reinforce"
     )
     """Weight of the entropy bonus."""
+    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT, attention="chunkwise")
+    """Annotations of a chunk (Chiu and Raffel 2018)."""
     max_source: int = option(0, within=COUNT, score="location")
     """The longest source, in tokens, that the model can attend to; 0: the ``max_length`` of the data."""
 
@@ -211,6 +218,11 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_translator:RecurrentTranslator"),
         "transformer": "regard.models.transformer_translator:TransformerTranslator",
     }
+
+    def check(self) -> None:
+        super().check()
+        if self.score == "location" and self.attention in MONOTONIC:
+            raise ArgumentError(f"score 'location' reads no annotation; attention is {self.attention!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +271,7 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     # What a translator has besides, and a copying one not; only softmax gives each word a weight above 0.
     normalizer: ClassVar[Any] = "softmax"
     scope: ClassVar[str] = "global"
-    window, max_source, hard_estimator, entropy_weight = 10, 0, "reinforce", 0.0
+    window, max_source, hard_estimator, entropy_weight, chunk_width = 10, 0, "reinforce", 0.0, 1
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_pointer_generator:RecurrentPointerGenerator"),
         "transformer": "regard.models.transformer_pointer_generator:TransformerPointerGenerator",
@@ -351,7 +363,7 @@ class PoolingConfig(Configuration):
     """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
 
 
-ENCODED = (*RECURRENT, "transformer")
+ENCODED = (*RECURRENT, "transformer", "hierarchical")
 
 
 @dataclass(frozen=True)
@@ -374,14 +386,17 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     labels: int = from_data()
     """Labels."""
     _: KW_ONLY
-    architecture: Literal["none", "lstm", "gru", "transformer"] = "lstm"
-    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional) or transformer."""
-    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT))
+    architecture: Literal["none", "lstm", "gru", "transformer", "hierarchical"] = "lstm"
+    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional), transformer or hierarchical
+    (gru and attention over the words of each sentence, then over the sentences)."""
+    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT, "hierarchical"))
     """Features of an embedded token; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE, architecture=ENCODED)
-    """Features of an annotation; even for lstm and gru."""
+    """Features of an annotation; even for lstm, gru and hierarchical."""
     layers: int = option(1, within=LAYERS, architecture=ENCODED)
-    """Layers of the encoder."""
+    """Layers of the encoder; hierarchical: of each of the two."""
+    longest_sentence: int = option(50, within=Range(1, COUNT.high), architecture="hierarchical")
+    """Tokens of the longest sentence; a longer one is read as several."""
     heads: int = option(4, within=HEADS, architecture="transformer")
     """Query heads; a divisor of ``hidden``."""
     pooling: Literal["attention", "mean", "max", "cls"] = "attention"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -401,6 +416,8 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     """Position ``learned``: the longest text, in tokens."""
     unknown: int = from_data(3, low=0)
     """Token that stands for unknown words."""
+    sentence_ends: str = from_data("", low=None)
+    """Architecture ``hierarchical``: the tokens that end a sentence, with spaces between them."""
 
     models: ClassVar[dict[str, str]] = dict.fromkeys(("none", *ENCODED), "regard.models.text_classifier:TextClassifier")
 
@@ -409,6 +426,11 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
         check_even(self)
         if self.vocabulary is not None and self.unknown >= self.vocabulary:
             raise ArgumentError(f"unknown must be a token; it is {self.unknown}")
+        ends = self.sentence_ends.split()
+        if not all(end.isdecimal() and len(end) < 10 and int(end) < (self.vocabulary or 0) for end in ends):
+            raise ArgumentError(f"sentence_ends must be tokens with spaces between them; it is {ends[:9]}")
+        if self.architecture == "hierarchical" and (self.pooling, self.pooling_heads) != ("attention", 1):
+            raise ArgumentError("architecture 'hierarchical' pools by attention with one head: leave pooling out")
         if self.global_tokens and not self.window:
             raise ArgumentError("global_tokens needs window; without, every token is seen by all tokens")
         if self.pooling == "cls" and self.architecture != "transformer":
@@ -417,6 +439,11 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
             )
         if self.pooling == "cls" and self.window:
             raise ArgumentError("pooling 'cls' needs a class token that sees all tokens; leave window out")
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a sentence."""
+        return tuple(map(int, self.sentence_ends.split()))
 
     @property
     def annotation_dim(self) -> int:

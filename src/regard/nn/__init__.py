@@ -20,13 +20,24 @@ if TYPE_CHECKING:
     from regard.nn.gaussian_window import GaussianWindow, Windowed
     from regard.nn.key_value_memory import Hopped, KeyValueMemory
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
+    from regard.nn.latent_attention import LatentAttention
     from regard.nn.layer_config import LayerConfig
+    from regard.nn.linear_attention import (
+        DeltaNet,
+        GatedDeltaNet,
+        GatedLinearAttention,
+        LinearAttention,
+        LinearState,
+        Retention,
+    )
     from regard.nn.memory import Memory
     from regard.nn.monotonic_attention import MonotonicAttention, MonotonicMemory, Stopped
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
     from regard.nn.non_local import NonLocal
     from regard.nn.packing import Packing
+    from regard.nn.projected_attention import SelfAttention
     from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+    from regard.nn.slot_attention import SlotAttention, Slots
     from regard.nn.squeeze_excitation import SqueezeExcitation
     from regard.nn.transformer import Transformer
     from regard.nn.transformer_decoder import TransformerDecoder
@@ -45,6 +56,12 @@ __all__ = [
     "CoAttended",
     "CoAttention",
     "DifferentialAttention",
+    "LinearAttention",
+    "Retention",
+    "GatedLinearAttention",
+    "DeltaNet",
+    "GatedDeltaNet",
+    "LinearState",
     "DualAttention",
     "GaussianWindow",
     "Hopped",
@@ -52,6 +69,7 @@ __all__ = [
     "KeyValueCache",
     "KeyValueMemory",
     "KeyValues",
+    "LatentAttention",
     "LayerConfig",
     "MSCAM",
     "Memory",
@@ -63,9 +81,12 @@ __all__ = [
     "Packing",
     "Pooled",
     "PositionAttention",
+    "SelfAttention",
     "SequenceAttention",
     "SequenceCache",
     "SequenceOutput",
+    "SlotAttention",
+    "Slots",
     "SpatialGate",
     "Stopped",
     "SqueezeExcitation",
@@ -93,13 +114,24 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
             "regard.nn.key_value_memory": ["Hopped", "KeyValueMemory"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
+            "regard.nn.latent_attention": ["LatentAttention"],
             "regard.nn.layer_config": ["LayerConfig"],
+            "regard.nn.linear_attention": [
+                "DeltaNet",
+                "GatedDeltaNet",
+                "GatedLinearAttention",
+                "LinearAttention",
+                "LinearState",
+                "Retention",
+            ],
             "regard.nn.memory": ["Memory"],
             "regard.nn.monotonic_attention": ["MonotonicAttention", "MonotonicMemory", "Stopped"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
             "regard.nn.non_local": ["NonLocal"],
             "regard.nn.packing": ["Packing"],
+            "regard.nn.projected_attention": ["SelfAttention"],
             "regard.nn.sequence_attention": ["SequenceAttention", "SequenceOutput"],
+            "regard.nn.slot_attention": ["SlotAttention", "Slots"],
             "regard.nn.squeeze_excitation": ["SqueezeExcitation"],
             "regard.nn.transformer": ["Transformer"],
             "regard.nn.transformer_decoder": ["TransformerDecoder"],

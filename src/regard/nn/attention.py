@@ -72,6 +72,11 @@ class Attention(Module):
         super().__init__()
         self.score = own_score(score)
         self.normalizer = own_normalizer(normalizer)
+        if self.normalizer.couples == "queries":
+            raise ArgumentError(
+                f"normalizer {type(self.normalizer).__name__} compares all queries, and this attention has one query "
+                "at a time: write regard.attend for all of them"
+            )
         self.dropout = check_dropout(dropout)
         self.backend: BackendName = check_backend(backend)
 

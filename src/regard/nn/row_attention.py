@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.biases import Bias
-from regard.masks import Mask
+from regard.errors import ArgumentError
+from regard.masks import Mask, keep
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts, SequenceCache
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packed_attention import attend_packed
@@ -126,6 +127,16 @@ def attend_to_rows(
         packed = attend_packed(attention, products, packing, packing, mask, need_weights)
         if packed is not None:
             return DecoderRows(attention.out_proj(packed.rows), None, packed.weights)
+    if attention.normalizer.couples == "queries":
+        if cache is not None:
+            raise ArgumentError(
+                f"with the normalizer {type(attention.normalizer).__name__} each weight of a token "
+                "depends on later tokens, so that it cannot be decoded step by step"
+            )
+        if packing.has_padding:
+            # Queries of padding must not take part in the weights of others.
+            present = keep(packing.pad(products[0].new_ones(packing.tokens).bool())[:, None, :, None])
+            mask = present if mask is None else mask & present
     query, key, value = _padded_heads(attention, products, attention.widths, packing)
     first = 0 if cache is None else cache.length
     query, key = attention.rotate(query, first), attention.rotate(key, first)

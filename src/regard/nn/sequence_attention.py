@@ -16,6 +16,7 @@ from regard.module_calls import Module
 from regard.nn.attention_names import CLASSES, AttentionName
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
+from regard.normalizers import Normalizer, Normalizing, own_normalizer
 from regard.shapes import check_factory, check_floating, flag, kind_of, known_name, size
 
 CacheT = TypeVar("CacheT", bound=SequenceCache)
@@ -145,6 +146,20 @@ class SequenceAttention(Module, ABC):
         if self._has_bias:
             nn.init.zeros_(linear.bias)
         return linear
+
+    def own_normalizer(self, normalizer: Normalizing) -> Normalizer:
+        """Returns a normalizer of this module's own.
+
+        Raises:
+            ArgumentError: its weights depend on all queries, of which some may be padding or come later.
+        """
+        own = own_normalizer(normalizer)
+        if own.couples == "queries":
+            raise ArgumentError(
+                f"normalizer {type(own).__name__} compares all queries, and {type(self).__name__} gets padding and "
+                "later tokens too: write nn.MultiheadAttention"
+            )
+        return own
 
     def checked_input(self, x: Tensor, mask: Masking | None) -> Mask | None:
         """Returns the mask as a `Mask`; raises an error unless the input is ``[batch, length, embed_dim]``."""

@@ -94,7 +94,7 @@ class MaskExperiment(TableExperiment):
                     if row < SAMPLES:
                         samples[row] = self._sample(row, *maps)
         parts = gathered((confusion.cpu(), summed(losses), samples), world_size)
-        metrics = PixelMetrics(sum(part[0] for part in parts))
+        metrics = PixelMetrics(torch.stack([part[0] for part in parts]).sum(0))
         samples = {row: sample for part in parts for row, sample in part[2].items()}
         return ValidationResult(
             sum(part[1] for part in parts) / max(1, int(metrics.confusion.sum())),

@@ -12,6 +12,7 @@ as exp(score − lse), which loses digits if scores exceed 1e4.
 
 import weakref
 from dataclasses import replace
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -21,13 +22,14 @@ from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.flex import kernels
-from regard.attention.backends.flex.blocks import blocks_of
+from regard.attention.backends.flex.blocks import CACHED, blocks_of
 from regard.attention.backends.flex.kernels import Call
 from regard.attention.backends.flex.rules import LARGEST, NotPointwiseError, Rule, record
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.biases.bias import PairBias
 from regard.errors import BackendError
+from regard.masks import Mask
 from regard.scores import InnerProduct
 from regard.shapes import Grid, spread_heads, upcast
 from regard.transforms import active_transform, in_memory, is_batched
@@ -144,9 +146,15 @@ def _mask_rule(problem: Problem) -> Rule | None:
     if mask is None:
         return None
     try:
-        return record(problem.grid, mask.allows)
+        return _recorded(mask, problem.grid)
     except NotPointwiseError as error:
         raise NotPointwiseError(f"the mask is no function of single pairs: {error}") from None
+
+
+@lru_cache(CACHED)
+def _recorded(mask: Mask, grid: Grid) -> Rule:
+    """Returns the rule of a mask, which all layers of a model share; to record it takes longer than a call."""
+    return record(grid, mask.allows)
 
 
 def _score_rule(problem: Problem) -> Rule | None:
