@@ -118,11 +118,19 @@ def test_kernels_take_masks_of_grids_and_blocks_as_runs():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: masks.neighborhood(4, (5, 3)), ArgumentError, "must be at most the length of its axis, 3; it is 4 · 1"),
+        (
+            lambda: masks.neighborhood(4, (5, 3)),
+            ArgumentError,
+            "must be at most the length of its axis, 3; it is 4 · 1",
+        ),
         (lambda: masks.neighborhood(4).check(Grid.whole(1, 1, 3, 3)), ArgumentError, "length of its axis, 3"),
         (lambda: masks.neighborhood((3, 3), (9, 9, 9)), ArgumentError, "one for each axis of shape, 3; it has 2"),
         (lambda: masks.neighborhood(3, (2, 3)).check(Grid.whole(1, 1, 5, 5)), ArgumentError, "axis, 2"),
-        (lambda: masks.neighborhood(2, (2, 3)).check(Grid.whole(1, 1, 5, 5)), ShapeError, "has 6 positions.* are 5 keys"),
+        (
+            lambda: masks.neighborhood(2, (2, 3)).check(Grid.whole(1, 1, 5, 5)),
+            ShapeError,
+            "has 6 positions.* are 5 keys",
+        ),
         (lambda: masks.neighborhood(2).check(Grid.whole(1, 1, 6, 5)), ShapeError, "6 queries and 5 keys"),
         (lambda: masks.neighborhood(2.5), KindError, "size must be an integer"),
         (lambda: masks.neighborhood(1, ()), ArgumentError, "at least one axis"),

@@ -67,7 +67,9 @@ def simple_masks(grid: Grid) -> st.SearchStrategy[Mask]:
         st.builds(masks.keep, bools(grid.batch, 1, grid.queries, grid.keys)),
         st.builds(masks.ignore, bools(2, 1, grid.keys)),
         st.builds(masks.blocks, bools(2, 1, -(-grid.keys // 3)), st.just(3), st.just(grid.queries)),
-        st.builds(masks.blocks, bools(grid.batch, 1, -(-grid.queries // 2), -(-grid.keys // 2)), st.just(2), st.just(2)),
+        st.builds(
+            masks.blocks, bools(grid.batch, 1, -(-grid.queries // 2), -(-grid.keys // 2)), st.just(2), st.just(2)
+        ),
         st.builds(masks.Compressed, st.just(masks.window(9, 2)), st.just(2 * grid.keys), st.integers(1, 4), st.just(2)),
         *([on_grids] if grid.queries <= grid.keys else []),
         st.just(masks.where(lambda b, h, i, j: (b + h + i) % 3 > j % 2)),

@@ -116,12 +116,12 @@ class GridMask(Mask):
 @lru_cache(CACHED)
 def _spans(mask: GridMask, grid: Grid) -> Spans | None:
     """Returns the runs of visible keys: one for each visible row of the grid, and in it one, or one for each key."""
-    lengths, place = mask.lengths_on(grid), torch.arange(grid.query_span.start, grid.query_span.stop, device="cpu")
-    place = place + grid.offset
-    start = torch.zeros(len(place), 1, dtype=torch.int64, device="cpu")  # Q runs
+    lengths = mask.lengths_on(grid)
+    query = torch.arange(grid.query_span.start, grid.query_span.stop, device="cpu") + grid.offset
+    start = torch.zeros(len(query), 1, dtype=torch.int64, device="cpu")  # Q runs
     stop = start + 1
     for axis, length in enumerate(lengths):
-        position = place // prod(lengths[axis + 1 :]) % length
+        position = query // prod(lengths[axis + 1 :]) % length
         first, end = (each[:, None] for each in mask.reach(axis, length, position))  # Q 1
         if axis == len(lengths) - 1 and mask.steps[axis] == 1:
             start, stop = start * length + first, start * length + torch.where(stop > start, end, first)

@@ -18,6 +18,7 @@ AttentionName = Literal[
     "gated_linear",
     "delta",
     "gated_delta",
+    "native_sparse",
 ]
 """The names of self-attention."""
 
@@ -32,5 +33,6 @@ CLASSES: dict[str, str] = {
     "gated_linear": "regard.nn.linear_attention:GatedLinearAttention",
     "delta": "regard.nn.linear_attention:DeltaNet",
     "gated_delta": "regard.nn.linear_attention:GatedDeltaNet",
+    "native_sparse": "regard.nn.native_sparse_attention:NativeSparseAttention",
 }
 """Where the class of each name is, or a function that makes one; it is imported when it is first used."""

@@ -9,6 +9,7 @@ from regard.errors import ShapeError
 from regard.masks import lengths as until
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
+from regard.nn.hidden_keys import without_padding
 from regard.nn.multihead import MultiheadAttention
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
@@ -82,10 +83,9 @@ class MAB(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
-        for name, tensor in (("query", query), ("elements", elements)):
-            check_floating(name, tensor)
-            if tensor.dim() != 3 or tensor.shape[-1] != self.dim:
-                raise ShapeError(f"{name} must be [batch, length, {self.dim}]; it has shape {list(tensor.shape)}")
+        _check("query", query, self.dim)
+        clean = _checked(elements, self.dim, lengths)
+        query, elements = clean if query is elements else query, clean
         output, weights = self.attention(
             query, elements, elements, need_weights=need_weights, average_attn_weights=False,
             mask=None if lengths is None else until(lengths),
@@ -145,8 +145,8 @@ class ISAB(Module):
 
         Args:
             elements: X, ``[batch, elements, dim]``.
-            lengths: integers ``[batch]``, elements of each set; None: all. The output of what stands after them is that
-                of a query which belongs to no set.
+            lengths: integers ``[batch]``, elements of each set; None: all. What stands after them has no effect on the
+                set, and its own output no meaning.
             need_weights: whether to give the weights; the output is the same, bit for bit.
 
         Returns:
@@ -156,6 +156,7 @@ class ISAB(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
+        elements = _checked(elements, self.points.shape[-1], lengths)
         points, to_points = self.gather(_for_each(self.points, elements), elements, lengths, need_weights=need_weights)
         output, to_elements = self.spread(elements, points, need_weights=need_weights)
         return Attended(output, to_elements @ to_points if need_weights else None)
@@ -221,8 +222,20 @@ class PMA(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
-        projected = self.feedforward(elements).relu()
+        projected = self.feedforward(_checked(elements, self.seeds.shape[-1], lengths)).relu()
         return self.block(_for_each(self.seeds, elements), projected, lengths, need_weights=need_weights)
+
+
+def _check(name: str, vectors: Tensor, dim: int) -> None:
+    check_floating(name, vectors)
+    if vectors.dim() != 3 or vectors.shape[-1] != dim:
+        raise ShapeError(f"{name} must be [batch, length, {dim}]; it has shape {list(vectors.shape)}")
+
+
+def _checked(elements: Tensor, dim: int, lengths: Tensor | None) -> Tensor:
+    """Returns the elements of sets without what stands after them."""
+    _check("elements", elements, dim)
+    return without_padding(elements, lengths)
 
 
 def _learned(count: int, dim: int) -> nn.Parameter:
