@@ -144,7 +144,7 @@ def top_blocks(query: Tensor, key: Tensor, size: int, count: int) -> Mask:
         count: number of blocks that each query sees, its own among them.
 
     Returns:
-        ``causal() & blocks(selected, size)``. For up to 8 blocks, kernels take it as runs of keys.
+        ``causal() & blocks(selected, size)``. For up to 16 blocks, kernels take it as runs of keys.
 
     Raises:
         ShapeError, KindError, ArgumentError: an argument is invalid; the message names it.

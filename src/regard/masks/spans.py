@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.shapes import Grid, span_length
 from regard.transforms import has_data
 
-RUNS_LIMIT = 8
+RUNS_LIMIT = 16
 """Largest number of runs in a row; a mask with more of them has no spans."""
 
 _EMPTY = torch.iinfo(torch.int32).max

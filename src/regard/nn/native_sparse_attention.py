@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.attention import Attended
 from regard.attention.execution import check_backend
@@ -38,7 +39,7 @@ class Compressor(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Returns ``[batch, heads, blocks, head_dim]`` of ``[batch, heads, blocks, length, head_dim]``."""
-        return self.second(self.first((tokens + self.position).flatten(-2)).relu())
+        return self.second(F.gelu(self.first((tokens + self.position).flatten(-2))))
 
 
 class NativeSparseAttention(SequenceAttention):
