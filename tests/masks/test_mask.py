@@ -70,7 +70,13 @@ def simple_masks(grid: Grid) -> st.SearchStrategy[Mask]:
         st.builds(
             masks.blocks, bools(grid.batch, 1, -(-grid.queries // 2), -(-grid.keys // 2)), st.just(2), st.just(2)
         ),
-        st.builds(masks.Compressed, st.just(masks.window(9, 2)), st.just(2 * grid.keys), st.integers(1, 4), st.just(2)),
+        st.builds(
+            masks.Compressed,
+            st.sampled_from([masks.window(9, 2), masks.dilated(3)]),
+            st.just(2 * grid.keys),
+            st.integers(1, 4),
+            st.just(2),
+        ),
         *([on_grids] if grid.queries <= grid.keys else []),
         st.just(masks.where(lambda b, h, i, j: (b + h + i) % 3 > j % 2)),
     )

@@ -10,7 +10,7 @@ from regard.axes import Bool
 from regard.errors import ShapeError
 from regard.layout import with_four_axes
 from regard.masks.explicit import check_bool, runs_of_keys
-from regard.masks.mask import Mask, as_part, check_size
+from regard.masks.mask import Mask, Visibility, as_part, check_size
 from regard.masks.positional import causal
 from regard.masks.spans import Spans
 from regard.shapes import (
@@ -20,6 +20,8 @@ from regard.shapes import (
     check_pairs,
     check_same_dim,
     check_sizes,
+    is_open,
+    span_length,
     spread_heads,
     upcast,
     whole_number,
@@ -65,6 +67,16 @@ class Blocks(Mask):
         visible = self.visible[(None,) * (4 - self.visible.dim())]
         index = (grid.batch_index, grid.head_index, grid.query_index // self.query_size, grid.key_index // self.size)
         return visible[tuple(0 if length == 1 else each for length, each in zip(visible.shape, index, strict=True))]
+
+    def visibility(self, grid: Grid) -> Visibility:
+        if 0 in grid.shape:
+            return Visibility.EMPTY
+        if not has_host_data(self.visible):
+            return Visibility.PARTIAL
+        visible = self._of_blocks(grid).cut(self.visible)
+        if bool(visible.all()):
+            return Visibility.FULL
+        return Visibility.PARTIAL if bool(visible.any()) else Visibility.EMPTY
 
     def spans(self, grid: Grid) -> Spans | None:
         return self._runs(self.visible, grid)
@@ -258,19 +270,21 @@ class Compressed(Mask):
         return self if mask is self.mask else Compressed(mask, self.keys, self.size, self.stride)
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        inner = self._of_keys(grid)
-        blocks = len(grid.key_span)
-        if not blocks:
-            return torch.ones(1, dtype=torch.bool, device=grid.device)
+        runs = None if is_open(grid.keys) else self.spans(grid)
+        if runs is not None:
+            return runs.dense(grid)
+        inner, blocks = self._of_keys(grid), span_length(grid.key_span)
         allowed = self.mask.allows(inner)
-        allowed = allowed.expand(*allowed.shape[:-1], len(inner.key_span))
+        allowed = allowed.expand(*allowed.shape[:-1], span_length(inner.key_span))
         missing = (blocks - 1) * self.stride + self.size - allowed.shape[-1]
         return F.pad(allowed, (0, missing), value=True).unfold(-1, self.size, self.stride).all(-1)
 
     def spans(self, grid: Grid) -> Spans | None:
+        if not grid.key_span:
+            return Spans.within(grid, 0, 0)
         runs = self.mask.spans(self._of_keys(grid))
-        if runs is None or not grid.key_span:
-            return None if runs is None else Spans.within(grid, 0, 0)
+        if runs is None:
+            return None
         start, stop = (end.long() for end in runs)
         visible = start < stop
         first = (start + (self.stride - 1)) // self.stride

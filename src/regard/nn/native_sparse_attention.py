@@ -204,9 +204,9 @@ class NativeSparseAttention(SequenceAttention):
 
     def _blocks(self, tokens: Tensor) -> Tensor:
         """Returns the tokens of each compressed one, ``[batch, kv_heads, blocks, compressed, head_dim]``."""
-        count = max(0, (tokens.shape[2] - self.compressed) // self.stride + 1)
-        first = torch.arange(count, device=tokens.device)[:, None] * self.stride
-        return tokens[:, :, first + torch.arange(self.compressed, device=tokens.device)]
+        if tokens.shape[2] < self.compressed:
+            return tokens[:, :, :0, None].expand(-1, -1, -1, self.compressed, -1)
+        return tokens.unfold(2, self.compressed, self.stride).mT
 
     def _shared(self, weights: Tensor, length: int, blocks: int) -> Tensor:
         """Returns how many tokens each compressed one shares with blocks of a length, ``[compressed, blocks]``."""
