@@ -199,6 +199,9 @@ class Candidates:
         """Whether there is such a backend, which ``"auto"`` may take, and it can run the problem now."""
         if name not in self.backends or self.backends[name].only_named is not None:
             return False
+        # What is compiled is known at once; to find out what could be may take longer than the attention.
+        if not self.backends[name].is_awaited and self.delay(name) is not None:
+            return False
         return self.declined(name) is None and self.delay(name) is None
 
     def delayed(self) -> list[Backend]:

@@ -164,8 +164,8 @@ def as_normalizer(value: object) -> Normalizer:
 
     Args:
         value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``over_queries``,
-            ``sinkhorn``, ``identity``, ``ratio``, or ``hard`` for its argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes
-            the last axis, which becomes a `Custom`.
+            ``sinkhorn``, ``identity``, ``ratio``, or ``hard`` for its argmax); or a function ``(scores [..., keys]) ->
+            weights`` that normalizes the last axis, which becomes a `Custom`.
 
     Raises:
         UnknownNameError: no normalizer has this name.

@@ -12,7 +12,6 @@ as exp(score − lse), which loses digits if scores exceed 1e4.
 
 import weakref
 from dataclasses import replace
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -22,14 +21,13 @@ from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.flex import kernels
-from regard.attention.backends.flex.blocks import CACHED, blocks_of
+from regard.attention.backends.flex.blocks import blocks_of
 from regard.attention.backends.flex.kernels import Call
 from regard.attention.backends.flex.rules import LARGEST, NotPointwiseError, Rule, record
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.biases.bias import PairBias
 from regard.errors import BackendError
-from regard.masks import Mask
 from regard.scores import InnerProduct
 from regard.shapes import Grid, spread_heads, upcast
 from regard.transforms import active_transform, in_memory, is_batched
@@ -58,7 +56,7 @@ class Flex(Backend):
         return _obstacle(problem)
 
     def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
-        if kernels.COMPILED and kernels.is_compiled(_call(problem)):
+        if kernels.COMPILED and self.declines(problem) is None and kernels.is_compiled(_call(problem)):
             return None
         return "this kind of call is compiled by one that names it, backend='flex', which takes seconds"
 
@@ -146,15 +144,9 @@ def _mask_rule(problem: Problem) -> Rule | None:
     if mask is None:
         return None
     try:
-        return _recorded(mask, problem.grid)
+        return record(problem.grid, mask.allows)
     except NotPointwiseError as error:
         raise NotPointwiseError(f"the mask is no function of single pairs: {error}") from None
-
-
-@lru_cache(CACHED)
-def _recorded(mask: Mask, grid: Grid) -> Rule:
-    """Returns the rule of a mask, which all layers of a model share; to record it takes longer than a call."""
-    return record(grid, mask.allows)
 
 
 def _score_rule(problem: Problem) -> Rule | None:
