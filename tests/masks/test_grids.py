@@ -116,6 +116,15 @@ def test_kernels_take_masks_of_grids_and_blocks_as_runs():
         assert mask.spans(Grid.of(x, x)) is not None
 
 
+@pytest.mark.parametrize("mask", [masks.neighborhood(3, (4, 6)), masks.documents(torch.arange(24) // 5)], ids=repr)
+def test_runs_that_inference_kept_serve_a_training(mask):
+    x = torch.randn(1, 1, 24, 4)
+    with torch.inference_mode():
+        regard.attend(x, x, x, mask=mask, backend="cpu")
+    regard.attend(x.requires_grad_(), x, x, mask=mask, backend="cpu").sum().backward()
+    assert x.grad.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -115,7 +115,15 @@ class GridMask(Mask):
 
 @lru_cache(CACHED)
 def _spans(mask: GridMask, grid: Grid) -> Spans | None:
-    """Returns the runs of visible keys: one for each visible row of the grid, and in it one, or one for each key."""
+    """Returns the runs of visible keys: one for each visible row of the grid, and in it one, or one for each key.
+
+    They are kept for trainings as well, so they are made in no inference mode.
+    """
+    with torch.inference_mode(False):
+        return _compute_spans(mask, grid)
+
+
+def _compute_spans(mask: GridMask, grid: Grid) -> Spans | None:
     lengths = mask.lengths_on(grid)
     query = torch.arange(grid.query_span.start, grid.query_span.stop, device="cpu") + grid.offset
     start = torch.zeros(len(query), 1, dtype=torch.int64, device="cpu")  # Q runs
