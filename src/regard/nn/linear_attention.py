@@ -139,7 +139,7 @@ class RecurrentAttention(SequenceAttention, ABC):
             raise ArgumentError(f"mask must be 'causal' with a cache, which is a sum of all tokens; it is {visible!r}")
         if visible is None and x.shape[1] > 1 and not self.is_causal:
             raise ArgumentError(
-                f"mask must be 'causal' with a cache: its sum has all earlier tokens, but not the later ones among these "
+                f"mask must be 'causal' with a cache: its sum has all earlier tokens, but not the later ones of these "
                 f"{x.shape[1]}, which no mask would show; write mask='causal'"
             )
         tokens = self.tokens(x, past.length)
