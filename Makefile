@@ -72,8 +72,7 @@ bench: $(VENV)/installed-bench
 
 bench-gpu: $(VENV)/installed-bench
 	mkdir -p build/bench
-	$(BIN)/regard bench --device cuda --dtype bfloat16 --json build/bench/performance-gpu.json \
-		--page docs/en/understand/performance-gpu.md $(BENCH_OPTIONS)
+	$(BIN)/regard bench --device cuda --dtype bfloat16 --json build/bench/performance-gpu.json $(BENCH_OPTIONS)
 
 bench-train: $(VENV)/installed-dev
 	$(BIN)/python -m bench.scripts.train_translate $(BENCH_OPTIONS)

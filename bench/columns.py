@@ -1,6 +1,6 @@
 """The implementations as columns of the tables: order, headings, and line styles of the plots."""
 
-OWN_COLUMNS = {name: f"regard-{name}" for name in ("reference", "cpu", "sdpa", "tiled", "flex", "triton")}
+OWN_COLUMNS = {name: f"regard-{name}" for name in ("reference", "cpu", "sdpa", "tiled", "linear", "flex", "triton")}
 """The columns of regard's own backends, by the name of the backend. They show whether the planner's choice is right."""
 
 COLUMNS = {

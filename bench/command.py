@@ -49,9 +49,9 @@ class Method:
     memory: Annotated[bool, Parameter(negative="--no-memory")] = True
     """Measure extra memory, in separate processes."""
     device: str = "cpu"
-    """Measure on this accelerator instead: cuda, xpu or mps. Sizes are larger, and requirements are not checked."""
+    """Measure on this accelerator instead: cuda or xpu. Sizes are larger, and requirements are not checked."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Numbers of the inputs."""
+    """Numbers of the inputs, on an accelerator."""
 
 
 @Parameter(name="*", group=Group.create_ordered("Where it goes"))
@@ -120,15 +120,15 @@ def _measure(selection: Selection, method: Method, destination: Destination) -> 
     import torch
 
     from bench.limits import accelerator_peaks, measure_peaks
-    from bench.place import Place
     from bench.record import Record, describe_machine
     from bench.runner import Options
+    from bench.target import Target
     from bench.tasks import find
 
-    place = Place(method.device, method.dtype)
-    place.check()
+    target = Target(method.device, method.dtype)
+    target.check()
     tasks = find(selection.task, long=selection.long)
-    if not place.is_cpu:
+    if not target.is_cpu:
         if selection.lengths or destination.pictures is not None:
             raise ArgumentError("curves are measured on the CPU; leave out --lengths and --pictures")
         elsewhere = [task.name for task in tasks if task.large is None]
@@ -145,11 +145,11 @@ def _measure(selection: Selection, method: Method, destination: Destination) -> 
         device=method.device, dtype=method.dtype,
     )  # fmt: skip
     tasks = [task for task in tasks if task.timed or method.memory]
-    if place.is_cpu:
+    if target.is_cpu:
         record = Record(method.quick, measure_peaks(quick=method.quick))
     else:
-        peaks = accelerator_peaks(place, quick=method.quick)
-        record = Record(method.quick, peaks, machine=describe_machine(place))
+        peaks = accelerator_peaks(target, quick=method.quick)
+        record = Record(method.quick, peaks, machine=describe_machine(target))
     try:
         _run(tasks, options, selection.lengths or destination.pictures is not None, record, destination.json)
         record.complete = True

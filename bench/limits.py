@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.place import Place
+from bench.target import Target
 from bench.task import Work
 from regard.kernels.availability import why_missing
 
@@ -85,25 +85,25 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
         )
 
 
-def accelerator_peaks(place: Place, *, quick: bool = False) -> Peaks:
+def accelerator_peaks(target: Target, *, quick: bool = False) -> Peaks:
     """The same of an accelerator, whose compiled loops keep their numbers in registers; multiply-adds in its dtype."""
     seconds, size, numbers = (0.05, 512, 1 << 18) if quick else (0.3, 8192, 1 << 24)
-    dtype = getattr(torch, place.dtype)
-    left, right = (torch.rand(size, size, device=place.device, dtype=dtype) for _ in range(2))
-    block = torch.rand(numbers, device=place.device)
-    source = torch.ones(4 * numbers, device=place.device)
-    target = torch.empty_like(source)
+    dtype = getattr(torch, target.dtype)
+    left, right = (torch.rand(size, size, device=target.device, dtype=dtype) for _ in range(2))
+    block = torch.rand(numbers, device=target.device)
+    source = torch.ones(4 * numbers, device=target.device)
+    copied = torch.empty_like(source)
     reciprocals, exponentials = torch.compile(_reciprocals), torch.compile(_exponentials)
 
     def rate(amount: float, call: Callable[[], Any]) -> float:
-        return amount / _best(place.finished(call), seconds)
+        return amount / _best(target.finished(call), seconds)
 
     with torch.no_grad():
         return Peaks(
             rate(size**3, lambda: torch.mm(left, right)),
             rate(numbers * REPEATED, lambda: reciprocals(block)),
             rate(numbers * REPEATED, lambda: exponentials(block)),
-            rate(2 * source.nbytes, lambda: target.copy_(source)),
+            rate(2 * source.nbytes, lambda: copied.copy_(source)),
         )
 
 

@@ -15,7 +15,7 @@ import torch
 
 from bench.limits import Peaks, cpu_name
 from bench.measurement import Measurement
-from bench.place import Place
+from bench.target import Target
 from bench.task import Work
 from regard.atomic_file import write_atomically
 from regard.cli.peers import PEERS, absence, version
@@ -154,9 +154,9 @@ class Record:
         return cls.from_json(text, str(path))
 
 
-def describe_machine(place: Place | None = None) -> dict[str, Any]:
+def describe_machine(target: Target | None = None) -> dict[str, Any]:
     """The CPU, the number of threads and the system, and the accelerator if tasks are measured there."""
-    accelerator = {} if place is None or place.is_cpu else {"accelerator": place.name(), "dtype": place.dtype}
+    accelerator = {} if target is None or target.is_cpu else {"accelerator": target.name(), "dtype": target.dtype}
     return {
         "cpu": cpu_name(),
         "cpus": os.cpu_count(),

@@ -51,12 +51,11 @@ def report(record: Record) -> RenderableType:
 def heading(record: Record) -> Text:
     """Machine, versions, peak rates and absent peers."""
     machine, peaks = record.machine, record.peaks
+    accelerator = f"{machine['accelerator']}, {machine['dtype']}\n" if "accelerator" in machine else ""
     versions = ", ".join(f"{name} {found}" for name, found in record.versions.items() if found)
     absent = "; ".join(f"{COLUMNS[column]} is absent: {reason}" for column, reason in record.absent.items())
     return Text(
-        f"{machine['accelerator']}, {machine['dtype']}\n"
-        if "accelerator" in machine
-        else ""
+        f"{accelerator}"
         f"{machine['cpu']}, {machine['threads']} of {machine['cpus']} CPUs, {machine['system']}; {record.date}"
         f"{'; quick: small sizes' if record.quick else ''}\n"
         f"{versions}\n"

@@ -12,9 +12,9 @@ from bench.limits import Peaks, available_bytes
 from bench.measurement import Measurement
 from bench.memory import measure_memory
 from bench.oracle import errors
-from bench.place import Place
 from bench.quantity import in_bytes
 from bench.record import TaskRecord
+from bench.target import Target
 from bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task
 from bench.timing import TimingBudget, time_interleaved
 from regard.cli.peers import absence
@@ -42,7 +42,7 @@ class Options:
         memory: whether extra memory is measured, in separate processes.
         repeats: rounds of each interleaved timing; None: as many as fit into the time.
         memory_timeout: seconds after which a memory measurement is stopped.
-        device, dtype: where the tasks are measured, as in `Place`.
+        device, dtype: where the tasks are measured, as in `Target`.
     """
 
     quick: bool = False
@@ -54,17 +54,17 @@ class Options:
     dtype: str = "float32"
 
     @property
-    def place(self) -> Place:
+    def target(self) -> Target:
         """Where the tasks are measured."""
-        return Place(self.device, self.dtype)
+        return Target(self.device, self.dtype)
 
     def sizes(self, task: Task) -> Sizes:
         """The sizes of a task in this run."""
-        return task.sized(self.quick, self.place.is_cpu)
+        return task.sized(self.quick, self.target.is_cpu)
 
     def inputs(self, task: Task) -> Inputs:
         """The inputs of a task, where they are measured."""
-        return self.place.inputs(task.inputs(self.sizes(task)))
+        return self.target.inputs(task.inputs(self.sizes(task)))
 
     @property
     def budget(self) -> TimingBudget:
@@ -106,7 +106,7 @@ def run_task(task: Task, options: Options, peaks: Peaks, on_progress: OnProgress
     sizes = options.sizes(task)
     room = available_bytes(options.device) * 0.7
     wanted: list[Implementation] = []
-    offered = [one for one in task.implementations if not options.place.lacks(one.column)]
+    offered = [one for one in task.implementations if not options.target.lacks(one.column)]
     for implementation in offered:
         missing = absence(implementation.column)
         needed = 0.0 if implementation.bytes is None else implementation.bytes(sizes)
@@ -124,7 +124,7 @@ def run_task(task: Task, options: Options, peaks: Peaks, on_progress: OnProgress
         results[column] = replace(results[column], backend=backend)
     if task.timed:
         _time(task, wanted, options, results, on_progress)
-    if options.place.is_cpu and (options.memory or not task.timed):
+    if options.target.is_cpu and (options.memory or not task.timed):
         _measure_memory(task, wanted, options, results, on_progress)
     _rate(task, sizes, results)
     in_order = {implementation.column: results[implementation.column] for implementation in offered}
@@ -135,6 +135,7 @@ def record_of(task: Task, options: Options, peaks: Peaks, results: dict[str, Mea
     """The record of a task with these results."""
     sizes = options.sizes(task)
     work = task.work(sizes)
+    work = replace(work, bytes=work.bytes * options.target.item_bytes / 4)  # tasks count float32 numbers
     return TaskRecord(
         task.name, task.title.format(**sizes), task.group, task.about, dict(sizes), work, peaks.limit(work), results
     )
@@ -145,7 +146,7 @@ def _backends(task: Task, implementations: Sequence[Implementation], options: Op
     if not asked:
         return {}
     inputs = options.inputs(task)
-    with torch.set_grad_enabled(task.backward), options.place.created():
+    with torch.set_grad_enabled(task.backward), options.target.created():
         return {
             implementation.column: implementation.backend(inputs)
             for implementation in asked
@@ -160,48 +161,54 @@ def _time(
     results: dict[str, Measurement],
     on_progress: OnProgress,
 ) -> None:
+    target = options.target
+    measures_memory = options.memory and not target.is_cpu
     inputs = options.inputs(task)
     truth: Outputs = {}
     if task.oracle is not None:
         on_progress("float64 oracle")
-        with options.place.created():
+        with target.created():
             truth = task.oracle(inputs)
     calls: dict[str, PreparedCall] = {}
     with torch.set_grad_enabled(task.backward):
         for implementation in implementations:
             on_progress(f"first run of {implementation.column}")
-            prepared = _first(implementation, inputs, truth, results, options.place)
+            prepared = _first(implementation, inputs, truth, results, target, measures_memory)
             if prepared is not None:
                 calls[implementation.column] = prepared
         # The ratios are those to regard's time, so nothing is timed if regard failed.
         if "regard" in calls:
-            place = options.place
             run = {column: prepared.call for column, prepared in calls.items()}
             clocks = {column: prepared.seconds for column, prepared in calls.items() if prepared.seconds is not None}
-            for column, timing in time_interleaved(run, options.budget, on_progress, clocks, place.wait).items():
+            for column, timing in time_interleaved(run, options.budget, on_progress, clocks, target.wait).items():
                 results[column] = replace(results[column], seconds=timing.seconds, ratio=timing.ratio)
     calls.clear()
     gc.collect()
 
 
 def _first(
-    implementation: Implementation, inputs: Inputs, truth: Outputs, results: dict[str, Measurement], place: Place
+    implementation: Implementation,
+    inputs: Inputs,
+    truth: Outputs,
+    results: dict[str, Measurement],
+    target: Target,
+    measures_memory: bool,
 ) -> PreparedCall | None:
     """Prepare an implementation, run it once, and compare it with the oracle; None if it fails, which is recorded."""
     blank = results[implementation.column]
     try:
         began = time.perf_counter()
-        with place.created():
+        with target.created():
             prepared = implementation.build(inputs)
-        raw = place.finished(prepared.call)()
+        raw = target.finished(prepared.call)()
         first = time.perf_counter() - began
         found = errors(prepared.read(raw), truth, inputs.get("valid"))
+        del raw
+        extra = target.peak(prepared.call) if measures_memory else None
     except Exception as error:
         # Any error of a peer is recorded in its cell, and the other implementations are measured.
         results[implementation.column] = replace(blank, state="failed", reason=_said(error))
         return None
-    del raw
-    extra = None if place.is_cpu else place.peak(prepared.call)
     results[implementation.column] = replace(blank, first=first, errors=found, extra_bytes=extra)
     return prepared
 

@@ -36,7 +36,8 @@ def run_alone(task: Task, options: Options, peaks: Peaks, on_progress: OnProgres
         # Libraries may print too; the result is printed last.
         return TaskRecord.from_json(json.loads(ended.output.splitlines()[-1]))
     failed = Measurement("failed", reason=f"its process: {ended.reason}")
-    results = {implementation.column: failed for implementation in task.implementations}
+    columns = (implementation.column for implementation in task.implementations)
+    results = {column: failed for column in columns if not options.target.lacks(column)}
     return record_of(task, options, peaks, results)
 
 

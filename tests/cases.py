@@ -48,6 +48,9 @@ SCORES = {
     ),
     "location": lambda: scores.Location(_weights(K + 2, D)),
     "distance": lambda: scores.Distance(),
+    "features": lambda: scores.Features("elu"),
+    "decayed": lambda: scores.Decayed("scaled_dot", torch.tensor([-0.3, -0.1, 0.0]).double()),
+    "decayed_features": lambda: scores.Decayed("dot", -_weights(B, H, K, D).abs()),
     "soft_cap": lambda: scores.SoftCap(scores.ScaledDot(), 0.7),
     "modified": lambda: scores.Modified(
         scores.Dot(), lambda score, batch, head, query, key: score * (1 + head) - 0.1 * (query - key).abs() + batch
@@ -66,6 +69,9 @@ NORMALIZERS = {
     "entmax13": lambda: normalizers.entmax(1.3),
     "sigmoid": lambda: normalizers.sigmoid,
     "hard": lambda: normalizers.hard(),
+    "top_k": lambda: normalizers.top_k(3),
+    "top_p": lambda: normalizers.top_p(0.6),
+    "identity": lambda: normalizers.identity,
     "local": lambda: normalizers.local_gaussian(normalizers.softmax, torch.linspace(0, K - 1, Q).double(), 1.5),
     "chunkwise": lambda: normalizers.Chunkwise(torch.tensor(0.75, dtype=torch.float64), 3),
 }
@@ -85,6 +91,10 @@ MASKS = {
     "where": lambda: masks.where(lambda batch, head, query, key: (query + key + head) % 3 != 0),
     "documents": lambda: masks.documents(torch.tensor([0, 0, 1, 1, -1]), torch.tensor([0, 1, 1, 0, 2, -1, -1])),
     "ignore": lambda: masks.ignore(torch.ones(Q, K, dtype=torch.bool).tril()),
+    "grids": lambda: (
+        masks.neighborhood(3, dilation=2) & masks.shifted_windows(6, 2)
+        | masks.blocks(_weights(H, 2, 3) > 0, 3, 4) & masks.Compressed(masks.window(5, 2), 2 * K, 3, 2)
+    ),
     "nobody": lambda: masks.keep(torch.zeros(1, 1, 1, 1, dtype=torch.bool)),
 }
 

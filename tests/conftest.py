@@ -55,6 +55,13 @@ def pytest_generate_tests(metafunc):
     covering.parametrize(metafunc)
 
 
+def pytest_collection_modifyitems(items):
+    """A test's name is the same in every process, or the workers would not have the same tests."""
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"the address of an object is part of a test's name; give it ids: {item.nodeid}")
+
+
 def pytest_collection_finish():
     """Modules and the tests themselves are never garbage: the collector need not look at them again and again."""
     gc.collect()

@@ -22,6 +22,7 @@ import ctypes
 import traceback
 from collections import Counter
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 
@@ -146,7 +147,8 @@ def _retyped(tensor, code):
 
 _READS_NUMBERS = {
     "aten::_local_scalar_dense", "aten::equal", "aten::nonzero", "aten::masked_select", "aten::_unique2",
-    "aten::unique_dim", "aten::unique_consecutive", "aten::bincount", "aten::is_nonzero",
+    "aten::unique_dim", "aten::unique_consecutive", "aten::bincount", "aten::is_nonzero", "aten::_ctc_loss",
+    "aten::_ctc_loss_backward",
 }  # fmt: skip
 _COPIES = {"aten::copy_", "aten::_copy_from", "aten::_to_copy", "aten::_copy_from_and_resize"}
 _FREE = {
@@ -178,6 +180,7 @@ def _as_tensor(number, arguments):
     )
 
 
+@torch.inference_mode(False)
 def _run(operator, *args, **kwargs):
     name = operator._schema.name
     # PyTorch passes a number in place of a tensor as a number.
@@ -215,7 +218,7 @@ def _run(operator, *args, **kwargs):
         return values[1]
     draws = torch.Tag.nondeterministic_seeded in operator.tags
     with MODULE.own_generator() if draws else nullcontext():
-        result = operator(*args, **kwargs)
+        result = _CELLS.get(name, operator)(*args, **kwargs)
     stays_on_host = name in _COPIES and any(device.type == "cpu" for device in requested)
 
     def back(value):
@@ -230,6 +233,58 @@ def _run(operator, *args, **kwargs):
     if name == "aten::copy_" and args[0].device.type == "cpu" and id(args[0]) not in originals:
         return result
     return tree_unflatten([back(value) for value in results], structure)
+
+
+def _lstm_cell(inputs, hiddens, cell, *biases):
+    gates = sum((bias for bias in biases if bias is not None), inputs + hiddens)
+    entry, forget, change, exit_ = gates.chunk(4, 1)
+    parts = entry.sigmoid(), forget.sigmoid(), change.tanh(), exit_.sigmoid()
+    after = parts[1] * cell + parts[0] * parts[2]
+    return parts[3] * after.tanh(), after, torch.cat(parts, 1)
+
+
+def _lstm_cell_backward(grad_hidden, grad_cell, before, after, parts, has_bias):
+    entry, forget, change, exit_ = parts.chunk(4, 1)
+    grad_hidden, grad_cell = (torch.zeros_like(after) if grad is None else grad for grad in (grad_hidden, grad_cell))
+    grad_after = grad_cell + grad_hidden * exit_ * (1 - after.tanh().square())
+    grad_gates = torch.cat(
+        [
+            grad_after * change * entry * (1 - entry),
+            grad_after * before * forget * (1 - forget),
+            grad_after * entry * (1 - change.square()),
+            grad_hidden * after.tanh() * exit_ * (1 - exit_),
+        ],
+        1,
+    )
+    return grad_gates, grad_after * forget, grad_gates.sum(0) if has_bias else None
+
+
+def _gru_cell(inputs, hiddens, hidden, input_bias=None, hidden_bias=None):
+    inputs = inputs if input_bias is None else inputs + input_bias
+    hiddens = hiddens if hidden_bias is None else hiddens + hidden_bias
+    of_reset, of_update, of_change = inputs.chunk(3, 1)
+    own_reset, own_update, own_change = hiddens.chunk(3, 1)
+    reset, update = (of_reset + own_reset).sigmoid(), (of_update + own_update).sigmoid()
+    change = (of_change + reset * own_change).tanh()
+    return change + update * (hidden - change), torch.cat([reset, update, change, hidden, own_change], 1)
+
+
+def _gru_cell_backward(grad, parts, has_bias):
+    reset, update, change, hidden, own_change = parts.chunk(5, 1)
+    of_update = grad * (hidden - change) * update * (1 - update)
+    of_change = grad * (1 - update) * (1 - change.square())
+    of_reset = of_change * own_change * reset * (1 - reset)
+    grads = torch.cat([of_reset, of_update, of_change], 1), torch.cat([of_reset, of_update, of_change * reset], 1)
+    return *grads, grad * update, *(each.sum(0) if has_bias else None for each in grads)
+
+
+_CELLS = {
+    "aten::_thnn_fused_lstm_cell": _lstm_cell,
+    "aten::_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
+    "aten::_thnn_fused_gru_cell": _gru_cell,
+    "aten::_thnn_fused_gru_cell_backward": _gru_cell_backward,
+}
+"""Operators of accelerators that a CPU has no kernel of."""
 
 
 def _outputs(operator, kwargs):
@@ -249,6 +304,26 @@ def _count(operator, devices, values, kwargs):
             count.waits.append(f"{name.removeprefix('aten::')} from {' > '.join(places)}")
 
 
+def _copied(tensor, memo):
+    """Returns what `copy.deepcopy` gives for a tensor, whose memory is not made by an allocator of the device."""
+    if tensor.device.type != NAME:
+        return _deepcopy(tensor, memo)
+    if id(tensor) not in memo:
+        copy = memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        copy.grad = deepcopy(tensor.grad, memo)
+    return memo[id(tensor)]
+
+
+def _storage_on_host(storage):
+    """Returns what ``storage.cpu()`` gives, as `torch.save` needs it."""
+    if storage.device.type != NAME or not storage.nbytes():
+        return torch.UntypedStorage() if storage.device.type == NAME else _storage_cpu(storage)
+    memory = (ctypes.c_ubyte * storage.nbytes()).from_address(storage.data_ptr())
+    return torch.frombuffer(memory, dtype=torch.uint8).clone().untyped_storage()
+
+
+_deepcopy, torch.Tensor.__deepcopy__ = torch.Tensor.__deepcopy__, _copied
+_storage_cpu, torch.UntypedStorage.cpu = torch.UntypedStorage.cpu, _storage_on_host
 MODULE = _Module()
 _setup_privateuseone_for_python_backend(NAME, MODULE)
 

@@ -76,6 +76,9 @@ LAYERS: dict[str, Callable[[], torch_nn.Module]] = {
     "Attention": lambda: nn.Attention.create("additive", DIM, DIM, 5),
     "AttentionPooling": lambda: nn.AttentionPooling(DIM, 2),
     "AttentionPooling concat": lambda: nn.AttentionPooling(DIM, 2, score="concat", normalizer="entmax15"),
+    "CoAttention": lambda: nn.CoAttention(DIM),
+    "KeyValueMemory": lambda: nn.KeyValueMemory(DIM, hops=2),
+    "GaussianWindow": lambda: nn.GaussianWindow(DIM, windows=2),
     "TransformerEncoderLayer": lambda: OfTokens(LAYER.encoder_layer()),
     "TransformerDecoderLayer": lambda: OfTwo(LAYER.decoder_layer()),
     "TransformerEncoder": lambda: OfTokens(nn.TransformerEncoder.create(2, LAYER)),
@@ -105,7 +108,10 @@ FUSIONS: dict[str, Callable[[], torch_nn.Module]] = {
 """Called with two feature maps."""
 
 MODELS: dict[str, Callable[[], torch_nn.Module]] = {
-    **{f"TextClassifier {kind}": lambda kind=kind: _classifier(architecture=kind) for kind in ("none", "lstm", "gru")},
+    **{
+        f"TextClassifier {kind}": lambda kind=kind: _classifier(architecture=kind)
+        for kind in ("none", "lstm", "gru", "hierarchical")
+    },
     "TextClassifier transformer": lambda: _classifier(architecture="transformer", heads=HEADS, pooling="mean"),
     "RecurrentTranslator": lambda: models.RecurrentTranslator(models.TranslatorConfig(WORDS, WORDS, **RECURRENT)),
     "TransformerTranslator": lambda: models.TransformerTranslator(models.TranslatorConfig(WORDS, WORDS, **TRANSFORMER)),
@@ -196,6 +202,10 @@ def inputs_of(name: str, batch: int = 3, length: int = 5) -> tuple[Tensor, ...]:
         return x, x, x
     if name == "Attention":
         return numbers(batch, DIM), x
+    if name in ("CoAttention", "GaussianWindow"):
+        return x, memory
+    if name == "KeyValueMemory":
+        return numbers(batch, DIM), x, x
     if "Decoder" in name:
         return x, memory, lengths, memory_lengths
     if name == "Transformer":

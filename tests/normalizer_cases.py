@@ -22,6 +22,9 @@ SUM_TO_ONE = {
     "entmax 1.5": normalizers.entmax(1.5),
     "entmax 3": normalizers.entmax(3.0),
     "entmax a head": normalizers.entmax(HEADS),
+    "top 3": normalizers.top_k(3),
+    "top 2 of sparsemax": normalizers.top_k(2, "sparsemax"),
+    "top 0.8": normalizers.top_p(0.8),
     "custom softmax": normalizers.Custom(lambda scores: scores.softmax(-1)),
 }
 HARD = {
@@ -36,9 +39,14 @@ OTHERS = {
     "sigmoid": normalizers.sigmoid,
     "sigmoid bias a head": normalizers.Sigmoid(-HEADS),
     "chunkwise": normalizers.Chunkwise(torch.tensor(0.75, dtype=torch.float64), 3),
+    "identity": normalizers.identity,
+    "ratio": normalizers.ratio,
     "local": normalizers.local_gaussian(normalizers.softmax, torch.tensor(2.25, dtype=torch.float64), 1.5),
+    "temperature": normalizers.query_temperature(torch.tensor(1.5, dtype=torch.float64)),
     "custom squared relu": normalizers.Custom(lambda scores: scores.relu().square()),
 }
+SIGNED = (normalizers.identity, normalizers.ratio)
+"""Those whose weights may be negative, as their scores."""
 ALL = SUM_TO_ONE | HARD | OTHERS
 SMOOTH = {name: value for name, value in ALL.items() if name not in HARD}
 FIXED = {name: value for name, value in ALL.items() if not value.random}

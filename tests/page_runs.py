@@ -37,6 +37,7 @@ TRANSLATORS = {
 CLASSIFIERS = {
     "classify": {"embedding": 8, "hidden": 8, "pooling_heads": 3},
     "classify-transformer": {"architecture": "transformer", "hidden": 8, "heads": 2, "layers": 2, "window": 2},
+    "classify-hierarchical": {"architecture": "hierarchical", "embedding": 8, "hidden": 8},
     "classify-mean": {"embedding": 8, "hidden": 8, "pooling": "mean"},
 }  # fmt: skip
 

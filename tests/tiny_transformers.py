@@ -113,6 +113,16 @@ FAMILIES = {
     "olmo2": _decoder("Olmo2"),
     "stablelm": _decoder("StableLm"),
     "starcoder2": _decoder("Starcoder2"),
+    "diffllama": _decoder("DiffLlama"),
+    "qwen3_next": _decoder(
+        "Qwen3Next", head_dim=6, layer_types=["full_attention", "full_attention"], linear_num_value_heads=2,
+        linear_num_key_heads=2, linear_key_head_dim=4, linear_value_head_dim=4, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=10, shared_expert_intermediate_size=10,
+    ),
+    "deepseek_v2": _decoder(
+        "DeepseekV2", num_key_value_heads=4, q_lora_rank=10, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=6,
+        v_head_dim=5, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=10, first_k_dense_replace=1,
+    ),
     "deepseek_v3": _decoder(
         "DeepseekV3", num_key_value_heads=4, q_lora_rank=10, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=6,
         v_head_dim=5, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=10, n_group=1, topk_group=1,

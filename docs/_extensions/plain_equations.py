@@ -58,7 +58,7 @@ class PlainEquations(MathDirective):
     """``.. math::`` whose lines are equations, and whose words are words."""
 
     def run(self):
-        lines = [" ".join(argument.split()) for argument in self.arguments]
+        lines = [" ".join(line.strip() for line in argument.splitlines()) for argument in self.arguments]
         lines += [line for line in self.content if line.strip()]
         rows = [_tex(line.strip()) for line in lines]
         # Sphinx aligns rows at their `&`.

@@ -33,7 +33,6 @@ MISSING: dict[str, dict[str, str]] = {
         "SELayer": "nn.SqueezeExcitation(channels)",
         "SqueezeExcite": "nn.SqueezeExcitation(channels)",
         "KVCache": "nn.KeyValueCache()",
-        "SelfAttention": "nn.MultiheadAttention(embed_dim, num_heads)",
         "CrossAttention": "nn.MultiheadAttention(embed_dim, num_heads, kdim=kdim, vdim=vdim)",
         "NonLocalBlock": "nn.NonLocal(channels)",
     },

@@ -46,9 +46,12 @@ def every_reading(**changes):
 
 def from_weights(weights, readings, queries=Q, keys=K):
     """The readings, literally, from the whole matrix."""
-    found = {"entropy": -(weights * weights.clamp_min(1e-300).log()).sum(-1), "peak": weights.amax(-1)}
+    found = {
+        "entropy": -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum(-1),
+        "peak": weights.amax(-1).clamp_min(0),
+    }
     top = weights.topk(min(readings.top_k, keys), -1)
-    found["top_weights"] = top.values
+    found["top_weights"] = top.values.clamp_min(0)
     found["received"] = weights.sum(-2)
     gap = (torch.arange(queries)[:, None] + keys - queries - torch.arange(keys)).abs()
     found["distance"] = (weights * gap).sum(-1)
@@ -56,7 +59,9 @@ def from_weights(weights, readings, queries=Q, keys=K):
     row, column = torch.arange(queries) * rows // queries, torch.arange(keys) * columns // keys
     cells = [[weights[:, :, row == r][:, :, :, column == c] for c in range(columns)] for r in range(rows)]
     found["pooled_mean"] = torch.stack([torch.stack([cell.mean((-1, -2)) for cell in line], -1) for line in cells], -2)
-    found["pooled_max"] = torch.stack([torch.stack([cell.amax((-1, -2)) for cell in line], -1) for line in cells], -2)
+    found["pooled_max"] = torch.stack(
+        [torch.stack([cell.amax((-1, -2)).clamp_min(0) for cell in line], -1) for line in cells], -2
+    )
     found["rows"] = weights[:, :, list(readings.rows)]
     (q0, q1), (k0, k1) = readings.tile
     found["tile"] = weights[:, :, q0:q1, k0:k1]
@@ -86,6 +91,7 @@ def test_readings_are_those_of_the_matrix(mask, normalizer):
                 expected,
                 rtol=1e-9,
                 atol=1e-9,
+                equal_nan=True,
                 msg=lambda m, backend=backend, name=name: f"{backend} {name}: {m}",
             )
         filled = observed.top_indices.clamp_min(0)

@@ -60,7 +60,7 @@ _small_blocks = contracts._small_blocks
 def test_it_is_planned_and_named():
     inputs = problem()
     plan = regard.plan(*inputs)
-    assert list(plan.reasons) == ["sdpa", "flex", "triton", "reference", "cpu", "einsum", "tiled"]
+    assert list(plan.reasons) == ["sdpa", "flex", "triton", "reference", "linear", "cpu", "einsum", "tiled"]
     assert plan.reasons["einsum"] == "could, but it is never the fastest"
     assert regard.plan(*inputs, backend="einsum").reasons["einsum"] == "named"
     assert regard.plan(*inputs, normalizer="sparsemax").reasons["einsum"].startswith("cannot")

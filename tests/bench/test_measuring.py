@@ -16,14 +16,15 @@ from bench.curves import Curve, all_curves, draw, measure_curve
 from bench.limits import Peaks, measure_peaks
 from bench.measurement import Measurement
 from bench.memory import Footprint, measure_memory
-from bench.place import Place
 from bench.prepared_call import torch_builder
-from bench.record import CurveRecord, Record
+from bench.record import CurveRecord, Record, describe_machine
+from bench.report import heading
 from bench.runner import Options, estimate, run_task
+from bench.target import Target
 from bench.task import Implementation, Task, Work
 from bench.tasks import TASKS
 from regard.cli import peers
-from regard.errors import BackendError
+from regard.errors import ArgumentError, BackendError
 
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)
 MIB = 1 << 20
@@ -297,8 +298,8 @@ def test_curves_are_drawn_with_a_name_at_every_end(seconds):
 def test_an_accelerator_is_measured_where_tensors_are_its_own(monkeypatch):
     """The emulated device: inputs, masks and the oracle are made there, and memory is read from its own counter."""
     monkeypatch.setattr(emulated_device.MODULE, "is_visible", True)
-    monkeypatch.setattr(Place, "wait", lambda self: None)
-    monkeypatch.setattr(Place, "peak", lambda self, call: (call(), 5 * MIB)[1])
+    monkeypatch.setattr(Target, "wait", lambda self: None)
+    monkeypatch.setattr(Target, "peak", lambda self, call: (call(), 5 * MIB)[1])
     monkeypatch.setattr(runner, "available_bytes", lambda device: {emulated_device.NAME: 1 << 30}[device])
     options = Options(quick=True, repeats=1, device=emulated_device.NAME)
     small = replace(WINDOW, quick={**WINDOW.quick, "queries": 96, "keys": 96})
@@ -313,11 +314,19 @@ def test_an_accelerator_is_measured_where_tensors_are_its_own(monkeypatch):
 
 def test_requirements_are_those_of_a_cpu(nobody):
     with pytest.raises(BackendError, match=r"no device 'xpu' on this machine; its accelerator is"):
-        Place("xpu").check()
+        Target("xpu").check()
+    with pytest.raises(ArgumentError, match="device must be cpu, cuda or xpu"):
+        Target("mps").check()
+    with pytest.raises(ArgumentError, match="the CPU is measured in float32"):
+        Target(dtype="bfloat16").check()
     record = Record(False, PEAKS, machine={"accelerator": "one", "dtype": "bfloat16"})
     measured = runner.record_of(WINDOW, Options(), PEAKS, {"regard": Measurement("measured")})
     assert requirements_of(replace(record, machine={}), measured)
     assert not requirements_of(record, measured)
-    assert not Place().lacks("keras")
-    assert Place("cuda").lacks("keras")
-    assert Place().lacks("regard-triton")
+    shown = heading(replace(record, machine={**describe_machine(), "accelerator": "one", "dtype": "bfloat16"})).plain
+    assert shown.startswith("one, bfloat16\n")
+    assert "CPUs" in shown
+    assert "Peaks a second" in shown
+    assert not Target().lacks("keras")
+    assert Target("cuda").lacks("keras")
+    assert Target().lacks("regard-triton")

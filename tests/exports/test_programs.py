@@ -30,6 +30,7 @@ MORE = {
     "local-m": lambda: recurrent(attention="luong", scope="local-m", window=2),
     "local-p": lambda: recurrent(attention="luong", scope="local-p", window=2),
     "hard": lambda: recurrent(attention="hard"),
+    "chunkwise": lambda: recurrent(attention="chunkwise", chunk_width=3),
     "none": lambda: recurrent(attention="none"),
     "coverage": lambda: models.RecurrentPointerGenerator(
         models.PointerConfig(WORDS, WORDS, coverage=True, **RECURRENT)

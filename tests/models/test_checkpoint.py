@@ -143,7 +143,7 @@ SMALL = {
     "vocabulary": 11, "source_vocabulary": 11, "target_vocabulary": 11, "labels": 3, "classes": 3, "width": 5,
     "hidden": 8, "embedding": 6, "decoder_hidden": 10, "score_features": 6, "heads": 2, "feedforward": 7, "layers": 1,
     "encoder_layers": 1, "decoder_layers": 1, "channels": 4, "decoder_channels": 4, "levels": 2, "blocks": 1,
-    "context": 9, "max_length": 9, "location_channels": 3, "location_width": 3, "grid": 8,
+    "context": 9, "max_length": 9, "features": 3, "location_channels": 3, "location_width": 3, "grid": 8,
     "image_height": 16, "image_width": 16, "stages": 1,
 }  # fmt: skip
 """Fields of all models; the others have their defaults."""

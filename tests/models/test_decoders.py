@@ -21,6 +21,8 @@ KINDS = {
     "luong-local-m-fused": {"attention": "luong", "scope": "local-m", "window": 1, "input_feeding": False},
     "luong-local-p": {"attention": "luong", "scope": "local-p", "window": 1},
     "luong-local-p-fused": {"attention": "luong", "scope": "local-p", "window": 1, "input_feeding": False},
+    "monotonic": {"attention": "monotonic", "readout": "maxout"},
+    "chunkwise": {"attention": "chunkwise", "chunk_width": 2, "score": "general"},
     "hard": {"attention": "hard"},
     "hard-straight": {"attention": "hard", "hard_estimator": "straight_through"},
 }
@@ -77,8 +79,8 @@ def test_padding_changes_no_logits(kind, make, batch):
 
 @everywhere
 def test_padding_changes_no_loss_and_no_gradient(kind, make, batch):
-    if kind == "hard":
-        pytest.skip("draws its choices in training")
+    if kind in ("hard", "monotonic", "chunkwise"):
+        pytest.skip("draws numbers in training")
     gradients = []
     for extra in (0, 3):
         model = make(**KINDS[kind]).double()
@@ -99,9 +101,11 @@ def test_weights_are_a_distribution_over_the_source(kind, make, batch):
     assert not weights[~seen[:, None].expand_as(weights)].any()
     assert weights.min() >= 0
     total = weights.sum(-1)
-    if "local-p" in kind:
+    if "local-p" in kind or kind in ("monotonic", "chunkwise"):
         assert ((total > 0) & (total <= 1 + 1e-6)).all()
-    else:
+    if kind in ("monotonic", "chunkwise"):
+        assert (weights[:, 1:].sum(-1) <= weights[:, :-1].sum(-1) + 1e-6).all()
+    elif "local-p" not in kind:
         torch.testing.assert_close(total, torch.ones_like(total))
 
 

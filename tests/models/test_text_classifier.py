@@ -14,6 +14,7 @@ from regard.models.text_classifier import pool
 VOCABULARY, LABELS = 23, 3
 LENGTHS = torch.tensor([7, 3, 0, 1])
 SMALL = {"embedding": 6, "hidden": 8, "heads": 2, "layers": 2, "dropout": 0.0, "word_dropout": 0.0}
+SENTENCES = {"architecture": "hierarchical", "sentence_ends": "5 9"}
 ENCODERS = ("none", "lstm", "gru", "transformer")
 POOLINGS = ("attention", "mean", "max")
 
@@ -46,7 +47,7 @@ def test_padding_has_no_effect(encoder, pooling):
     torch.testing.assert_close(found.logits[2], model.output.bias)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", [*ENCODERS, "hierarchical"])
 def test_texts_without_any_token(encoder):
     model = make(architecture=encoder).eval()
     logits = model(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)).logits
@@ -60,7 +61,7 @@ def test_mean_and_maximum():
     assert pool(values, lengths, "max").tolist() == [[-1.0], [0.0]]
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", [*ENCODERS, "hierarchical"])
 def test_every_parameter_gets_a_gradient(encoder):
     model = make(architecture=encoder, **({"position": "learned"} if encoder == "transformer" else {}))
     model(tokens(), LENGTHS).logits.square().sum().backward()
@@ -126,7 +127,9 @@ def test_a_window_takes_memory_linear_in_the_length():
     assert long < 2048 * 2048  # a quarter of one dense matrix of scores
 
 
-@pytest.mark.parametrize("options", [{"architecture": encoder} for encoder in ENCODERS] + [{"pooling": "max"}])
+@pytest.mark.parametrize(
+    "options", [{"architecture": encoder} for encoder in ENCODERS] + [{"pooling": "max"}, SENTENCES]
+)
 def test_the_file_has_the_model(tmp_path, options):
     model = make(**options).eval()
     found = load_model(save_model(tmp_path, model))
@@ -147,6 +150,8 @@ def test_the_file_has_the_model(tmp_path, options):
         ({"dropout": 1.0}, ArgumentError, "dropout must be in"),
         ({"word_dropout": -0.1}, ArgumentError, "word_dropout must be in"),
         ({"unknown": 99}, ArgumentError, "unknown must be a token"),
+        ({**SENTENCES, "sentence_ends": "5 99"}, ArgumentError, "sentence_ends must be tokens"),
+        ({**SENTENCES, "pooling_heads": 2}, ArgumentError, "pools by attention with one head"),
     ],
 )
 def test_bad_configurations(options, error, words):

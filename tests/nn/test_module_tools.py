@@ -106,7 +106,9 @@ def test_fx_refuses_a_subclass_that_would_run_twice():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("name", [*(name for name in SEQUENCES if "Multihead" not in name), *CLASSIFIERS[:3]])
+@pytest.mark.parametrize(
+    "name", [*(name for name in SEQUENCES if "Multihead" not in name and name != "CoAttention"), *CLASSIFIERS[:3]]
+)
 def test_dynamic_quantization_reaches_every_linear_layer(name):
     module, inputs = made(name), inputs_of(name)
     quantized = torch.ao.quantization.quantize_dynamic(module, dtype=torch.qint8)

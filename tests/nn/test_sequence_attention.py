@@ -1,6 +1,8 @@
 """The self-attentions of layers by name: laws of all of them, and of the layers, stacks and models that take them."""
 
 import copy
+import importlib
+import inspect
 import math
 
 import pytest
@@ -8,8 +10,11 @@ import torch
 
 import regard
 from regard import masks, models, nn
+from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, KindError, UnknownNameError
-from regard.nn.attention_names import CLASSES
+from regard.explanations.model_attention import ModelAttention
+from regard.nn.attention_names import CLASSES, USUAL
+from regard.records import TokenAxis
 
 DIM, HEADS = 24, 2
 names = pytest.mark.parametrize("name", CLASSES)
@@ -42,9 +47,89 @@ def test_a_later_token_changes_no_earlier_one_and_padding_changes_nothing(name):
 
 
 @names
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (3, 2), (1, 4)], ids=str)
-def test_steps_with_a_cache_are_the_whole_sequence(name, sizes):
-    stack, x = encoder(name), tokens(2, 5)
+def test_a_key_padding_mask_hides_nan_from_the_tokens_of_every_sequence(name):
+    layer, x = config(name).encoder_layer(bidirectional=False).double(), tokens(3, 7)
+    hidden = torch.zeros(3, 7).bool()
+    hidden[1, 4:] = hidden[2, :2] = hidden[2, 5] = True
+    for mask in (None, "causal"):
+        output = layer(x.masked_fill(hidden[..., None], torch.nan), mask=mask, src_key_padding_mask=hidden)
+        for row, padding, expected in zip(x, hidden, output, strict=True):
+            if not (name == "retention" and padding[0]):  # its positions are absolute
+                torch.testing.assert_close(layer(row[None, ~padding], mask=mask)[0], expected[~padding])
+    assert layer(x[:0], src_key_padding_mask=hidden[:0]).shape == (0, 7, DIM)
+
+
+@names
+def test_gradients_through_a_cache_are_those_of_the_whole_sequence(name):
+    stack, x = encoder(name), tokens(2, 5).requires_grad_()
+    caches, parts = None, []
+    for part in x.split((2, 1, 2), dim=1):
+        rows, caches = stack.step(part, caches)
+        parts.append(rows)
+    wanted = x, *stack.parameters()
+    probe = tokens(2, 5)
+    stepped = torch.autograd.grad((torch.cat(parts, dim=1) * probe).sum(), wanted)
+    for one, other in zip(stepped, torch.autograd.grad((stack(x, mask="causal") * probe).sum(), wanted), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@names
+def test_no_mask_means_the_same_with_a_cache_as_without(name):
+    attention, x = encoder(name).layers[0].self_attn, tokens(2, 5)
+    if CLASSES[name].path.startswith("regard.nn.linear_attention") and not attention.is_causal:
+        with pytest.raises(ArgumentError, match="write mask='causal'"):
+            attention(x, cache=attention.new_cache())
+    else:
+        torch.testing.assert_close(attention(x, cache=attention.new_cache()).output, attention(x).output)
+
+
+@names
+def test_the_table_of_names_says_what_a_class_has(name):
+    path, lacks, is_causal = CLASSES[name]
+    module, constructor = path.split(":")
+    parameters = inspect.signature(getattr(importlib.import_module(module), constructor)).parameters
+    assert set(lacks) == set(USUAL) - set(parameters)
+    attention, x = encoder(name).layers[0].self_attn, tokens(1, 4)
+    assert attention.is_causal == is_causal
+    weights = attention(x, need_weights=True).weights
+    assert bool(weights.triu(1).any()) is not is_causal
+    if is_causal:
+        for make in (
+            lambda: nn.TransformerEncoderLayer(DIM, HEADS, attention=name),
+            lambda: models.TranslatorConfig(11, 13, architecture="transformer", self_attention=name),
+            lambda: models.TextClassifierConfig(11, 2, architecture="transformer", self_attention=name),
+        ):
+            with pytest.raises(ArgumentError, match="cannot read in both directions"):
+                make()
+
+
+@names
+def test_a_configuration_lacks_what_its_self_attention_lacks(name):
+    def made(**options):
+        return models.LanguageModel(models.LanguageModelConfig(11, hidden=DIM, heads=HEADS, **options))
+
+    model = made(self_attention=name)
+    assert (model.config.position in ("none", "sinusoidal")) == ("position" in CLASSES[name].lacks)
+    for weights in model.stack.layers[0].self_attn.projection_weights():
+        assert weights.std() < 0.03
+    for option, value in (("score", "dot"), ("normalizer", "sparsemax"), ("kv_heads", 1), ("position", "alibi")):
+        if option in CLASSES[name].lacks:
+            with pytest.raises(ArgumentError, match=f"^{option} is not an option of self_attention '{name}'; leave"):
+                made(self_attention=name, **{option: value})
+
+
+POSITIONED = [
+    (name, position)
+    for name in CLASSES
+    for position in ("none", "rotary", "alibi")
+    if position == "none" or "position" not in CLASSES[name].lacks
+]
+
+
+@pytest.mark.parametrize(("name", "position"), POSITIONED)
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (3, 2)], ids=str)
+def test_steps_with_a_cache_are_the_whole_sequence(name, position, sizes):
+    stack, x = encoder(name, position=position), tokens(2, 5)
     expected, caches, parts = stack(x, mask="causal"), None, []
     for part in x.split(sizes, dim=1):
         rows, caches = stack.step(part, caches)
@@ -77,7 +162,10 @@ def test_every_parameter_has_a_gradient_and_checkpointing_changes_none(name):
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(5)
-        layer, x = config(name, activation_checkpointing=checkpointing).encoder_layer().double(), tokens(2, 5)
+        layer, x = (
+            config(name, activation_checkpointing=checkpointing).encoder_layer(bidirectional=False).double(),
+            tokens(2, 5),
+        )
         layer(x, mask="causal").square().sum().backward()
         gradients.append([parameter.grad for parameter in layer.parameters()])
     for one, other in zip(*gradients, strict=True):
@@ -88,9 +176,9 @@ def test_every_parameter_has_a_gradient_and_checkpointing_changes_none(name):
 
 @names
 def test_layers_are_copied_saved_and_seen_by_hooks(name):
-    layer, x = config(name).encoder_layer(), torch.randn(2, 5, DIM)
+    layer, x = config(name).encoder_layer(bidirectional=False), torch.randn(2, 5, DIM)
     expected = layer(x, mask="causal")
-    other = config(name).encoder_layer()
+    other = config(name).encoder_layer(bidirectional=False)
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(x, mask="causal"), expected)
     other, shapes = copy.deepcopy(layer), []
@@ -112,6 +200,8 @@ def test_the_language_model_and_the_translator_take_it_by_name(name):
         log_probabilities, caches = model.step(token, caches)
     torch.testing.assert_close(log_probabilities, model(ids)[:, -1].log_softmax(-1))
     assert model.attention_weights(ids, layer=1).shape == (2, 4, 4)
+    if CLASSES[name].is_causal:
+        return
     sizes |= {"architecture": "transformer", "encoder_layers": 1, "decoder_layers": 2}
     translator = models.TransformerTranslator(models.TranslatorConfig(11, 13, **sizes)).eval()
     best = translator.translate(ids, torch.tensor([4, 2]), width=3, max_length=5)
@@ -188,8 +278,134 @@ def test_both_maps_of_differential_attention_have_masks_biases_and_grouped_heads
     with regard.watch(attention, read=regard.Readings(weights=True)) as record:
         attended = attention(x, mask=mask, bias=bias, need_weights=True)
     first, second = (call.weights for call in record.calls)
-    difference = first.double() - attention.weight_of_second.detach() * second.double()
+    difference = first.double() - attention.lambda_full.detach() * second.double()
     torch.testing.assert_close(difference, attended.weights.detach(), rtol=1e-5, atol=1e-6)
     hidden = ~mask.dense(regard.shapes.Grid.whole(2, 4, 5, 5))
     assert not first[hidden].any()
     assert not second[hidden].any()
+
+
+def softmax_of(row, visible):
+    powers = torch.stack([row[j].exp() if visible[j] else row[j] * 0 for j in range(len(row))])
+    return powers / powers.sum()
+
+
+def rms(vector, norm, epsilon=1e-6):
+    return vector / (vector.square().mean() + epsilon).sqrt() * norm.weight
+
+
+def literal_heads(attention, x, visible):
+    """One head, one query after the other: gates of Qiu et al. 2025, eq. 5, norms as in Dehghani et al. 2023, eq. 2."""
+    dim = attention.head_dim
+    q, k, v = (x @ attention.in_proj.weight.T + attention.in_proj.bias).split([DIM, DIM, DIM], dim=-1)
+    joined = x.new_zeros(x.shape)
+    for b in range(x.shape[0]):
+        for h in range(HEADS):
+            part = slice(h * dim, (h + 1) * dim)
+            keys = torch.stack([rms(key, attention.key_norm) for key in k[b, :, part]])
+            for i in range(x.shape[1]):
+                query = rms(q[b, i, part], attention.query_norm)
+                joined[b, i, part] = softmax_of(keys @ query / dim**0.5, visible[i]) @ v[b, :, part]
+    gates = 1 / (1 + torch.exp(-(x @ attention.gate.weight.T + attention.gate.bias)))
+    return (gates * joined) @ attention.out_proj.weight.T + attention.out_proj.bias
+
+
+def literal_latent(attention, x, visible):
+    """DeepSeek-V2, eq. 9 to 19, for one head, one query after the other; a rotation turns pairs of halves."""
+    dim, turned = attention.head_dim, attention.rotary_dim
+
+    def rotated(vector, position):
+        first, second = vector[: turned // 2], vector[turned // 2 :]
+        angle = position * 10000 ** (-torch.arange(turned // 2, dtype=x.dtype) * 2 / turned)
+        return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()])
+
+    joined = x.new_zeros(x.shape)
+    for b in range(x.shape[0]):
+        down = attention.kv_down(x[b])
+        latent = [rms(row[: attention.kv_rank], attention.kv_norm) for row in down]
+        shared = [rotated(row[attention.kv_rank :], j) for j, row in enumerate(down)]
+        queries = attention.query_up(
+            torch.stack([rms(row, attention.query_norm) for row in attention.query_down(x[b])])
+        )
+        for h in range(HEADS):
+            keys = torch.stack([torch.cat([attention.key_up[h] @ c, r]) for c, r in zip(latent, shared, strict=True)])
+            values = torch.stack([attention.value_up[h] @ c for c in latent])
+            for i in range(x.shape[1]):
+                query = queries[i, h * (dim + turned) : (h + 1) * (dim + turned)]
+                query = torch.cat([query[:dim], rotated(query[dim:], i)])
+                weights = softmax_of(keys @ query / (dim + turned) ** 0.5, visible[i])
+                joined[b, i, h * dim : (h + 1) * dim] = weights @ values
+    return attention.out_proj(joined)
+
+
+@pytest.mark.parametrize(
+    ("attention", "literal"),
+    [
+        (lambda: nn.SelfAttention(DIM, HEADS, gate=True, qk_norm="rms"), literal_heads),
+        (
+            lambda: nn.LatentAttention(DIM, HEADS, kv_rank=7, query_rank=5, rotary_dim=4, position="rotary"),
+            literal_latent,
+        ),
+    ],
+    ids=["gated with norms", "latent"],
+)
+def test_heads_are_those_of_the_paper(attention, literal):
+    attention, x = attention().double(), tokens(2, 4)
+    for norm in (module for module in attention.modules() if isinstance(module, torch.nn.RMSNorm)):
+        torch.nn.init.normal_(norm.weight)
+    visible = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]).bool()
+    output = attention(x, mask=masks.keep(visible)).output
+    torch.testing.assert_close(output, literal(attention, x, visible))
+
+
+def test_a_latent_cache_holds_the_compressed_vectors_alone():
+    attention, x = nn.LatentAttention(DIM, HEADS, kv_rank=7, rotary_dim=4, position="rotary").double(), tokens(2, 5)
+    _, weights, cache = attention(x[:, :3], mask="causal", cache=attention.new_cache(), need_weights=True)
+    assert (cache.key.shape, cache.value.shape) == ((2, 1, 3, 7), (2, 1, 3, 4))
+    _, absorbed, cache = attention(x[:, 3:], mask="causal", cache=cache, need_weights=True)
+    expected = attention(x, mask="causal", need_weights=True).weights
+    torch.testing.assert_close(weights, expected[:, :, :3, :3])
+    torch.testing.assert_close(absorbed, expected[:, :, 3:])
+
+
+def test_options_that_contradict_each_other_are_errors():
+    for make, message in (
+        (lambda: nn.SelfAttention(DIM, HEADS, gate=True, normalizer="sinkhorn"), "compares all queries"),
+        (lambda: nn.LatentAttention(DIM, HEADS, position="shaw"), "must not depend on queries"),
+        (lambda: nn.LatentAttention(DIM, HEADS, rotary_dim=4), "needs position='rotary'"),
+        (lambda: nn.DifferentialAttention(6, 2), "must be even, half for each map"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            make()
+
+
+def test_talking_heads_are_multi_head_attention_until_they_talk():
+    attention, x = nn.SelfAttention(DIM, HEADS, talking_heads=True).double(), tokens(2, 5)
+    plain = torch.nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64)
+    plain.load_state_dict(
+        {
+            "in_proj_weight": attention.in_proj.weight, "in_proj_bias": attention.in_proj.bias,
+            "out_proj.weight": attention.out_proj.weight, "out_proj.bias": attention.out_proj.bias,
+        }
+    )  # fmt: skip
+    torch.testing.assert_close(attention(x).output, plain(x, x, x)[0])
+    with torch.no_grad():
+        attention.normalizer.before[0, 1] = 1.0
+    assert not torch.allclose(attention(x).output, plain(x, x, x)[0])
+
+
+def test_both_maps_of_a_layer_are_recorded_as_one_attention_with_worked_steps():
+    stack, x = encoder("differential"), tokens(1, 3)
+    with torch.no_grad(), recorded_calls() as calls:
+        stack(x, mask="causal")
+        expected = stack.layers[0].self_attn(x, mask="causal", need_weights=True).weights
+    axis = TokenAxis(("a", "b", "c"))
+    first = ModelAttention("self_attn", 0, "causal", axis, axis, calls[:1])
+    assert len(calls) == 2 + 2  # a call a layer, and the two of the attention alone
+    assert first.heads == 2 * HEADS
+    weights = torch.from_numpy(first.record().weights).double()
+    factor = stack.layers[0].self_attn.lambda_full.detach()
+    torch.testing.assert_close(weights[:HEADS] - factor * weights[HEADS:], expected[0], rtol=1e-5, atol=1e-6)
+    steps = first.steps(HEADS + 1)
+    assert steps.name == "self_attn, map 2, head 1"
+    torch.testing.assert_close(torch.as_tensor(steps.matrices["weights"]), weights[HEADS + 1], rtol=1e-5, atol=1e-6)

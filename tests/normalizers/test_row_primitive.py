@@ -25,6 +25,8 @@ LOWERED = {
     "sigmoid": "sigmoid",
     "sigmoid bias a head": "sigmoid",
     "hard argmax": "hard",
+    "identity": "identity",
+    "ratio": "ratio",
 }
 LOWERING = {name: ALL[name] for name in LOWERED}
 
@@ -36,6 +38,8 @@ def normalizer_of(primitive):
         "entmax": lambda: normalizers.Entmax(primitive.alpha),
         "sigmoid": lambda: normalizers.Sigmoid(primitive.shift),
         "hard": normalizers.Hard,
+        "identity": normalizers.Identity,
+        "ratio": normalizers.Ratio,
     }[primitive.kind]()
     if primitive.sink is not None:
         inner = normalizers.SoftmaxWithSink(primitive.sink)

@@ -177,7 +177,7 @@ class CallKind(NamedTuple):
         name, *parts = self.normalizer.split(" + ")
         if name.startswith("entmax"):
             normalizer: Normalizer = entmax(1.5 if name == "entmax" else float(name.removeprefix("entmax ")))
-        elif name in ("softmax", "sigmoid", "hard"):
+        elif name in ("softmax", "sigmoid", "hard", "identity"):
             normalizer = softmax_with_sink(draw(heads)) if "sink" in parts else as_normalizer(name)
         else:
             return None

@@ -49,9 +49,13 @@ def device_runs(problem: Problem) -> DeviceRuns | None:
 
 @lru_cache(KEPT)
 def _kept(mask: Mask, grid: Grid, stream: int) -> DeviceRuns | None:
-    """Returns the runs for the calls of one stream, whose order the copies have."""
-    spans = mask.spans(grid)
-    if spans is None:
-        return None
-    start, stop = (sent(end, grid.device) for end in spans)
+    """Returns the runs for the calls of one stream, whose order the copies have.
+
+    They are kept for trainings as well, which save them for the backward pass, so they are made in no inference mode.
+    """
+    with torch.inference_mode(False):
+        spans = mask.spans(grid)
+        if spans is None:
+            return None
+        start, stop = (sent(end, grid.device) for end in spans)
     return DeviceRuns(start, stop, not spans.start.any())

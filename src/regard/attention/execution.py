@@ -18,6 +18,7 @@ from torch import Tensor
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.flex.backend import Flex
+from regard.attention.backends.linear import Linear
 from regard.attention.backends.reference import Reference, guarded, weigh, whole
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
@@ -36,7 +37,7 @@ from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
 BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (ScaledDotProduct(), Flex(), Triton(), Reference(), Fused(), Tiled())
+    backend.name: backend for backend in (ScaledDotProduct(), Flex(), Triton(), Reference(), Linear(), Fused(), Tiled())
 }
 """The registry, in the order in which ``"auto"`` considers backends. `Reference` runs everything, though in
 quadratic memory."""
@@ -367,10 +368,13 @@ class RecordedCall(NamedTuple):
     Attributes:
         problem: the problem that was run.
         weights: ``[batch, heads, queries, keys]``, before dropout, as the backend that ran computed them.
+        parts: where the calls of one layer were joined (`joined_calls`), these calls; ``weights`` has the heads of all,
+            one call after the other, and ``problem`` is that of the first one.
     """
 
     problem: Problem
     weights: Tensor
+    parts: "tuple[RecordedCall, ...]" = ()
 
 
 _calls: ContextVar[list[RecordedCall] | None] = ContextVar("recorded calls", default=None)
@@ -389,6 +393,21 @@ def recorded_calls() -> Iterator[list[RecordedCall]]:
         yield calls
     finally:
         _calls.reset(outer)
+
+
+@contextmanager
+def joined_calls() -> Iterator[None]:
+    """Records several calls of one layer as one, whose heads are those of all, if calls are recorded."""
+    calls = recording()
+    if calls is None:
+        yield
+        return
+    with recorded_calls() as parts:
+        yield
+    if len(parts) < 2:
+        calls += parts
+    else:
+        calls.append(RecordedCall(parts[0].problem, torch.cat([part.weights for part in parts], dim=1), tuple(parts)))
 
 
 def recording() -> list[RecordedCall] | None:

@@ -11,6 +11,7 @@ import torch
 
 from regard.attention import trials
 from regard.attention.backends.backend import Backend
+from regard.attention.device_runs import device_runs
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
@@ -53,6 +54,9 @@ WHOLE_ELEMENTS = 1 << 21
 """Elements that the specification may have in memory at once and still be as fast as anything: a CPU's last cache holds
 them."""
 
+LINEAR_ELEMENTS = 1 << 17
+"""Elements that the specification has in memory at once, from which on chunks are faster where no weights are made."""
+
 DEVICE_ELEMENTS = 1 << 24
 """The same on a device, where a few large operators cost less than many small ones: 64 MiB of float32. On an H100 the
 fused kernels took half of the time from there on for sparsemax."""
@@ -90,12 +94,13 @@ class Plan:
           flex       cannot: the inputs are on cpu; FlexAttention is for accelerators
           triton     cannot: the inputs are on cpu; its kernels are for GPUs of NVIDIA and AMD
         → reference  so few pairs that computing them all at once costs least
+          linear     cannot: the normalizer couples the scores of a row
           cpu        could, but 'reference' comes first
           tiled      could, but 'reference' comes first
         >>> plan.backend
         'reference'
         >>> plan
-        Plan('reference'; could: cpu, tiled; cannot: sdpa, flex, triton)
+        Plan('reference'; could: cpu, tiled; cannot: sdpa, flex, triton, linear)
     """
 
     backend: str
@@ -194,6 +199,9 @@ class Candidates:
         """Whether there is such a backend, which ``"auto"`` may take, and it can run the problem now."""
         if name not in self.backends or self.backends[name].only_named is not None:
             return False
+        # What is compiled is known at once; to find out what could be may take longer than the attention.
+        if not self.backends[name].is_awaited and self.delay(name) is not None:
+            return False
         return self.declined(name) is None and self.delay(name) is None
 
     def delayed(self) -> list[Backend]:
@@ -251,13 +259,13 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
     """The rule of `sdpa`: returns why another backend is faster; on other devices than CPUs only `flex` may be."""
     plain = not problem.may_hide
     if not problem.query.is_cpu:
-        pays = not plain and not problem.lowered.needs_no_mask and flex_is_no_faster(problem, candidates) is None
-        if pays and candidates.runs("flex"):
-            return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
-        if plain or problem.bias is not None or problem.lowered.needs_no_mask or problem.lowered.spans is None:
+        if plain or problem.lowered.needs_no_mask:
             return None
-        if problem.pairs >= SPARSE_PAIRS.get(problem.query.dtype, problem.pairs + 1) and candidates.runs("triton"):
+        many = problem.pairs >= SPARSE_PAIRS.get(problem.query.dtype, problem.pairs + 1)
+        if many and problem.bias is None and device_runs(problem) is not None and candidates.runs("triton"):
             return "under a mask 'triton' is faster, which skips hidden blocks and makes no mask dense"
+        if flex_is_no_faster(problem, candidates) is None and candidates.runs("flex"):
+            return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
         return None
     reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
@@ -313,6 +321,8 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
         return _too_many(elements, DEVICE_ELEMENTS)
     if elements < FUSED_SPARSE_ELEMENTS:
         return None
+    if elements >= LINEAR_ELEMENTS and candidates.runs("linear"):
+        return f"from {LINEAR_ELEMENTS:,} elements on 'linear' is faster, which makes no weights"
     limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
     # The question below begins a compilation, so it is asked only if the kernels would be used.
     if elements < limit:

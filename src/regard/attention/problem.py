@@ -19,7 +19,7 @@ from regard.axes import Float
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, KindError, RegardError, ShapeError
 from regard.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
-from regard.masks import Band, Mask, Spans, as_mask
+from regard.masks import Band, Mask, Spans, as_mask, causal
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.scores import Prepared, Primitive, Score, Scoring, as_score
@@ -359,6 +359,8 @@ def validate(
     checked_score = as_score(score)
     checked_normalizer = as_normalizer(normalizer)
     checked_mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
+    if checked_mask is None and checked_score.is_causal:
+        checked_mask = causal()
     checked_bias = None if bias is None else bias_for(bias, H)
     parts = checked_mask, checked_bias, check_dropout(dropout)
     problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)
@@ -408,8 +410,20 @@ def _check_parts(problem: Problem) -> None:
     problem.score.check(problem.query, problem.key)
     if problem.mask is not None:
         problem.mask.check(problem.grid)
+        if problem.score.is_causal:
+            _check_causal(problem.score, problem.mask, problem.grid)
     if problem.bias is not None:
         problem.bias.check(problem.query, problem.grid)
+
+
+def _check_causal(score: Score, mask: Mask, grid: Grid) -> None:
+    """Raises ArgumentError unless a mask is causal and aligns the ends."""
+    offset = mask.offset_on(grid) if isinstance(mask, Band) and (mask.before, mask.after) == (None, 0) else None
+    if not isinstance(offset, int) or offset != grid.offset:
+        raise ArgumentError(
+            f"mask must be 'causal' or None with the score {type(score).__name__}, whose weights depend on all keys up "
+            f"to the query; it is {mask!r}: for padding, set its beta to 0 there"
+        )
 
 
 def check_dropout(dropout: object) -> float:

@@ -27,7 +27,8 @@ class Readings:
     ShapeError or ArgumentError.
 
     Attributes:
-        entropy: whether to read −Σ p ln p of each row, in nats.
+        entropy: whether to read −Σ p ln p of each row, in nats; NaN for a row with a negative weight. Peaks, maxima and
+            the largest weights are those above 0.
         peak: whether to read the largest weight of each row.
         top_k: number of largest weights of each row to read, with the indices of their keys.
         received: whether to read the sum of each column: the attention that each key receives from all queries.
@@ -229,12 +230,12 @@ class Gatherer:
             return
         self.lse[b, :, q] = self.normalizer.log_sum_exp(masked)
         if read.entropy:
-            # `torch.special.entr` is not vectorized. A weight of 0 adds 0.
-            terms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log_().mul_(weights)
+            # `torch.special.entr` is not vectorized. A weight of 0 adds 0, and the logarithm of a negative one is NaN.
+            terms = weights.masked_fill(weights == 0, 1.0).log_().mul_(weights)
             # A sum of 0 gives 0, and not −0.
             self.entropy[b, :, q] = 0.0 - terms.sum(-1)
         if read.peak:
-            self.peak[b, :, q] = weights.amax(-1)
+            self.peak[b, :, q] = weights.amax(-1).clamp_min_(0.0)
         if read.top_k:
             self._add_top(weights, grid, b, q)
         if read.received:
@@ -266,7 +267,7 @@ class Gatherer:
     def _add_top(self, weights: Tensor, grid: Grid, b: slice, q: slice) -> None:
         k = min(self.read.top_k, span_length(grid.key_span))
         top, index = weights.topk(k, dim=-1)
-        self.top_weights[b, :, q, :k] = top
+        self.top_weights[b, :, q, :k] = top.clamp_min(0.0)
         self.top_indices[b, :, q, :k] = torch.where(top > 0, index + grid.key_span.start, -1)
 
     def _add_pooled(self, weights: Tensor, grid: Grid, b: slice) -> None:

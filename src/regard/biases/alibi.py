@@ -49,7 +49,8 @@ def alibi(heads: int) -> Alibi:
 
     .. math::
 
-        bias_{hij} = −slope_h · |i + offset − j|,    offset = keys − queries (the ends are aligned)
+        bias_{hij} = −slope_h · |i + offset − j|
+        offset = keys − queries (the ends are aligned)
 
     Press et al. 2022, §3: with n heads, a power of two, the slopes are ``2^(−8/n), 2^(−16/n), .., 2^(−8)``. For other
     numbers, as in the authors' released code, they are the slopes of the largest power of two below n, followed by the

@@ -14,7 +14,8 @@ class RelativeBias(DiagonalBias):
 
     .. math::
 
-        bias_{hij} = weight[bucket(j − i − offset), h],    offset = keys − queries (the ends are aligned)
+        bias_{hij} = weight[bucket(j − i − offset), h]
+        offset = keys − queries (the ends are aligned)
 
     Raffel et al. 2020 (T5), §2.1; the buckets are those of the authors' released code. In one direction with n buckets,
     each of the first n/2 buckets holds one of the distances ``0, 1, ..``; the others hold ranges that grow

@@ -50,7 +50,9 @@ class ModelAttention:
         weights = weights[None] if weights.dim() == 2 else weights
         visible = None
         if any(call.problem.mask is not None for call in self.calls):
-            visible = torch.cat([_visible(call.problem) for call in self.calls], dim=1)
+            visible = torch.cat(
+                [torch.cat([_visible(part.problem) for part in call.parts or (call,)]) for call in self.calls], dim=1
+            )
             # One matrix where all heads have the same mask; none where it hides nothing.
             visible = (visible[0] if bool((visible == visible[:1]).all()) else visible).numpy()
             visible = None if visible.all() else visible
@@ -62,8 +64,11 @@ class ModelAttention:
         """The worked calculation of a head, from 0; ArgumentError if there is no such head."""
         if not 0 <= head < self.heads:
             raise ArgumentError(f"head must be from 0 to {self.heads - 1}; it is {head}")
-        problems = [call.problem for call in self.calls]
-        return worked_steps(problems, head, self.name, self.layer, self.queries, self.keys)
+        parts = [call.parts or (call,) for call in self.calls]
+        number, own = divmod(head, parts[0][0].weights.shape[1])
+        name = self.name if len(parts[0]) == 1 else f"{self.name}, map {number + 1}"
+        problems = [each[number].problem for each in parts]
+        return worked_steps(problems, own, name, self.layer, self.queries, self.keys)
 
 
 def _visible(problem: Problem) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from regard.attention.problem import Problem
-from regard.scores.modifiers import Cap, Modified, Wrapper
+from regard.scores.modifiers import Cap, Modified, Modifying
 
 
 class Settings(NamedTuple):
@@ -33,8 +33,8 @@ class Settings(NamedTuple):
     def of(cls, problem: Problem) -> "Settings":
         """The settings of a problem."""
         score = problem.score
-        wrappers: list[Wrapper] = []
-        while isinstance(score, Wrapper):
+        wrappers: list[Modifying] = []
+        while isinstance(score, Modifying):
             wrappers.append(score)
             score = score.score
         prepared = problem.prepared
@@ -61,7 +61,7 @@ class Settings(NamedTuple):
         }
 
 
-def _name(wrapper: Wrapper) -> str:
+def _name(wrapper: Modifying) -> str:
     if isinstance(wrapper, Modified):
         return getattr(wrapper.fn, "__name__", type(wrapper.fn).__name__)
     return type(wrapper).__name__

@@ -1,7 +1,7 @@
 """The states of decoders as lists of tensors: what a step of a search gets and returns."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,11 +10,12 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.exports.program import FIXED, Axes, Input, Sizes, generator_of
 from regard.models.luong_decoder import LuongDecoder
+from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
 from regard.models.pointer_generator import PointerGenerator, PointerState
 from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
 from regard.models.speech.location_decoder import ListeningState, LocationDecoder
 from regard.models.transformer_decoding import TransformerPredictor, TransformerState
-from regard.nn import KeyValueCache, KeyValues, Memory, MultiheadAttention
+from regard.nn import KeyValueCache, KeyValues, Memory, MonotonicMemory, MultiheadAttention
 
 
 class GivenCache(KeyValueCache):
@@ -163,6 +164,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
     covers = bool(getattr(decoder, "covers", False))
     listens = isinstance(decoder, LocationDecoder) and decoder.located
+    monotonic = decoder.attention if isinstance(decoder, MonotonicDecoder) else None
+    attention = attention if monotonic is None else monotonic.attention
     scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
     names = ("hidden", "cell")[: recurrence.states]
     axes: Axes = (recurrence.layers, "batch", recurrence.hidden_dim)
@@ -173,6 +176,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         changing.append(Input("coverage", ("batch", "source"), "the sum of the weights of all steps so far"))
     if listens:
         changing.append(Input("previous_weights", ("batch", "source"), "the weights of the step before"))
+    if monotonic is not None:
+        changing.append(Input("stops", ("batch", "source"), "where the step before stopped"))
     if scope == "local-m":
         changing.append(Input("position", (), "the number of tokens so far"))
     constant = []
@@ -182,6 +187,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
             Input("values", ("batch", "source", FIXED), "the annotations"),
             Input("visible", ("batch", "source"), "which of them are no padding"),
         ]
+    if monotonic is not None and monotonic.chunk is not None:
+        constant.append(Input("chunk_keys", ("batch", "source", FIXED), "the same, projected by the score of chunks"))
     if scope != "global":
         constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
 
@@ -195,11 +202,18 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         if listens:
             assert isinstance(state, ListeningState)
             tensors_of_state.append(state.covered if state.weights is None else state.weights)
+        if monotonic is not None:
+            assert isinstance(state, MonotonicState)
+            assert state.memory is not None
+            before = monotonic.first_stops(state.memory) if state.stops is None else state.stops
+            tensors_of_state.append(before)
         if scope == "local-m":
             tensors_of_state.append(torch.as_tensor(state.position))
         if state.memory is not None:
             assert state.memory.mask is not None
             tensors_of_state += [state.memory.key, state.memory.value, state.memory.mask]
+            if isinstance(state.memory, MonotonicMemory) and state.memory.chunk is not None:
+                tensors_of_state.append(state.memory.chunk.key)
         return [*tensors_of_state, *([lengths] if scope != "global" else ())]
 
     def state(tensors: Sequence[Tensor]) -> DecoderState:
@@ -207,6 +221,12 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         memory = None
         if attention is not None:
             memory = Memory(by_name["keys"], by_name["values"], attention.score.projected(), by_name["visible"])
+        if monotonic is not None and memory is not None:
+            parts = memory.key, memory.value, memory.score, memory.mask, None
+            chunk = None
+            if monotonic.chunk is not None:
+                chunk = replace(memory, key=by_name["chunk_keys"], score=monotonic.chunk.score.projected())
+            memory = MonotonicMemory(*parts, chunk)
         options = {
             "recurrent": tuple(by_name[name] for name in names),
             "memory": memory,
@@ -215,6 +235,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
             "coverage": by_name.get("coverage"),
             "position": by_name.get("position", 0),
         }
+        if monotonic is not None:
+            return MonotonicState(**options, stops=by_name["stops"])
         if isinstance(decoder, LocationDecoder):
             return ListeningState(**options, weights=by_name.get("previous_weights"))
         return DecoderState(**options)

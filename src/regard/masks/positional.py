@@ -280,7 +280,8 @@ def dilated(step: int) -> Dilated:
 
     .. math::
 
-        query i sees key j  ⇔  (i + offset − j) mod step = 0,   offset = keys − queries (the ends are aligned)
+        query i sees key j  ⇔  (i + offset − j) mod step = 0
+        offset = keys − queries (the ends are aligned)
 
     This is the strided pattern of Child et al. 2019 (Sparse Transformers), §4.2. With a window,
     ``dilated(d) & window(w · d, w · d)``, it is the dilated sliding window of Beltagy et al. 2020, §3.1.

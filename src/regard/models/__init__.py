@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.models.luong_decoder import LuongDecoder
     from regard.models.monotonic_decoder import MonotonicDecoder
     from regard.models.pointer_generator import PointerGenerator
+    from regard.models.pointer_network import Pointed, PointerNetwork, PointerNetworkConfig
     from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
     from regard.models.recurrent_pointer_generator import RecurrentPointerGenerator
     from regard.models.recurrent_translator import RecurrentTranslator
@@ -77,8 +78,11 @@ __all__ = [
     "LuongDecoder",
     "MinimumRisk",
     "MonotonicDecoder",
+    "Pointed",
     "PointerConfig",
     "PointerGenerator",
+    "PointerNetwork",
+    "PointerNetworkConfig",
     "RecurrentCaptioner",
     "RecurrentDecoder",
     "RecurrentEncoder",
@@ -134,6 +138,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.models.luong_decoder": ["LuongDecoder"],
             "regard.models.monotonic_decoder": ["MonotonicDecoder"],
             "regard.models.pointer_generator": ["PointerGenerator"],
+            "regard.models.pointer_network": ["Pointed", "PointerNetwork", "PointerNetworkConfig"],
             "regard.models.recurrent_decoder": ["BottleneckDecoder", "RecurrentDecoder"],
             "regard.models.recurrent_pointer_generator": ["RecurrentPointerGenerator"],
             "regard.models.recurrent_translator": ["RecurrentTranslator"],

@@ -38,6 +38,7 @@ MODELS: dict[str, tuple[str, str, str]] = {
     "transformer_pointer_generator": (
         "transformer_pointer_generator", "TransformerPointerGenerator", "configs.PointerConfig",
     ),
+    "pointer_network": ("pointer_network", "PointerNetwork", "pointer_network.PointerNetworkConfig"),
     "language_model": ("language_model", "LanguageModel", "configs.LanguageModelConfig"),
     "text_classifier": ("text_classifier", "TextClassifier", "configs.TextClassifierConfig"),
     "recurrent_transcriber": ("speech.transcriber", "RecurrentTranscriber", "speech.configs.TranscriberConfig"),

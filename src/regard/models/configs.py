@@ -21,10 +21,13 @@ from regard.configuration import (
     varies,
 )
 from regard.errors import ArgumentError
-from regard.nn.attention_names import AttentionName
+from regard.nn.attention_names import CLASSES, AttentionName, check_direction, check_options
 
 RECURRENT = ("lstm", "gru")
 """Architectures with a state that each step changes."""
+
+MONOTONIC = ("monotonic", "chunkwise")
+"""Kinds of attention of a decoder that never go back."""
 
 FREE_TOKENS = 10
 """Tokens that may be written about any input."""
@@ -32,6 +35,8 @@ FREE_TOKENS = 10
 FEEDFORWARD = Range(0, 16 * SIZE.high)
 
 Position = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none"]
+ADDED = ("sinusoidal", "learned")
+"""Positions that are added to the tokens, so that self-attention need not know them."""
 Normalizer = Literal["softmax", "sparsemax", "entmax15", "sigmoid"]
 
 
@@ -60,6 +65,11 @@ class TransformerOptions(Configuration):
     activation_checkpointing: bool = option(False, architecture="transformer")
     """Activations are computed again in the backward pass: less memory, the same gradients."""
 
+    bidirectional: ClassVar[bool] = True
+    """Whether tokens of a stack see later ones."""
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position")
+    """Options that a stack has for its self-attention alone."""
+
     @property
     def ends_normalized(self) -> bool:
         """Whether stacks end with a layer normalization: after post-norm layers there need not be one."""
@@ -68,6 +78,14 @@ class TransformerOptions(Configuration):
     def check(self) -> None:
         super().check()
         check_heads(self)
+        if getattr(self, "architecture", None) == "transformer" and self.self_attention in CLASSES:
+            _, lacks, is_causal = CLASSES[self.self_attention]
+            owner = f"self_attention {self.self_attention!r}"
+            options = {name: getattr(self, name) for name in self.of_self_attention}
+            if self.position in ADDED:
+                options["position"] = "none"
+            check_options(owner, lacks, options)
+            check_direction(owner, is_causal, self.bidirectional)
 
 
 def check_heads(config: Any) -> None:
@@ -87,7 +105,7 @@ def check_heads(config: Any) -> None:
 
 def check_even(config: Any) -> None:
     """Raise ArgumentError if the features of a bidirectional encoder are odd."""
-    if config.architecture in RECURRENT and config.hidden % 2:
+    if config.architecture in (*RECURRENT, "hierarchical") and config.hidden % 2:
         raise ArgumentError(f"hidden must be even, half for each direction; it is {config.hidden}")
 
 
@@ -123,9 +141,11 @@ class TextToTextConfig(WritingConfig):
     _: KW_ONLY
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
     """What computes: lstm, gru or transformer."""
-    attention: Literal["none", "bahdanau", "luong", "hard"] = option("bahdanau", architecture=RECURRENT)
-    """Attention of the decoder: none, bahdanau (before the cell), luong (after it) or hard (as bahdanau, but of one
-    annotation)."""
+    attention: Literal["none", "bahdanau", "luong", "hard", "monotonic", "chunkwise"] = option(
+        "bahdanau", architecture=RECURRENT
+    )
+    """Attention of the decoder: none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one
+    annotation), monotonic (as hard, and it never goes back) or chunkwise (of a chunk that ends there)."""
     score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] = varies(
         "additive", luong="general", transformer="scaled_dot"
     )
@@ -204,13 +224,21 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
         0.01, within=WEIGHT, architecture=RECURRENT, attention="hard", hard_estimator="reinforce"
     )
     """Weight of the entropy bonus."""
+    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT, attention="chunkwise")
+    """Annotations of a chunk (Chiu and Raffel 2018)."""
     max_source: int = option(0, within=COUNT, score="location")
     """The longest source, in tokens, that the model can attend to; 0: the ``max_length`` of the data."""
 
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score", "normalizer")
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_translator:RecurrentTranslator"),
         "transformer": "regard.models.transformer_translator:TransformerTranslator",
     }
+
+    def check(self) -> None:
+        super().check()
+        if self.score == "location" and self.attention in MONOTONIC:
+            raise ArgumentError(f"score 'location' reads no annotation; attention is {self.attention!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +287,8 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     # What a translator has besides, and a copying one not; only softmax gives each word a weight above 0.
     normalizer: ClassVar[Any] = "softmax"
     scope: ClassVar[str] = "global"
-    window, max_source, hard_estimator, entropy_weight = 10, 0, "reinforce", 0.0
+    window, max_source, hard_estimator, entropy_weight, chunk_width = 10, 0, "reinforce", 0.0, 1
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score")
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_pointer_generator:RecurrentPointerGenerator"),
         "transformer": "regard.models.transformer_pointer_generator:TransformerPointerGenerator",
@@ -318,7 +347,9 @@ class LanguageModelConfig(TransformerOptions):
     """Layers of the Transformer."""
     heads: int = option(6, within=HEADS)
     """Query heads; a divisor of ``hidden``."""
-    position: Position = "rotary"
+    position: Position = varies(
+        "rotary", linear="sinusoidal", **dict.fromkeys(("retention", "gated_linear", "delta", "gated_delta"), "none")
+    )
     """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
     activation: Literal["relu", "gelu", "silu"] = "gelu"
     """Activation of the feedforward networks: relu, gelu or silu."""
@@ -332,6 +363,8 @@ class LanguageModelConfig(TransformerOptions):
     """Embeddings that share their weights: none, or target (with the output matrix)."""
 
     architecture: ClassVar[str] = "transformer"
+    bidirectional: ClassVar[bool] = False
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score", "normalizer")
     models: ClassVar[dict[str, str]] = {"transformer": "regard.models.language_model:LanguageModel"}
 
 
@@ -351,7 +384,7 @@ class PoolingConfig(Configuration):
     """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
 
 
-ENCODED = (*RECURRENT, "transformer")
+ENCODED = (*RECURRENT, "transformer", "hierarchical")
 
 
 @dataclass(frozen=True)
@@ -374,14 +407,17 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     labels: int = from_data()
     """Labels."""
     _: KW_ONLY
-    architecture: Literal["none", "lstm", "gru", "transformer"] = "lstm"
-    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional) or transformer."""
-    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT))
+    architecture: Literal["none", "lstm", "gru", "transformer", "hierarchical"] = "lstm"
+    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional), transformer or hierarchical
+    (gru and attention over the words of each sentence, then over the sentences)."""
+    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT, "hierarchical"))
     """Features of an embedded token; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE, architecture=ENCODED)
-    """Features of an annotation; even for lstm and gru."""
+    """Features of an annotation; even for lstm, gru and hierarchical."""
     layers: int = option(1, within=LAYERS, architecture=ENCODED)
-    """Layers of the encoder."""
+    """Layers of the encoder; hierarchical: of each of the two."""
+    longest_sentence: int = option(50, within=Range(1, COUNT.high), architecture="hierarchical")
+    """Tokens of the longest sentence; a longer one is read as several."""
     heads: int = option(4, within=HEADS, architecture="transformer")
     """Query heads; a divisor of ``hidden``."""
     pooling: Literal["attention", "mean", "max", "cls"] = "attention"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -401,6 +437,8 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     """Position ``learned``: the longest text, in tokens."""
     unknown: int = from_data(3, low=0)
     """Token that stands for unknown words."""
+    sentence_ends: str = from_data("", low=None)
+    """Architecture ``hierarchical``: the tokens that end a sentence, with spaces between them."""
 
     models: ClassVar[dict[str, str]] = dict.fromkeys(("none", *ENCODED), "regard.models.text_classifier:TextClassifier")
 
@@ -409,6 +447,11 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
         check_even(self)
         if self.vocabulary is not None and self.unknown >= self.vocabulary:
             raise ArgumentError(f"unknown must be a token; it is {self.unknown}")
+        ends = self.sentence_ends.split()
+        if not all(end.isdecimal() and len(end) < 10 and int(end) < (self.vocabulary or 0) for end in ends):
+            raise ArgumentError(f"sentence_ends must be tokens with spaces between them; it is {ends[:9]}")
+        if self.architecture == "hierarchical" and (self.pooling, self.pooling_heads) != ("attention", 1):
+            raise ArgumentError("architecture 'hierarchical' pools by attention with one head: leave pooling out")
         if self.global_tokens and not self.window:
             raise ArgumentError("global_tokens needs window; without, every token is seen by all tokens")
         if self.pooling == "cls" and self.architecture != "transformer":
@@ -417,6 +460,11 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
             )
         if self.pooling == "cls" and self.window:
             raise ArgumentError("pooling 'cls' needs a class token that sees all tokens; leave window out")
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a sentence."""
+        return tuple(map(int, self.sentence_ends.split()))
 
     @property
     def annotation_dim(self) -> int:

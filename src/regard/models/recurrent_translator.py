@@ -4,14 +4,15 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.bahdanau_decoder import BahdanauDecoder
-from regard.models.configs import RECURRENT, PointerConfig, TranslatorConfig
+from regard.models.configs import MONOTONIC, RECURRENT, PointerConfig, TranslatorConfig
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice, ReinforceBaseline
 from regard.models.luong_decoder import LuongDecoder
+from regard.models.monotonic_decoder import MonotonicDecoder
 from regard.models.recurrent_decoder import BottleneckDecoder, DecoderState, RecurrentDecoder, Step
 from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import Translator, output_matrix, token_embedding
-from regard.nn import Attention
+from regard.nn import Attention, MonotonicAttention
 
 
 class RecurrentTranslator(Translator):
@@ -19,7 +20,8 @@ class RecurrentTranslator(Translator):
 
     The encoder is a `RecurrentEncoder`. ``config.attention`` decides the decoder: ``"bahdanau"`` is a `BahdanauDecoder`
     (Bahdanau et al. 2015, §3), ``"hard"`` is the same with a `HardChoice` (Xu et al. 2015, §4.1), ``"luong"`` is a
-    `LuongDecoder` (Luong et al. 2015, §3), and ``"none"`` is a `BottleneckDecoder`.
+    `LuongDecoder` (Luong et al. 2015, §3), ``"monotonic"`` (Raffel et al. 2017) and ``"chunkwise"`` (Chiu & Raffel
+    2018) are a `MonotonicDecoder`, and ``"none"`` is a `BottleneckDecoder`.
 
     Args:
         config: the configuration, with the architecture ``"lstm"`` or ``"gru"``.
@@ -111,13 +113,17 @@ def _decoder(
             config.readout,
             config.dropout,
         )
+    sizes = hidden, summary_dim, hidden, config.decoder_layers, config.architecture, config.readout, config.dropout
+    if config.attention in MONOTONIC:
+        width = config.chunk_width if config.attention == "chunkwise" else 1
+        monotonic = MonotonicAttention.create(config.score, hidden, hidden, width=width)
+        return MonotonicDecoder(embedding, output, monotonic, *sizes)
     max_keys = config.max_source if config.score == "location" else None
     if config.covers:
         # With a kernel of one key the term of the coverage is w_c · c (See et al. 2017, eq. 11).
         attention = Attention.create("location_aware", hidden, hidden, channels=1, kernel_size=1)
     else:
         attention = Attention.create(config.score, hidden, hidden, max_keys=max_keys)
-    sizes = hidden, summary_dim, hidden, config.decoder_layers, config.architecture, config.readout, config.dropout
     if config.attention == "luong":
         local = config.input_feeding, config.scope, config.window
         return LuongDecoder(embedding, output, attention, *sizes, *local, config.covers)

@@ -10,6 +10,7 @@ from regard import masks
 from regard.masks import Mask
 from regard.models.configs import TextClassifierConfig
 from regard.models.encoders import RecurrentEncoder
+from regard.models.hierarchical_encoder import HierarchicalEncoder
 from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.translator import token_embedding
 from regard.module_calls import Module
@@ -48,7 +49,9 @@ class TextClassifier(Module):
         annotations = encoder(tokens)
         logits      = W pool(annotations) + b
 
-    With a recurrent encoder and attention pooling it is the word level of Yang et al. 2016, section 2.2. A Transformer
+    With a recurrent encoder and attention pooling it is the word level of Yang et al. 2016, section 2.2; with
+    ``architecture="hierarchical"`` it has their sentence level as well, by a `HierarchicalEncoder`, and the weights are
+    those of each token in the whole text. A Transformer
     with a ``window`` sees, from each token, the tokens around it and the first ones of the text
     (``masks.window(w, w) | masks.prefix(g)``; Beltagy et al. 2020, section 3.1), in memory linear in the length.
     Pooling ``cls`` is that of Devlin et al. 2019: the text begins with a class token, whose id is the size of the
@@ -79,9 +82,20 @@ class TextClassifier(Module):
         vocabulary, positions = config.vocabulary + config.leading, config.max_length + config.leading
         embedding = token_embedding(vocabulary, config.hidden if transformer else config.embedding)
         self.input: nn.Embedding | TokenInput | None = None
-        self.encoder: RecurrentEncoder | TransformerEncoder | None = None
+        self.encoder: RecurrentEncoder | TransformerEncoder | HierarchicalEncoder | None = None
         if config.architecture == "none":
             self.input = embedding
+        elif config.architecture == "hierarchical":
+            self.encoder = HierarchicalEncoder(
+                embedding,
+                config.hidden,
+                config.ends,
+                config.layers,
+                config.score,
+                config.normalizer,
+                config.dropout,
+                config.longest_sentence,
+            )
         elif transformer:
             self.input = TokenInput(embedding, config.position, positions, config.dropout, norm=config.embedding_norm)
             self.encoder = ended(TransformerEncoder.create(config.layers, layer_config(config)), config)
@@ -91,7 +105,7 @@ class TextClassifier(Module):
             )
         dim = config.annotation_dim
         self.pooling: AttentionPooling | None = None
-        if config.pooling == "attention":
+        if config.pooling == "attention" and not isinstance(self.encoder, HierarchicalEncoder):
             self.pooling = AttentionPooling(dim, config.pooling_heads, score=config.score, normalizer=config.normalizer)
             dim *= config.pooling_heads
         self.pooler = nn.Linear(dim, dim) if config.pooling == "cls" else None
@@ -103,7 +117,7 @@ class TextClassifier(Module):
     @property
     def attends(self) -> bool:
         """Whether there are attention weights to read."""
-        return self.pooling is not None
+        return self.pooling is not None or isinstance(self.encoder, HierarchicalEncoder)
 
     def forward(self, tokens: Tensor, lengths: Tensor, *, need_weights: bool = False) -> Classified:
         """The labels of a batch of texts.
@@ -116,6 +130,8 @@ class TextClassifier(Module):
         if self.training and self.config.word_dropout:
             dropped = torch.rand(tokens.shape, device=tokens.device) < self.config.word_dropout
             tokens = tokens.masked_fill(dropped, self.config.unknown)
+        if isinstance(self.encoder, HierarchicalEncoder):
+            return self._classified(*self.encoder(tokens, lengths, need_weights=need_weights))
         annotations = self.annotations(tokens, lengths)
         weights = None
         if self.pooler is not None:
@@ -124,6 +140,9 @@ class TextClassifier(Module):
             pooled, weights = self.pooling(annotations, lengths, need_weights=need_weights)
         else:
             pooled = pool(annotations, lengths, self.config.pooling)
+        return self._classified(pooled, weights)
+
+    def _classified(self, pooled: Tensor, weights: Tensor | None) -> Classified:
         logits = self.output(self.dropout(pooled))
         return Classified(logits if logits.dtype == torch.float64 else logits.float(), weights)
 
@@ -137,6 +156,7 @@ class TextClassifier(Module):
         if isinstance(self.encoder, RecurrentEncoder):
             return self.encoder(tokens, lengths).annotations
         assert self.input is not None
+        assert not isinstance(self.encoder, HierarchicalEncoder)
         embedded = self.input(tokens)
         if self.encoder is None:
             return self.dropout(embedded)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.models.language_model import LanguageModel
 from regard.models.search.token_choice import TokenChoice
+from regard.transforms import sent
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def continue_tokens(
     device = next(model.parameters()).device
     context = model.config.context
     text = list(given)
-    hidden = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
-    unread = torch.tensor([text[-context:]], device=device)
+    hidden = sent(torch.tensor(list(forbidden), dtype=torch.int64, device="cpu"), device)
+    unread = sent(torch.tensor([text[-context:]], device="cpu"), device)
     caches, first, ended = model.start(), None, False
     chosen: list[Tensor] = []  # log p of each new token, on the device
     while True:
@@ -76,6 +77,7 @@ def continue_tokens(
             break
         unread = drawn[None]
         if caches[0].length >= context:
-            caches, unread = model.start(), torch.tensor([text[-max(1, context // 2) :]], device=device)
+            caches = model.start()
+            unread = sent(torch.tensor([text[-max(1, context // 2) :]], device="cpu"), device)
     total = sum(torch.cat(chosen).tolist()) if chosen else 0.0
     return TokenContinuation(text[len(given) :], total, ended, first.cpu())

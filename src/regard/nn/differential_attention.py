@@ -5,22 +5,17 @@ import math
 import torch
 from torch import Tensor, nn
 
-from regard.attention.execution import check_backend
-from regard.attention.problem import validate
-from regard.attention.verbs import BackendName, run
-from regard.biases import Bias, bias_for
-from regard.errors import ArgumentError
-from regard.nn.key_values import KeyValueCache, SequenceCache
+from regard.attention.verbs import BackendName
+from regard.nn.key_values import SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
-from regard.nn.named_positions import Position, position_for
-from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
-from regard.normalizers import Normalizing, own_normalizer
-from regard.ownership import own_copy
-from regard.positions import Rotary
+from regard.nn.named_positions import Position
+from regard.nn.projected_attention import ProjectedAttention
+from regard.nn.sequence_attention import SequenceOutput
+from regard.normalizers import Normalizing
 from regard.shapes import size, upcast
 
 
-class DifferentialAttention(SequenceAttention):
+class DifferentialAttention(ProjectedAttention):
     r"""Self-attention whose weights are the difference of two maps, so that what both see cancels out.
 
     .. math::
@@ -65,7 +60,7 @@ class DifferentialAttention(SequenceAttention):
         >>> with regard.watch(attention, read=regard.Readings(weights=True)) as seen:
         ...     _ = attention(x, mask="causal")
         >>> first, second = (call.weights for call in seen.calls)  # the two maps
-        >>> torch.allclose(first - attention.weight_of_second * second, attended.weights)
+        >>> torch.allclose(first - attention.lambda_full * second, attended.weights)
         True
     """
 
@@ -85,27 +80,20 @@ class DifferentialAttention(SequenceAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        super().__init__(embed_dim, num_heads, dropout=dropout, bias=bias, device=device, dtype=dtype)
-        if self.head_dim % 2:
-            raise ArgumentError(f"embed_dim / num_heads must be even, half for each map; it is {self.head_dim}")
-        self.kv_heads = num_heads if kv_heads is None else size("kv_heads", kv_heads)
-        if num_heads % self.kv_heads:
-            raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
+        super().__init__(
+            embed_dim, num_heads, dropout=dropout, bias=bias, normalizer=normalizer, kv_heads=kv_heads,
+            position=position, bidirectional=bidirectional, backend=backend, device=device, dtype=dtype, maps=2,
+        )  # fmt: skip
         self.depth = size("depth", depth, low=0)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * depth)
         half = self.head_dim // 2
-        created = position_for(position, num_heads, half, bidirectional, device=device, dtype=dtype)
-        self.position = None if created is None else own_copy(created)
-        self.normalizer = own_normalizer(normalizer)
-        self.backend: BackendName = check_backend(backend)
-        self.in_proj = self.projection(embed_dim, embed_dim + 2 * self.kv_heads * self.head_dim)
         self.lambda_query = nn.Parameter(torch.empty(2, half, device=device, dtype=dtype).normal_(std=0.1))
         self.lambda_key = nn.Parameter(torch.empty(2, half, device=device, dtype=dtype).normal_(std=0.1))
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5, device=device, dtype=dtype)
         self.out_proj = self.projection(embed_dim, embed_dim)
 
     @property
-    def weight_of_second(self) -> Tensor:
+    def lambda_full(self) -> Tensor:
         """λ, the weight of the second map, a number in float32 or float64."""
         first, second = (upcast(self.lambda_query) * upcast(self.lambda_key)).sum(-1).exp()
         return first - second + self.lambda_init
@@ -119,33 +107,14 @@ class DifferentialAttention(SequenceAttention):
         cache: SequenceCache | None = None,
         need_weights: bool = False,
     ) -> SequenceOutput:
-        visible, added = self.checked_input(x, mask), bias_for(bias, self.num_heads)
-        past = self.checked_cache(cache, KeyValueCache)
-        width = self.kv_heads * self.head_dim
-        query, key, value = self.in_proj(x).split([self.embed_dim, width, width], dim=-1)
+        visible = self.checked_input(x, mask)
+        query, key, value, past = self.heads(x, cache)
         # The heads of the first map come before those of the second.
-        query, key = (heads.unflatten(-1, (-1, self.head_dim // 2)).transpose(1, 2) for heads in (query, key))
-        value = value.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # B Hkv K V
-        if isinstance(self.position, Rotary):
-            first = 0 if past is None else past.length
-            query, key = self.position(query, offset=first), self.position(key, offset=first)
-        elif isinstance(self.position, Bias):
-            added = self.position if added is None else added + self.position
-        if past is not None:
-            past = past.append(key, value)
-            key, value = past.key, past.value
         maps = [
-            run(
-                validate(
-                    one_query, one_key, value, normalizer=self.normalizer, mask=visible, bias=added,
-                    dropout=self.dropout if self.training else 0.0,
-                ),
-                self.backend,
-                need_weights=need_weights,
-            )
+            self.attend(one_query, one_key, value, visible, bias, need_weights)
             for one_query, one_key in zip(query.chunk(2, dim=1), key.chunk(2, dim=1), strict=True)
-        ]  # fmt: skip
-        factor = self.weight_of_second
+        ]
+        factor = self.lambda_full
         first_output, second_output = (attended.output for attended in maps)
         difference = self.norm(first_output - factor.to(value.dtype) * second_output) * (1 - self.lambda_init)
         output = self.out_proj(difference.transpose(1, 2).flatten(2))
@@ -158,5 +127,4 @@ class DifferentialAttention(SequenceAttention):
         return SequenceOutput(output, weights, past)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
-        return f"{super().extra_repr()}{grouped}, depth={self.depth}"
+        return f"{super().extra_repr()}, depth={self.depth}"

@@ -181,16 +181,22 @@ class MonotonicAttention(Module):
         output, weights = self.attention(query, memory, normalizer=normalizer)
         assert weights is not None
         if query.dim() == 2 or query.shape[1]:
-            stops = weights if query.dim() == 2 else weights[:, -1]
-        elif stops is None:
-            stops = torch.eye(1, weights.shape[-1], dtype=weights.dtype, device=weights.device).expand(len(weights), -1)
+            last = weights if query.dim() == 2 else weights[:, -1]
+        else:
+            last = self.first_stops(memory) if stops is None else stops
         if self.chunk is None:
-            return Stopped(output, weights, stops)
+            return Stopped(output, weights, last)
         assert memory.chunk is not None
         normalizer = Chunkwise(weights.view(weights.shape[0], 1, -1, weights.shape[-1]), self.width)
         output, weights = self.chunk(query, memory.chunk, normalizer=normalizer)
         assert weights is not None
-        return Stopped(output, weights, stops)
+        return Stopped(output, weights, last)
+
+    @staticmethod
+    def first_stops(memory: Memory) -> Tensor:
+        """Returns the ``stops`` before the first query: it begins at the first key, ``[batch, keys]``."""
+        batch, keys = memory.key.shape[:2]
+        return torch.eye(1, keys, dtype=memory.value.dtype, device=memory.value.device).repeat(batch, 1)
 
     def _decode(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> Stopped:
         """Decodes one step, hard, in time linear in the keys that it passes."""

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from regard.biases import Bias
+from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts, SequenceCache
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing
-from regard.shapes import split_joined
+from regard.nn.padding import present_queries
+from regard.shapes import Grid, split_joined
 from regard.transforms import is_alias
 
 
@@ -126,6 +128,15 @@ def attend_to_rows(
         packed = attend_packed(attention, products, packing, packing, mask, need_weights)
         if packed is not None:
             return DecoderRows(attention.out_proj(packed.rows), None, packed.weights)
+    if attention.normalizer.couples == "queries":
+        if cache is not None:
+            raise ArgumentError(
+                f"with the normalizer {type(attention.normalizer).__name__} each weight of a token "
+                "depends on later tokens, so that it cannot be decoded step by step"
+            )
+        # Queries of padding must not take part in the weights of others.
+        batch, length = packing.shape
+        mask = present_queries(mask, Grid.whole(batch, attention.num_heads, length, length, products[0].device))
     query, key, value = _padded_heads(attention, products, attention.widths, packing)
     first = 0 if cache is None else cache.length
     query, key = attention.rotate(query, first), attention.rotate(key, first)

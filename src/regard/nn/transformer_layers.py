@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard import masks, scores
+from regard.attention.execution import joined_calls
 from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
@@ -206,6 +207,11 @@ class TransformerLayer(Module):
             self.multihead_attn = multihead(
                 None, copy.deepcopy(score) if callable(score) else score, _other_normalizer(normalizer)
             )
+            if self.multihead_attn.normalizer.couples == "queries":
+                raise ArgumentError(
+                    f"with the normalizer {type(self.multihead_attn.normalizer).__name__} each weight of a token "
+                    "depends on later tokens, which a decoder's layer must not see"
+                )
         self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout = nn.Dropout(rate)
         self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias, **factory)
@@ -251,7 +257,8 @@ class TransformerLayer(Module):
         """Computes the self-attention of the input of a layer."""
         attention, rows = self.self_attn, self._before(rows, self.norm1)
         if isinstance(attention, SequenceAttention):
-            attended = attention(packing.pad(rows), mask=mask, bias=bias, cache=cache)
+            with joined_calls():
+                attended = attention(packing.pad(rows), mask=mask, bias=bias, cache=cache)
             return EncoderRows(packing.pack(attended.output), attended.cache)
         cache = cast(KeyValueCache | None, cache)
         if is_called_in_parts(attention):

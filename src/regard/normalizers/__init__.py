@@ -5,10 +5,18 @@
 `softmax_with_sink` (sink)                         the same, with a term for attending to nothing
 `sparsemax`, `entmax15`, `entmax` (alpha)          sparse: small scores get exactly 0
 `sigmoid`, `Sigmoid` (bias)                        each key independently
+`identity`                                         the scores as they are
+`ratio`                                            the share of each score in the sum of its row
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
 `Monotonic` (mode, bias, noise)                    where each query stops, going on from the one before it
 `Chunkwise` (stops, width)                         softmax over the chunk of keys before each stop
+`top_k` (k, normalizer)                            another normalizer of the largest scores alone
+`top_p` (p, normalizer)                            another normalizer of the keys that hold a share of the weight
+`query_temperature` (temperature, normalizer)      another normalizer, with a temperature for each query
+`talking_heads` (before, after, normalizer)        another normalizer between mixtures of all heads
+`over_queries`, `OverQueries` (epsilon)            queries compete for each key: slot attention
+`sinkhorn`, `Sinkhorn` (iterations)                rows and columns in turn: towards equal sums of both
 a function of scores                               anything
 =================================================  ============================================================
 
@@ -18,6 +26,7 @@ Each can be passed to `regard.attend` or called as a function: ``normalizers.spa
 from typing import TYPE_CHECKING
 
 from regard.lazy_names import no_attribute, public_names
+from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
@@ -30,9 +39,18 @@ from regard.normalizers.names import (
     as_normalizer,
     entmax15,
     local_gaussian,
+    over_queries,
     own_normalizer,
+    query_temperature,
+    sinkhorn,
+    talking_heads,
+    top_k,
+    top_p,
 )
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Softmax, SoftmaxWithSink, softmax, softmax_with_sink
+from regard.normalizers.query_temperature import QueryTemperature
+from regard.normalizers.selection import TopK, TopP
+from regard.normalizers.unnormalized import Identity, Ratio, identity, ratio
 
 __all__ = [
     "Normalizer",
@@ -44,10 +62,18 @@ __all__ = [
     "Entmax",
     "Sparsemax",
     "Sigmoid",
+    "Identity",
+    "Ratio",
     "Hard",
     "LocalGaussian",
     "Monotonic",
     "Chunkwise",
+    "TopK",
+    "TopP",
+    "QueryTemperature",
+    "TalkingHeads",
+    "OverQueries",
+    "Sinkhorn",
     "Custom",
     "softmax",
     "softmax_with_sink",
@@ -55,8 +81,16 @@ __all__ = [
     "entmax",
     "entmax15",
     "sigmoid",
+    "identity",
+    "ratio",
     "hard",
     "local_gaussian",
+    "top_k",
+    "top_p",
+    "query_temperature",
+    "talking_heads",
+    "over_queries",
+    "sinkhorn",
     "as_normalizer",
     "own_normalizer",
 ]

@@ -7,15 +7,21 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.foreign_names import written_here
+from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import sigmoid
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
+from regard.normalizers.query_temperature import QueryTemperature
+from regard.normalizers.selection import TopK, TopP
+from regard.normalizers.unnormalized import identity, ratio
 from regard.ownership import own_copy
 
-NormalizerName = Literal["softmax", "sparsemax", "entmax15", "sigmoid", "hard"]
+NormalizerName = Literal[
+    "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio"
+]
 """The names of normalizers that need no arguments."""
 
 Normalizing = NormalizerName | Normalizer | Callable[[Tensor], Tensor]
@@ -39,6 +45,83 @@ def local_gaussian(normalizer: Normalizing, center: Tensor, sigma: float | Tenso
     return LocalGaussian(as_normalizer(normalizer), center, sigma)
 
 
+def top_k(k: int, normalizer: Normalizing = "softmax") -> TopK:
+    """Normalizes the ``k`` largest scores of each row alone: see `TopK`.
+
+    Args:
+        k: number of keys, at least 1.
+        normalizer: the normalizer of the kept scores, in any form that `as_normalizer` accepts.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> normalizers.top_k(2, "sparsemax")(torch.tensor([0.5, 0.25, 0.0]))
+        tensor([0.6250, 0.3750, 0.0000])
+    """
+    return TopK(k, as_normalizer(normalizer))
+
+
+def top_p(p: float, normalizer: Normalizing = "softmax") -> TopP:
+    """Normalizes the fewest keys that hold a share ``p`` of a row's weight: see `TopP`.
+
+    Args:
+        p: the share, above 0 and at most 1.
+        normalizer: in any form that `as_normalizer` accepts.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> normalizers.top_p(0.5)(torch.tensor([2.0, 0.0, 0.0]))
+        tensor([1., 0., 0.])
+    """
+    return TopP(p, as_normalizer(normalizer))
+
+
+def query_temperature(temperature: Tensor, normalizer: Normalizing = "softmax") -> QueryTemperature:
+    """Divides the scores of each query by a temperature of its own: see `QueryTemperature`.
+
+    Args:
+        temperature: above 0, broadcastable to ``[batch, heads, queries]``.
+        normalizer: in any form that `as_normalizer` accepts.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> normalizers.query_temperature(torch.tensor([1.0, 0.5]))(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+        tensor([[0.7311, 0.2689],
+                [0.8808, 0.1192]])
+    """
+    return QueryTemperature(temperature, as_normalizer(normalizer))
+
+
+def talking_heads(
+    before: Tensor | None = None, after: Tensor | None = None, normalizer: Normalizing = "softmax"
+) -> TalkingHeads:
+    """Mixes scores and weights of all heads before and after a normalizer: see `TalkingHeads`.
+
+    Args:
+        before: ``[heads, heads]``, mixes scores; None: no mixing.
+        after: ``[heads, heads]``, mixes weights; None: no mixing.
+        normalizer: in any form that `as_normalizer` accepts.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> exchange = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+        >>> normalizers.talking_heads(after=exchange)(torch.tensor([[[0.0, 0.0]], [[1.0, 0.0]]]))
+        tensor([[[0.7311, 0.2689]],
+        <BLANKLINE>
+                [[0.5000, 0.5000]]])
+    """
+    return TalkingHeads(before, after, as_normalizer(normalizer))
+
+
+over_queries = OverQueries()
+"""Competition of the queries for each key (Locatello et al. 2020)."""
+
+sinkhorn = Sinkhorn()
+"""Five normalizations of rows and columns (Sander et al. 2022)."""
+
 entmax15 = Entmax(1.5)
 """Entmax with alpha 1.5 (Peters et al. 2019)."""
 
@@ -48,12 +131,20 @@ _NAMED: dict[str, Normalizer] = {
     "entmax15": entmax15,
     "sigmoid": sigmoid,
     "hard": Hard("argmax"),
+    "over_queries": over_queries,
+    "sinkhorn": sinkhorn,
+    "identity": identity,
+    "ratio": ratio,
 }
 _CONSTRUCTORS = {
     "entmax": (entmax, "alpha"),
     "softmax_with_sink": (softmax_with_sink, "sink"),
     "local_gaussian": (local_gaussian, "normalizer, center, sigma"),
     "hard": (hard, "mode"),
+    "top_k": (top_k, "k"),
+    "top_p": (top_p, "p"),
+    "query_temperature": (query_temperature, "temperature"),
+    "talking_heads": (talking_heads, "before, after"),
 }
 
 
@@ -72,9 +163,9 @@ def as_normalizer(value: object) -> Normalizer:
     """Converts a value to a normalizer.
 
     Args:
-        value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, or ``hard`` for its
-            argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
-            `Custom`.
+        value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``over_queries``,
+            ``sinkhorn``, ``identity``, ``ratio``, or ``hard`` for its argmax); or a function ``(scores [..., keys]) ->
+            weights`` that normalizes the last axis, which becomes a `Custom`.
 
     Raises:
         UnknownNameError: no normalizer has this name.

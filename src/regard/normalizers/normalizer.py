@@ -34,17 +34,19 @@ class RowPrimitive(NamedTuple):
 
     .. math:: w_j = primitive(s)_j \\; \\exp\\!\\big(-(j - center)^2 / (2 \\, sigma^2)\\big)
 
-    ===========  =================================================================================================
-    kind         primitive(s)
-    ===========  =================================================================================================
-    ``softmax``  exp(s_j / temperature) / (exp(sink) + Σ exp(s_k / temperature)); without a sink its term is 0
-    ``entmax``   the weights of `Entmax` with this alpha
-    ``sigmoid``  1 / (1 + exp(−(s_j + shift)))
-    ``hard``     1 at the first maximum of the row, 0 elsewhere; no gradient to the scores
-    ===========  =================================================================================================
+    ============  ==================================================================================================
+    kind          primitive(s)
+    ============  ==================================================================================================
+    ``softmax``   exp(s_j / temperature) / (exp(sink) + Σ exp(s_k / temperature)); without a sink its term is 0
+    ``entmax``    the weights of `Entmax` with this alpha
+    ``sigmoid``   1 / (1 + exp(−(s_j + shift)))
+    ``hard``      1 at the first maximum of the row, 0 elsewhere; no gradient to the scores
+    ``identity``  s_j
+    ``ratio``     s_j / Σ s_k; 0 if the sum is 0
+    ============  ==================================================================================================
 
     Attributes:
-        kind: one of the four.
+        kind: one of these.
         temperature: the temperature of softmax; a number, ``[]`` or ``[heads]``.
         sink: the score of the softmax's sink, not divided by the temperature; a number, ``[]`` or ``[heads]``; None
             for no sink.
@@ -60,7 +62,7 @@ class RowPrimitive(NamedTuple):
         'sigmoid'
     """
 
-    kind: Literal["softmax", "entmax", "sigmoid", "hard"]
+    kind: Literal["softmax", "entmax", "sigmoid", "hard", "identity", "ratio"]
     temperature: float | Tensor = 1.0
     sink: float | Tensor | None = None
     alpha: float | Tensor = 1.5
@@ -79,10 +81,10 @@ class Normalizer(Module, ABC):
     =======  ========================================================================================================
     −inf     exactly 0: the pair is hidden. It passes no gradient to its score or to a parameter, even if the incoming
              gradient is NaN. A row of only −inf has weights 0 and gradient 0.
-    NaN      NaN for every visible key of the row if keys compete (softmax, sink, entmax); for the key itself in
-             sigmoid; for one key of the row in hard. Other rows are unaffected.
-    +inf     NaN for every visible key of the row if keys compete, since ∞ − ∞ is undefined; the limit, 1, in sigmoid
-             and hard.
+    NaN      NaN for every visible key of the row if keys compete (softmax, sink, entmax, ratio); for the key itself in
+             sigmoid and identity; for one key of the row in hard. Other rows are unaffected.
+    +inf     NaN for every visible key of the row if keys compete, since ∞ − ∞ is undefined; the limit in the others: 1
+             in sigmoid and hard, +inf in identity.
     =======  ========================================================================================================
 
     For every normalizer, the log-sum-exp of a row is NaN if a visible score is NaN, and otherwise +inf if one is +inf.

@@ -6,6 +6,7 @@ from regard.lazy_names import no_attribute, public_names
 from regard.scores.additive_scores import Additive, ReluSum, TanhSum
 from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
+from regard.scores.features import Features, RandomFeatures
 from regard.scores.gaussian_mixture import GaussianMixture
 from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, ScaledDot
 from regard.scores.location_scores import Location, LocationAware
@@ -25,6 +26,7 @@ from regard.scores.names import (
     scaled_dot,
 )
 from regard.scores.perceptron import MLP
+from regard.scores.recurrent_scores import Decayed, DecayedProduct, DeltaProduct, DeltaRule
 from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.trilinear import Trilinear
 
@@ -44,6 +46,10 @@ __all__ = [
     "LocationAware",
     "GaussianMixture",
     "Trilinear",
+    "Features",
+    "RandomFeatures",
+    "Decayed",
+    "DeltaRule",
     "SoftCap",
     "Modified",
     "Custom",
@@ -59,6 +65,8 @@ __all__ = [
     "Prepared",
     "Primitive",
     "InnerProduct",
+    "DecayedProduct",
+    "DeltaProduct",
     "ReluSum",
     "TanhSum",
     "Pairwise",

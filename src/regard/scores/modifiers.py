@@ -37,16 +37,12 @@ class Cap:
 
 
 class Wrapper(Score, ABC):
-    """Modifies another score after it was scaled; checks and projections are those of the inner score."""
+    """Contains another score, whose checks and projections are its own."""
 
     def __init__(self, score: Scoring):
         super().__init__()
         self.score = own_score(score)
-
-    @property
-    @abstractmethod
-    def modifier(self) -> Modifier:
-        """The function that modifies the scores of a tile."""
+        self.is_causal = self.score.is_causal
 
     @abstractmethod
     def around(self, score: Score) -> Score:
@@ -67,13 +63,22 @@ class Wrapper(Score, ABC):
     def projected(self) -> Score:
         return self.around(self.score.projected())
 
+
+class Modifying(Wrapper, ABC):
+    """Modifies another score after it was scaled."""
+
+    @property
+    @abstractmethod
+    def modifier(self) -> Modifier:
+        """The function that modifies the scores of a tile."""
+
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
         return self.score.prepare(query, key).modified_by(self.modifier)
 
 
-class SoftCap(Wrapper):
+class SoftCap(Modifying):
     """Limits scores to ±cap, smoothly.
 
     .. math::
@@ -119,7 +124,7 @@ class SoftCap(Wrapper):
         return f"cap={self.cap:g}"
 
 
-class Modified(Wrapper):
+class Modified(Modifying):
     """Modifies scores by a function of the score and the position of each pair.
 
     .. math::

@@ -25,7 +25,9 @@ from regard.summaries import record_summary
 
 
 class Primitive(ABC):
-    """Scores each pair of a prepared query and key independently, so that any tile can be computed alone.
+    """Scores the pairs of prepared queries and keys, so that any tile can be computed alone.
+
+    The score of a pair depends on this query and this key; with the delta rule, on the keys before it as well.
 
     Example:
         >>> from regard import scores
@@ -121,6 +123,10 @@ class PairUnits:
 class Score(Module, ABC):
     """Compares queries with keys. Subclasses define `prepare` and, if they have projections, the methods for these.
 
+    Attributes:
+        is_causal: whether the score of a pair depends on all keys up to the query, so that a call takes no other mask
+            than the causal one whose ends align.
+
     Example:
         >>> import torch
         >>> from regard import scores
@@ -133,6 +139,8 @@ class Score(Module, ABC):
         tensor([[[[6., 6.],
                   [6., 6.]]]])
     """
+
+    is_causal: bool = False
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raises ShapeError or KindError unless the score accepts these inputs, which have four axes each."""

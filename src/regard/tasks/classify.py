@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from regard.records import AttentionRecord
     from regard.shapes import Requested
     from regard.training.results import Prediction
+
+ENDS, SPACES = frozenset(".!?…。！？"), "·␣ "
+"""What ends a sentence, and what marks a space in tokens."""
 
 DECIDING_COLUMN = "deciding"
 """The column with the positions of the words that decide the label of a text."""
@@ -78,6 +82,7 @@ class Classification(LabelPrediction):
         spans: the characters of each word.
         weights: ``[heads, words]``: attention weights, those of sub-words added; None for a model without attention.
         cut: whether the text was longer than the model reads.
+        sentences: the words of each sentence; None unless the model has attention to sentences.
     """
 
     source: str
@@ -87,6 +92,22 @@ class Classification(LabelPrediction):
     spans: list[range]
     weights: Requested[Tensor]
     cut: bool = False
+    sentences: list[range] | None = None
+
+    @property
+    def sentence_weights(self) -> list[float] | None:
+        """The weight of each sentence: the sum of its words' weights; None without attention to sentences."""
+        if self.sentences is None or self.weights is None:
+            return None
+        return [float(self.weights[0, sentence.start : sentence.stop].sum()) for sentence in self.sentences]
+
+    @property
+    def sentence_texts(self) -> list[str]:
+        """Each sentence as it is written."""
+        return [
+            self.source[self.spans[words.start].start : self.spans[words.stop - 1].stop]
+            for words in self.sentences or []
+        ]
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("text", self.source), ("label", self.label)
@@ -99,6 +120,9 @@ class Classification(LabelPrediction):
         content = {**super().details(), "words": self.words}
         if self.weights is not None:
             content["weights"] = rounded(self.weights)
+        if self.sentence_weights is not None:
+            pairs = zip(self.sentence_texts, self.sentence_weights, strict=True)
+            content["sentences"] = [{"text": text, "weight": round(weight, 4)} for text, weight in pairs]
         return content
 
     def record(self) -> AttentionRecord | None:
@@ -114,7 +138,9 @@ class Classification(LabelPrediction):
 
         # With several answers each has its probability before.
         probabilities = {} if self.next_best else self.probabilities
-        return WordReport(probabilities, self.words, None if self.weights is None else self.weights.tolist())
+        sentences = list(zip(self.sentence_texts, self.sentence_weights or [], strict=True))
+        weights = None if self.weights is None else self.weights.tolist()
+        return WordReport(probabilities, self.words, weights, sentences)
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,7 +190,18 @@ class TrainedClassifier(TrainedLabels):
         groups, spans = words_of(self.tokenizer, one.text, len(one.ids))
         merged = None if weights is None else torch.from_numpy(merge(weights, None, groups)).float()
         words = [one.text[span.start : span.stop] for span in spans]
-        return Classification(one.text, label, probabilities, words, spans, merged, one.cut > 0)
+        sentences = None
+        if self.model.config.architecture == "hierarchical":
+            sentences = self._sentences(one, groups)
+        return Classification(one.text, label, probabilities, words, spans, merged, one.cut > 0, sentences)
+
+    def _sentences(self, one: ReadText, groups: Sequence[range]) -> list[range]:
+        """The words of each sentence; a word belongs to that of its first token."""
+        tokens = torch.tensor([list(one.ids)], dtype=torch.int64)
+        numbers = self.model.encoder.sentences(tokens, torch.tensor([len(one.ids)]))[0].tolist() if one.ids else []
+        first = [numbers[group.start] for group in groups]
+        begins = [word for word, number in enumerate(first) if not word or number != first[word - 1]]
+        return [range(begin, end) for begin, end in pairwise([*begins, len(first)])]
 
     def remarks(self, predictions: Sequence[Prediction], options: LabelOptions) -> list[str]:
         classified = [one for one in predictions if isinstance(one, Classification)]
@@ -225,11 +262,15 @@ class TrainedClassifier(TrainedLabels):
             tokens = ["<cls>", *tokens]
             groups = [range(1), *(range(group.start + 1, group.stop + 1) for group in groups)]
         axis = TokenAxis(tuple(tokens), special, tuple(groups))
+        if self.model.config.architecture == "hierarchical":
+            sentences = Classification(one.text, "", {}, [], words_of(self.tokenizer, one.text, len(one.ids))[1], None)
+            axis = TokenAxis(tuple(replace(sentences, sentences=self._sentences(one, groups)).sentence_texts))
+            return self.attentions_of(self.recorded(one)[1:], True, axis, "learned query")
         return self.attentions_of(self.recorded(one), bool(self.model.attends), axis, "learned query")
 
     def facts(self) -> str:
         config = self.model.config
-        named = {"none": "embeddings", "transformer": "Transformer"}
+        named = {"none": "embeddings", "transformer": "Transformer", "hierarchical": "words and sentences"}
         encoder = named.get(config.architecture, config.architecture.upper())
         return f"{encoder}, {config.pooling} pooling"
 
@@ -322,8 +363,14 @@ class ClassifyTask(LabelTask):
         return [embedding], "hidden" if transformer else "embedding"
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
-        sizes = {"vocabulary": len(files["tokenizer"]), "labels": len(files["labels"])}
-        return {**sizes, "max_length": run.data.max_length, "unknown": files["tokenizer"].UNK}
+        tokenizer = files["tokenizer"]
+        sizes = {"vocabulary": len(tokenizer), "labels": len(files["labels"])}
+        fields = {**sizes, "max_length": run.data.max_length, "unknown": tokenizer.UNK}
+        if run.model.architecture == "hierarchical":
+            tokens = enumerate(tokenizer.tokens(range(len(tokenizer))))
+            ends = (str(number) for number, token in tokens if token.strip(SPACES) and set(token.strip(SPACES)) <= ENDS)
+            fields["sentence_ends"] = " ".join(ends)
+        return fields
 
 
 TASK = ClassifyTask()

@@ -295,6 +295,11 @@ def _without_warnings() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def summed(losses: Sequence[torch.Tensor]) -> float:
+    """The sum of losses of batches; an accelerator is waited for once, not for each."""
+    return sum(torch.stack(list(losses)).tolist()) if losses else 0.0
+
+
 def gathered(part: Any, world_size: int) -> list[Any]:
     """The parts of all processes of a distributed run, in their order."""
     if world_size == 1:

@@ -309,8 +309,8 @@ class TrainedTranscriber(TrainedText):
                 decoder.window = before
         else:
             raise ArgumentError(
-                "window is for a recurrent decoder; this model's decoder is a Transformer, whose steps do not know the "
-                "weights of the step before"
+                "window is for a recurrent decoder with soft attention: it follows the weights of the step before; "
+                f"this model's decoder is a {type(decoder).__name__}"
             )
 
     @property

@@ -349,8 +349,8 @@ class TrainedTranslator(TrainedText):
         config = self.model.config
         if config.architecture == "transformer":
             return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
-        named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong", "hard": "hard"}
-        return f"{config.architecture.upper()}, {named[config.attention]} attention"
+        named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong"}
+        return f"{config.architecture.upper()}, {named.get(config.attention, config.attention)} attention"
 
     def delay(self, source: ReadText) -> str | None:
         if len(source.ids) <= MOST_TYPED:

@@ -30,11 +30,17 @@ class WordReport:
         probabilities: label → probability, the most probable first; {}: none is shown.
         words: the words of the text.
         weights: ``[heads][words]``; None: the words are not shown.
+        sentences: the text and the weight of each sentence, which are shown before the words.
     """
 
     def __init__(
-        self, probabilities: Mapping[str, float], words: Sequence[str], weights: Sequence[Sequence[float]] | None
+        self,
+        probabilities: Mapping[str, float],
+        words: Sequence[str],
+        weights: Sequence[Sequence[float]] | None,
+        sentences: Sequence[tuple[str, float]] = (),
     ):
+        self.sentences = sentences
         self.probabilities = probabilities
         self.words = [visible_token(word, LONGEST_WORD) for word in words]
         self.weights = weights
@@ -47,6 +53,10 @@ class WordReport:
             yield Text(line + (f" · and {rest} more" if rest else ""), style="bold")
         if self.weights is None or not self.words:
             return
+        most = max((weight for _, weight in self.sentences), default=0.0)
+        for sentence, weight in self.sentences:
+            line = f"{_bar(weight, most or 1.0)}{_number(weight):4}{visible_token(sentence, LONGEST_WORD)}"
+            yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")
         heads = len(self.weights)
         names = [""] if heads == 1 else [f"head {head} " for head in range(heads)]
         margin = max(map(len, names))

@@ -14,6 +14,7 @@ from regard.records.shaded_table import readings_html
 from regard.shapes import Grid, Requested
 from regard.summaries import record_summary
 from regard.watching.intercepted import READ
+from regard.watching.mechanisms import Mechanism
 
 Kind = Literal["self", "causal", "cross"]
 
@@ -63,6 +64,11 @@ class AttentionCall:
         cap: of the scores (soft-capping); None: none.
         has_sink: whether the softmax has a term without a key, so that rows sum to less than 1.
         dropout: the rate with which the call dropped weights.
+        mechanism: ``"differential"``, ``"latent"`` or ``"gated"``, as `regard.watching.mechanisms` recognizes it; None:
+            none of them.
+        part: the number of the call among those of its module for the same tokens, from 0; differential attention has
+            two calls.
+        maps: for each head of a differential attention the map that it belongs to, 1 or 2; empty for others.
         reach: the number of keys up to the last one that the last query sees: less than ``keys`` in a cache of fixed
             size that is not full.
         lse: ``[batch, heads, queries]``; None where the scores are unknown.
@@ -110,6 +116,9 @@ class AttentionCall:
     cap: float | None = None
     has_sink: bool = False
     dropout: float = 0.0
+    mechanism: Mechanism | None = None
+    part: int = 0
+    maps: tuple[int, ...] = ()
     reach: int | None = None
     lse: Requested[Tensor] = None
     entropy: Requested[Tensor] = None

@@ -62,12 +62,14 @@ def records_of(
             axes = other, other
         else:
             axes = _fitting(call, "queries", own), _fitting(call, "keys", own)
+        if call.weights is not None and call.maps and call.part and len(set(call.maps)) > 1:
+            continue  # the same two maps as before, for the other half of the values
         record = _record(call, *axes, batch_row)
         if logits is not None and record.weights is not None:
             of_values = logits(call)[batch_row, :, : len(record.queries), : len(record.keys)].float().numpy()
             factors = of_values[:, 0] if of_values.shape[1] == 1 else of_values
             record = replace(record, measures={**record.measures, "contributions": factors})
-        records.append(record)
+        records += _by_map(call, record)
     if not records:
         raise ArgumentError(
             "there is no record with weights: watch with read=regard.Readings(weights=True); keep=True keeps those of "
@@ -83,7 +85,31 @@ def numbered_records(calls: Sequence[AttentionCall], batch_row: int) -> list[Att
         return TokenAxis(tuple(map(str, range(length))))
 
     shown = [call for call in calls if call.weights is not None or call.tiles is not None]
-    return [_record(call, numbers(call.queries), numbers(call.keys), batch_row) for call in shown]
+    return [
+        record
+        for call in shown
+        for record in _by_map(call, _record(call, numbers(call.queries), numbers(call.keys), batch_row))
+    ]
+
+
+def _by_map(call: AttentionCall, record: AttentionRecord) -> list[AttentionRecord]:
+    """The record of each map of a differential attention; any other record as it is."""
+    if record.weights is None or not call.maps:
+        return [record]
+    maps = np.array([call.maps[head] for head in call.chosen_heads])
+    parts = []
+    for number in sorted(set(maps.tolist())):
+        own, visible = maps == number, record.visible
+        parts.append(
+            replace(
+                record,
+                name=f"{record.name}, map {number}",
+                weights=record.weights[own],
+                visible=visible[own] if visible is not None and visible.ndim == 3 else visible,
+                measures={name: values[own] for name, values in record.measures.items()},
+            )
+        )
+    return parts
 
 
 def _record(call: AttentionCall, queries: Axis, keys: Axis, batch_row: int) -> AttentionRecord:

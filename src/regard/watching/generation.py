@@ -91,14 +91,14 @@ def prompt_length(calls: Sequence[AttentionCall]) -> int | None:
 
 def _sequences(calls: Sequence[AttentionCall]) -> list[list[_Sequence]]:
     """The sequences of each module."""
-    modules: dict[tuple[str, int], list[_Sequence]] = {}
+    modules: dict[tuple[str, int, int], list[_Sequence]] = {}
     restarted: set[int] = set()
     for call in calls:
-        if call.kind == "causal" and _add(modules.setdefault((call.name, call.layer), []), call):
+        if call.kind == "causal" and _add(modules.setdefault((call.name, call.layer, call.part), []), call):
             restarted.add(call.forward)
     has_decoder = any(call.kind == "causal" for call in calls)
     for call in calls:
-        sequences = modules.setdefault((call.name, call.layer), [])
+        sequences = modules.setdefault((call.name, call.layer, call.part), [])
         if call.kind == "cross":
             _add_cross(sequences, call, restarted, has_decoder)
         elif call.kind == "self":

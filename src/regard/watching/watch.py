@@ -24,6 +24,7 @@ from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, prompt_length, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
+from regard.watching.mechanisms import Mechanism, maps_of_heads, mechanism_of
 from regard.watching.owners import Owner
 from regard.watching.thread_state import Observer, is_like_no_other
 from regard.watching.token_ids import TokenIds, token_axis
@@ -94,6 +95,7 @@ class Watch(Observer):
         self._coverage = Coverage(self.names)
         self._history = CallHistory()
         self._is_open = False
+        self._parts: dict[int, int] = {}  # by the identity of the module
         self._patterns: dict[int, CallPattern] = {}  # by the identity of the owner, which `ModuleNames` keeps
         self._reader = CallReader(read, alone=keep or norms or outputs)
 
@@ -162,11 +164,14 @@ class Watch(Observer):
         if intercepted.grid.device.type == "meta":
             return self._coverage.cannot_read(owner.name, "its tensors are on the meta device and have no elements")
         name = ".".join(part for part in (owner.name, intercepted.child) if part)
-        layer = self._history.layer(name, self.names.layer(name), _is_square(intercepted.grid))
+        part = self._part_of(mechanism_of(owner.module), owner)
+        layer = self._history.layer(
+            f"{name}/{part}" if part else name, self.names.layer(name), _is_square(intercepted.grid)
+        )
         self._coverage.seen(name, layer)
         if self._layers is None or layer in self._layers:
             with torch.no_grad():
-                self._take_first(owner, intercepted, name, layer, same_call)
+                self._take_first(owner, intercepted, name, layer, part, same_call)
         return None
 
     def _pattern_of(self, owner: Owner, same_call: SameCall) -> CallPattern | None:
@@ -176,7 +181,10 @@ class Watch(Observer):
             return None
         name, intercepted = owner.name, known.intercepted
         call = known.call.another(
-            name=name, layer=self.names.layer(name), kind=self._history.kind(owner, intercepted, name)
+            name=name,
+            layer=self.names.layer(name),
+            kind=self._history.kind(owner, intercepted, name),
+            mechanism=mechanism_of(owner.module),
         )
         pattern = CallPattern(same_call.key, known, call, _is_square(intercepted.grid))
         # The kind of a single query's attention depends on the calls before it.
@@ -186,15 +194,28 @@ class Watch(Observer):
 
     def _take_again(self, pattern: CallPattern, owner: Owner, same_call: SameCall) -> None:
         """Record a call of a known pattern."""
-        layer = self._history.layer(owner.name, pattern.call.layer, pattern.is_square)
+        part = self._part_of(pattern.call.mechanism, owner)
+        layer = self._history.layer(
+            f"{owner.name}/{part}" if part else owner.name, pattern.call.layer, pattern.is_square
+        )
         self._coverage.seen(owner.name, layer)
         if self._layers is None or layer in self._layers:
             call = pattern.call.another(layer=layer, forward=self._history.forward, number=len(self.calls))
+            if call.mechanism == "differential":
+                call.part, call.maps = part, maps_of_heads(owner.module, part, call.heads)
             self._reader.take_again(call, pattern.known, same_call)
             self.calls.append(call)
 
+    def _part_of(self, mechanism: Mechanism | None, owner: Owner) -> int:
+        """The number of this call among those of a module for the same tokens: differential attention has two."""
+        if mechanism != "differential":
+            return 0
+        part = self._parts.get(id(owner.module), 0)
+        self._parts[id(owner.module)] = 1 - part
+        return part
+
     def _take_first(
-        self, owner: Owner, intercepted: Intercepted, name: str, layer: int, same_call: SameCall | None
+        self, owner: Owner, intercepted: Intercepted, name: str, layer: int, part: int, same_call: SameCall | None
     ) -> None:
         """Record a call without a known pattern."""
         grid = intercepted.grid
@@ -220,7 +241,11 @@ class Watch(Observer):
             cap=intercepted.cap,
             has_sink=intercepted.has_sink,
             dropout=intercepted.dropout,
+            mechanism=mechanism_of(owner.module),
+            part=part,
         )
+        if call.mechanism == "differential":
+            call.maps = maps_of_heads(owner.module, part, grid.heads)
         others: dict[str, Tensor | None] = {}
         if self._norms:
             others["value_norms"] = self._value_norms(intercepted, name)

@@ -38,6 +38,8 @@ def make(kind="recurrent", **options):
     if kind == "transformer":
         shape |= {"architecture": "transformer", "encoder_layers": 2, "heads": 3, "feedforward": 17}
         return TransformerTranscriber(TranscriberConfig(**shape)).eval()
+    if kind in ("monotonic", "chunkwise"):
+        shape |= {"attention": kind}
     if options.get("score", "location_aware") in ("location_aware", "additive"):
         shape |= {"score_features": 8}
     return RecurrentTranscriber(TranscriberConfig(**{"embedding": 6, "decoder_hidden": 10, **shape})).eval()
@@ -279,7 +281,7 @@ def test_a_window_hides_what_is_far_from_the_last_weights():
     torch.testing.assert_close(model(features, lengths, TARGET[:2], TARGET_LENGTHS[:2]).weights, free)
 
 
-@pytest.mark.parametrize("kind", ["recurrent", "transformer"])
+@pytest.mark.parametrize("kind", ["recurrent", "monotonic", "chunkwise", "transformer"])
 def test_a_transcriber_saves_searches_and_does_not_see_padding(kind, tmp_path):
     model = make(kind, ctc_weight=0.3)
     features, lengths = sounds()

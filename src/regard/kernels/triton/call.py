@@ -56,15 +56,24 @@ class Call(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Rows and columns of a tile, and how a program runs it."""
+    """Rows and columns of a tile, and how a program runs it.
+
+    A limit on the registers of a thread lets more programs run at once.
+    """
 
     rows: int
     columns: int
     warps: int
     stages: int
+    registers: int | None = None
 
 
-UNIT_TILES = {"forward": Tile(32, 64, 4, 1), "rows": Tile(32, 16, 1, 1), "columns": Tile(16, 32, 1, 1)}
+UNIT_TILES = {
+    "forward": Tile(16, 64, 4, 1, 128),
+    "forward of float32": Tile(32, 64, 4, 1),
+    "rows": Tile(32, 16, 1, 1, 168),
+    "columns": Tile(16, 32, 1, 1),
+}
 """Tiles of additive scores, by what is computed. In both parts of the backward pass one warp sums without others."""
 
 FLOAT_TILES = {
@@ -87,10 +96,10 @@ def tile_of(call: Call, part: str) -> Tile:
     A warp computes 16 rows of a product. If there were fewer rows than that, warps would compute the same ones, each
     with all of the other matrix in its registers; such a kernel accessed memory illegally on an H100.
     """
-    if call.weight is not None:
-        return UNIT_TILES[part]
-    width = max(call.query.shape[3], call.value.shape[3])
     is_float = torch.float32 in (call.query.dtype, call.value.dtype)
+    if call.weight is not None:
+        return UNIT_TILES["forward of float32" if is_float and part == "forward" else part]
+    width = max(call.query.shape[3], call.value.shape[3])
     tiles = FLOAT_TILES if is_float else HALF_TILES
     return tiles[next(widest for widest in tiles if width <= widest)][part]
 

@@ -351,6 +351,8 @@ def _arguments(
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }
+    if tile.registers is not None:
+        options["maxnreg"] = tile.registers
     return arguments, options
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
+from regard.transforms import sent
 
 
 @torch.no_grad()
@@ -85,7 +86,7 @@ def beam(
     totals = torch.full((len(alive), width), -torch.inf, device=device)
     totals[:, 0] = 0  # all hypotheses of a sentence start equal, so only the first is extended
 
-    longest = torch.tensor(lengths, device=device)
+    longest = sent(torch.tensor(lengths, device="cpu"), device)
     for length in range(max(lengths) + 1):
         log_probabilities, state, weights = decoder.step(tokens, state)
         vocabulary = log_probabilities.shape[1]
@@ -110,7 +111,7 @@ def beam(
             rows = torch.arange(len(sentences), device=device)[:, None] * width + origin
             state = state.reorder(rows.flatten())
         else:
-            index = torch.tensor(unfinished, device=device)
+            index = sent(torch.tensor(unfinished, device="cpu"), device)
             state = state.select((index[:, None] * width + origin[index]).flatten())
             alive, totals, token = alive[index], totals[index], token[index]
             sentences = [sentences[number] for number in unfinished]
@@ -210,7 +211,7 @@ class _BeamRecord:
                     rows.append(all_weights[time, sentence, index, :source])
             weights = None
             if all_weights is not None:
-                weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)
+                weights = torch.stack(rows[::-1]) if rows else all_weights.new_zeros(0, source)
             return Hypothesis(tokens[::-1], end.score, end.log_probability, weights)
 
         hypotheses = []

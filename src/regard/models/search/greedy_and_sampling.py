@@ -10,7 +10,7 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 from regard.models.search.token_choice import TokenChoice
-from regard.transforms import exact_dtype
+from regard.transforms import exact_dtype, sent
 
 ROWS = 1024
 """Samples that are drawn at once, unless one sentence has more."""
@@ -128,13 +128,13 @@ def _search(
     rows = len(encoded.lengths)
     if not rows:
         return []
-    state, lengths = decoder.start(encoded), torch.tensor(limits.lengths(rows))
+    state, lengths = decoder.start(encoded), torch.tensor(limits.lengths(rows), device="cpu")
     if samples == 1:
         return _run(decoder, state, encoded.lengths, lengths, limits, pick)
     hypotheses: list[Hypothesis] = []
-    for part in torch.arange(rows).split(max(1, ROWS // samples)):
+    for part in torch.arange(rows, device="cpu").split(max(1, ROWS // samples)):
         longest = lengths[part].repeat_interleave(samples)
-        index = part.to(encoded.lengths.device).repeat_interleave(samples)
+        index = sent(part, encoded.lengths.device).repeat_interleave(samples)
         hypotheses += _run(decoder, state.select(index), encoded.lengths[index], longest, limits, pick)
     return hypotheses
 
@@ -153,7 +153,7 @@ def _run(
         longest: largest number of tokens of each row, on the CPU.
     """
     rows, shortest = len(sources), int(longest.min())
-    longest = longest.to(sources.device)
+    longest = sent(longest, sources.device)
     alive = torch.arange(rows, device=sources.device)  # the unfinished sentence of each row of the state
     tokens = torch.full_like(alive, limits.bos)
     totals = torch.zeros(rows, dtype=exact_dtype(alive.device), device=alive.device)

@@ -7,7 +7,15 @@ from typing import ClassVar, Literal
 
 from regard.configuration import COUNT, HEADS, LAYERS, RATE, SIZE, Range, from_data, option, varies
 from regard.errors import ArgumentError
-from regard.models.configs import RECURRENT, PoolingConfig, TransformerOptions, WritingConfig, check_even, check_tokens
+from regard.models.configs import (
+    MONOTONIC,
+    RECURRENT,
+    PoolingConfig,
+    TransformerOptions,
+    WritingConfig,
+    check_even,
+    check_tokens,
+)
 
 MOST_HALVINGS = 10
 """Layers that each halve the number of frames: a sound of some minutes would have no annotation left."""
@@ -85,8 +93,13 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     decoder_hidden: int = option(256, within=SIZE, architecture=RECURRENT)
     """Features of a state of the decoder."""
-    score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = option(
-        "location_aware", architecture=RECURRENT
+    attention: Literal["soft", "monotonic", "chunkwise"] = option("soft", architecture=RECURRENT)
+    """Attention of the decoder: soft (to all annotations), monotonic (to one, and it never goes back) or chunkwise (to
+    a chunk that ends there)."""
+    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT, attention="chunkwise")
+    """Annotations of a chunk (Chiu and Raffel 2018)."""
+    score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = varies(
+        "location_aware", monotonic="additive", chunkwise="additive", needs={"architecture": RECURRENT}
     )
     """Score of the attention: location_aware, additive, dot, scaled_dot or general."""
     score_features: int = option(128, within=SIZE, architecture=RECURRENT, score=("location_aware", "additive"))
@@ -95,7 +108,9 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     """Filters over the weights of the step before."""
     location_width: int = option(31, within=SIZE, architecture=RECURRENT, score="location_aware")
     """Annotations that each filter sees; odd."""
-    normalizer: Literal["softmax", "smoothing", "sparsemax", "entmax15"] = option("softmax", architecture=RECURRENT)
+    normalizer: Literal["softmax", "smoothing", "sparsemax", "entmax15"] = option(
+        "softmax", architecture=RECURRENT, attention="soft"
+    )
     """Normalizer of the attention weights: softmax, smoothing (logistic functions instead of exponentials), sparsemax
     or entmax15."""
     ctc_weight: float = option(0.3, within=RATE)
@@ -118,6 +133,8 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
         check_tokens(self)
         if self.location_width % 2 == 0:
             raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
+        if self.score == "location_aware" and self.attention in MONOTONIC:
+            raise ArgumentError(f"score 'location_aware' sees all annotations; attention is {self.attention!r}")
         if (
             self.architecture in RECURRENT
             and self.score in ("dot", "scaled_dot")

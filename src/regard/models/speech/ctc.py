@@ -51,7 +51,8 @@ class AlignmentHead(Module):
     def best_path(self, encoded: Encoded) -> list[list[int]]:
         """The tokens of the most likely path of each row."""
         texts = []
-        for row, length in zip(self(encoded.annotations).argmax(-1), encoded.lengths.tolist(), strict=True):
+        tokens = self(encoded.annotations).argmax(-1).cpu()  # an accelerator is waited for here, and not for each row
+        for row, length in zip(tokens, encoded.lengths.tolist(), strict=True):
             path = row[:length].unique_consecutive().tolist()
             texts.append([token for token in path if token != self.blank])
         return texts

@@ -11,7 +11,7 @@ from regard.models.recurrent_decoder import Step
 from regard.models.search import SearchState
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.text_predictor import TextPredictor
-from regard.transforms import exact_dtype
+from regard.transforms import exact_dtype, is_on_host
 
 LEAST = -1000.0
 """Log-probability of what no path gives: a search goes on with hypotheses of which none is possible."""
@@ -121,7 +121,7 @@ class JointDecoder:
         # Before the first token there is none that could be repeated.
         last = torch.full_like(sentence, -1)
         aligned = Aligned(sentence, log_probabilities, last, nothing, log_probabilities.new_zeros(rows, 0))
-        return JointState(self.model.start(encoded), self._followed(aligned))
+        return JointState(self.model.start(encoded), self._followed(aligned, is_first=True))
 
     def step(self, tokens: Tensor, state: JointState) -> Step:
         """One step of a search: see `regard.models.search.SearchableDecoder`."""
@@ -152,19 +152,24 @@ class JointDecoder:
         paths = Paths(torch.stack(at_token, dim=1), torch.stack(at_blank, dim=1))
         return replace(aligned, last=tokens, paths=paths)
 
-    def _followed(self, aligned: Aligned) -> Aligned:
+    def _followed(self, aligned: Aligned, *, is_first: bool = False) -> Aligned:
         """The texts, with the log-probabilities of what may follow."""
         paths, log_probabilities = aligned.paths, aligned.log_probabilities
         either = paths.either
-        following = either.new_empty(len(either), log_probabilities.shape[2])
-        for sentence in aligned.sentence.unique().tolist():
-            rows = (aligned.sentence == sentence).nonzero()[:, 0]
-            entering = either[rows, :-1]
-            top = entering.amax(dim=1, keepdim=True).clamp(min=torch.finfo(entering.dtype).min)
-            following[rows] = ((entering - top).exp() @ log_probabilities[sentence].exp()).log() + top
-        repeated = (aligned.last >= 0).nonzero()[:, 0]
-        last = aligned.last[repeated]
-        of_last = log_probabilities[aligned.sentence[repeated], :, last]
-        following[repeated, last] = (paths.at_blank[repeated, :-1] + of_last).logsumexp(dim=1)
+        entering = either[:, :-1]
+        top = entering.amax(dim=1, keepdim=True).clamp(min=torch.finfo(entering.dtype).min)
+        powers = (entering - top).exp()
+        if is_on_host(powers):  # without a copy of a sentence's probabilities for each of its texts
+            sums = powers.new_empty(len(powers), log_probabilities.shape[2])
+            for sentence in aligned.sentence.unique().tolist():
+                rows = (aligned.sentence == sentence).nonzero()[:, 0]
+                sums[rows] = powers[rows] @ log_probabilities[sentence].exp()
+        else:
+            sums = (powers[:, None] @ log_probabilities.exp()[aligned.sentence])[:, 0]
+        following = sums.log() + top
+        if not is_first:
+            of_last = log_probabilities[aligned.sentence, :, aligned.last]
+            of_last = (paths.at_blank[:, :-1] + of_last).logsumexp(dim=1, keepdim=True)
+            following.scatter_(1, aligned.last[:, None], of_last)
         following[:, self.eos] = either[:, -1]
         return replace(aligned, following=following)

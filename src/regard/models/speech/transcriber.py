@@ -6,9 +6,10 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.models.configs import RECURRENT
+from regard.models.configs import MONOTONIC, RECURRENT
 from regard.models.encoders import Encoded
-from regard.models.recurrent_decoder import DecoderState, Step
+from regard.models.monotonic_decoder import MonotonicDecoder
+from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder, Step
 from regard.models.search import SearchableDecoder
 from regard.models.speech.configs import TranscriberConfig
 from regard.models.speech.ctc import AlignmentHead
@@ -18,7 +19,7 @@ from regard.models.speech.location_decoder import LocationDecoder, focus
 from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.transformer_decoding import TransformerDecoding
 from regard.models.translator import Loss, Translator, TranslatorOutput, output_matrix, token_embedding
-from regard.nn import Attention, TransformerDecoder
+from regard.nn import Attention, MonotonicAttention, TransformerDecoder
 
 
 class Transcriber(Translator, ABC):
@@ -109,9 +110,10 @@ class Transcriber(Translator, ABC):
 
 
 class RecurrentTranscriber(Transcriber):
-    """A pyramidal recurrent encoder, and a recurrent decoder with location-aware attention.
+    """A pyramidal recurrent encoder, and a recurrent decoder with location-aware or monotonic attention.
 
-    The encoder is that of Chan et al. 2016, section 3.1, after convolutions; the decoder that of Chorowski et al. 2015.
+    The encoder is that of Chan et al. 2016, section 3.1, after convolutions; the decoder that of Chorowski et al. 2015,
+    or with ``attention="monotonic"`` or ``"chunkwise"`` a `regard.models.MonotonicDecoder`.
 
     Args:
         config: the configuration.
@@ -119,30 +121,32 @@ class RecurrentTranscriber(Transcriber):
 
     def __init__(self, config: TranscriberConfig):
         super().__init__()
+        self.decoder: RecurrentDecoder
         self.config = config = config.complete(*RECURRENT)
         self.encoder = SpeechEncoder(config)
         self.alignment_head = _alignment_head(config)
         embedding = token_embedding(config.target_vocabulary, config.embedding)
+        output = output_matrix(embedding, tied=False)
+        sizes = config.hidden, self.encoder.summary_dim, config.decoder_hidden, config.decoder_layers
+        units = config.score_features if config.score in ("location_aware", "additive") else None
+        if config.attention in MONOTONIC:
+            width = config.chunk_width if config.attention == "chunkwise" else 1
+            monotonic = MonotonicAttention.create(
+                config.score, config.decoder_hidden, config.hidden, units, width=width
+            )
+            self.decoder = MonotonicDecoder(embedding, output, monotonic, *sizes, dropout=config.dropout)
+            return
         located = config.score == "location_aware"
         attention = Attention.create(
             config.score,
             config.decoder_hidden,
             config.hidden,
-            config.score_features if located or config.score == "additive" else None,
+            units,
             channels=config.location_channels if located else None,
             kernel_size=config.location_width if located else None,
             normalizer=focus(config.normalizer),
         )
-        self.decoder = LocationDecoder(
-            embedding,
-            output_matrix(embedding, tied=False),
-            attention,
-            config.hidden,
-            self.encoder.summary_dim,
-            config.decoder_hidden,
-            config.decoder_layers,
-            config.dropout,
-        )
+        self.decoder = LocationDecoder(embedding, output, attention, *sizes, config.dropout)
 
     @property
     def attends(self) -> bool:

@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions
-from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
+from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.results import Evaluation, RankedPrediction, rounded
@@ -104,13 +104,13 @@ class LabelExperiment(TableExperiment):
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         from itertools import islice
 
-        loss, predicted = 0.0, {}
+        losses, predicted = [], {}
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
-            batch = batch.to(self.device)
+            rows, batch = batch.index.tolist(), batch.to(self.device)
             logits = self.model(*self.input.arguments(batch)).logits
-            loss += float(F.cross_entropy(logits, batch.target[:, 1], reduction="sum"))
-            predicted.update(zip(batch.index.tolist(), logits.argmax(-1).tolist(), strict=True))
-        parts = gathered((loss, predicted), world_size)
+            losses.append(F.cross_entropy(logits, batch.target[:, 1], reduction="sum"))
+            predicted.update(zip(rows, logits.argmax(-1).tolist(), strict=True))
+        parts = gathered((summed(losses), predicted), world_size)
         loss = sum(part[0] for part in parts)
         predicted = {row: label for part in parts for row, label in part[1].items()}
         names = self.labels.names

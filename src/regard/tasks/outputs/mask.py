@@ -14,7 +14,7 @@ from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, torch
 from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label import draw_confusion
-from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
+from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.results import Evaluation, Prediction, rounded
@@ -81,19 +81,20 @@ class MaskExperiment(TableExperiment):
         from itertools import islice
 
         count = len(self.files["classes"])
-        confusion, loss, samples = torch.zeros(count, count, dtype=torch.int64), 0.0, {}
+        confusion, losses, samples = torch.zeros(count, count, dtype=torch.int64, device=self.device), [], {}
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
-            batch = batch.to(self.device)
+            rows, batch = batch.index.tolist(), batch.to(self.device)
             arguments, classes = self.input.masked(batch)
             logits = self.model(*arguments).float()
             predicted = logits.argmax(1)
             confusion += count_pixels(classes, predicted, count)
-            loss += float(F.cross_entropy(logits, classes, ignore_index=IGNORED, reduction="sum"))
-            for position, row in enumerate(batch.index.tolist()):
-                if row < SAMPLES:
-                    samples[row] = self._sample(row, classes[position], predicted[position])
-        parts = gathered((confusion, loss, samples), world_size)
-        metrics = PixelMetrics(sum((part[0] for part in parts), torch.zeros_like(confusion)))
+            losses.append(F.cross_entropy(logits, classes, ignore_index=IGNORED, reduction="sum"))
+            if min(rows) < SAMPLES:
+                for row, *maps in zip(rows, *torch.stack((classes, predicted)).cpu(), strict=True):
+                    if row < SAMPLES:
+                        samples[row] = self._sample(row, *maps)
+        parts = gathered((confusion.cpu(), summed(losses), samples), world_size)
+        metrics = PixelMetrics(torch.stack([part[0] for part in parts]).sum(0))
         samples = {row: sample for part in parts for row, sample in part[2].items()}
         return ValidationResult(
             sum(part[1] for part in parts) / max(1, int(metrics.confusion.sum())),
@@ -175,16 +176,17 @@ class PixelMetrics:
 
 
 def count_pixels(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """The confusion matrix of pixels, ``[true, found]``, on the CPU.
+    """The confusion matrix of pixels, int64 ``[true, found]``, on their device.
 
     Args:
         true: int64 of any shape; pixels of a class below 0 do not count.
         predicted: int64 of the same shape, from 0 to ``classes - 1``.
         classes: how many there are; ``true`` is below it.
     """
-    counted = true >= 0
-    pairs = true[counted] * classes + predicted[counted]
-    return torch.bincount(pairs, minlength=classes * classes).view(classes, classes).cpu()
+    # A selection of pixels, and `torch.bincount`, would wait for an accelerator: pixels that do not count get a cell.
+    pairs = torch.where(true >= 0, true * classes + predicted, classes * classes).flatten()
+    counts = torch.zeros(classes * classes + 1, dtype=torch.int64, device=pairs.device)
+    return counts.scatter_add_(0, pairs, torch.ones_like(pairs))[:-1].view(classes, classes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,7 +19,7 @@ from regard.tasks.inputs.input import Examples, chunks, tokenizer_path
 from regard.tasks.inputs.text import text_tokenizer
 from regard.tasks.lazy import np, torch
 from regard.tasks.options import SearchOptions, search_line
-from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
+from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.results import Attended, Evaluation, TextAnswer
@@ -176,19 +176,19 @@ class TextExperiment(TableExperiment):
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         from itertools import islice
 
-        total, tokens, texts = 0.0, 0, {}
+        losses, tokens, texts = [], 0, {}
         forbidden = self.task.forbidden(self.run, self.files)
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
-            batch = batch.to(self.device)
+            rows, longest, batch = batch.index.tolist(), self.longest(batch), batch.to(self.device)
             arguments = self.input.pair_arguments(batch)
             loss = self.model.loss(*arguments, batch.target, batch.target_lengths, label_smoothing=0.0)
-            total += float(loss.nll) * batch.target_tokens
+            losses.append(loss.nll * batch.target_tokens)
             tokens += batch.target_tokens
-            encoded, longest = self.model.encode(*self.input.arguments(batch)), self.longest(batch)
+            encoded = self.model.encode(*self.input.arguments(batch))
             hypotheses = self.model.search(encoded, max_length=longest, forbidden=forbidden)
-            for row, hypothesis in zip(batch.index.tolist(), hypotheses, strict=True):
+            for row, hypothesis in zip(rows, hypotheses, strict=True):
                 texts[row] = self.decode(row, hypothesis.tokens)
-        parts = gathered((total, tokens, texts), world_size)
+        parts = gathered((summed(losses), tokens, texts), world_size)
         texts = {row: text for part in parts for row, text in part[2].items()}
         predicted = [texts[row] for row in range(len(self.references))]
         samples = [

@@ -56,7 +56,7 @@ class Flex(Backend):
         return _obstacle(problem)
 
     def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
-        if kernels.COMPILED and kernels.is_compiled(_call(problem)):
+        if kernels.COMPILED and self.declines(problem) is None and kernels.is_compiled(_call(problem)):
             return None
         return "this kind of call is compiled by one that names it, backend='flex', which takes seconds"
 

@@ -85,6 +85,12 @@ def blocks_of(mask: Mask, rule: Rule, grid: Grid) -> Blocks:
 
 
 def _compute(mask: Mask, is_on_host: bool, grid: Grid) -> Blocks:
+    # The blocks are kept for trainings too, which save them.
+    with torch.inference_mode(False):
+        return _listed_blocks(mask, is_on_host, grid)
+
+
+def _listed_blocks(mask: Mask, is_on_host: bool, grid: Grid) -> Blocks:
     spans = mask.spans(grid) if is_on_host or grid.device.type == "cpu" else None
     touched, full = _in_slices(mask, grid) if spans is None else _of_spans(spans, grid)
     touched, full = sent(touched, grid.device), sent(full, grid.device)

@@ -9,11 +9,11 @@ import torch
 
 from bench.columns import ACCELERATOR_COLUMNS, CPU_COLUMNS
 from bench.task import Inputs
-from regard.errors import BackendError
+from regard.errors import ArgumentError, BackendError
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """The device and the dtype of a measurement.
 
     Attributes:
@@ -29,10 +29,21 @@ class Place:
         """Whether it is the CPU."""
         return self.device == "cpu"
 
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of a number of this dtype."""
+        return getattr(torch, self.dtype).itemsize
+
     def check(self) -> None:
-        """Raises BackendError if PyTorch has no such accelerator here."""
+        """Raises an error if PyTorch has no such accelerator here, or the CPU is asked for another dtype."""
+        if self.is_cpu:
+            if self.dtype != "float32":
+                raise ArgumentError("the CPU is measured in float32; leave out --dtype, or add --device cuda")
+            return
+        if self.device not in ("cuda", "xpu"):
+            raise ArgumentError(f"device must be cpu, cuda or xpu; it is {self.device!r}")
         found = torch.accelerator.current_accelerator()
-        if not self.is_cpu and (found is None or found.type != self.device or not torch.accelerator.is_available()):
+        if found is None or found.type != self.device:
             has = "none" if found is None else found.type
             raise BackendError(f"PyTorch has no device {self.device!r} on this machine; its accelerator is {has}")
 
@@ -42,7 +53,7 @@ class Place:
 
     def inputs(self, inputs: Inputs) -> Inputs:
         """The inputs here, floating-point ones in this dtype."""
-        if self == Place():
+        if self == Target():
             return inputs
         dtype = getattr(torch, self.dtype)
         return {

@@ -1,0 +1,154 @@
+"""``linear``: attention whose weights are scores or their shares of a row's sum, in time linear in the length.
+
+A product of queries and keys can be taken in another order where no normalizer stands between the scores and the
+values: keys with values first, into a state that all queries read. Under a causal mask the state grows token by token;
+`regard.linear` computes that a chunk at a time. The sum of a row, which `Ratio` divides by, is the output for a value
+of 1, so it is one more column of the values.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.attention.backends.backend import Backend
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
+from regard.linear import chunked, divided, with_ones
+from regard.masks import And, Band, Mask
+from regard.masks.content import Lengths
+from regard.scores import DecayedProduct, DeltaProduct, InnerProduct, Primitive
+from regard.shapes import spread_heads, upcast
+
+ROWS = ("identity", "ratio")
+"""The row primitives that couple no scores before the values are summed."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the mask of a problem says, in terms of a recurrence.
+
+    Attributes:
+        offset: the position among the keys of query 0, which sees the keys up to it; None: every query sees all keys.
+        lengths: the masks of lengths.
+    """
+
+    offset: int | None
+    lengths: tuple[Lengths, ...] = ()
+
+
+class Linear(Backend):
+    """Runs products of features under causal masks and lengths, in linear time and memory."""
+
+    name = "linear"
+    why = "keys and values are summed once, a chunk at a time"
+
+    def declines(self, problem: Problem) -> str | None:
+        row = problem.row
+        if row is None or row.kind not in ROWS or row.center is not None:
+            return "the normalizer couples the scores of a row"
+        prepared = problem.prepared
+        if not isinstance(_product(prepared.primitive), InnerProduct | DecayedProduct):
+            return f"the score lowers to {type(prepared.primitive).__name__}, which is no product of features"
+        if prepared.modifiers:
+            return "the score is modified after its product"
+        if problem.bias is not None:
+            return "a bias is added to the scores, which are never made"
+        if problem.dropout:
+            return "weights are dropped, which are never made"
+        order = order_of(problem)
+        if order is None:
+            return "the mask is neither causal, with one offset, nor one of lengths"
+        decays = isinstance(_product(prepared.primitive), DecayedProduct)
+        if decays and order.offset != problem.grid.offset:
+            return "the score decays, and the mask is not causal with equal ends"
+        return None
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        order = order_of(problem)
+        assert order is not None
+        prepared, grid = problem.prepared, problem.grid
+        key, value = (
+            spread_heads(upcast(tensor).expand(grid.batch, -1, -1, -1), grid.heads)
+            for tensor in (prepared.key, problem.value)
+        )
+        query, key, log_decay, beta = _factors(prepared.primitive, upcast(prepared.query), key)
+        scale = upcast(prepared.scale) if isinstance(prepared.scale, Tensor) else prepared.scale
+        query = query if isinstance(scale, float) and scale == 1.0 else query * scale
+        for mask in order.lengths:
+            key = torch.where((grid.key_index < mask.keys.on(grid)).mT, key, 0.0)
+        is_ratio = problem.row is not None and problem.row.kind == "ratio"
+        if is_ratio:
+            value = with_ones(value)
+        output = _attend(query, key, value, log_decay, beta, order.offset)
+        if is_ratio:
+            output = divided(output)
+        for mask in order.lengths:
+            if mask.queries is not None:
+                output = torch.where(grid.query_index < mask.queries.on(grid), output, 0.0)
+        return output.to(problem.value.dtype)
+
+
+def order_of(problem: Problem) -> Order | None:
+    """Returns what the mask of a problem says; None if it is not causal, with one offset for all rows, or lengths."""
+    if problem.score.is_causal:
+        return Order(problem.grid.offset)
+    mask, grid = problem.hiding_mask, problem.grid
+    offset, lengths = None, []
+    for part in _parts(mask):
+        if isinstance(part, Lengths):
+            lengths.append(part)
+        elif isinstance(part, Band) and (part.before, part.after) == (None, 0) and offset is None:
+            offset = part.offset_on(grid)
+            if not isinstance(offset, int):
+                return None
+        else:
+            return None
+    if offset is None and grid.queries == 1:
+        # The only query sees what the last one sees.
+        offset = grid.offset
+    return Order(offset, tuple(lengths))
+
+
+def _parts(mask: Mask | None) -> tuple[Mask, ...]:
+    if mask is None:
+        return ()
+    return mask.parts if isinstance(mask, And) else (mask,)
+
+
+def _product(primitive: Primitive) -> Primitive:
+    return primitive.inner if isinstance(primitive, DeltaProduct) else primitive
+
+
+def _factors(primitive: Primitive, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Returns the vectors of prepared queries and keys, and the log-decay and the strength of each key."""
+    beta = log_decay = None
+    if isinstance(primitive, DeltaProduct):
+        query, key, beta = query[..., :-1], key[..., :-2], key[..., -2]
+        primitive = primitive.inner
+    if isinstance(primitive, DecayedProduct):
+        query, _, _ = primitive.parts(query)
+        key, sums, rest = primitive.parts(key)
+        log_decay = _steps(sums) + _steps(rest)
+    return query, key, log_decay, beta
+
+
+def _steps(sums: Tensor) -> Tensor:
+    """Returns the terms of cumulative sums; the first one decays a state of 0, so its value has no effect."""
+    return F.pad(sums[:, :, 1:] - sums[:, :, :-1], (0, 0, 1, 0))
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, beta: Tensor | None, offset: int | None
+) -> Tensor:
+    """Returns ``[batch, heads, queries, value_dim]``: query i reads the keys up to ``i + offset``, or all of them."""
+    if offset is None:
+        return query @ (key.mT @ value)
+    unseeing, skipped = min(max(-offset, 0), query.shape[2]), max(offset, 0)
+    read = F.pad(query[:, :, unseeing:], (0, 0, skipped, 0))
+    missing = read.shape[2] - key.shape[2]
+    # A negative padding cuts off the keys behind the last query.
+    key, value = (F.pad(tensor, (0, 0, 0, missing)) for tensor in (key, value))
+    output, _ = chunked(read, key, value, log_decay, beta)
+    return F.pad(output[:, :, skipped:], (0, 0, unseeing, 0))

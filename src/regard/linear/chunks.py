@@ -1,0 +1,149 @@
+"""The chunked form of linear attention: products of matrices inside of a chunk, and a state between chunks.
+
+With :math:`G_t` the sum of the log-decays of a chunk up to token t, :math:`P_{ts} = \\sum_d q_{td} k_{sd}
+e^{G_{td} - G_{sd}}` for :math:`s \\le t`, and S the state before the chunk,
+
+.. math::
+
+    O &= P \\, U + (Q \\odot e^{G}) \\, S \\\\
+    S' &= \\mathrm{diag}(e^{G_C}) \\, S + (K \\odot e^{G_C - G})^\\top U
+
+where U is V, or for the delta rule the solution of a unit lower triangular system, with :math:`R` as P but of keys with
+keys, for :math:`s < t` (the UT transform of Yang et al. 2024, "Parallelizing linear transformers with the delta rule",
+section 3.2)
+
+.. math:: (I + \\mathrm{diag}(\\beta) \\, R) \\, U = \\mathrm{diag}(\\beta) \\, (V - (K \\odot e^{G}) \\, S)
+
+A sum of log-decays over a run of tokens is at most 0, so every exponential here is at most 1: no decay, however strong,
+can overflow. Sums are float64, since differences of large sums decide.
+"""
+
+from itertools import repeat
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.axes import Float
+from regard.transforms import exact_dtype
+
+CHUNK = 64
+"""Tokens of a chunk. Products inside of a chunk take time proportional to it, and a chunk's operations have a cost of
+their own."""
+
+DIRECT = 4
+"""Tokens of a block whose products are computed one by one, with an exponential for each gate of each pair."""
+
+
+def chunked(
+    query: Float[Tensor, "batch heads length dim"],
+    key: Float[Tensor, "batch heads length dim"],
+    value: Float[Tensor, "batch heads length value_dim"],
+    log_decay: Float[Tensor, "batch heads length gates"] | None = None,
+    beta: Float[Tensor, "batch heads length"] | None = None,
+    state: Float[Tensor, "batch heads dim value_dim"] | None = None,
+    chunk: int = CHUNK,
+) -> tuple[Float[Tensor, "batch heads length value_dim"], Float[Tensor, "batch heads dim value_dim"]]:
+    """Returns what `regard.linear.recurrent` returns, a chunk of tokens at a time.
+
+    A chunk as long as the sequence is the parallel form: one product of all pairs.
+
+    Args:
+        query, key, value, log_decay, beta, state: as `regard.linear.recurrent` takes them.
+        chunk: tokens of a chunk; the last one may be shorter.
+    """
+    sizes = query.shape[:2]
+    if query.shape[2] == 0:
+        nothing = key.mT @ value
+        return query @ nothing, nothing if state is None else state + nothing
+    outputs = []
+    carried = None if state is None else state.flatten(0, 1)
+    queries, keys, values = (_split(tensor, chunk) for tensor in (query, key, value))
+    decays = repeat(None, len(queries)) if log_decay is None else _split(log_decay, chunk)
+    betas = repeat(None, len(queries)) if beta is None else _split(beta[..., None], chunk)
+    for q, k, v, g, b in zip(queries, keys, values, decays, betas, strict=True):
+        output, carried = _chunk(q, k, v, g, b, carried)
+        outputs.append(output)
+    assert carried is not None
+    return torch.cat(outputs, dim=1).unflatten(0, sizes), carried.unflatten(0, sizes)
+
+
+def _split(tensor: Tensor, chunk: int) -> tuple[Tensor, ...]:
+    """Returns the chunks ``[batch · heads, tokens, n]`` of a tensor ``[batch, heads, length, n]``.
+
+    The backward pass of a split is one concatenation; that of a slice would be as large as the whole tensor.
+    """
+    return tensor.flatten(0, 1).split(chunk, dim=1)
+
+
+def _chunk(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, beta: Tensor | None, state: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Returns the outputs ``[batch · heads, tokens, value_dim]`` of one chunk, and the state after it."""
+    decay = None if log_decay is None else log_decay.to(exact_dtype(log_decay.device)).cumsum(1)
+    entering = None if decay is None else _kept(decay, key)
+    update = value
+    if beta is not None:
+        if state is not None:
+            update = torch.baddbmm(update, _scaled(key, entering), state, alpha=-1)
+        strengths = beta * decayed_products(key, key, decay)
+        update = torch.linalg.solve_triangular(strengths, beta * update, upper=False, unitriangular=True)
+    products = decayed_products(query, key, decay).tril()
+    output = products @ update if state is None else torch.baddbmm(_scaled(query, entering) @ state, products, update)
+    if decay is not None:
+        total = decay[:, -1:]
+        key = key * _kept(total - decay, key)
+        state = None if state is None else state * _kept(total, state).mT
+    return output, key.mT @ update if state is None else torch.baddbmm(state, key.mT, update)
+
+
+def _kept(log_decay: Tensor, like: Tensor) -> Tensor:
+    """Returns what is left after a sum of log-decays, in the dtype of another tensor; 1 where the sum is above 0."""
+    return log_decay.clamp(max=0.0).to(like.dtype).exp()
+
+
+def _scaled(tensor: Tensor, factor: Tensor | None) -> Tensor:
+    return tensor if factor is None else tensor * factor
+
+
+def decayed_products(
+    query: Float[Tensor, "rows tokens dim"],
+    key: Float[Tensor, "rows tokens dim"],
+    decay: Float[Tensor, "rows tokens gates"] | None,
+) -> Float[Tensor, "rows tokens tokens"]:
+    """Returns P of a chunk; what stands above its diagonal is finite and has no meaning.
+
+    With a decay for each feature, P is no product of two matrices whose factors are bounded. But its quarter below the
+    diagonal is one, because the first token of the second half lies between both tokens of each pair there; the two
+    quarters on the diagonal are smaller problems of the same kind.
+
+    Args:
+        query, key: the tokens.
+        decay: the sums of log-decays up to each token; None: nothing decays.
+    """
+    if decay is None:
+        return query @ key.mT
+    if decay.shape[-1] == 1:
+        return (query @ key.mT) * _kept(decay - decay.mT, key)
+    tokens = query.shape[1]
+    size = DIRECT << (-(-tokens // DIRECT) - 1).bit_length()
+    if size > tokens:
+        query, key = (F.pad(tensor, (0, 0, 0, size - tokens)) for tensor in (query, key))
+        decay = torch.cat((decay, decay[:, -1:].expand(-1, size - tokens, -1)), dim=1)
+    return _quarters(query, key, decay)[:, :tokens, :tokens]
+
+
+def _quarters(query: Tensor, key: Tensor, decay: Tensor) -> Tensor:
+    """Returns `decayed_products` of a number of tokens that is `DIRECT` times a power of two."""
+    rows, tokens, _ = query.shape
+    if tokens == DIRECT:
+        factors = _kept(decay[:, :, None] - decay[:, None], key)
+        return ((query[:, :, None] * key[:, None]) * factors).sum(-1)
+    halves = [tensor.reshape(2 * rows, tokens // 2, -1) for tensor in (query, key, decay)]
+    diagonal = _quarters(*halves).unflatten(0, (rows, 2))
+    second_query, first_key = halves[0][1::2], halves[1][0::2]
+    first_decay, second_decay = halves[2][0::2], halves[2][1::2]
+    between = first_decay[:, -1:]
+    below = (second_query * _kept(second_decay - between, key)) @ (first_key * _kept(between - first_decay, key)).mT
+    above = torch.zeros_like(below)
+    return torch.cat((torch.cat((diagonal[:, 0], above), dim=2), torch.cat((below, diagonal[:, 1]), dim=2)), dim=1)

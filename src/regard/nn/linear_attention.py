@@ -1,0 +1,394 @@
+"""Self-attention in linear time: a sum of keys and values that decays or is corrected, in place of all keys."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.execution import check_backend, full_precision
+from regard.attention.problem import validate
+from regard.attention.verbs import BackendName, run
+from regard.errors import ArgumentError
+from regard.linear import chunked, divided, recurrent, with_ones
+from regard.masks import Band, Mask
+from regard.nn.key_values import SequenceCache
+from regard.nn.layer_inputs import Biasing, Masking
+from regard.nn.padding import Padding, padding_of
+from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+from regard.normalizers import NormalizerName
+from regard.positions import Rotary
+from regard.scores import Decayed, DeltaRule, Features, ScaledDot, Score
+from regard.shapes import Grid, upcast
+
+
+@dataclass(frozen=True)
+class LinearState(SequenceCache):
+    """The cache of a layer in linear time: one matrix a head, however many tokens it sums.
+
+    Attributes:
+        state: ``[batch, heads, dim, value_dim]``, in float32 or float64; None before the first token.
+        length: number of tokens so far.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.Retention(16, 2)
+        >>> cache = attention(torch.randn(3, 500, 16), mask="causal", cache=attention.new_cache()).cache
+        >>> cache.length, cache.state.shape
+        (500, torch.Size([3, 2, 8, 8]))
+    """
+
+    state: Tensor | None = None
+    length: int = 0
+
+    def rows(self, index: Tensor) -> "LinearState":
+        return LinearState(None if self.state is None else self.state[index], self.length)
+
+
+class Tokens(NamedTuple):
+    """What a layer in linear time computes for each token; all but the last two are ``[batch, heads, length, n]``.
+
+    Attributes:
+        query, key, value: of each head.
+        log_decay: logarithm of what is left of the state, with one gate or one for each feature of a key; or None.
+        beta: strength of the delta rule, ``[batch, heads, length]``; or None.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    log_decay: Tensor | None = None
+    beta: Tensor | None = None
+
+
+class RecurrentAttention(SequenceAttention, ABC):
+    """The base of self-attention in linear time, whose cache has a constant size.
+
+    Without a cache it is a call of attention with a score of `regard.scores` and the normalizer ``identity`` or
+    ``ratio``, so that backends, readings, `regard.explain` and `regard.watch` treat it as any other. With a cache the
+    state of the recurrence goes on. A subclass defines `add_parts` and `tokens`.
+
+    Args:
+        embed_dim: features of a token.
+        num_heads: heads, a divisor of ``embed_dim``.
+        bias: whether the projections have biases.
+        backend: ``auto``, or one by name, which runs or raises.
+        device, dtype: device and dtype of the parameters.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+    """
+
+    normalizer: NormalizerName = "identity"
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        bias: bool = True,
+        backend: BackendName = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__(embed_dim, num_heads, bias=bias, device=device, dtype=dtype)
+        self.backend: BackendName = check_backend(backend)
+        self.in_proj = self.projection(embed_dim, 3 * embed_dim)
+        self.norm: nn.Module | None = None
+        self.gate_proj: nn.Linear | None = None
+        self.product = self.add_parts(**self._factory)
+        self.out_proj = self.projection(embed_dim, embed_dim)
+
+    @abstractmethod
+    def add_parts(self, **factory: Any) -> Score:
+        """Creates the further parts, with the ``device`` and ``dtype`` of ``factory``; returns the inner score."""
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values ``[batch, heads, length, head_dim]``."""
+        query, key, value = self.in_proj(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return query, key, value
+
+    def tokens(self, x: Tensor, first: int) -> Tokens:
+        """Returns what each token reads and adds; ``first`` is the position of the first one."""
+        return Tokens(*self.heads(x))
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Masking | None = None,
+        bias: Biasing | None = None,
+        cache: SequenceCache | None = None,
+        need_weights: bool = False,
+    ) -> SequenceOutput:
+        visible = self.checked_input(x, mask)
+        if bias is not None:
+            raise ArgumentError(f"{type(self).__name__} makes no scores that a bias could be added to; leave bias out")
+        past = self.checked_cache(cache, LinearState)
+        if past is None:
+            output, weights = self._attended(x, visible, need_weights)
+            return SequenceOutput(self._joined(x, output), weights, None)
+        if need_weights:
+            raise ArgumentError(
+                "weights of tokens in the cache are gone: it is their sum; leave out cache or need_weights"
+            )
+        if visible is not None and not _is_causal(visible, x, past.length):
+            raise ArgumentError(f"mask must be 'causal' with a cache, which is a sum of all tokens; it is {visible!r}")
+        if visible is None and x.shape[1] > 1 and not self.is_causal:
+            raise ArgumentError(
+                f"mask must be 'causal' with a cache: its sum has all earlier tokens, but not the later ones of these "
+                f"{x.shape[1]}, which no mask would show; write mask='causal'"
+            )
+        tokens = self.tokens(x, past.length)
+        with full_precision(x):
+            output, past = self._continued(tokens, past)
+        return SequenceOutput(self._joined(x, output), None, past)
+
+    def _attended(self, x: Tensor, mask: Mask | None, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Returns the outputs of all heads, and their weights if they are needed."""
+        tokens = self.tokens(x, 0)
+        score = self.product
+        if mask is not None and (tokens.log_decay is not None or tokens.beta is not None):
+            padding = padding_of(mask, Grid.whole(x.shape[0], self.num_heads, x.shape[1], x.shape[1], x.device))
+            tokens = _without_padding(tokens, padding)
+            mask = mask if tokens.beta is None else padding.rest
+        if tokens.log_decay is not None:
+            score = Decayed(score, tokens.log_decay)
+        if tokens.beta is not None:
+            score = DeltaRule(score, tokens.beta)
+        problem = validate(*tokens[:3], score=score, normalizer=self.normalizer, mask=mask)
+        attended = run(problem, self.backend, need_weights=need_weights)
+        return attended.output, attended.weights
+
+    def _continued(self, tokens: Tokens, past: LinearState) -> tuple[Tensor, LinearState]:
+        """Returns the outputs of all heads after the tokens of a cache, and the cache with these tokens."""
+        prepared = self.product.prepare(tokens.query, tokens.key)
+        query, key = upcast(prepared.query) * prepared.scale, upcast(prepared.key)
+        is_ratio = self.normalizer == "ratio"
+        value = with_ones(upcast(tokens.value)) if is_ratio else upcast(tokens.value)
+        length = query.shape[2]
+        form = recurrent if length == 1 else chunked
+        output, state = form(query, key, value, tokens.log_decay, tokens.beta, past.state)
+        output = divided(output) if is_ratio else output
+        return output.to(tokens.value.dtype), LinearState(state, past.length + length)
+
+    def _joined(self, x: Tensor, output: Tensor) -> Tensor:
+        """Returns the outputs of all heads, normalized, gated and projected."""
+        output = output.transpose(1, 2)
+        if self.norm is not None:
+            output = self.norm(output)
+        output = output.flatten(2)
+        if self.gate_proj is not None:
+            output = output * F.silu(self.gate_proj(x))
+        return self.out_proj(output)
+
+    def new_cache(self) -> LinearState:
+        return LinearState()
+
+
+def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
+    """Whether a mask over the tokens of a cache and of a call is causal, or hides nothing."""
+    batch, length, _ = x.shape
+    grid = Grid.whole(batch, 1, length, past + length, x.device)
+    if isinstance(mask, Band) and (mask.before, mask.after) == (None, 0):
+        offset = mask.offset_on(grid)
+        return isinstance(offset, int) and offset == past
+    return length == 1 and mask.hides_nothing(grid)
+
+
+def _without_padding(tokens: Tokens, padding: Padding) -> Tokens:
+    """Returns the tokens with padding that changes no state: nothing is added, nothing decays, nothing is read."""
+    query, key, value, decay, beta = tokens
+    if padding.keys is not None:
+        hidden = ~padding.keys.mT  # B H K 1
+        key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
+        decay = None if decay is None else decay.masked_fill(hidden, 0.0)
+        beta = None if beta is None else beta.masked_fill(hidden[..., 0], 0.0)
+    if padding.queries is not None:
+        query = query.masked_fill(~padding.queries, 0.0)
+    return Tokens(query, key, value, decay, beta)
+
+
+class LinearAttention(RecurrentAttention):
+    r"""Self-attention by kernel features, whose weights are shares of products.
+
+    .. math:: w_{ij} = \frac{\phi(q_i) \cdot \phi(k_j)}{\sum_l \phi(q_i) \cdot \phi(k_l)}, \qquad \phi(x) = elu(x) + 1
+
+    Katharopoulos et al. 2020, "Transformers are RNNs", equations 5 and 7; `regard.scores.Features` with ``ratio``.
+    It takes causal masks, lengths and no mask in linear time, and any other mask in quadratic time.
+
+    Args:
+        embed_dim, num_heads, bias, backend, device, dtype: as for every layer of this kind: features of a token; heads,
+            a divisor of them; whether projections have biases; ``auto`` or a backend; of the parameters.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.LinearAttention(16, 2)
+        >>> x = torch.randn(3, 5, 16)
+        >>> attention(x, mask="causal", need_weights=True).weights.sum(-1).allclose(torch.ones(3, 2, 5))
+        True
+        >>> cache, parts = attention.new_cache(), []
+        >>> for token in x.split(1, dim=1):
+        ...     output, _, cache = attention(token, cache=cache)
+        ...     parts.append(output)
+        >>> torch.allclose(torch.cat(parts, dim=1), attention(x, mask="causal").output, atol=1e-6)
+        True
+    """
+
+    normalizer = "ratio"
+
+    def add_parts(self, **factory: Any) -> Score:
+        return Features("elu")
+
+
+class Retention(RecurrentAttention):
+    r"""Multi-scale retention: products that decay with distance, at another rate in each head.
+
+    .. math::
+
+        w_{ij} &= \gamma_h^{\,i - j} \, (q_i \cdot k_j) \, / \, \sqrt d, \qquad \gamma_h = 1 - 2^{-5-h} \\
+        y &= W_O \big( swish(W_G x) \odot norm(W V) \big)
+
+    Sun et al. 2023, "Retentive Network", equations 5 and 8: queries and keys are rotated (`regard.positions.Rotary`),
+    and each head is normalized by itself. Without a causal mask, weights decay in both directions.
+
+    Args:
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`; ``embed_dim / num_heads`` is even.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.Retention(16, 2)
+        >>> attention(torch.randn(3, 5, 16), mask="causal").output.shape
+        torch.Size([3, 5, 16])
+    """
+
+    def add_parts(self, **factory: Any) -> Score:
+        self.position = Rotary(self.head_dim)
+        self.norm = nn.LayerNorm(self.head_dim, **factory)
+        self.gate_proj = self.projection(self.embed_dim, self.embed_dim)
+        return ScaledDot()
+
+    def tokens(self, x: Tensor, first: int) -> Tokens:
+        query, key, value = self.heads(x)
+        batch, length, _ = x.shape
+        rates = torch.exp2(-5.0 - torch.arange(self.num_heads, device=x.device))
+        decay = torch.log1p(-rates)[:, None, None].expand(batch, -1, length, 1)
+        return Tokens(self.position(query, offset=first), self.position(key, offset=first), value, decay)
+
+
+class GatedLinearAttention(RecurrentAttention):
+    r"""Gated linear attention: each token says how much of every feature of the state is kept.
+
+    .. math::
+
+        w_{ij} &= \sum_d q_{id} \, k_{jd} \prod_{t=j+1}^{i} \alpha_{td} \, / \, \sqrt d,
+        \qquad \alpha_t = \sigma(W_2 W_1 x_t + b)^{1 / 16} \\
+        y &= W_O \big( swish(W_G x) \odot norm(W V) \big)
+
+    Yang et al. 2024, "Gated Linear Attention Transformers with Hardware-Efficient Training", equations 3, 4 and
+    section 4.4; the gates have rank 16.
+
+    Args:
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.GatedLinearAttention(16, 2)
+        >>> attention(torch.randn(3, 5, 16), mask="causal").output.shape
+        torch.Size([3, 5, 16])
+    """
+
+    TEMPERATURE, RANK = 16.0, 16
+
+    def add_parts(self, **factory: Any) -> Score:
+        self.decay_proj = nn.Sequential(
+            nn.Linear(self.embed_dim, self.RANK, bias=False, **factory),
+            nn.Linear(self.RANK, self.embed_dim, **factory),
+        )
+        self.norm = nn.LayerNorm(self.head_dim, **factory)
+        self.gate_proj = self.projection(self.embed_dim, self.embed_dim)
+        return ScaledDot()
+
+    def tokens(self, x: Tensor, first: int) -> Tokens:
+        gates = F.logsigmoid(upcast(self.decay_proj(x))) / self.TEMPERATURE
+        return Tokens(*self.heads(x), gates.unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
+
+
+class DeltaNet(RecurrentAttention):
+    r"""The delta rule: each token replaces what its key recalls by its value.
+
+    .. math::
+
+        S_t &= S_{t-1} + \beta_t \, k_t (v_t - S_{t-1}^\top k_t)^\top, \qquad \beta_t = \sigma(w_\beta \cdot x_t) \\
+        y &= W_O \, norm(S_t^\top q_t \, / \, \sqrt d)
+
+    Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", sections 2.2 and
+    3.4: queries and keys are swish(x W), of length 1. The paper's short convolutions are left out.
+
+    A recurrence sees no later token: without a mask it is causal too. Masks of lengths hide padding.
+
+    Args:
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.DeltaNet(16, 2)
+        >>> weights = attention(torch.randn(3, 5, 16), mask="causal", need_weights=True).weights
+        >>> weights.shape, weights.triu(1).any()
+        (torch.Size([3, 2, 5, 5]), tensor(False))
+    """
+
+    is_causal = True
+
+    def add_parts(self, **factory: Any) -> Score:
+        self.beta_proj = nn.Linear(self.embed_dim, self.num_heads, bias=self._has_bias, **factory)
+        self.norm = nn.RMSNorm(self.head_dim, eps=1e-5, **factory)
+        return ScaledDot()
+
+    def tokens(self, x: Tensor, first: int) -> Tokens:
+        query, key, value = self.heads(x)
+        query, key = (F.normalize(F.silu(heads), dim=-1) for heads in (query, key))
+        return Tokens(query, key, value, beta=torch.sigmoid(upcast(self.beta_proj(x))).transpose(1, 2))
+
+
+class GatedDeltaNet(DeltaNet):
+    r"""The delta rule on a state that decays.
+
+    .. math::
+
+        S_t &= \alpha_t \, S_{t-1} + \beta_t \, k_t (v_t - \alpha_t \, S_{t-1}^\top k_t)^\top,
+        \qquad \alpha_t = \exp\!\big(-e^{a} \, softplus(w_\alpha \cdot x_t + b)\big) \\
+        y &= W_O \big( swish(W_G x) \odot norm(S_t^\top q_t \, / \, \sqrt d) \big)
+
+    Yang et al. 2025, "Gated Delta Networks", equation 10 and section 3.4, with a decay and a strength for each head;
+    the rest is `DeltaNet`.
+
+    Args:
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.GatedDeltaNet(16, 2)
+        >>> attention(torch.randn(3, 5, 16), mask="causal").output.shape
+        torch.Size([3, 5, 16])
+    """
+
+    def add_parts(self, **factory: Any) -> Score:
+        self.decay_proj = nn.Linear(self.embed_dim, self.num_heads, **factory)
+        self.log_rate = nn.Parameter(torch.zeros(self.num_heads, **factory))
+        with torch.no_grad():  # the heads' rates are 0.001 to 0.1, as in state space models
+            self.decay_proj.bias.copy_(torch.logspace(-3, -1, self.num_heads).expm1().log())
+        self.gate_proj = self.projection(self.embed_dim, self.embed_dim)
+        return super().add_parts(**factory)
+
+    def tokens(self, x: Tensor, first: int) -> Tokens:
+        rates = F.softplus(upcast(self.decay_proj(x))) * upcast(self.log_rate).exp()
+        return super().tokens(x, first)._replace(log_decay=-rates.transpose(1, 2)[..., None])

@@ -1,0 +1,233 @@
+"""Self-attention with one projection to queries, keys and values, and what its kinds add to that of a Transformer."""
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Attended
+from regard.attention.execution import check_backend
+from regard.attention.problem import validate
+from regard.attention.verbs import BackendName, run
+from regard.biases import Bias, bias_for
+from regard.errors import ArgumentError
+from regard.nn.key_values import KeyValueCache, SequenceCache
+from regard.nn.layer_inputs import Biasing, Masking
+from regard.nn.named_positions import Position, position_for
+from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+from regard.normalizers import Normalizing, TalkingHeads, as_normalizer
+from regard.ownership import own_copy
+from regard.positions import Rotary
+from regard.shapes import flag, known_name, size
+
+QkNorm = Literal["rms", "layer"]
+QK_NORMS: dict[str, type[nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
+
+
+class Heads(NamedTuple):
+    """The queries, keys and values of tokens.
+
+    Attributes:
+        query: ``[batch, maps * num_heads, length, head_dim / maps]``.
+        key: ``[batch, maps * kv_heads, keys, head_dim / maps]``.
+        value: ``[batch, kv_heads, keys, head_dim]``.
+        cache: the keys and values; None without a cache.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    cache: KeyValueCache | None
+
+
+class ProjectedAttention(SequenceAttention):
+    """The base of self-attention with one projection ``in_proj`` to queries, keys and values.
+
+    Args:
+        embed_dim, num_heads, dropout, bias, device, dtype: as for `SequenceAttention`.
+        normalizer: a name, a `Normalizer` or a function.
+        kv_heads: heads of keys and values, a divisor of ``num_heads``; None: as many.
+        position: as for `MultiheadAttention`, for heads of queries and keys.
+        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
+        backend: ``auto``, or one by name, which runs or raises.
+        maps: how many queries and keys of ``head_dim / maps`` features a head has.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        dropout: float,
+        bias: bool,
+        normalizer: Normalizing,
+        kv_heads: int | None,
+        position: Position | None,
+        bidirectional: bool,
+        backend: BackendName,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+        maps: int = 1,
+    ):
+        super().__init__(embed_dim, num_heads, dropout=dropout, bias=bias, device=device, dtype=dtype)
+        if self.head_dim % maps:
+            raise ArgumentError(f"embed_dim / num_heads must be even, half for each map; it is {self.head_dim}")
+        self.kv_heads = num_heads if kv_heads is None else size("kv_heads", kv_heads)
+        if num_heads % self.kv_heads:
+            raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
+        self._part = self.head_dim // maps
+        created = position_for(position, num_heads, self._part, bidirectional, device=device, dtype=dtype)
+        self.position = None if created is None else own_copy(created)
+        self.normalizer = self.own_normalizer(normalizer)
+        self.backend: BackendName = check_backend(backend)
+        self.in_proj = self.projection(embed_dim, embed_dim + 2 * self.kv_heads * self.head_dim)
+
+    def heads(self, x: Tensor, cache: SequenceCache | None) -> Heads:
+        """Returns the queries of the tokens, and the keys and values of the tokens so far, with positions."""
+        past = self.checked_cache(cache, KeyValueCache)
+        width = self.kv_heads * self.head_dim
+        query, key, value = self.in_proj(x).split([self.embed_dim, width, width], dim=-1)
+        query, key = (self.normed(part.unflatten(-1, (-1, self._part)), part is query) for part in (query, key))
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value.unflatten(-1, (-1, self.head_dim))))
+        if isinstance(self.position, Rotary):
+            first = 0 if past is None else past.length
+            query, key = self.position(query, offset=first), self.position(key, offset=first)
+        if past is None:
+            return Heads(query, key, value, None)
+        past = past.append(key, value)
+        return Heads(query, past.key, past.value, past)
+
+    def normed(self, heads: Tensor, is_query: bool) -> Tensor:
+        """Returns heads of queries or keys ``[batch, length, heads, dim]`` before they get positions."""
+        return heads
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Masking | None,
+        bias: Biasing | None,
+        need_weights: bool,
+    ) -> Attended:
+        """Attends with these heads and the layer's position, normalizer, dropout and backend."""
+        added = bias_for(bias, self.num_heads)
+        if isinstance(self.position, Bias):
+            added = self.position if added is None else added + self.position
+        problem = validate(
+            query, key, value, normalizer=self.normalizer, mask=mask, bias=added,
+            dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+        return run(problem, self.backend, need_weights=need_weights)
+
+    def extra_repr(self) -> str:
+        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        return f"{super().extra_repr()}{grouped}"
+
+
+class SelfAttention(ProjectedAttention):
+    r"""Multi-head self-attention, also with a gated output, normalized queries and keys, or talking heads.
+
+    .. math:: output = W_O \big(\sigma(W_G x) \odot [head_1; \ldots; head_n]\big), \qquad
+        head_h = normalize\big(norm(Q_h) \, norm(K_h)^T / \sqrt{d}\big) V_h
+
+    - ``gate``: Qiu et al. 2025, "Gated attention for large language models", eq. 5, after each head and for each
+      feature; :math:`x` is the input of the attention.
+    - ``qk_norm``: Dehghani et al. 2023, "Scaling vision transformers to 22 billion parameters", eq. 2, before
+      positions; the norm has weights that all heads share. That of Henry et al. 2020 is ``score="cosine"`` of
+      `MultiheadAttention`.
+    - ``talking_heads``: Shazeer et al. 2020, as in `regard.normalizers.TalkingHeads`; both
+      mixtures begin as the identity.
+
+    Without any of the three it is plain multi-head self-attention, which `MultiheadAttention` computes with PyTorch's
+    parameters, and without padding.
+
+    Args:
+        embed_dim: features of a token.
+        num_heads: heads, a divisor of ``embed_dim``.
+        gate: whether the heads' outputs are multiplied by gates.
+        qk_norm: the norm of queries and keys: ``rms``, ``layer``, or None.
+        talking_heads: whether scores and weights are mixed over the heads.
+        dropout: probability of dropping a weight while training, in [0, 1).
+        bias: whether the projections have biases.
+        normalizer: a name, a `Normalizer` or a function.
+        kv_heads: heads of keys and values, a divisor of ``num_heads``; None: as many.
+        position: as for `MultiheadAttention`.
+        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
+        backend: ``auto``, or one by name, which runs or raises.
+        device, dtype: device and dtype of the parameters.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.SelfAttention(16, 2, gate=True, qk_norm="rms", position="rotary")
+        >>> x = torch.randn(3, 5, 16)
+        >>> attention(x, mask="causal").output.shape
+        torch.Size([3, 5, 16])
+        >>> layer = nn.TransformerEncoderLayer(16, 2, attention="talking_heads", batch_first=True)
+        >>> layer(x, mask="causal").shape
+        torch.Size([3, 5, 16])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        gate: bool = False,
+        qk_norm: QkNorm | None = None,
+        talking_heads: bool = False,
+        dropout: float = 0.0,
+        bias: bool = True,
+        normalizer: Normalizing = "softmax",
+        kv_heads: int | None = None,
+        position: Position | None = None,
+        bidirectional: bool = True,
+        backend: BackendName = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        if flag("talking_heads", talking_heads):
+            mixing = [nn.Parameter(torch.eye(num_heads, device=device, dtype=dtype)) for _ in range(2)]
+            normalizer = TalkingHeads(mixing[0], mixing[1], as_normalizer(normalizer))
+        super().__init__(
+            embed_dim, num_heads, dropout=dropout, bias=bias, normalizer=normalizer, kv_heads=kv_heads,
+            position=position, bidirectional=bidirectional, backend=backend, device=device, dtype=dtype,
+        )  # fmt: skip
+        self.query_norm = self.key_norm = None
+        if qk_norm is not None:
+            kind = QK_NORMS[known_name("qk_norm", qk_norm, QK_NORMS)]
+            self.query_norm = kind(self.head_dim, eps=1e-6, device=device, dtype=dtype)
+            self.key_norm = kind(self.head_dim, eps=1e-6, device=device, dtype=dtype)
+        self.gate = self.projection(embed_dim, embed_dim) if flag("gate", gate) else None
+        self.out_proj = self.projection(embed_dim, embed_dim)
+
+    def normed(self, heads: Tensor, is_query: bool) -> Tensor:
+        norm = self.query_norm if is_query else self.key_norm
+        return heads if norm is None else norm(heads)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Masking | None = None,
+        bias: Biasing | None = None,
+        cache: SequenceCache | None = None,
+        need_weights: bool = False,
+    ) -> SequenceOutput:
+        visible = self.checked_input(x, mask)
+        query, key, value, past = self.heads(x, cache)
+        attended = self.attend(query, key, value, visible, bias, need_weights)
+        joined = attended.output.transpose(1, 2).flatten(2)
+        if self.gate is not None:
+            joined = joined * torch.sigmoid(self.gate(x))
+        return SequenceOutput(self.out_proj(joined), attended.weights, past)
+
+
+gated = partial(SelfAttention, gate=True)
+qk_norm = partial(SelfAttention, qk_norm="rms")
+talking_heads = partial(SelfAttention, talking_heads=True)

@@ -1,0 +1,291 @@
+"""Scores of linear recurrences: products that decay with distance, and the delta rule."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.axes import Float
+from regard.errors import ArgumentError
+from regard.scores.inner_product import InnerProduct
+from regard.scores.modifiers import Wrapper
+from regard.scores.names import Scoring
+from regard.scores.score import Prepared, Primitive, Score
+from regard.scores.weights import check_device, check_heads, register_weight
+from regard.shapes import check_broadcast, spread_heads, upcast
+from regard.summaries import parameter_summary
+from regard.transforms import can_read, exact_dtype
+
+
+@dataclass(eq=False)
+class DecayedProduct(Primitive):
+    """Computes ``Σ_d q_d k_d exp(−|G_d(q) − G_d(k)|)`` of rows that contain a vector and its sums of log-decays.
+
+    Attributes:
+        gates: number of sums: 1 for all features, or one each.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[2.0, -3.0, 0.0]]]]), torch.tensor([[[[5.0, -1.0, 0.0]]]])
+        >>> scores.DecayedProduct(gates=1)(query, key)
+        tensor([[[[1.3534]]]])
+    """
+
+    gates: int
+
+    def parts(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the vectors, and their sums of log-decays as a rounded number and the rest of it."""
+        dim = rows.shape[-1] - 2 * self.gates
+        vectors, sums, rest = upcast(rows).split((dim, self.gates, self.gates), dim=-1)
+        return vectors, sums, rest
+
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        (q, q_sums, q_rest), (k, k_sums, k_rest) = self.parts(query), self.parts(spread_heads(key, query.shape[1]))
+        if self.gates == 1:
+            return (q @ k.mT) * _kept((q_sums - k_sums.mT) + (q_rest - k_rest.mT))
+        sums, rest = (
+            one[..., :, None, :] - other[..., None, :, :] for one, other in ((q_sums, k_sums), (q_rest, k_rest))
+        )
+        return (q[..., :, None, :] * k[..., None, :, :] * _kept(sums + rest)).sum(-1)
+
+    def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
+        return self.gates
+
+
+def _kept(difference: Tensor) -> Tensor:
+    """Returns ``exp(−|difference|)``; at 0 its derivative is that of a query at or behind the key."""
+    return torch.where(difference <= 0, difference, -difference).exp()
+
+
+@dataclass(eq=False)
+class DeltaProduct(Primitive):
+    """Computes the weights of the delta rule, of rows that end with the strength of a key and the position.
+
+    Attributes:
+        inner: the product of queries with keys, and of keys with keys.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> key = torch.tensor([[[[1.0, 1.0, 0.0], [1.0, 0.5, 1.0]]]])  # one feature, strength, position
+        >>> query = torch.tensor([[[[1.0, 1.0]]]])
+        >>> scores.DeltaProduct(scores.InnerProduct())(query, key)
+        tensor([[[[0.5000, 0.5000]]]])
+    """
+
+    inner: Primitive
+
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        key = spread_heads(upcast(key), query.shape[1])
+        rows, beta, position = key[..., :-2], key[..., -2:-1], key[..., -1]
+        query, at = upcast(query[..., :-1]), query[..., -1:]
+        reads = torch.where(position[..., None, :] <= at, self.inner(query, rows), 0.0)
+        strengths = beta * self.inner(rows, rows)
+        return torch.linalg.solve_triangular(strengths, reads, upper=False, left=False, unitriangular=True) * beta.mT
+
+    def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
+        return 2 * self.inner.elements_per_pair(query, key)
+
+
+class Decayed(Wrapper):
+    """Lets the score of a pair decay with what lies between its query and its key.
+
+    ::
+
+        score(q_i, k_j) = Σ_d q_id k_jd exp(−|G_id − G_jd|),    G_t = g_1 + … + g_t
+
+    g are logarithms of decays, at most 0; a query's own position is that of `masks.causal`, whose ends align. With a
+    causal mask and ``normalizer="identity"`` this is
+
+    - retention, with one constant decay a head, g = log γ: Sun et al. 2023, "Retentive Network", equation 5;
+    - gated retention and state space duality, with one decay a token and head: Dao & Gu 2024, "Transformers are SSMs",
+      equation 16 (1-semiseparable masks);
+    - gated linear attention, with one decay for each token and feature: Yang et al. 2024, "Gated Linear Attention
+      Transformers with Hardware-Efficient Training", equation 4.
+
+    Without a causal mask keys after the query decay alike, by the distance to them.
+
+    Args:
+        score: a score that lowers to an inner product, or its name; default ``"scaled_dot"`` of the layers.
+        log_decay: g: ``[heads]``; ``[batch, heads, keys]``; or ``[batch, heads, keys, features]``, with as many
+            features as the keys of the inner product. Axes of length 1 broadcast. Differentiable.
+
+    Raises:
+        KindError: ``log_decay`` is not a floating-point tensor.
+        ShapeError: it has another rank.
+        ArgumentError: it is above 0 or not finite (checked on a CPU, when it is used), there are more queries than keys
+            with a decay a token, or the inner score is no inner product.
+
+    Numerics: sums of g are taken in float64 and kept as two numbers of the dtype of the calculation, so that the
+    difference of two large sums is as exact as that of small ones. No exponential exceeds 1.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> x = torch.ones(3, 1)
+        >>> retention = scores.Decayed("dot", torch.tensor([0.5]).log())
+        >>> regard.attend_with_weights(x, x, x, score=retention, normalizer="identity", mask="causal").weights
+        tensor([[1.0000, 0.0000, 0.0000],
+                [0.5000, 1.0000, 0.0000],
+                [0.2500, 0.5000, 1.0000]])
+    """
+
+    log_decay: Tensor
+
+    def __init__(self, score: Scoring, log_decay: Tensor):
+        super().__init__(score)
+        register_weight(
+            self, "log_decay", log_decay, "[heads]", "[batch, heads, keys]", "[batch, heads, keys, features]"
+        )
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        super().check(query, key)
+        check_device("log_decay", self.log_decay, query)
+        batch, heads, queries, _ = query.shape
+        keys = key.shape[2]
+        if self.log_decay.dim() == 1:
+            check_heads("log_decay", self.log_decay.shape[0], query)
+        else:
+            pairs = self.log_decay[..., 0] if self.log_decay.dim() == 4 else self.log_decay
+            check_broadcast("log_decay", pairs, (batch, heads, keys), "[batch, heads, keys]")
+            if queries > keys:
+                raise ArgumentError(
+                    f"log_decay has a decay for each of {keys} keys, so there may be at most as many queries; "
+                    f"there are {queries}"
+                )
+        if can_read(self.log_decay) and not bool(((self.log_decay <= 0) & (self.log_decay > -torch.inf)).all()):
+            raise ArgumentError("log_decay must be finite and at most 0: it is the logarithm of a decay in (0, 1]")
+
+    def around(self, score: Score) -> Score:
+        return Decayed(score, self.log_decay)
+
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
+        prepared = _product_of(self, query, key)
+        if not isinstance(prepared.primitive, InnerProduct):
+            raise ArgumentError(f"{type(self).__name__} takes no score that decays already; it has {self.score!r}")
+        features = prepared.key.shape[-1]
+        if self.log_decay.dim() == 4 and self.log_decay.shape[3] not in (1, features):
+            raise ArgumentError(
+                f"log_decay must have {features} features, as the keys of the product; it has {self.log_decay.shape[3]}"
+            )
+        of_queries, of_keys = self._sums(query, key)
+        rows = _with_columns(prepared.query, of_queries), _with_columns(prepared.key, of_keys)
+        return replace(prepared, query=rows[0], key=rows[1], primitive=DecayedProduct(of_keys.shape[-1] // 2))
+
+    def _sums(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the sums of log-decays of queries and of keys, ``[batch or 1, heads or 1, length, 2 · gates]``."""
+        queries, keys, dtype = query.shape[2], key.shape[2], upcast(query).dtype
+        exact = self.log_decay.to(exact_dtype(query.device))
+        if exact.dim() == 1:
+            position = torch.arange(min(keys - queries, 0), keys, device=query.device).to(exact.dtype)
+            sums = exact[None, :, None, None] * position[:, None]
+        else:
+            sums = (exact[..., None] if exact.dim() == 3 else exact).expand(-1, -1, keys, -1).cumsum(2)
+        rounded = sums.to(dtype)
+        both = torch.cat((rounded, (sums - rounded.to(sums.dtype)).to(dtype)), dim=-1)
+        length = both.shape[2]
+        return both[:, :, length - queries :], both[:, :, length - keys :]
+
+    def extra_repr(self) -> str:
+        return f"log_decay={parameter_summary(self.log_decay)}"
+
+
+class DeltaRule(Wrapper):
+    """Weighs values as the delta rule does, which replaces what a key recalls by its value.
+
+    ::
+
+        S_t = D_t S_{t−1} + β_t k_t (v_t − (D_t S_{t−1})ᵀ k_t)ᵀ,    o_t = S_tᵀ q_t
+        W   = tril(Q Kᵀ ⊙ Γ) (I + strictly-lower(diag(β) (K Kᵀ ⊙ Γ)))⁻¹ diag(β)
+
+    The outputs o are the products of W, the scores, with the values. D and Γ are the decays of `Decayed`, or 1. Yang et
+    al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", section 2.2 and the UT
+    transform of section 3.2; Yang et al. 2025, "Gated Delta Networks", equation 10, with ``Decayed``.
+
+    A weight depends on all keys up to the query, so there is no other mask than ``"causal"`` (with equal ends), and no
+    mask means the same: later keys have weight 0. The normalizer is ``"identity"`` in the papers.
+
+    Args:
+        score: a score that lowers to an inner product, or its name, or `Decayed` of one; keys of unit length, as those
+            of ``"cosine"``, keep the recurrence stable. Its scale holds for products with queries alone.
+        beta: β, the strength of each token, ``[batch, heads, keys]``, in [0, 1] (up to 2 with keys of unit length); 0
+            for padding. Axes of length 1 broadcast. Differentiable.
+
+    Raises:
+        KindError: ``beta`` is not a floating-point tensor.
+        ShapeError: it has another rank, or does not broadcast.
+        ArgumentError: the mask is not causal, there are more queries than keys, or the inner score is no inner product.
+
+    Memory: the weights are solved for all keys at once, so that `tiled` needs their square. The backend ``linear``
+    makes no weights.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.6, 0.8]])
+        >>> delta = scores.DeltaRule("dot", torch.full((1, 1, 3), 0.5))
+        >>> regard.attend_with_weights(x, x, x, score=delta, normalizer="identity", mask="causal").weights
+        tensor([[0.5000, 0.0000, 0.0000],
+                [0.2500, 0.5000, 0.0000],
+                [0.0750, 0.1500, 0.5000]])
+    """
+
+    beta: Tensor
+
+    def __init__(self, score: Scoring, beta: Tensor):
+        super().__init__(score)
+        self.is_causal = True
+        register_weight(self, "beta", beta, "[batch, heads, keys]")
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        super().check(query, key)
+        check_device("beta", self.beta, query)
+        batch, heads, queries, _ = query.shape
+        keys = key.shape[2]
+        check_broadcast("beta", self.beta, (batch, heads, keys), "[batch, heads, keys]")
+        if queries > keys:
+            raise ArgumentError(f"the delta rule needs a key for each query; there are {queries} queries, {keys} keys")
+
+    def around(self, score: Score) -> Score:
+        return DeltaRule(score, self.beta)
+
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
+        prepared = _product_of(self, query, key)
+        queries, keys = query.shape[2], key.shape[2]
+        dtype = upcast(query).dtype
+        position = torch.arange(keys, device=query.device).to(dtype)[None, None, :, None]
+        beta = self.beta.to(dtype)[..., None].expand(-1, -1, keys, -1)
+        rows = _with_columns(_with_columns(prepared.key, beta), position)
+        read = _with_columns(prepared.query, position[:, :, keys - queries :])
+        return replace(prepared, query=read, key=rows, primitive=DeltaProduct(prepared.primitive))
+
+    def extra_repr(self) -> str:
+        return f"beta={parameter_summary(self.beta)}"
+
+
+def _product_of(wrapper: Wrapper, query: Tensor, key: Tensor) -> Prepared:
+    """Returns the inner score of a wrapper, which must lower to a product, prepared in the dtype of the calculation."""
+    prepared = wrapper.score.prepare(query, key)
+    if not isinstance(prepared.primitive, InnerProduct | DecayedProduct) or prepared.modifiers:
+        raise ArgumentError(
+            f"the score inside {type(wrapper).__name__} must lower to an inner product; {wrapper.score!r} does not"
+        )
+    return replace(prepared, query=upcast(prepared.query), key=upcast(prepared.key))
+
+
+def _with_columns(rows: Tensor, columns: Tensor) -> Tensor:
+    """Returns ``rows [batch, heads, length, dim]`` with columns after them, which may be more batch rows or heads."""
+    batch, heads = (own if other == 1 else other for own, other in zip(rows.shape[:2], columns.shape[:2], strict=True))
+    rows = spread_heads(rows.expand(batch, -1, -1, -1), heads)
+    return torch.cat((rows, columns.expand(batch, heads, -1, -1)), dim=-1)

@@ -1,0 +1,156 @@
+"""The backend ``linear``: where it runs, its results, gradients and readings are those of the specification."""
+
+import pytest
+import torch
+
+import regard
+from backends import assert_same, measure
+from cases import B, D, H, K, problem
+from covering import covering
+from regard import masks, normalizers, scores
+from regard.errors import BackendError
+
+
+def rand(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+SCORES = {
+    "features": lambda: scores.Features("elu"),
+    "scaled dot": lambda: scores.ScaledDot(0.5 + rand(H, 1, 1)),
+    "location": lambda: scores.Location(rand(K, D)),
+    "random features": lambda: scores.Features(scores.RandomFeatures(rand(5, D) - 0.5)),
+    "retention": lambda: scores.Decayed("scaled_dot", -rand(H)),
+    "gates": lambda: scores.Decayed(scores.Features("elu"), -rand(B, H, K)),
+    "gates of features": lambda: scores.Decayed("dot", -rand(B, 1, K, D)),
+    "delta": lambda: scores.DeltaRule("cosine", rand(B, H, K)),
+    "gated delta": lambda: scores.DeltaRule(scores.Decayed("cosine", -rand(B, H, K)), rand(1, H, K)),
+}
+MASKS = {
+    "none": lambda: None,
+    "causal": lambda: masks.causal(),
+    "causal_start": lambda: masks.causal(align="start"),
+    "behind": lambda: masks.causal(offset=-2),
+    "ahead": lambda: masks.causal(offset=4),
+    "lengths": lambda: masks.lengths([4, 0], [2, 3]),
+    "causal_lengths": lambda: masks.causal() & masks.lengths([4, 6]),
+}
+
+
+def normalizer_of(score):
+    """Those that normalize a row need scores that are not negative."""
+    return "ratio" if score in ("features", "random features", "gates") else "identity"
+
+
+def runs(inputs, **arguments):
+    """Whether the backend takes the call; a score of recurrences refuses some masks altogether."""
+    try:
+        return not regard.plan(*inputs, **arguments).reasons["linear"].startswith("cannot")
+    except regard.errors.ArgumentError:
+        return False
+
+
+@covering(score=SCORES, mask=MASKS, queries=[4, K, 9], kv_heads=[1, 3])
+def test_results_gradients_and_readings_are_those_of_the_specification(score, mask, queries, kv_heads):
+    if score == "location" and kv_heads == 1:
+        return
+    inputs, scoring = problem(kv_heads=kv_heads, queries=queries), SCORES[score]()
+    arguments = {"score": scoring, "normalizer": normalizer_of(score), "mask": MASKS[mask]()}
+    if not runs(inputs, **arguments):
+        is_taken = (
+            mask in ("causal", "none") and queries <= K and score not in ("retention", "gates", "gates of features")
+        )
+        assert not is_taken
+        return
+    results = []
+    for backend in ("reference", "linear"):
+        buffers = {name: buffer.requires_grad_() for name, buffer in scoring.named_buffers()}
+        results.append(measure(backend, inputs, buffers, **arguments))
+    assert_same(results[1], results[0], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("score", ["features", "gates of features", "gated delta"])
+def test_half_precision_is_accumulated_in_float32(score, dtype):
+    inputs = problem(dtype, queries=K)
+    arguments = {"score": SCORES[score]().float(), "normalizer": normalizer_of(score), "mask": masks.causal()}
+    exact = regard.attend(*(tensor.float() for tensor in inputs), backend="reference", **arguments)
+    got = regard.attend(*inputs, backend="linear", **arguments)
+    assert got.dtype == dtype
+    torch.testing.assert_close(
+        got, exact.to(dtype), rtol=2 * torch.finfo(dtype).eps, atol=1e-3 * torch.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("score", ["features", "gates of features", "gated delta"])
+def test_every_derivative_is_exact(score, is_full):
+    scoring = SCORES[score]()
+    inputs = [tensor.requires_grad_() for tensor in problem(queries=K)]
+    arguments = {"score": scoring, "normalizer": normalizer_of(score), "mask": masks.causal(), "backend": "linear"}
+
+    def attend(*tensors):
+        return regard.attend(*tensors, **arguments)
+
+    assert torch.autograd.gradcheck(attend, inputs, fast_mode=not is_full, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(attend, inputs, fast_mode=not is_full)
+    many = [torch.stack([tensor, 2 * tensor]).detach() for tensor in inputs]
+    each = torch.stack([attend(*pair) for pair in zip(*many, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(attend)(*many), each)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_single_query_reads_what_the_last_of_many_reads(score):
+    query, key, value = problem(queries=K)
+    arguments = {"score": SCORES[score](), "normalizer": normalizer_of(score), "mask": "causal", "backend": "linear"}
+    last = regard.attend(query[:, :, -1:], key, value, **arguments)
+    torch.testing.assert_close(last, regard.attend(query, key, value, **arguments)[:, :, -1:])
+
+
+def test_hidden_keys_that_are_not_finite_reach_nothing():
+    query, key, value = problem(queries=K)
+    arguments = {"score": scores.Features("elu"), "normalizer": "ratio", "backend": "linear"}
+    mask = masks.causal() & masks.lengths([4, 5])
+    clean = regard.attend(query, key, value, mask=mask, **arguments)
+    for spoilt in (key, value):
+        spoilt[0, :, 4:], spoilt[1, :, 5:] = torch.nan, torch.inf
+    torch.testing.assert_close(regard.attend(query, key, value, mask=mask, **arguments), clean)
+    value[0, :, 2] = torch.nan
+    seen = regard.attend(query, key, value, mask=mask, **arguments)
+    assert seen[0, :, 2:].isnan().all()
+    torch.testing.assert_close(seen[0, :, :2], clean[0, :, :2])
+
+
+DECLINED = {
+    "couples": {"normalizer": "softmax"},
+    "which is no product": {"score": scores.Additive(rand(D))},
+    "modified": {"score": scores.SoftCap("dot", 1.0)},
+    "a bias": {"bias": rand(K, K)},
+    "dropped": {"dropout": 0.1},
+    "neither causal": {"mask": masks.window(2, 0)},
+    "one offset": {"mask": masks.causal(offset=[0, 1])},
+    "not causal": {"score": scores.Decayed("dot", -rand(H))},
+    "couples the": {"normalizer": normalizers.local_gaussian("identity", torch.tensor(1.0), 1.0)},
+}
+
+
+@pytest.mark.parametrize("reason", DECLINED)
+def test_it_declines_with_its_reason(reason):
+    arguments = {"score": "dot", "normalizer": "identity", **DECLINED[reason]}
+    with pytest.raises(BackendError, match=reason):
+        regard.attend(*problem(queries=K), backend="linear", **arguments)
+
+
+def test_auto_takes_it_for_long_sequences_and_plan_says_why():
+    inputs = [torch.zeros(1, 1, 512, 4)] * 3
+    plan = regard.plan(*inputs, score=scores.Features("elu"), normalizer="ratio", mask="causal")
+    assert plan.backend == "linear"
+    assert "'linear' is faster" in plan.reasons["reference"]
+    assert regard.plan(*problem(), score=scores.Features("elu"), normalizer="ratio").backend == "reference"
+
+
+@pytest.mark.parametrize("score", ["random features", "gated delta"])
+def test_compiled_calls_are_the_same(score):
+    inputs, scoring = problem(queries=K), SCORES[score]()
+    arguments = {"score": scoring, "normalizer": normalizer_of(score), "mask": masks.causal(), "backend": "linear"}
+    compiled = torch.compile(lambda *tensors: regard.attend(*tensors, **arguments), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*inputs), regard.attend(*inputs, **arguments))

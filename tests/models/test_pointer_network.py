@@ -1,0 +1,79 @@
+"""Pointer networks: the equation, searches, padding, and learning to sort."""
+
+import pytest
+import torch
+
+from regard import models
+from regard.errors import ArgumentError, ShapeError
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return models.PointerNetwork(models.PointerNetworkConfig(**{"features": 2, "hidden": 8, **options}))
+
+
+def test_the_equation():
+    """Vinyals et al. 2015, equation 3, step by step with PyTorch's own cells."""
+    model = make().double()
+    inputs, target = torch.randn(1, 4, 2, dtype=torch.float64), torch.tensor([[2, 0, 3]])
+    pointed = model(inputs, torch.tensor([4]), target)
+    elements = model.input(inputs[0])
+    annotations, (h, c) = model.encoder(elements[None])
+    keys = torch.cat([model.end[:1], annotations[0]])
+    score = model.attention.score
+    for step, element in enumerate([model.begin, *elements[target[0]]]):
+        (h, c) = model.decoder.rnn(element[None, None], (h, c))[1]
+        units = torch.tanh(score.query_projection(h[0, 0]) + score.key_projection(keys))
+        expected = (units @ score.weight).log_softmax(0)
+        torch.testing.assert_close(pointed.log_probabilities[0, step], expected)
+        torch.testing.assert_close(pointed.weights[0, step], expected.exp())
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_searches_and_padding(once):
+    model = make(once=once).double()
+    inputs, lengths = torch.randn(3, 5, 2, dtype=torch.float64), torch.tensor([5, 3, 1])
+    inputs[1, 3:], inputs[2, 1:] = torch.nan, torch.nan
+    found = model.point(inputs, lengths)
+    for row, (best, wide) in enumerate(zip(found, model.point(inputs, lengths, width=200), strict=True)):
+        answer = torch.tensor([best.tokens], dtype=torch.int64)
+        alone = inputs[row : row + 1, : lengths[row]]
+        pointed = model(alone, lengths[row : row + 1], answer)
+        steps = torch.tensor([token + 1 for token in best.tokens] + [0])
+        total = pointed.log_probabilities[0].gather(1, steps[:, None]).sum()
+        assert best.log_probability == pytest.approx(total.item(), abs=1e-5)
+        assert wide.log_probability >= best.log_probability - 1e-6
+        torch.testing.assert_close(best.weights.double(), pointed.weights[0, :-1], atol=1e-6, rtol=1e-5)
+        if once:
+            assert len(set(best.tokens)) == len(best.tokens)
+    target = torch.tensor([[4, 0, 1], [2, 0, 9], [0, 9, 9]])
+    loss = model.loss(inputs, lengths, target.clamp(max=4), torch.tensor([3, 2, 1]))
+    loss.total.backward()
+    assert loss.tokens == 9
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_it_learns_to_sort():
+    torch.manual_seed(1)
+    model = models.PointerNetwork(models.PointerNetworkConfig(features=1, hidden=32, once=True))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    lengths = torch.full((128,), 5)
+    for _ in range(100):
+        numbers = torch.rand(128, 5, 1)
+        optimizer.zero_grad()
+        model.loss(numbers, lengths, numbers[..., 0].argsort(1), lengths).total.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    numbers = torch.rand(128, 5, 1)
+    found = torch.tensor([best.tokens + [-1] * (5 - len(best.tokens)) for best in model.point(numbers, lengths)])
+    assert (found == numbers[..., 0].argsort(1)).float().mean() > 0.9
+
+
+def test_its_file_and_bad_input(tmp_path):
+    model = make()
+    models.save_model(tmp_path, model)
+    assert models.load_model(tmp_path).config == model.config
+    with pytest.raises(ShapeError, match=r"inputs must be \[batch, length, 2\]"):
+        model.encode(torch.zeros(1, 4, 3), torch.tensor([4]))
+    with pytest.raises(ArgumentError, match="features is missing"):
+        models.PointerNetwork(models.PointerNetworkConfig())
