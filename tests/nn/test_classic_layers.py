@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard import nn, scores
-from regard.errors import ShapeError
+from regard.errors import RegardError
 
 
 def softmax(numbers):
@@ -89,6 +89,16 @@ def test_co_attention_is_that_of_bidaf(lengths):
         assert all(not tensor.grad[row, end:].any() for row, end in enumerate(ends))
 
 
+def test_finite_padding_of_co_attention_is_no_other_than_nan():
+    torch.manual_seed(1)
+    layer, lengths = nn.CoAttention(5), (torch.tensor([6, 4]), torch.tensor([3, 2]))
+    context, query = torch.randn(2, 6, 5), torch.randn(2, 3, 5)
+    output = layer(context, query, *lengths).output
+    assert not output[1, 4:].any()
+    context[1, 4:], query[1, 2:] = torch.nan, torch.nan
+    assert torch.equal(layer(context, query, *lengths).output, output)
+
+
 def test_the_trilinear_score_runs_as_an_inner_product():
     query, key = torch.randn(1, 1, 64, 8), torch.randn(1, 1, 64, 8)
     score = scores.Trilinear.create(8)
@@ -150,9 +160,16 @@ def test_hops_answer_what_one_fact_alone_does_not():
             lambda: scores.GaussianMixture()(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4)),
             "3 numbers for each window",
         ),
+        (lambda: scores.Trilinear(torch.zeros(8)), "which 3 does not divide"),
+        (lambda: nn.GaussianWindow(4)(torch.zeros(1, 2, 4), torch.zeros(1, 5, 3), position=[1]), "position must be a"),
+        (lambda: nn.SlotAttention(8)(torch.zeros(2, 5, 8), slots=3), "slots must be a tensor; it is an int"),
+        (
+            lambda: nn.KeyValueMemory(4)(torch.zeros(2, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 3)),
+            r"value must be \[batch, memories, 4\]",
+        ),
         (lambda: scores.Trilinear.create(4)(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 4)), "a third of weight"),
     ],
 )
 def test_bad_shapes(call, message):
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(RegardError, match=message):
         call()

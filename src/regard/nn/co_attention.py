@@ -13,7 +13,7 @@ from regard.errors import ShapeError
 from regard.masks import Mask
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import visible_annotations, without_hidden
+from regard.nn.hidden_keys import visible_annotations
 from regard.scores import Trilinear
 from regard.shapes import Grid, Requested, check_floating, size
 from regard.transforms import exportable
@@ -153,4 +153,4 @@ def _without_padding(vectors: Tensor, lengths: Tensor | None) -> Tensor:
     """Replaces what stands after the end of each row by 0."""
     if lengths is None:
         return vectors
-    return without_hidden(vectors, vectors, visible_annotations(masks.lengths(lengths), vectors))[0]
+    return vectors.masked_fill(~visible_annotations(masks.lengths(lengths), vectors)[..., None], 0.0)

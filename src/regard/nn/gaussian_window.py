@@ -104,8 +104,10 @@ class GaussianWindow(Module):
         if query.dim() != 3 or query.shape[-1] != self.query_dim:
             raise ShapeError(f"query must be [batch, steps, {self.query_dim}]; it has shape {list(query.shape)}")
         expected = [query.shape[0], self.windows]
-        if position is not None and list(position.shape) != expected:
-            raise ShapeError(f"position must be [batch, windows] = {expected}; it has shape {list(position.shape)}")
+        if position is not None:
+            check_floating("position", position)
+            if list(position.shape) != expected:
+                raise ShapeError(f"position must be [batch, windows] = {expected}; it has shape {list(position.shape)}")
         numbers = upcast(self.parameters_of(query))
         shape, log_step = numbers.split([2 * self.windows, self.windows], dim=-1)
         center = log_step.exp().cumsum(1)

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
+from regard.errors import ShapeError
 from regard.module_calls import Module
 from regard.nn.attention import Attention
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.shapes import Requested, size
+from regard.shapes import Requested, check_floating, size
 from regard.transforms import exportable
 
 
@@ -109,6 +110,9 @@ class KeyValueMemory(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        check_floating("value", value)
+        if value.shape[-1:] != (self.dim,):
+            raise ShapeError(f"value must be [batch, memories, {self.dim}]; it has shape {list(value.shape)}")
         memory = self.attention.remember(key, lengths, value=value)
         weights = []
         for hop in self.hops:

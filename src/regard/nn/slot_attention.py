@@ -136,9 +136,10 @@ class SlotAttention(Module):
         if slots is None:
             noise = torch.randn(batch, self.slots, self.dim, device=x.device, dtype=self.mean.dtype)
             filled = self.mean + self.log_deviation.exp() * noise
-        elif slots.dim() != 3 or slots.shape[0] != batch or slots.shape[2] != self.dim:
-            raise ShapeError(f"slots must be [{batch}, slots, {self.dim}]; it has shape {list(slots.shape)}")
         else:
+            check_floating("slots", slots)
+            if slots.dim() != 3 or slots.shape[0] != batch or slots.shape[2] != self.dim:
+                raise ShapeError(f"slots must be [{batch}, slots, {self.dim}]; it has shape {list(slots.shape)}")
             filled = slots
         mask = None
         if lengths is not None:
