@@ -24,7 +24,7 @@ def test_gaussian_windows_are_those_of_graves():
     for b in range(2):
         position = [0.0] * 3
         for t in range(4):
-            numbers = layer.parameters_of(states[b, t]).tolist()
+            numbers = layer.projection(states[b, t]).tolist()
             amplitude, width = [math.exp(x) for x in numbers[:3]], [math.exp(x) for x in numbers[3:6]]
             position = [before + math.exp(step) for before, step in zip(position, numbers[6:], strict=True)]
             total = torch.zeros(3, dtype=torch.float64)
@@ -108,7 +108,7 @@ def test_the_trilinear_score_runs_as_an_inner_product():
 
 def test_a_key_value_memory_hops_as_in_the_paper():
     torch.manual_seed(2)
-    layer = nn.KeyValueMemory(4, hops=3).double()
+    layer = nn.KeyValueMemoryNetwork(4, hops=3).double()
     query = torch.randn(2, 4, dtype=torch.float64)
     key, value = torch.randn(2, 2, 5, 4, dtype=torch.float64)
     key[1, 2:], value[1, 2:] = torch.nan, torch.nan
@@ -128,7 +128,7 @@ def test_a_key_value_memory_hops_as_in_the_paper():
 def test_hops_answer_what_one_fact_alone_does_not():
     """Key: a person or a place; value: the place or what is there. "What is where Mary is?" takes two hops."""
     torch.manual_seed(0)
-    tables = torch.nn.Embedding(15, 16), nn.KeyValueMemory(16, hops=2)
+    tables = torch.nn.Embedding(15, 16), nn.KeyValueMemoryNetwork(16, hops=2)
     optimizer = torch.optim.Adam([parameter for part in tables for parameter in part.parameters()], 0.03)
 
     def stories(batch):
@@ -164,7 +164,7 @@ def test_hops_answer_what_one_fact_alone_does_not():
         (lambda: nn.GaussianWindow(4)(torch.zeros(1, 2, 4), torch.zeros(1, 5, 3), position=[1]), "position must be a"),
         (lambda: nn.SlotAttention(8)(torch.zeros(2, 5, 8), slots=3), "slots must be a tensor; it is an int"),
         (
-            lambda: nn.KeyValueMemory(4)(torch.zeros(2, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 3)),
+            lambda: nn.KeyValueMemoryNetwork(4)(torch.zeros(2, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 3)),
             r"value must be \[batch, memories, 4\]",
         ),
         (lambda: scores.Trilinear.create(4)(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 4)), "a third of weight"),

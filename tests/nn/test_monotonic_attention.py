@@ -114,7 +114,7 @@ def test_a_score_of_nan_is_not_lost():
         (lambda layer, memory: layer(torch.zeros(2, 3), layer.attention.remember(torch.zeros(2, 5, 3))), "a Memory"),
         (lambda layer, memory: nn.MonotonicAttention("dot", bias="a"), "bias must be a number; it is 'a'"),
         (lambda layer, memory: nn.MonotonicAttention("dot", "dot"), "chunk_score weighs .* width=1 has none"),
-        (lambda layer, memory: nn.MonotonicAttention("dot", width=2), "width 2 needs a chunk_score"),
+        (lambda layer, memory: nn.MonotonicAttention("dot", width=2), "width=2 needs a chunk_score"),
     ],
 )
 def test_bad_input(width, call, message):

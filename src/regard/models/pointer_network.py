@@ -95,10 +95,10 @@ class Pointed(NamedTuple):
 class PointerNetwork(Module):
     """Answers with positions of its input: each step points to an element, or to the end.
 
-    ::
+    .. math::
 
-        e_j = encoder(x_1 … x_n)_j,   d_i = decoder(x_{C_{i−1}}, d_{i−1})
-        u_ij = v · tanh(W₁ e_j + W₂ d_i)
+        e_j = encoder(x_1 … x_n)_j,    d_i = decoder(x_{C_{i−1}}, d_{i−1})
+        u_{ij} = v · tanh(W₁ e_j + W₂ d_i)
         p(C_i | C_1 … C_{i−1}, x) = softmax(u_i)
 
     Vinyals, Fortunato & Jaitly 2015, "Pointer Networks", section 2.3, equation 3. Encoder and decoder are LSTMs; the

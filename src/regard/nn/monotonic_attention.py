@@ -96,16 +96,17 @@ class Stopped(NamedTuple):
 class MonotonicAttention(Module):
     """Attention of a decoder that goes over a memory once, from its first key to its last one.
 
-    ::
+    .. math::
 
-        stops   = monotonic(score(query, annotation_j) + r)       see `regard.normalizers.Monotonic`
-        weights = stops                                           width 1
-                = chunkwise(chunk_score(query, annotation_j))     otherwise: `regard.normalizers.Chunkwise`
-        output  = Σ_j weights_j annotation_j
+        stops = monotonic(score(query, annotation_j) + r)
+        weights = stops    if width = 1
+        weights = chunkwise(chunk score(query, annotation_j))    otherwise
+        output = Σ_j weights_j annotation_j
 
     Raffel et al. 2017, "Online and Linear-Time Attention by Enforcing Monotonic Alignments", section 2, and Chiu &
     Raffel 2018, "Monotonic Chunkwise Attention", section 2: their h_j is our annotation, s_{i−1} our query, e our
-    score, u our chunk score. While the module trains, stops are probabilities, so that every score receives a
+    score, u our chunk score; the two normalizers are `regard.normalizers.Monotonic` and
+    `regard.normalizers.Chunkwise`. While the module trains, stops are probabilities, so that every score receives a
     gradient, and noise teaches them to be near 0 or 1. While it does not, it stops at the first key with probability
     above 1/2. One step of a decoder on a CPU then scores no key after that one but those of its block of 16, so that a
     whole output costs a number of scores linear in keys and steps. Several queries at once, devices, and scores that
@@ -149,11 +150,13 @@ class MonotonicAttention(Module):
     ):
         super().__init__()
         self.width = size("width", width)
-        if (chunk_score is None) != (width == 1):
+        if chunk_score is None and self.width > 1:
             raise ArgumentError(
-                f"a chunk of width {width} needs a chunk_score: write MonotonicAttention(score, chunk_score, width={width})"
-                if chunk_score is None
-                else "chunk_score weighs the keys of a chunk, and width=1 has none: write width=2 or more, or leave it out"
+                f"width={width} needs a chunk_score: write MonotonicAttention(score, chunk_score, width={width})"
+            )
+        if chunk_score is not None and self.width == 1:
+            raise ArgumentError(
+                "chunk_score weighs the keys of a chunk, and width=1 has none: write width=2 or more, or leave it out"
             )
         self.monotonic = Monotonic(bias=nn.Parameter(torch.tensor(finite_number("bias", bias))), noise=noise)
         self.attention = Attention(score, backend=backend)

@@ -39,11 +39,11 @@ class Slots(NamedTuple):
 class SlotAttention(Module):
     r"""Slots that compete for inputs, and are updated some times by a mean of those that they win.
 
-    ::
+    .. math::
 
-        weights = over_queries(q(norm(slots)) k(norm(x))^T / sqrt(dim))
-        slots   = GRU(weights v(norm(x)), slots)
-        slots   = slots + MLP(norm(slots))
+        weights = over_queries(q(norm(slots)) k(norm(x))ᵀ / √(dim))
+        slots = GRU(weights v(norm(x)), slots)
+        slots = slots + MLP(norm(slots))
 
     Locatello et al. 2020, "Object-centric learning with slot attention", algorithm 1. The first slots are drawn from a
     normal distribution with learned mean and deviation, which all slots share, so that they are exchangeable.

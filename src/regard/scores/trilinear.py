@@ -14,7 +14,7 @@ from regard.shapes import check_sizes, upcast
 class Trilinear(Score):
     """Computes a linear function of the query, the key and their elementwise product.
 
-    ::
+    .. math::
 
         score(q, k) = w · [q; k; q ∘ k]
 
