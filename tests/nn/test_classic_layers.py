@@ -167,6 +167,10 @@ def test_hops_answer_what_one_fact_alone_does_not():
             lambda: nn.KeyValueMemoryNetwork(4)(torch.zeros(2, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 3)),
             r"value must be \[batch, memories, 4\]",
         ),
+        (
+            lambda: nn.KeyValueMemoryNetwork(4)(torch.zeros(2, 3), torch.zeros(2, 5, 3), torch.zeros(2, 5, 4)),
+            r"query must be \[batch, 4\]",
+        ),
         (lambda: scores.Trilinear.create(4)(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 4)), "a third of weight"),
     ],
 )

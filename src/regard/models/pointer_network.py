@@ -116,6 +116,7 @@ class PointerNetwork(Module):
         >>> from regard import models
         >>> model = models.PointerNetwork(models.PointerNetworkConfig(features=1, hidden=8, once=True))
         >>> numbers, lengths = torch.rand(2, 4, 1), torch.tensor([4, 3])
+        >>> numbers[1, 3] = 1.0  # padding, which sorts last
         >>> loss = model.loss(numbers, lengths, numbers[..., 0].argsort(1), lengths)  # for sorting
         >>> loss.tokens  # the end counts
         tensor(9)

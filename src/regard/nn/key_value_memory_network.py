@@ -110,6 +110,9 @@ class KeyValueMemoryNetwork(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        check_floating("query", query)
+        if query.dim() != 2 or query.shape[1] != self.dim:
+            raise ShapeError(f"query must be [batch, {self.dim}]; it has shape {list(query.shape)}")
         check_floating("value", value)
         if value.shape[-1:] != (self.dim,):
             raise ShapeError(f"value must be [batch, memories, {self.dim}]; it has shape {list(value.shape)}")
