@@ -77,7 +77,7 @@ LAYERS: dict[str, Callable[[], torch_nn.Module]] = {
     "AttentionPooling": lambda: nn.AttentionPooling(DIM, 2),
     "AttentionPooling concat": lambda: nn.AttentionPooling(DIM, 2, score="concat", normalizer="entmax15"),
     "CoAttention": lambda: nn.CoAttention(DIM),
-    "KeyValueMemory": lambda: nn.KeyValueMemory(DIM, hops=2),
+    "KeyValueMemoryNetwork": lambda: nn.KeyValueMemoryNetwork(DIM, hops=2),
     "GaussianWindow": lambda: nn.GaussianWindow(DIM, windows=2),
     "TransformerEncoderLayer": lambda: OfTokens(LAYER.encoder_layer()),
     "TransformerDecoderLayer": lambda: OfTwo(LAYER.decoder_layer()),
@@ -204,7 +204,7 @@ def inputs_of(name: str, batch: int = 3, length: int = 5) -> tuple[Tensor, ...]:
         return numbers(batch, DIM), x
     if name in ("CoAttention", "GaussianWindow"):
         return x, memory
-    if name == "KeyValueMemory":
+    if name == "KeyValueMemoryNetwork":
         return numbers(batch, DIM), x, x
     if "Decoder" in name:
         return x, memory, lengths, memory_lengths

@@ -11,6 +11,11 @@ from sphinx.directives.patches import MathDirective
 
 SIGNS = {
     "·": r"\cdot ",
+    "∘": r"\circ ",
+    "⊙": r"\odot ",
+    "₁": "_1",
+    "₂": "_2",
+    "⁻¹": "^{-1}",
     "×": r"\times ",
     "⊗": r"\otimes ",
     "∗": "*",
@@ -38,7 +43,9 @@ SIGNS = {
     "φ": r"\varphi ",
     "α": r"\alpha ",
     "β": r"\beta ",
+    "Γ": r"\Gamma ",
     "ε": r"\varepsilon ",
+    "κ": r"\kappa ",
     "λ": r"\lambda ",
     "σ": r"\sigma ",
     " mod ": r" \bmod ",
@@ -48,7 +55,7 @@ WORD = r"[A-Za-z]{2,}\d*(?:_[A-Za-z]{2,}\d*)*"
 TOKEN = re.compile(
     r"(?P<tex>\\(?:mathrm|text|textstyle|operatorname|begin|end)\{[^}]*\}|\\[A-Za-z]+|\\.|_\{[a-z]+\})"
     rf"|(?P<spaces> {{3,}})|(?P<words>{WORD}(?: {WORD})*)"
-    rf"|√\((?P<under>[^()]*)\)|√(?P<root>\w+)|(?P<tilde>\w)\u0303|\^\((?P<power>[^()]*(?:\([^()]*\)[^()]*)*)\)"
+    rf"|√\((?P<under>[^()]*)\)|√(?P<root>\w+)|(?P<tilde>\w)\u0303|(?P<hat>\w)\u0302|\^\((?P<power>[^()]*(?:\([^()]*\)[^()]*)*)\)"
     r"|(?P<sign> mod |" + "|".join(re.escape(sign) for sign in SIGNS if sign != " mod ") + ")"
 )
 RELATION = re.compile(r" (=|⇔|→|←) ")
@@ -60,11 +67,17 @@ class PlainEquations(MathDirective):
     def run(self):
         lines = [" ".join(line.strip() for line in argument.splitlines()) for argument in self.arguments]
         lines += [line for line in self.content if line.strip()]
-        rows = [_tex(line.strip()) for line in lines]
-        # Sphinx aligns rows at their `&`.
-        self.arguments = [" \\\\ ".join(rows) if len(rows) > 1 else rows[0].replace("&", "", 1)]
-        self.content = StringList()
+        self.arguments, self.content = [_tex_of_lines([line.strip() for line in lines])], StringList()
         return super().run()
+
+
+def _tex_of_lines(lines: list[str]) -> str:
+    """A block in TeX, a row for each line; one with ``&`` is rows of TeX already, which end where they say."""
+    if any("&" in line for line in lines):
+        return " ".join(tex(line) for line in lines)
+    rows = [_tex(line) for line in lines]
+    # Sphinx aligns rows at their `&`.
+    return " \\\\ ".join(rows) if len(rows) > 1 else "".join(rows).replace("&", "", 1)
 
 
 def _tex(line: str) -> str:
@@ -84,8 +97,8 @@ def tex(text: str) -> str:
             return _words(text, found)
         if kind in ("under", "root"):
             return rf"\sqrt{{{tex(found[kind])}}}"
-        if kind == "tilde":
-            return rf"\tilde{{{found[kind]}}}"
+        if kind in ("tilde", "hat"):
+            return rf"\{kind}{{{tex(found[kind])}}}"
         if kind == "power":
             return rf"^{{{tex(found[kind])}}}"
         return SIGNS[part] if kind == "sign" else part

@@ -466,15 +466,27 @@ def known_name(name: str, value: object, known: Collection[str], here: str = "")
 
 def positive_number(name: str, value: object) -> float:
     """Returns the value as a float; raises KindError for no number, ArgumentError unless it is positive and finite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise KindError(f"{name} must be a number; it is {_with_type(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
+    number = _number(name, value)
     if not (number > 0 and math.isfinite(number)):
         raise ArgumentError(f"{name} must be positive and finite; it is {number}")
     return number
+
+
+def finite_number(name: str, value: object) -> float:
+    """Returns the value as a float; raises KindError for no number, ArgumentError unless it is finite."""
+    number = _number(name, value)
+    if not math.isfinite(number):
+        raise ArgumentError(f"{name} must be finite; it is {number}")
+    return number
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise KindError(f"{name} must be a number; it is {_with_type(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _with_type(value: object) -> str:

@@ -3,11 +3,12 @@
 import ast
 import importlib
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 from mechanism_catalogue import KINDS, read_kind
-from plain_equations import _tex
+from plain_equations import _tex, _tex_of_lines
 
 import regard
 
@@ -39,14 +40,20 @@ def test_an_entry_is_whole_and_its_code_runs(kind, key):
 
 
 def test_no_public_docstring_has_an_equation_in_a_literal_block():
-    signs, blocks = set("·Σ√∗⊗⇔σα"), re.compile(r"(?<!math)::\n\n((?: +\S.*\n?|\n)+)")
+    def is_code(block):
+        try:
+            return bool(ast.parse(textwrap.dedent(block)))
+        except SyntaxError:
+            return False
+
+    signs, blocks = set("·Σ√∗⊗⇔σα×φ"), re.compile(r"(?<!math)::\n\n((?: +\S.*\n?|\n)+)")
     found = {
         f"{path.name}, {node.name}: {block}"
         for path in Path(regard.__file__).parent.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
         for block in blocks.findall((ast.get_docstring(node) or "").partition("Args:")[0])
-        if signs & set(block)
+        if (signs & set(block) or " = " in block) and not is_code(block)
     }
     assert not found, f"an equation is `.. math::`: {found}"
 
@@ -58,6 +65,13 @@ def test_equations_that_help_shows_are_tex_in_the_site():
     assert _tex("query i sees key j  ⇔  j <= offset") == (
         r"{\text{query }} i {\text{ sees key }} j  &\iff   j \le  {\text{offset}}"
     )
+    assert _tex("[log κ̂_t; h̃] = (W₁ q ∘ u)⁻¹") == (
+        r"[\operatorname{log} \hat{\kappa }_t; \tilde{h}] &= (W_1 q \circ  u)^{-1}"
+    )
+    assert _tex_of_lines([]) == ""
+    assert _tex_of_lines(["a = b"]) == "a = b"
+    assert _tex_of_lines(["a = b", "c = d"]) == r"a &= b \\ c &= d"
+    assert _tex_of_lines([r"u &= v, \; a = b \\", r"y &= norm(u)"]) == r"u &= v, \; a = b \\ y &= {\text{norm}}(u)"
     assert _tex(r"E_{ji} = \sum_j \exp(s_j)") == r"E_{ji} &= \sum_j \exp(s_j)"
 
 

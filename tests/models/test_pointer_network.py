@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import models
-from regard.errors import ArgumentError, ShapeError
+from regard.errors import ArgumentError, RegardError, ShapeError
 
 
 def make(**options):
@@ -46,8 +46,9 @@ def test_searches_and_padding(once):
         torch.testing.assert_close(best.weights.double(), pointed.weights[0, :-1], atol=1e-6, rtol=1e-5)
         if once:
             assert len(set(best.tokens)) == len(best.tokens)
-    target = torch.tensor([[4, 0, 1], [2, 0, 9], [0, 9, 9]])
-    loss = model.loss(inputs, lengths, target.clamp(max=4), torch.tensor([3, 2, 1]))
+    target = torch.tensor([[4, 0, 1], [2, 0, 99], [0, -9, 99]])  # what stands after an answer does not matter
+    loss = model.loss(inputs, lengths, target, torch.tensor([3, 2, 1]))
+    assert torch.equal(loss.total, model.loss(inputs, lengths, target.clamp(0, 4), torch.tensor([3, 2, 1])).total)
     loss.total.backward()
     assert loss.tokens == 9
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
@@ -77,3 +78,33 @@ def test_its_file_and_bad_input(tmp_path):
         model.encode(torch.zeros(1, 4, 3), torch.tensor([4]))
     with pytest.raises(ArgumentError, match="features is missing"):
         models.PointerNetwork(models.PointerNetworkConfig())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inputs": [[[0.0, 0.0]]]}, "inputs must be a tensor"),
+        ({"lengths": torch.tensor([6, 3])}, r"lengths must be in 0\.\.5"),
+        ({"lengths": [5, 3]}, "lengths must be a tensor"),
+        ({"target": torch.tensor([[0, 1], [3, 0]])}, r"target\[1\] must hold positions of its input, 0\.\.2"),
+        ({"target": torch.tensor([[0, -1], [1, 0]])}, r"target\[0\] must hold positions"),
+        ({"target": torch.tensor([[0, 5], [1, 0]])}, r"target\[0\] must hold positions"),
+        ({"target": torch.tensor([[2, 2], [1, 0]])}, r"target\[0\] must name each position once"),
+        ({"target": torch.tensor([0, 1])}, r"target must be \[batch, steps\] with 2 rows"),
+        ({"target_lengths": torch.tensor([3, 1])}, r"target_lengths must be in 0\.\.2"),
+    ],
+)
+def test_answers_that_are_none(change, message):
+    known = {"inputs": torch.zeros(2, 5, 2), "lengths": torch.tensor([5, 3]), "target": torch.tensor([[4, 0], [2, 1]])}
+    with pytest.raises(RegardError, match=message):
+        make(once=True).loss(**{**known, "target_lengths": torch.tensor([2, 2]), **change})
+
+
+def test_half_precision():
+    model = make(once=True).bfloat16()
+    inputs, lengths = torch.rand(2, 5, 2), torch.tensor([5, 3])
+    target = torch.tensor([[4, 0], [2, 1]])
+    loss = model.loss(inputs.bfloat16(), lengths, target, torch.tensor([2, 2])).total
+    expected = make(once=True).loss(inputs, lengths, target, torch.tensor([2, 2])).total
+    torch.testing.assert_close(loss.float(), expected, atol=0.05, rtol=0.02)
+    assert len(model.point(inputs.bfloat16(), lengths, width=2)) == 2

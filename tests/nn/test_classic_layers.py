@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard import nn, scores
-from regard.errors import ShapeError
+from regard.errors import RegardError
 
 
 def softmax(numbers):
@@ -24,7 +24,7 @@ def test_gaussian_windows_are_those_of_graves():
     for b in range(2):
         position = [0.0] * 3
         for t in range(4):
-            numbers = layer.parameters_of(states[b, t]).tolist()
+            numbers = layer.projection(states[b, t]).tolist()
             amplitude, width = [math.exp(x) for x in numbers[:3]], [math.exp(x) for x in numbers[3:6]]
             position = [before + math.exp(step) for before, step in zip(position, numbers[6:], strict=True)]
             total = torch.zeros(3, dtype=torch.float64)
@@ -89,6 +89,16 @@ def test_co_attention_is_that_of_bidaf(lengths):
         assert all(not tensor.grad[row, end:].any() for row, end in enumerate(ends))
 
 
+def test_finite_padding_of_co_attention_is_no_other_than_nan():
+    torch.manual_seed(1)
+    layer, lengths = nn.CoAttention(5), (torch.tensor([6, 4]), torch.tensor([3, 2]))
+    context, query = torch.randn(2, 6, 5), torch.randn(2, 3, 5)
+    output = layer(context, query, *lengths).output
+    assert not output[1, 4:].any()
+    context[1, 4:], query[1, 2:] = torch.nan, torch.nan
+    assert torch.equal(layer(context, query, *lengths).output, output)
+
+
 def test_the_trilinear_score_runs_as_an_inner_product():
     query, key = torch.randn(1, 1, 64, 8), torch.randn(1, 1, 64, 8)
     score = scores.Trilinear.create(8)
@@ -98,7 +108,7 @@ def test_the_trilinear_score_runs_as_an_inner_product():
 
 def test_a_key_value_memory_hops_as_in_the_paper():
     torch.manual_seed(2)
-    layer = nn.KeyValueMemory(4, hops=3).double()
+    layer = nn.KeyValueMemoryNetwork(4, hops=3).double()
     query = torch.randn(2, 4, dtype=torch.float64)
     key, value = torch.randn(2, 2, 5, 4, dtype=torch.float64)
     key[1, 2:], value[1, 2:] = torch.nan, torch.nan
@@ -118,7 +128,7 @@ def test_a_key_value_memory_hops_as_in_the_paper():
 def test_hops_answer_what_one_fact_alone_does_not():
     """Key: a person or a place; value: the place or what is there. "What is where Mary is?" takes two hops."""
     torch.manual_seed(0)
-    tables = torch.nn.Embedding(15, 16), nn.KeyValueMemory(16, hops=2)
+    tables = torch.nn.Embedding(15, 16), nn.KeyValueMemoryNetwork(16, hops=2)
     optimizer = torch.optim.Adam([parameter for part in tables for parameter in part.parameters()], 0.03)
 
     def stories(batch):
@@ -150,9 +160,20 @@ def test_hops_answer_what_one_fact_alone_does_not():
             lambda: scores.GaussianMixture()(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4)),
             "3 numbers for each window",
         ),
+        (lambda: scores.Trilinear(torch.zeros(8)), "which 3 does not divide"),
+        (lambda: nn.GaussianWindow(4)(torch.zeros(1, 2, 4), torch.zeros(1, 5, 3), position=[1]), "position must be a"),
+        (lambda: nn.SlotAttention(8)(torch.zeros(2, 5, 8), slots=3), "slots must be a tensor; it is an int"),
+        (
+            lambda: nn.KeyValueMemoryNetwork(4)(torch.zeros(2, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 3)),
+            r"value must be \[batch, memories, 4\]",
+        ),
+        (
+            lambda: nn.KeyValueMemoryNetwork(4)(torch.zeros(2, 3), torch.zeros(2, 5, 3), torch.zeros(2, 5, 4)),
+            r"query must be \[batch, 4\]",
+        ),
         (lambda: scores.Trilinear.create(4)(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 4)), "a third of weight"),
     ],
 )
 def test_bad_shapes(call, message):
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(RegardError, match=message):
         call()

@@ -87,6 +87,8 @@ def test_what_does_not_fit_is_one_clear_error():
         (lambda: normalizers.top_k(0), ArgumentError, "k must be"),
         (lambda: normalizers.top_p(1.5), ArgumentError, "p must be at most 1; it is 1.5"),
         (lambda: normalizers.top_p(0.5, normalizers.hard("sample")), ArgumentError, "must not draw them"),
+        (lambda: normalizers.top_p(0.5, "identity"), ArgumentError, "weights of Identity may be negative"),
+        (lambda: normalizers.top_p(0.5, normalizers.top_k(2, "ratio")), ArgumentError, "weights of Ratio may be"),
         (lambda: normalizers.query_temperature(2.0), KindError, "write normalizers.Softmax"),
         (lambda: normalizers.query_temperature(torch.zeros(1)), ArgumentError, "temperature must be finite and gr"),
         (lambda: normalizers.as_normalizer("top_k"), ArgumentError, "pass normalizers.top_k"),

@@ -99,6 +99,16 @@ def test_random_features_estimate_softmax_without_a_bias():
     assert ((many.mean(0) - exact).abs() < 5.0 * many.std(0) / 8.0 + 1e-9).all()
 
 
+def test_random_features_of_long_queries_are_no_empty_row():
+    map = scores.RandomFeatures.create(16, 64, generator=torch.Generator().manual_seed(6))
+    query, key = 50 * F.normalize(torch.randn(1, 1, 5, 16), dim=-1), torch.randn(1, 1, 7, 16)
+    arguments = {"score": scores.Features(map), "normalizer": "ratio"}
+    weights = regard.attend_with_weights(query, key, key, **arguments).weights
+    assert not map(query).any()
+    exact = map.double()(query.double()) @ map.double()(key.double()).mT
+    torch.testing.assert_close(weights.double(), exact / exact.sum(-1, keepdim=True), rtol=1e-3, atol=1e-6)
+
+
 def test_a_row_whose_scores_sum_to_0_has_weights_0():
     rows = torch.tensor([[0.0, 0.0, -torch.inf], [-torch.inf] * 3, [3.0, 1.0, -torch.inf]], requires_grad=True)
     weights = normalizers.ratio(rows)

@@ -76,3 +76,15 @@ def test_the_maps_of_diffllama_and_of_its_generated_tokens():
         for number in (0, 1):
             got = torch.from_numpy(records[2 * layer + number].weights)
             torch.testing.assert_close(got, weights[0, 2 * number : 2 * number + 2], rtol=1e-4, atol=1e-5)
+
+
+def test_an_interrupted_call_leaves_no_part_behind(monkeypatch):
+    layer, x = nn.DifferentialAttention(16, 4).eval(), torch.randn(2, 3, 16)
+    maps = [layer.attend]
+    with regard.watch(layer) as seen:
+        monkeypatch.setattr(layer, "attend", lambda *arguments: maps.pop()(*arguments))
+        with pytest.raises(IndexError):
+            layer(x)
+        monkeypatch.undo()
+        layer(x)
+    assert [call.part for call in seen.calls] == [0, 0, 1]

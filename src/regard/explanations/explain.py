@@ -52,13 +52,15 @@ def explain(
         scores → scaled → capped → biased → masked → weights → weighted_values → output
 
     With the defaults this is Vaswani et al. 2017, eq. 1. The layers around the attention are calculated if their
-    weights are given::
+    weights are given (Vaswani et al. 2017, §3.2.2, and Luong et al. 2015, eq. 5):
 
-        query, key, value = input W_query, input W_key, input W_value      Vaswani et al. 2017, §3.2
-        head h            = attention of the h-th part of their features   ibid., §3.2.2
-        concatenated      = [head 1; …; head n]                            ibid., §3.2.2
-        projected         = concatenated W_output                          ibid., §3.2.2
-        decoder_output    = tanh(W_decoder [state; context])               Luong et al. 2015, eq. 5
+    .. math::
+
+        query, key, value = input W_query, input W_key, input W_value
+        head_h = attention of part h of their features
+        concatenated = [head_1; …; head_n]
+        projected = concatenated W_output
+        decoder output = tanh(W_decoder [state; context])
 
     The state is the query's input and the context is the output (Luong et al. put the context first).
 

@@ -17,10 +17,10 @@ from regard.transforms import can_read
 class HierarchicalEncoder(Module):
     """Makes one vector of a text: from words to sentences, and from sentences to the text.
 
-    ::
+    .. math::
 
-        h_it = GRU(words of sentence i)_t,     s_i = Σ_t α_it h_it
-        h_i  = GRU(s_1 … s_n)_i,               v   = Σ_i α_i h_i
+        h_{it} = GRU(words of sentence i)_t,    s_i = Σ_t α_{it} h_{it}
+        h_i = GRU(s_1 … s_n)_i,    v = Σ_i α_i h_i
 
     Yang et al. 2016, "Hierarchical Attention Networks for Document Classification", section 2.2, equations 1 to 10: α
     are the weights of an `AttentionPooling` each. A sentence ends with a token of ``ends`` that no other one follows,

@@ -35,9 +35,9 @@ class LanguageLoss(NamedTuple):
 class LanguageModel(Module):
     """A decoder-only Transformer (Radford et al. 2018, section 3.1).
 
-    ::
+    .. math::
 
-        p(token_1, …, token_n) = Π_t p(token_t | token_1, …, token_(t−1))
+        p(token_1, …, token_n) = Π_t p(token_t | token_1, …, token_{t−1})
 
     Weights begin as normal numbers with standard deviation 0.02, except those of a score, and biases as 0. Projections
     whose output is added to the residual stream have ``0.02 / √(2 · layers)`` (Radford et al. 2019, section 2.3).

@@ -29,11 +29,11 @@ class MonotonicState(DecoderState):
 class MonotonicDecoder(RecurrentDecoder):
     """A recurrent decoder whose attention never goes back.
 
-    ::
+    .. math::
 
         c_t, stops_t = attention(s_{t−1}, annotations, stops_{t−1})
-        s_t          = cell([y_{t−1}; c_t], s_{t−1})
-        readout      = tanh or maxout of W [s_t; y_{t−1}; c_t]
+        s_t = cell([y_{t−1}; c_t], s_{t−1})
+        readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
 
     It is the `BahdanauDecoder` with the attention of Raffel et al. 2017, section 2.2, or of Chiu & Raffel 2018, section
     2.3: in training each step sees the expected context, in evaluation that of one stop.

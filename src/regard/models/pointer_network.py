@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from regard.configuration import LAYERS, SIZE, Configuration, from_data, option
-from regard.errors import ShapeError
+from regard.errors import ArgumentError, ShapeError
 from regard.models.encoders import Encoded
 from regard.models.recurrence import Recurrence, State, initialize_forget_bias, run_sequences
 from regard.models.search import Hypothesis, beam, greedy
 from regard.models.text_predictor import Loss
 from regard.module_calls import Module
 from regard.nn import Attention, Memory
+from regard.shapes import check_floating, check_integers
+from regard.transforms import can_read
 
 END, BEGIN, FIRST = 0, 1, 2
 """Tokens of a search: the end of the answer, its beginning, and the first position of the input."""
@@ -39,7 +41,7 @@ class PointerNetworkConfig(Configuration):
     hidden: int = option(128, within=SIZE)
     """Features of a state of the encoder and of the decoder."""
     layers: int = option(1, within=LAYERS)
-    """Layers of each."""
+    """Layers of the encoder, and as many of the decoder."""
     once: bool = False
     """Whether the answer names each position once at most, as a tour does; the others have probability 0."""
 
@@ -93,10 +95,10 @@ class Pointed(NamedTuple):
 class PointerNetwork(Module):
     """Answers with positions of its input: each step points to an element, or to the end.
 
-    ::
+    .. math::
 
-        e_j = encoder(x_1 … x_n)_j,   d_i = decoder(x_{C_{i−1}}, d_{i−1})
-        u_ij = v · tanh(W₁ e_j + W₂ d_i)
+        e_j = encoder(x_1 … x_n)_j,    d_i = decoder(x_{C_{i−1}}, d_{i−1})
+        u_{ij} = v · tanh(W₁ e_j + W₂ d_i)
         p(C_i | C_1 … C_{i−1}, x) = softmax(u_i)
 
     Vinyals, Fortunato & Jaitly 2015, "Pointer Networks", section 2.3, equation 3. Encoder and decoder are LSTMs; the
@@ -114,6 +116,7 @@ class PointerNetwork(Module):
         >>> from regard import models
         >>> model = models.PointerNetwork(models.PointerNetworkConfig(features=1, hidden=8, once=True))
         >>> numbers, lengths = torch.rand(2, 4, 1), torch.tensor([4, 3])
+        >>> numbers[1, 3] = 1.0  # padding, which sorts last
         >>> loss = model.loss(numbers, lengths, numbers[..., 0].argsort(1), lengths)  # for sorting
         >>> loss.tokens  # the end counts
         tensor(9)
@@ -142,12 +145,15 @@ class PointerNetwork(Module):
             of the end first; the summary is the encoder's last state.
 
         Raises:
-            ShapeError: the inputs have other features.
+            ShapeError, KindError: bad input; the message names the argument.
+            ArgumentError: a length is above that of the inputs.
         """
+        check_floating("inputs", inputs)
         if inputs.dim() != 3 or inputs.shape[-1] != self.config.features:
             raise ShapeError(
                 f"inputs must be [batch, length, {self.config.features}]; they have shape {list(inputs.shape)}"
             )
+        _check_lengths("lengths", lengths, *inputs.shape[:2])
         # What padding holds, even NaN, reaches no gradient of the layer.
         padding = torch.arange(inputs.shape[1], device=inputs.device) >= lengths[:, None]
         embedded = self.input(inputs.masked_fill(padding[..., None], 0.0))
@@ -179,8 +185,13 @@ class PointerNetwork(Module):
         Args:
             inputs: ``[batch, length, features]``.
             lengths: integers ``[batch]``, elements of each input.
-            target: int64 ``[batch, steps]``, positions from 0; those after the end of an answer do not matter.
+            target: int64 ``[batch, steps]``, positions from 0; after the end of an answer any of them, or −1.
+
+        Raises:
+            ShapeError, KindError: bad input; the message names the argument.
+            ArgumentError: a length or a position is out of its range.
         """
+        self._check_target(inputs, target)
         tokens = torch.cat([target.new_full((len(target), 1), BEGIN), target + FIRST], dim=1)
         return self._decode(tokens, self.start(self.encode(inputs, lengths)))[0]
 
@@ -188,11 +199,19 @@ class PointerNetwork(Module):
         """The mean −log p of the positions of answers and of their ends.
 
         Args:
-            inputs, lengths, target: as in `forward`.
+            inputs, lengths: as in `forward`.
+            target: int64 ``[batch, steps]``, positions from 0; what stands after the end of an answer does not matter.
             target_lengths: integers ``[batch]``, positions of each answer.
+
+        Raises:
+            ShapeError, KindError: bad input; the message names the argument.
+            ArgumentError: a length is out of its range, or an answer names a position that its input does not have, or
+                one twice although ``once`` is set. Values on a device are not checked.
         """
-        logs = self(inputs, lengths, target).log_probabilities
+        self._check_target(inputs, target, lengths, target_lengths)
         place = torch.arange(target.shape[1] + 1, device=target.device)
+        target = target.masked_fill(place[:-1] >= target_lengths[:, None], -1)
+        logs = self(inputs, lengths, target).log_probabilities
         labels = torch.cat([target + 1, torch.zeros_like(target[:, :1])], dim=1)
         labels = labels.masked_fill(place >= target_lengths[:, None], END)
         counts = place <= target_lengths[:, None]
@@ -225,13 +244,46 @@ class PointerNetwork(Module):
             found = beam(self, encoded, width=width, length_penalty=0.0, **limits)
         return [replace(best, tokens=[token - FIRST for token in best.tokens]) for best in found]
 
+    def _check_target(
+        self, inputs: Tensor, target: Tensor, lengths: Tensor | None = None, target_lengths: Tensor | None = None
+    ) -> None:
+        """Raises an error unless positions are those of inputs; with lengths, unless they are the answers of a loss."""
+        check_floating("inputs", inputs)
+        check_integers("target", target)
+        if target.dim() != 2 or len(target) != len(inputs):
+            raise ShapeError(
+                f"target must be [batch, steps] with {len(inputs)} rows; it has shape {list(target.shape)}"
+            )
+        if lengths is not None and target_lengths is not None:
+            _check_lengths("lengths", lengths, *inputs.shape[:2])
+            _check_lengths("target_lengths", target_lengths, *target.shape)
+            if not can_read(target, lengths, target_lengths):
+                return
+            ends, first = lengths.tolist(), 0
+            answers = [row[:end] for row, end in zip(target.tolist(), target_lengths.tolist(), strict=True)]
+        elif can_read(target):
+            ends, answers, first = [inputs.shape[1]] * len(target), target.tolist(), -1
+        else:
+            return
+        for row, (answer, end) in enumerate(zip(answers, ends, strict=True)):
+            if answer and not (first <= min(answer) and max(answer) < end):
+                raise ArgumentError(
+                    f"target[{row}] must hold positions of its input, 0..{end - 1}; its answer is {answer}"
+                )
+            if first == 0 and self.config.once and len(set(answer)) < len(answer):
+                raise ArgumentError(
+                    f"target[{row}] must name each position once, as once=True says; its answer is {answer}"
+                )
+
     def _decode(self, tokens: Tensor, state: PointingState) -> tuple[Pointed, PointingState]:
         """Runs some steps, each after one of ``tokens [batch, steps]``."""
         memory = state.memory
         index = (tokens - 1).clamp(min=0)  # 0: the end, or the beginning, which is no element
         elements = memory.value[torch.arange(len(tokens), device=tokens.device)[:, None], index]
         begins = (tokens == BEGIN)[..., None]
-        hidden, recurrent = self.decoder(torch.where(begins, self.begin.to(elements.dtype), elements), state.recurrent)
+        # The memory is float32 where the model has half precision.
+        elements = torch.where(begins, self.begin, elements.to(self.begin.dtype))
+        hidden, recurrent = self.decoder(elements, state.recurrent)
         pointed = torch.zeros(*tokens.shape, memory.key.shape[1], dtype=torch.bool, device=tokens.device)
         pointed = pointed.scatter(2, index[..., None], tokens[..., None] >= FIRST)
         named = state.named[:, None] | (pointed.cumsum(1) > 0)
@@ -244,3 +296,12 @@ class PointerNetwork(Module):
         return Pointed(logs.masked_fill(hidden_keys, -torch.inf), weights), PointingState(
             recurrent, memory, named[:, -1]
         )
+
+
+def _check_lengths(name: str, lengths: Tensor, batch: int, limit: int) -> None:
+    """Raises an error unless there is one length for each row, which is in 0..limit if it can be read."""
+    check_integers(name, lengths)
+    if list(lengths.shape) != [batch]:
+        raise ShapeError(f"{name} must be [batch] = [{batch}]; it has shape {list(lengths.shape)}")
+    if can_read(lengths) and bool(((lengths < 0) | (lengths > limit)).any()):
+        raise ArgumentError(f"{name} must be in 0..{limit}; they are {lengths.tolist()}")

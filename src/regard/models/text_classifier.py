@@ -44,10 +44,10 @@ class Classified(NamedTuple):
 class TextClassifier(Module):
     """Tells the label of a text.
 
-    ::
+    .. math::
 
         annotations = encoder(tokens)
-        logits      = W pool(annotations) + b
+        logits = W pool(annotations) + b
 
     With a recurrent encoder and attention pooling it is the word level of Yang et al. 2016, section 2.2; with
     ``architecture="hierarchical"`` it has their sentence level as well, by a `HierarchicalEncoder`, and the weights are

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
     from regard.nn.gaussian_window import GaussianWindow, Windowed
-    from regard.nn.key_value_memory import Hopped, KeyValueMemory
+    from regard.nn.key_value_memory_network import Hopped, KeyValueMemoryNetwork
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
     from regard.nn.latent_attention import LatentAttention
     from regard.nn.layer_config import LayerConfig
@@ -75,7 +75,7 @@ __all__ = [
     "IAFF",
     "ISAB",
     "KeyValueCache",
-    "KeyValueMemory",
+    "KeyValueMemoryNetwork",
     "KeyValues",
     "LatentAttention",
     "LayerConfig",
@@ -125,7 +125,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
             "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
-            "regard.nn.key_value_memory": ["Hopped", "KeyValueMemory"],
+            "regard.nn.key_value_memory_network": ["Hopped", "KeyValueMemoryNetwork"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
             "regard.nn.latent_attention": ["LatentAttention"],
             "regard.nn.layer_config": ["LayerConfig"],

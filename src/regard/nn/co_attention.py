@@ -46,16 +46,16 @@ class CoAttended(NamedTuple):
 class CoAttention(Module):
     """Lets a context and a query attend to each other, and returns the context with what it found.
 
-    ::
+    .. math::
 
-        S_tj = w · [h_t; u_j; h_t ∘ u_j]
-        ũ_t  = Σ_j softmax_j(S_t:)_j u_j                      context to query
-        h̃    = Σ_t b_t h_t,   b = softmax_t(max_j S_tj)       query to context
-        G_t  = [h_t; ũ_t; h_t ∘ ũ_t; h_t ∘ h̃]
+        S_{tj} = w · [h_t; u_j; h_t ∘ u_j]
+        ũ_t = Σ_j softmax_j(S_t:)_j u_j    context to query
+        h̃ = Σ_t b_t h_t,    b = softmax_t(max_j S_{tj})    query to context
+        G_t = [h_t; ũ_t; h_t ∘ ũ_t; h_t ∘ h̃]
 
     Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension", section 2, item 4, equations 1 to 4: H is
-    our context, U our query, a_tj are ``context_to_query``, b_t ``query_to_context``. Each attends by `regard.attend`
-    or what `run` chooses; the maxima need the matrix S, ``[batch, context, query]``.
+    our context, U our query, a_tj are ``context_to_query``, b_t ``query_to_context``. Both directions
+    attend as `regard.attend` does; the maxima need the matrix S, ``[batch, context, query]``.
 
     Args:
         dim: features of a context vector and of a query vector (the paper's 2d).

@@ -44,7 +44,7 @@ class Windowed(NamedTuple):
 class GaussianWindow(Module):
     """Attends to a memory through Gaussian windows that move forward with each step, whatever the memory holds.
 
-    ::
+    .. math::
 
         [log α_t; log β_t; κ̂_t] = W h_t + b
         κ_t = κ_{t−1} + exp(κ̂_t)
@@ -79,10 +79,10 @@ class GaussianWindow(Module):
     def __init__(self, query_dim: int, windows: int = 10, *, step: float = 1.0):
         super().__init__()
         self.query_dim, self.windows = size("query_dim", query_dim), size("windows", windows)
-        self.parameters_of = nn.Linear(query_dim, PARAMETERS * windows)
+        self.projection = nn.Linear(query_dim, PARAMETERS * windows)
         with torch.no_grad():
-            self.parameters_of.bias[: 2 * windows] = 0.0
-            self.parameters_of.bias[2 * windows :] = math.log(positive_number("step", step))
+            self.projection.bias[: 2 * windows] = 0.0
+            self.projection.bias[2 * windows :] = math.log(positive_number("step", step))
         self.attention = Attention(GaussianMixture(), torch.exp)
 
     def remember(self, annotations: Tensor, lengths: Tensor | None = None) -> Memory:
@@ -104,9 +104,11 @@ class GaussianWindow(Module):
         if query.dim() != 3 or query.shape[-1] != self.query_dim:
             raise ShapeError(f"query must be [batch, steps, {self.query_dim}]; it has shape {list(query.shape)}")
         expected = [query.shape[0], self.windows]
-        if position is not None and list(position.shape) != expected:
-            raise ShapeError(f"position must be [batch, windows] = {expected}; it has shape {list(position.shape)}")
-        numbers = upcast(self.parameters_of(query))
+        if position is not None:
+            check_floating("position", position)
+            if list(position.shape) != expected:
+                raise ShapeError(f"position must be [batch, windows] = {expected}; it has shape {list(position.shape)}")
+        numbers = upcast(self.projection(query))
         shape, log_step = numbers.split([2 * self.windows, self.windows], dim=-1)
         center = log_step.exp().cumsum(1)
         if position is not None:

@@ -10,17 +10,37 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
+from regard.errors import ArgumentError, KindError, ShapeError
 from regard.module_calls import Module
 from regard.nn.attention import Attention
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.memory import Memory
 from regard.normalizers import Chunkwise, Monotonic
-from regard.scores import AnyScoreName, Scoring, create
-from regard.shapes import size
+from regard.scores import (
+    MLP,
+    Additive,
+    AnyScoreName,
+    Cosine,
+    Distance,
+    Dot,
+    Features,
+    General,
+    RandomFeatures,
+    ScaledDot,
+    Score,
+    Scoring,
+    SoftCap,
+    Trilinear,
+    create,
+)
+from regard.shapes import check_floating, finite_number, kind_of, size
 from regard.transforms import can_read, exportable
 
 BLOCK = 16
 """Keys that a decoder scores at a time while it looks for the one to stop at."""
+
+OF_VECTORS = (Additive, Cosine, Distance, Dot, General, MLP, ScaledDot, Trilinear)
+"""Scores that read a query and a key, and no position, so that a part of the keys has the scores that it has in all."""
 
 
 @dataclass(frozen=True)
@@ -76,31 +96,33 @@ class Stopped(NamedTuple):
 class MonotonicAttention(Module):
     """Attention of a decoder that goes over a memory once, from its first key to its last one.
 
-    ::
+    .. math::
 
-        stops   = monotonic(score(query, annotation_j) + r)       see `regard.normalizers.Monotonic`
-        weights = stops                                           width 1
-                = chunkwise(chunk_score(query, annotation_j))     otherwise: `regard.normalizers.Chunkwise`
-        output  = Σ_j weights_j annotation_j
+        stops = monotonic(score(query, annotation_j) + r)
+        weights = stops    if width = 1
+        weights = chunkwise(chunk score(query, annotation_j))    otherwise
+        output = Σ_j weights_j annotation_j
 
     Raffel et al. 2017, "Online and Linear-Time Attention by Enforcing Monotonic Alignments", section 2, and Chiu &
     Raffel 2018, "Monotonic Chunkwise Attention", section 2: their h_j is our annotation, s_{i−1} our query, e our
-    score, u our chunk score. While the module trains, stops are probabilities, so that every score receives a
+    score, u our chunk score; the two normalizers are `regard.normalizers.Monotonic` and
+    `regard.normalizers.Chunkwise`. While the module trains, stops are probabilities, so that every score receives a
     gradient, and noise teaches them to be near 0 or 1. While it does not, it stops at the first key with probability
     above 1/2. One step of a decoder on a CPU then scores no key after that one but those of its block of 16, so that a
-    whole output costs a number of scores linear in keys and steps; several queries at once, and devices, score all
-    keys.
+    whole output costs a number of scores linear in keys and steps. Several queries at once, devices, and scores that
+    read positions (`regard.scores.Modified`, `regard.scores.Location`) or may do so (functions) score all keys.
 
     Args:
         score: a `Score`, a name, or a function of ``(query, key)``: decides where to stop.
-        chunk_score: the same, for the weights of a chunk; needed with ``width`` above 1.
+        chunk_score: the same, for the weights of a chunk; needed with ``width`` above 1, and only there.
         width: w, keys of a chunk; 1: the weights are the stops.
         bias: the initial r; below 0, so that the first queries pass over more than the first keys.
         noise: standard deviation of the noise that is added to the scores in training.
         backend: ``auto``, or one by name, which runs or raises.
 
     Raises:
-        ArgumentError: the width is below 1, or a number is not finite.
+        KindError: the bias is no number.
+        ArgumentError: the width is below 1, a number is not finite, or there is no chunk score or one too many.
         UnknownNameError: no score or backend has this name.
 
     Example:
@@ -128,9 +150,17 @@ class MonotonicAttention(Module):
     ):
         super().__init__()
         self.width = size("width", width)
-        self.monotonic = Monotonic(bias=nn.Parameter(torch.tensor(float(bias))), noise=noise)
+        if chunk_score is None and self.width > 1:
+            raise ArgumentError(
+                f"width={width} needs a chunk_score: write MonotonicAttention(score, chunk_score, width={width})"
+            )
+        if chunk_score is not None and self.width == 1:
+            raise ArgumentError(
+                "chunk_score weighs the keys of a chunk, and width=1 has none: write width=2 or more, or leave it out"
+            )
+        self.monotonic = Monotonic(bias=nn.Parameter(torch.tensor(finite_number("bias", bias))), noise=noise)
         self.attention = Attention(score, backend=backend)
-        self.chunk = Attention("dot" if chunk_score is None else chunk_score, backend=backend) if width > 1 else None
+        self.chunk = None if chunk_score is None else Attention(chunk_score, backend=backend)
 
     @classmethod
     def create(
@@ -173,7 +203,15 @@ class MonotonicAttention(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
-        if not self.training and query.dim() == 2 and memory.key.shape[1] and can_read(query, memory.key):
+        self._check(query, memory, stops)
+        if (
+            not self.training
+            and query.dim() == 2
+            and memory.key.shape[1]
+            and can_read(query, memory.key)
+            and _is_of_vectors(memory.score)
+            and (memory.chunk is None or _is_of_vectors(memory.chunk.score))
+        ):
             return self._decode(query, memory, stops)
         normalizer = self.monotonic.given(
             None if stops is None else stops[:, None], "expected" if self.training else "hard"
@@ -197,6 +235,26 @@ class MonotonicAttention(Module):
         """Returns the ``stops`` before the first query: it begins at the first key, ``[batch, keys]``."""
         batch, keys = memory.key.shape[:2]
         return torch.eye(1, keys, dtype=memory.value.dtype, device=memory.value.device).repeat(batch, 1)
+
+    def _check(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> None:
+        """Raises an error unless `forward` takes these arguments; `Attention` checks the features of queries."""
+        if not isinstance(memory, MonotonicMemory) or (memory.chunk is None) != (self.chunk is None):
+            raise KindError(
+                f"memory must be what remember of this MonotonicAttention of width {self.width} returns; it is "
+                f"{kind_of(memory) if not isinstance(memory, MonotonicMemory) else 'of another width'}: "
+                "write attention(query, attention.remember(annotations))"
+            )
+        batch, keys = memory.key.shape[:2]
+        check_floating("query", query)
+        if query.dim() not in (2, 3) or query.shape[0] != batch:
+            raise ShapeError(
+                f"query must be [batch, query_dim] or [batch, queries, query_dim] with memory's batch, {batch}; "
+                f"it has shape {list(query.shape)}"
+            )
+        if stops is not None:
+            check_floating("stops", stops)
+            if list(stops.shape) != [batch, keys]:
+                raise ShapeError(f"stops must be [batch, keys] = {[batch, keys]}; it has shape {list(stops.shape)}")
 
     def _decode(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> Stopped:
         """Decodes one step, hard, in time linear in the keys that it passes."""
@@ -247,6 +305,15 @@ class MonotonicAttention(Module):
 
     def extra_repr(self) -> str:
         return f"width={self.width}"
+
+
+def _is_of_vectors(score: Score) -> bool:
+    """Whether a score is known to read no position."""
+    if type(score) is SoftCap:
+        return _is_of_vectors(score.score)
+    if type(score) is Features:
+        return isinstance(score.map, (str, RandomFeatures))
+    return type(score) in OF_VECTORS
 
 
 def _part(memory: Memory, rows: Tensor, index: Tensor, exists: Tensor) -> Memory:

@@ -39,11 +39,11 @@ class Slots(NamedTuple):
 class SlotAttention(Module):
     r"""Slots that compete for inputs, and are updated some times by a mean of those that they win.
 
-    ::
+    .. math::
 
-        weights = over_queries(q(norm(slots)) k(norm(x))^T / sqrt(dim))
-        slots   = GRU(weights v(norm(x)), slots)
-        slots   = slots + MLP(norm(slots))
+        weights = over_queries(q(norm(slots)) k(norm(x))ᵀ / √(dim))
+        slots = GRU(weights v(norm(x)), slots)
+        slots = slots + MLP(norm(slots))
 
     Locatello et al. 2020, "Object-centric learning with slot attention", algorithm 1. The first slots are drawn from a
     normal distribution with learned mean and deviation, which all slots share, so that they are exchangeable.
@@ -136,9 +136,10 @@ class SlotAttention(Module):
         if slots is None:
             noise = torch.randn(batch, self.slots, self.dim, device=x.device, dtype=self.mean.dtype)
             filled = self.mean + self.log_deviation.exp() * noise
-        elif slots.dim() != 3 or slots.shape[0] != batch or slots.shape[2] != self.dim:
-            raise ShapeError(f"slots must be [{batch}, slots, {self.dim}]; it has shape {list(slots.shape)}")
         else:
+            check_floating("slots", slots)
+            if slots.dim() != 3 or slots.shape[0] != batch or slots.shape[2] != self.dim:
+                raise ShapeError(f"slots must be [{batch}, slots, {self.dim}]; it has shape {list(slots.shape)}")
             filled = slots
         mask = None
         if lengths is not None:

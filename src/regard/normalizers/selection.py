@@ -9,8 +9,10 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError
+from regard.normalizers.coupled import TalkingHeads
 from regard.normalizers.normalizer import Normalizer, check_rows, row_maximum
 from regard.normalizers.parameter import check_range
+from regard.normalizers.unnormalized import Identity, Ratio
 from regard.ownership import own_copy
 from regard.shapes import Grid, size, upcast
 
@@ -113,10 +115,12 @@ class TopP(Selection):
 
     Args:
         p: the share of the weight, above 0 and at most 1. With 1, all keys with a weight are kept.
-        normalizer: computes the weights, of all scores and then of the kept ones; not a random one.
+        normalizer: computes the weights, of all scores and then of the kept ones; not a random one, nor one whose
+            weights may be negative (``identity``, ``ratio``, talking heads).
 
     Raises:
-        ArgumentError, KindError: ``p`` is out of range, or the normalizer is random or has another type.
+        ArgumentError, KindError: ``p`` is out of range, or the normalizer has another type, is random or may give
+            negative weights.
 
     Example:
         >>> import torch
@@ -132,6 +136,12 @@ class TopP(Selection):
             raise ArgumentError(f"p must be at most 1; it is {p}")
         if normalizer.random:
             raise ArgumentError("top_p selects by weights, so its normalizer must not draw them at random")
+        signed = _signed(normalizer)
+        if signed is not None:
+            raise ArgumentError(
+                f"top_p selects a share of a row's weight, and weights of {type(signed).__name__} may be negative, so "
+                "that a row has no shares: write top_k, or another normalizer"
+            )
         self.p = float(p)
 
     def dropped(self, row: Tensor, dim: int, weigh: Callable[[Tensor], Tensor]) -> Tensor:
@@ -148,3 +158,12 @@ class TopP(Selection):
 
     def extra_repr(self) -> str:
         return f"p={self.p:g}"
+
+
+def _signed(normalizer: object) -> Normalizer | None:
+    """Returns the normalizer, or the one in it, whose weights may be negative; None if there is none."""
+    while isinstance(normalizer, Normalizer):
+        if isinstance(normalizer, (Identity, Ratio, TalkingHeads)):
+            return normalizer
+        normalizer = getattr(normalizer, "normalizer", None)
+    return None

@@ -35,7 +35,9 @@ MOST_TOKENS = 10_000
 def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[range] | None = None) -> Matrix:
     """Attention between sub-words → attention between words.
 
-    A word receives the sum of the weights that its parts receive, and gives the mean of those that its parts give::
+    A word receives the sum of the weights that its parts receive, and gives the mean of those that its parts give,
+
+    .. math::
 
         merged[i, j] = mean over t in rows[i] of (sum over s in columns[j] of weights[t, s])
 

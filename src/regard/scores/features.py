@@ -24,6 +24,9 @@ def _elu_plus_one(tensor: Tensor) -> Tensor:
 MAPS: dict[str, Callable[[Tensor], Tensor]] = {"elu": _elu_plus_one, "relu": torch.relu}
 """The feature maps that have a name."""
 
+LEAST = -40.0
+"""The logarithm of the least sum of the random features of a query."""
+
 FeatureMapName = Literal["elu", "relu"]
 """The names of feature maps without weights."""
 
@@ -31,7 +34,7 @@ FeatureMapName = Literal["elu", "relu"]
 class Features(Score):
     """Computes the inner product of features of query and key.
 
-    ::
+    .. math::
 
         score(q, k) = φ(q) · φ(k)
 
@@ -78,7 +81,9 @@ class Features(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        return Prepared(self._features(upcast(query)), self._features(upcast(key)), InnerProduct())
+        query, key = upcast(query), upcast(key)
+        of_query = self.map.of_queries(query) if isinstance(self.map, RandomFeatures) else self._features(query)
+        return Prepared(of_query, self._features(key), InnerProduct())
 
     def _features(self, vectors: Tensor) -> Tensor:
         function = MAPS[self.map] if isinstance(self.map, str) else self.map
@@ -116,8 +121,10 @@ class RandomFeatures(Module):
         KindError: the projection is not a floating-point tensor.
         ShapeError: it has another rank.
 
-    Numerics: features are at most ``exp(‖ω‖² / 2) / √m``, and small for long vectors: where all of them become 0 in
-    float32, at a norm above 14 or so after the scaling, a row has weights 0.
+    Numerics: features are at most ``exp(‖ω‖² / 2) / √m``, and small for long vectors. Those of a query in `Features`
+    are multiplied by one number where their sum would be below exp(−40), so that they do not all become 0;
+    ``ratio`` cancels it. Those of keys cannot be, since keys share no number that a later call would know: a row has
+    weights 0 where the norms of all its keys are above 9 or so after the scaling. Normalize such keys.
 
     Example:
         >>> import torch
@@ -159,10 +166,19 @@ class RandomFeatures(Module):
         return cls(torch.cat(blocks)[:features])
 
     def forward(self, vectors: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape features"]:
+        return self._exponents(vectors).exp()
+
+    def of_queries(self, vectors: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape features"]:
+        """The features of each vector, times one number where all of them would be near 0."""
+        exponents = self._exponents(vectors)
+        largest = exponents.detach().logsumexp(-1, keepdim=True)
+        return (exponents - (largest - LEAST).clamp(torch.finfo(largest.dtype).min, 0.0)).exp()
+
+    def _exponents(self, vectors: Tensor) -> Tensor:
         features, dim = self.projection.shape
         scaled = vectors * dim**-0.25
         exponents = scaled @ self.projection.to(vectors.dtype).mT - 0.5 * scaled.square().sum(-1, keepdim=True)
-        return (exponents - 0.5 * math.log(features)).exp()
+        return exponents - 0.5 * math.log(features)
 
     def extra_repr(self) -> str:
         return f"projection={list(self.projection.shape)}"

@@ -17,7 +17,7 @@ PARAMETERS = 3
 class GaussianMixture(Score):
     """Scores each key position by the logarithm of a mixture of Gaussian windows that the query places.
 
-    ::
+    .. math::
 
         score(q, k_j) = log Σ_m α_m exp(−β_m (κ_m − j)²),    [log α; log β; κ] = W q + b
 

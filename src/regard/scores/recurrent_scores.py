@@ -95,9 +95,9 @@ class DeltaProduct(Primitive):
 class Decayed(Wrapper):
     """Lets the score of a pair decay with what lies between its query and its key.
 
-    ::
+    .. math::
 
-        score(q_i, k_j) = Σ_d q_id k_jd exp(−|G_id − G_jd|),    G_t = g_1 + … + g_t
+        score(q_i, k_j) = Σ_d q_{id} k_{jd} exp(−|G_{id} − G_{jd}|),    G_t = g_1 + … + g_t
 
     g are logarithms of decays, at most 0; a query's own position is that of `masks.causal`, whose ends align. With a
     causal mask and ``normalizer="identity"`` this is
@@ -201,10 +201,10 @@ class Decayed(Wrapper):
 class DeltaRule(Wrapper):
     """Weighs values as the delta rule does, which replaces what a key recalls by its value.
 
-    ::
+    .. math::
 
         S_t = D_t S_{t−1} + β_t k_t (v_t − (D_t S_{t−1})ᵀ k_t)ᵀ,    o_t = S_tᵀ q_t
-        W   = tril(Q Kᵀ ⊙ Γ) (I + strictly-lower(diag(β) (K Kᵀ ⊙ Γ)))⁻¹ diag(β)
+        W = tril(Q Kᵀ ⊙ Γ) (I + strictly lower(diag(β) (K Kᵀ ⊙ Γ)))⁻¹ diag(β)
 
     The outputs o are the products of W, the scores, with the values. D and Γ are the decays of `Decayed`, or 1. Yang et
     al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", section 2.2 and the UT

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.axes import Float
+from regard.errors import ShapeError
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Prepared, Score
 from regard.scores.weights import check_device, check_dim, register_weight
@@ -13,7 +14,7 @@ from regard.shapes import check_sizes, upcast
 class Trilinear(Score):
     """Computes a linear function of the query, the key and their elementwise product.
 
-    ::
+    .. math::
 
         score(q, k) = w · [q; k; q ∘ k]
 
@@ -26,7 +27,7 @@ class Trilinear(Score):
 
     Raises:
         KindError: the weight is not a floating-point tensor.
-        ShapeError: the weight has another rank.
+        ShapeError: the weight has another rank, or a size that 3 does not divide.
 
     Numerics: half-precision inputs are scored in float32.
 
@@ -43,6 +44,8 @@ class Trilinear(Score):
     def __init__(self, weight: Tensor):
         super().__init__()
         register_weight(self, "weight", weight, "[3 · dim]")
+        if weight.shape[0] % 3:
+            raise ShapeError(f"weight must be [3 · dim]; it has shape {list(weight.shape)}, which 3 does not divide")
 
     @classmethod
     def create(cls, dim: int) -> "Trilinear":

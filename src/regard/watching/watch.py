@@ -126,6 +126,7 @@ class Watch(Observer):
         if name is None:
             return
         self._coverage.ran.add(name)
+        self._parts.pop(id(module), None)  # an interrupted call leaves its first part behind
         if name == "":
             self._history.begin_forward()
             self._reader.deliver()

@@ -69,7 +69,7 @@ class HalvingConvolution(Module):
 class BidirectionalLayer(Module):
     """One bidirectional LSTM or GRU layer over rows of different lengths; halving, it is a layer of a pyramid.
 
-    ::
+    .. math::
 
         h_i^j = BLSTM(h_{i−1}^j, [h_{2i}^{j−1}, h_{2i+1}^{j−1}])
 

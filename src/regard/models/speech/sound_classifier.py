@@ -14,10 +14,10 @@ from regard.nn import AttentionPooling
 class SoundClassifier(Module):
     """Tells the label of a sound.
 
-    ::
+    .. math::
 
         annotations = encoder(features)
-        logits      = W pool(annotations) + b
+        logits = W pool(annotations) + b
 
     Args:
         config: the configuration.

@@ -17,10 +17,10 @@ Channels = Callable[[int], nn.Module]
 class ConvolutionalGrid(Module):
     """Encodes patches by stages of residual blocks, and halves the grid between two stages.
 
-    ::
+    .. math::
 
         patches: p × p convolution, stride p
-        block:   x → relu(x + weigh(norm(conv(relu(norm(conv(x)))))))        3 × 3, padded
+        block: x → relu(x + weigh(norm(conv(relu(norm(conv(x)))))))    3 × 3, padded
         halving: 2 × 2 convolution, stride 2
 
     The blocks are those of He et al. 2016, figure 2; ``weigh`` is the identity, squeeze-and-excitation (Hu et al. 2018,

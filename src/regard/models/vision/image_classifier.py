@@ -43,10 +43,10 @@ class ClassifiedImages(NamedTuple):
 class VisionTransformer(Module):
     """Encodes patches as tokens of a Transformer (Dosovitskiy et al. 2021, section 3.1, eq. 1 to 4).
 
-    ::
+    .. math::
 
         z_0 = [class token; E p_1; …; E p_N] + positions
-        z   = encoder(z_0)                                  pre-norm, normalized at the end
+        z = encoder(z_0)    pre-norm, normalized at the end
 
     Args:
         config: the configuration.
@@ -101,10 +101,10 @@ class VisionTransformer(Module):
 class ImageClassifier(Module):
     """Predicts the label of an image.
 
-    ::
+    .. math::
 
         annotations = encoder(image)
-        logits      = W pool(annotations) + b
+        logits = W pool(annotations) + b
 
     The encoder is a `VisionTransformer` (Dosovitskiy et al. 2021, section 3.1); with the architecture ``"cnn"`` it is a
     `GridEncoder`. ``pool`` is the annotation of the class token, the mean, or `regard.nn.AttentionPooling`.

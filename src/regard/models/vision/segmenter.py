@@ -18,11 +18,11 @@ from regard.portable import is_portable
 class Segmenter(Module):
     """Predicts the classes of pixels, by an encoder that halves the image several times and a decoder that doubles it.
 
-    ::
+    .. math::
 
-        encoder   E_1 = stem(image);  E_l = residual blocks(halve(E_{l-1}))
-        decoder   D_L = 1 × 1(E_L);  D_l = refine(fuse(1 × 1(E_l), double(D_{l+1})))
-        classes   logits = double(3 × 3(D_1))
+        encoder: E_1 = stem(image);    E_l = residual blocks(halve(E_{l-1}))
+        decoder: D_L = 1 × 1(E_L);    D_l = refine(fuse(1 × 1(E_l), double(D_{l+1})))
+        classes: logits = double(3 × 3(D_1))
 
     Three kinds of attention are optional, each with its own setting: a gate of channels, or of channels and positions,
     in each residual block (`regard.nn.SqueezeExcitation`, `regard.nn.CBAM`); attention between positions and channels

@@ -6,18 +6,19 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
+from regard.errors import ShapeError
 from regard.module_calls import Module
 from regard.nn.attention import Attention
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.shapes import Requested, size
+from regard.shapes import Requested, check_floating, size
 from regard.transforms import exportable
 
 
 @exportable
 class Hopped(NamedTuple):
-    """The output of `KeyValueMemory`.
+    """The output of `KeyValueMemoryNetwork`.
 
     Attributes:
         output: ``[batch, dim]``, the query after the last hop.
@@ -26,7 +27,7 @@ class Hopped(NamedTuple):
     Example:
         >>> import torch
         >>> from regard import nn
-        >>> layer = nn.KeyValueMemory(4, hops=2)
+        >>> layer = nn.KeyValueMemoryNetwork(4, hops=2)
         >>> hopped = layer(torch.zeros(1, 4), torch.ones(1, 5, 4), torch.ones(1, 5, 4), need_weights=True)
         >>> hopped.output.shape, hopped.weights.shape
         (torch.Size([1, 4]), torch.Size([1, 2, 5]))
@@ -37,12 +38,12 @@ class Hopped(NamedTuple):
 
 
 @fx_leaf
-class KeyValueMemory(Module):
+class KeyValueMemoryNetwork(Module):
     """Reads a memory of keys and values in several hops; each hop changes the query for the next one.
 
-    ::
+    .. math::
 
-        o_h     = Σ_i normalize_i(score(q_h, k_i)) v_i
+        o_h = Σ_i normalize_i(score(q_h, k_i)) v_i
         q_{h+1} = R_h (q_h + o_h)
 
     Miller et al. 2016, "Key-Value Memory Networks for Directly Reading Documents", section 3.1: q_1 is their
@@ -52,10 +53,10 @@ class KeyValueMemory(Module):
 
     Args:
         dim: features of a query, a key and a value.
-        hops: H, at least 1.
-        score: a name, a `Score` or a function of queries and keys; the paper's is ``dot``.
-        normalizer: a name, a `Normalizer` or a function.
-        backend: ``auto``, or one by name, which runs or raises.
+        hops: H, at least 1; default 2.
+        score: a name, a `Score` or a function of queries and keys; default ``dot``, the paper's.
+        normalizer: a name, a `Normalizer` or a function; default ``softmax``.
+        backend: ``auto``, the default, or one by name, which runs or raises.
 
     Raises:
         ArgumentError: a size is below 1.
@@ -64,7 +65,7 @@ class KeyValueMemory(Module):
     Example:
         >>> import torch
         >>> from regard import nn
-        >>> layer = nn.KeyValueMemory(2, hops=2)
+        >>> layer = nn.KeyValueMemoryNetwork(2, hops=2)
         >>> for hop in layer.hops:
         ...     _ = torch.nn.init.eye_(hop.weight)
         >>> keys = torch.tensor([[[9.0, 0.0], [0.0, 9.0]]])
@@ -109,6 +110,12 @@ class KeyValueMemory(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        check_floating("query", query)
+        if query.dim() != 2 or query.shape[1] != self.dim:
+            raise ShapeError(f"query must be [batch, {self.dim}]; it has shape {list(query.shape)}")
+        check_floating("value", value)
+        if value.shape[-1:] != (self.dim,):
+            raise ShapeError(f"value must be [batch, memories, {self.dim}]; it has shape {list(value.shape)}")
         memory = self.attention.remember(key, lengths, value=value)
         weights = []
         for hop in self.hops:
