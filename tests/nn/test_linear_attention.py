@@ -114,7 +114,6 @@ def test_a_query_of_padding_reads_nothing(name):
     assert not attended.weights[1, :, 3:].any()
     expected = layer(x[1:, :3], mask="causal", need_weights=True)
     torch.testing.assert_close(attended.output[1, :3], expected.output[0])
-    assert ()
 
 
 @layers
