@@ -11,12 +11,14 @@ from torch.utils.checkpoint import checkpoint
 import regard
 from emulated_device import counted, on_device
 from regard import masks
-from regard.attention import Backend, register_backend, trials, unregister_backend
+from regard.attention import Backend, device_runs, register_backend, trials, unregister_backend
 from regard.attention.backends.sdpa import device as sdpa_device
+from regard.attention.backends.triton import backend as triton_backend
 from regard.attention.call_kinds import CallKind
 from regard.attention.device_report import kinds
 from regard.attention.execution import BACKENDS, choose
 from regard.attention.problem import validate
+from regard.attention.readings import Gatherer
 from regard.errors import BackendError
 from regard.kernels.cpu import cache
 from regard.shapes import spread_heads, upcast
@@ -289,3 +291,109 @@ def test_no_trial_under_transforms_and_inside_of_trials(registered, monkeypatch)
     torch.testing.assert_close(regard.attend(*single), regard.attend(*single, backend="reference"))
     assert calling[1] is not calling[0]
     assert calling[-1] is calling[0]
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """Prepares a call of ``triton`` on the emulated device, and returns its identity, delay and number of trials."""
+    triton, compared, states = BACKENDS["triton"], [], {}
+    monkeypatch.setattr(triton_backend, "_STATES", states)
+
+    def prepare(problem, outcome):
+        def compare(backend, kind, device):
+            compared.append(kind)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        monkeypatch.setattr(trials, "compare", compare)
+        triton.prepare(problem)
+        for thread in threading.enumerate():
+            if thread.name == "regard triton":
+                thread.join()
+        return trials.identity_of(triton, problem), triton.delay(problem), len(compared)
+
+    return prepare
+
+
+def test_a_trial_in_a_thread_is_kept_and_a_backend_that_was_declined_is_not_tried_again(prepared):
+    problem, triton = of_kind(mask="causal").problem(EMULATED), BACKENDS["triton"]
+    identity, delay, count = prepared(problem, trials.Trial(1.0, "it broke the context", True))
+    assert (delay, count) == (None, 1)
+    assert trials.objection(triton, problem) == "it broke the context"
+    trials.forget()
+    triton_backend._STATES.clear()
+    assert prepared(problem, trials.Trial(0.0, None, True)) == (identity, None, 1)
+    assert trials.objection(triton, problem) == "it broke the context"
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("memory is full"), BackendError("the context is broken")])
+def test_an_error_in_the_thread_of_a_trial_is_said(prepared, error):
+    problem = of_kind().problem(EMULATED)
+    _, delay, count = prepared(problem, error)
+    assert str(error) in delay
+    assert count == 1
+    if isinstance(error, BackendError):
+        with pytest.raises(BackendError, match="context is broken"):
+            BACKENDS["triton"].prepare(problem)
+
+
+def test_kinds_of_triton_have_the_runs_dropout_and_readings_of_the_call():
+    triton, inputs = BACKENDS["triton"], [torch.randn(1, 3, 40, 16) for _ in range(3)]
+    parts = {
+        "prefix": masks.window(5, 0) | masks.prefix(3),
+        "documents": masks.documents(torch.arange(40) // 10),
+        "dense": masks.keep(torch.rand(40, 40) < 0.5),
+        "causal": masks.causal(),
+    }
+    for name, runs in (("prefix", 2), ("documents", 1), ("dense", 0), ("causal", 1)):
+        problem = validate(*inputs, mask=parts[name], dropout=0.1)
+        gatherer = Gatherer(problem, regard.Readings(peak=True, received=True))
+        kind = triton.kind_of_call(problem, gatherer)
+        assert (kind.runs, kind.dropout, kind.readings) == (runs, True, ("lse", "peak", "received"))
+        small = kind.problem("cpu")
+        assert triton.kind_of_call(small, Gatherer(small, gatherer.read))._replace(mask=kind.mask) == kind
+        torch.use_deterministic_algorithms(True)
+        try:
+            assert not triton.kind_of_call(problem, gatherer).readings
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+
+def test_readings_of_a_backend_are_compared():
+    kind = of_kind(mask="Lengths", gradient=True, readings=("lse", "entropy", "peak", "distance", "received"))
+    assert trials.compare(BACKENDS["tiled"], kind, EMULATED).objection is None
+
+    class Wrong(type(BACKENDS["tiled"])):
+        def run(self, problem, gatherer=None):
+            output = super().run(problem, gatherer)
+            if gatherer is not None:
+                gatherer.peak *= 2
+            return output
+
+    assert "for peak" in trials.compare(Wrong(), kind, EMULATED).objection
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in kinds(("float32",)) if kind.normalizer in ("ratio", "identity")], ids=str
+)
+def test_recurrences_are_compared(kind):
+    assert trials.compare(BACKENDS["linear"], kind, EMULATED).objection is None
+
+
+def test_what_is_made_while_a_graph_is_captured_is_not_kept(monkeypatch):
+    problem = validate(*(torch.randn(1, 2, 20, 16) for _ in range(3)), mask=masks.window(3, 0))
+    monkeypatch.setattr(device_runs, "is_capturing", lambda device: True)
+    captured = device_runs.device_runs(problem)
+    monkeypatch.setattr(device_runs, "is_capturing", lambda device: False)
+    kept = device_runs.device_runs(problem)
+    assert kept is not captured
+    monkeypatch.setattr(device_runs, "is_capturing", lambda device: True)
+    assert device_runs.device_runs(problem) is kept
+
+
+def test_triton_counts_a_scale_that_is_a_tensor_as_float32():
+    inputs = [torch.randn(1, 2, 20, 256, dtype=torch.bfloat16) for _ in range(3)]
+    score = regard.scores.ScaledDot(torch.ones(2, 1, 1))
+    assert "up to 128 features" in triton_backend._obstacle(validate(*inputs, score=score))
+    assert triton_backend._obstacle(validate(*inputs)) is None

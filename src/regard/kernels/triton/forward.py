@@ -127,6 +127,8 @@ def add_tile(
         if tl.max(tl.max(is_bad, 1), 0) > 0.0:
             bad = tl.dot(tl.where(seen, 1.0, 0.0).to(values.dtype), is_bad.to(values.dtype))
             mixed = tl.where(bad > 0.0, float("nan"), mixed)
+            if WITH_SLOPES:
+                slopes_mixed = tl.where(bad > 0.0, float("nan"), slopes_mixed)
         values = finite(values)
     mixed += tl.dot(weights.to(values.dtype), values, input_precision=PRECISION)
     if WITH_SLOPES:

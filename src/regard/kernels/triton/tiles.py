@@ -264,7 +264,7 @@ def entmax_parts(scores, threshold, maximum, exponent, factor, NORMALIZER: tl.co
     # This order of the comparison keeps NaN.
     above = tl.where(above <= 0.0, 0.0, above)
     if NORMALIZER == SPARSEMAX:
-        return above, tl.where(above == 0.0, 0.0, 1.0)
+        return above, tl.where(above > 0.0, 1.0, above)
     if NORMALIZER == ENTMAX15:
         return above * above, above
     power = tl.log2(above)
