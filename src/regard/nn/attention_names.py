@@ -21,6 +21,7 @@ AttentionName = Literal[
     "gated_linear",
     "delta",
     "gated_delta",
+    "native_sparse",
 ]
 """The names of self-attention."""
 
@@ -51,6 +52,7 @@ CLASSES: dict[str, AttentionClass] = {
     "gated_linear": AttentionClass("regard.nn.linear_attention:GatedLinearAttention", RECURRENT_LACKS),
     "delta": AttentionClass("regard.nn.linear_attention:DeltaNet", RECURRENT_LACKS, is_causal=True),
     "gated_delta": AttentionClass("regard.nn.linear_attention:GatedDeltaNet", RECURRENT_LACKS, is_causal=True),
+    "native_sparse": AttentionClass("regard.nn.native_sparse_attention:NativeSparseAttention"),
 }
 """Every name but ``multihead``."""
 
