@@ -91,6 +91,10 @@ MASKS = {
     "where": lambda: masks.where(lambda batch, head, query, key: (query + key + head) % 3 != 0),
     "documents": lambda: masks.documents(torch.tensor([0, 0, 1, 1, -1]), torch.tensor([0, 1, 1, 0, 2, -1, -1])),
     "ignore": lambda: masks.ignore(torch.ones(Q, K, dtype=torch.bool).tril()),
+    "grids": lambda: (
+        masks.neighborhood(3, dilation=2) & masks.shifted_windows(6, 2)
+        | masks.blocks(_weights(H, 2, 3) > 0, 3, 4) & masks.Compressed(masks.window(5, 2), 2 * K, 3, 2)
+    ),
     "nobody": lambda: masks.keep(torch.zeros(1, 1, 1, 1, dtype=torch.bool)),
 }
 

@@ -42,7 +42,7 @@ SIZE = Range(1, 65_536)
 LAYERS, HEADS, COUNT, RATE = Range(1, 100), Range(1, 1024), Range(0, 1_000_000), Range(0, 1, open=True)
 WEIGHT = Range(0, math.inf)
 
-CHOOSING = ("architecture", "attention")
+CHOOSING = ("architecture", "attention", "self_attention")
 """Fields on whose value the defaults of others depend."""
 
 
@@ -58,7 +58,7 @@ def option(default: Any, *, within: Range | None = None, **needs: Any) -> Any:
 
 
 def varies(default: Any, *, within: Range | None = None, needs: Mapping[str, Any] | None = None, **others: Any) -> Any:
-    """Returns a field whose default depends on the architecture, or on the kind of attention.
+    """Returns a field whose default depends on the architecture, or on the kind of attention or of self-attention.
 
     Args:
         default: its default with any choice that ``others`` does not name.

@@ -39,6 +39,22 @@ def simple_masks(grid: Grid) -> st.SearchStrategy[Mask]:
 
     aligns = st.sampled_from(["end", "start"])
     offsets = st.one_of(st.none(), rows(-4, 12))
+    shapes = [(grid.keys // width, width) for width in range(1, grid.keys + 1) if grid.keys % width == 0]
+    on_grids = st.builds(
+        lambda shape, size, dilation, shift: (
+            masks.shifted_windows(size, min(shift, size - 1), shape)
+            if dilation > 2
+            else masks.neighborhood(
+                [max(1, min(size, length // dilation)) for length in shape],
+                shape,
+                [min(dilation, length) for length in shape],
+            )
+        ),
+        st.sampled_from(shapes),
+        st.integers(1, 5),
+        st.integers(1, 3),
+        st.integers(0, 3),
+    )
     side = st.one_of(st.none(), st.integers(0, 5))
     return st.one_of(
         st.builds(masks.causal, aligns, offsets),
@@ -50,6 +66,18 @@ def simple_masks(grid: Grid) -> st.SearchStrategy[Mask]:
         st.builds(masks.documents, ids(grid.queries), ids(grid.batch, grid.keys).map(lambda x: x.sort().values)),
         st.builds(masks.keep, bools(grid.batch, 1, grid.queries, grid.keys)),
         st.builds(masks.ignore, bools(2, 1, grid.keys)),
+        st.builds(masks.blocks, bools(2, 1, -(-grid.keys // 3)), st.just(3), st.just(grid.queries)),
+        st.builds(
+            masks.blocks, bools(grid.batch, 1, -(-grid.queries // 2), -(-grid.keys // 2)), st.just(2), st.just(2)
+        ),
+        st.builds(
+            masks.Compressed,
+            st.sampled_from([masks.window(9, 2), masks.dilated(3)]),
+            st.just(2 * grid.keys),
+            st.integers(1, 4),
+            st.just(2),
+        ),
+        *([on_grids] if grid.queries <= grid.keys else []),
         st.just(masks.where(lambda b, h, i, j: (b + h + i) % 3 > j % 2)),
     )
 

@@ -13,7 +13,7 @@ from regard import masks, models, nn
 from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.explanations.model_attention import ModelAttention
-from regard.nn.attention_names import CLASSES
+from regard.nn.attention_names import CLASSES, USUAL
 from regard.records import TokenAxis
 
 DIM, HEADS = 24, 2
@@ -46,16 +46,83 @@ def test_a_later_token_changes_no_earlier_one_and_padding_changes_nothing(name):
     torch.testing.assert_close(whole[0, :5], stack(x[:1, :5], mask="causal")[0])
 
 
-def takes(name, option):
-    module, constructor = CLASSES[name].split(":")
-    return option in inspect.signature(getattr(importlib.import_module(module), constructor)).parameters
+@names
+def test_a_key_padding_mask_hides_nan_from_the_tokens_of_every_sequence(name):
+    layer, x = config(name).encoder_layer(bidirectional=False).double(), tokens(3, 7)
+    hidden = torch.zeros(3, 7).bool()
+    hidden[1, 4:] = hidden[2, :2] = hidden[2, 5] = True
+    for mask in (None, "causal"):
+        output = layer(x.masked_fill(hidden[..., None], torch.nan), mask=mask, src_key_padding_mask=hidden)
+        for row, padding, expected in zip(x, hidden, output, strict=True):
+            if not (name == "retention" and padding[0]):  # its positions are absolute
+                torch.testing.assert_close(layer(row[None, ~padding], mask=mask)[0], expected[~padding])
+    assert layer(x[:0], src_key_padding_mask=hidden[:0]).shape == (0, 7, DIM)
+
+
+@names
+def test_gradients_through_a_cache_are_those_of_the_whole_sequence(name):
+    stack, x = encoder(name), tokens(2, 5).requires_grad_()
+    caches, parts = None, []
+    for part in x.split((2, 1, 2), dim=1):
+        rows, caches = stack.step(part, caches)
+        parts.append(rows)
+    wanted = x, *stack.parameters()
+    probe = tokens(2, 5)
+    stepped = torch.autograd.grad((torch.cat(parts, dim=1) * probe).sum(), wanted)
+    for one, other in zip(stepped, torch.autograd.grad((stack(x, mask="causal") * probe).sum(), wanted), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@names
+def test_no_mask_means_the_same_with_a_cache_as_without(name):
+    attention, x = encoder(name).layers[0].self_attn, tokens(2, 5)
+    if CLASSES[name].path.startswith("regard.nn.linear_attention") and not attention.is_causal:
+        with pytest.raises(ArgumentError, match="write mask='causal'"):
+            attention(x, cache=attention.new_cache())
+    else:
+        torch.testing.assert_close(attention(x, cache=attention.new_cache()).output, attention(x).output)
+
+
+@names
+def test_the_table_of_names_says_what_a_class_has(name):
+    path, lacks, is_causal = CLASSES[name]
+    module, constructor = path.split(":")
+    parameters = inspect.signature(getattr(importlib.import_module(module), constructor)).parameters
+    assert set(lacks) == set(USUAL) - set(parameters)
+    attention, x = encoder(name).layers[0].self_attn, tokens(1, 4)
+    assert attention.is_causal == is_causal
+    weights = attention(x, need_weights=True).weights
+    assert bool(weights.triu(1).any()) is not is_causal
+    if is_causal:
+        for make in (
+            lambda: nn.TransformerEncoderLayer(DIM, HEADS, attention=name),
+            lambda: models.TranslatorConfig(11, 13, architecture="transformer", self_attention=name),
+            lambda: models.TextClassifierConfig(11, 2, architecture="transformer", self_attention=name),
+        ):
+            with pytest.raises(ArgumentError, match="cannot read in both directions"):
+                make()
+
+
+@names
+def test_a_configuration_lacks_what_its_self_attention_lacks(name):
+    def made(**options):
+        return models.LanguageModel(models.LanguageModelConfig(11, hidden=DIM, heads=HEADS, **options))
+
+    model = made(self_attention=name)
+    assert (model.config.position in ("none", "sinusoidal")) == ("position" in CLASSES[name].lacks)
+    for weights in model.stack.layers[0].self_attn.projection_weights():
+        assert weights.std() < 0.03
+    for option, value in (("score", "dot"), ("normalizer", "sparsemax"), ("kv_heads", 1), ("position", "alibi")):
+        if option in CLASSES[name].lacks:
+            with pytest.raises(ArgumentError, match=f"^{option} is not an option of self_attention '{name}'; leave"):
+                made(self_attention=name, **{option: value})
 
 
 POSITIONED = [
     (name, position)
     for name in CLASSES
     for position in ("none", "rotary", "alibi")
-    if position == "none" or takes(name, "position")
+    if position == "none" or "position" not in CLASSES[name].lacks
 ]
 
 
@@ -95,7 +162,10 @@ def test_every_parameter_has_a_gradient_and_checkpointing_changes_none(name):
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(5)
-        layer, x = config(name, activation_checkpointing=checkpointing).encoder_layer().double(), tokens(2, 5)
+        layer, x = (
+            config(name, activation_checkpointing=checkpointing).encoder_layer(bidirectional=False).double(),
+            tokens(2, 5),
+        )
         layer(x, mask="causal").square().sum().backward()
         gradients.append([parameter.grad for parameter in layer.parameters()])
     for one, other in zip(*gradients, strict=True):
@@ -106,9 +176,9 @@ def test_every_parameter_has_a_gradient_and_checkpointing_changes_none(name):
 
 @names
 def test_layers_are_copied_saved_and_seen_by_hooks(name):
-    layer, x = config(name).encoder_layer(), torch.randn(2, 5, DIM)
+    layer, x = config(name).encoder_layer(bidirectional=False), torch.randn(2, 5, DIM)
     expected = layer(x, mask="causal")
-    other = config(name).encoder_layer()
+    other = config(name).encoder_layer(bidirectional=False)
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(x, mask="causal"), expected)
     other, shapes = copy.deepcopy(layer), []
@@ -130,6 +200,8 @@ def test_the_language_model_and_the_translator_take_it_by_name(name):
         log_probabilities, caches = model.step(token, caches)
     torch.testing.assert_close(log_probabilities, model(ids)[:, -1].log_softmax(-1))
     assert model.attention_weights(ids, layer=1).shape == (2, 4, 4)
+    if CLASSES[name].is_causal:
+        return
     sizes |= {"architecture": "transformer", "encoder_layers": 1, "decoder_layers": 2}
     translator = models.TransformerTranslator(models.TranslatorConfig(11, 13, **sizes)).eval()
     best = translator.translate(ids, torch.tensor([4, 2]), width=3, max_length=5)
@@ -206,7 +278,7 @@ def test_both_maps_of_differential_attention_have_masks_biases_and_grouped_heads
     with regard.watch(attention, read=regard.Readings(weights=True)) as record:
         attended = attention(x, mask=mask, bias=bias, need_weights=True)
     first, second = (call.weights for call in record.calls)
-    difference = first.double() - attention.weight_of_second.detach() * second.double()
+    difference = first.double() - attention.lambda_full.detach() * second.double()
     torch.testing.assert_close(difference, attended.weights.detach(), rtol=1e-5, atol=1e-6)
     hidden = ~mask.dense(regard.shapes.Grid.whole(2, 4, 5, 5))
     assert not first[hidden].any()
@@ -298,7 +370,6 @@ def test_a_latent_cache_holds_the_compressed_vectors_alone():
 
 def test_options_that_contradict_each_other_are_errors():
     for make, message in (
-        (lambda: nn.SelfAttention(DIM, HEADS), "write nn.MultiheadAttention"),
         (lambda: nn.SelfAttention(DIM, HEADS, gate=True, normalizer="sinkhorn"), "compares all queries"),
         (lambda: nn.LatentAttention(DIM, HEADS, position="shaw"), "must not depend on queries"),
         (lambda: nn.LatentAttention(DIM, HEADS, rotary_dim=4), "needs position='rotary'"),
@@ -309,7 +380,7 @@ def test_options_that_contradict_each_other_are_errors():
 
 
 def test_talking_heads_are_multi_head_attention_until_they_talk():
-    attention, x = nn.SelfAttention(DIM, HEADS, talking=True).double(), tokens(2, 5)
+    attention, x = nn.SelfAttention(DIM, HEADS, talking_heads=True).double(), tokens(2, 5)
     plain = torch.nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64)
     plain.load_state_dict(
         {
@@ -333,7 +404,7 @@ def test_both_maps_of_a_layer_are_recorded_as_one_attention_with_worked_steps():
     assert len(calls) == 2 + 2  # a call a layer, and the two of the attention alone
     assert first.heads == 2 * HEADS
     weights = torch.from_numpy(first.record().weights).double()
-    factor = stack.layers[0].self_attn.weight_of_second.detach()
+    factor = stack.layers[0].self_attn.lambda_full.detach()
     torch.testing.assert_close(weights[:HEADS] - factor * weights[HEADS:], expected[0], rtol=1e-5, atol=1e-6)
     steps = first.steps(HEADS + 1)
     assert steps.name == "self_attn, map 2, head 1"

@@ -52,7 +52,7 @@ def test_a_layer_with_two_maps_gives_both():
     assert (first.name, second.name) == ("self_attn, map 1", "self_attn, map 2")
     attention = layer.self_attn
     implied = attention(x, mask="causal", need_weights=True).weights[0].detach()
-    factor = attention.weight_of_second.detach()
+    factor = attention.lambda_full.detach()
     difference = torch.from_numpy(first.weights) - factor * torch.from_numpy(second.weights)
     torch.testing.assert_close(difference, implied)
     assert regard.View(seen, ["a", "b", "c"], example=0)

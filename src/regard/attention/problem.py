@@ -19,7 +19,7 @@ from regard.axes import Float
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, KindError, RegardError, ShapeError
 from regard.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
-from regard.masks import Band, Mask, Spans, as_mask
+from regard.masks import Band, Mask, Spans, as_mask, causal
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.scores import Prepared, Primitive, Score, Scoring, as_score
@@ -359,6 +359,8 @@ def validate(
     checked_score = as_score(score)
     checked_normalizer = as_normalizer(normalizer)
     checked_mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
+    if checked_mask is None and checked_score.is_causal:
+        checked_mask = causal()
     checked_bias = None if bias is None else bias_for(bias, H)
     parts = checked_mask, checked_bias, check_dropout(dropout)
     problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)

@@ -23,6 +23,8 @@ MASKS: dict[str, Callable[..., Mask]] = {
     "window": masks.window,
     "prefix": masks.prefix,
     "dilated": masks.dilated,
+    "neighborhood": masks.neighborhood,
+    "shifted_windows": masks.shifted_windows,
     "lengths": masks.lengths,
     "documents": lambda *ids: masks.documents(*(torch.tensor(part).reshape(1, -1) for part in ids)),
     "keep": lambda rows: masks.keep(torch.tensor(rows, dtype=torch.bool)),

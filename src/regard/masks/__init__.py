@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 from regard.lazy_names import no_attribute, public_names
 from regard.masks.appended import AppendedMask
+from regard.masks.blocks import Blocks, Compressed, blocks, top_blocks
 from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.explicit import Keep, Where, ignore, keep, where
+from regard.masks.grids import GridMask, Neighborhood, ShiftedWindows, neighborhood, shifted_windows
 from regard.masks.mask import And, Mask, Not, Or, Visibility, visible_keys
 from regard.masks.names import as_mask
 from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
@@ -15,25 +17,34 @@ __all__ = [
     "And",
     "AppendedMask",
     "Band",
+    "Blocks",
+    "Compressed",
     "Dilated",
     "Documents",
+    "GridMask",
     "Keep",
     "Lengths",
     "Mask",
+    "Neighborhood",
     "Not",
     "Or",
     "Prefix",
+    "ShiftedWindows",
     "Spans",
     "Visibility",
     "Where",
     "as_mask",
+    "blocks",
     "causal",
     "dilated",
     "documents",
     "ignore",
     "keep",
     "lengths",
+    "neighborhood",
     "prefix",
+    "shifted_windows",
+    "top_blocks",
     "visible_keys",
     "where",
     "window",

@@ -189,8 +189,9 @@ class Documents(Mask):
         if not self._is_known:
             return None
         if self._cached_spans is None or self._cached_spans[0] != grid:
-            # The next layer of a model needs the same spans, so ids are sorted once for a batch.
-            self._cached_spans = grid, self._compute_spans(grid)
+            # The next layer of a model needs the same spans, so ids are sorted once for a batch; for a training too.
+            with torch.inference_mode(False):
+                self._cached_spans = grid, self._compute_spans(grid)
         return self._cached_spans[1]
 
     def _compute_spans(self, grid: Grid) -> Spans | None:

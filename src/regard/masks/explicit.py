@@ -126,12 +126,12 @@ class Keep(Mask):
 
     def spans(self, grid: Grid) -> Spans | None:
         allowed = self._one_axis(grid)
-        return None if allowed is None else _runs(allowed, grid)
+        return None if allowed is None else runs_of_keys(allowed, grid)
 
     def hidden_spans(self, grid: Grid) -> Spans | None:
         # This is not the complement of `spans`, since one of the two may exceed the limit of runs.
         allowed = self._one_axis(grid)
-        return None if allowed is None else _runs(~allowed, grid)
+        return None if allowed is None else runs_of_keys(~allowed, grid)
 
     def _one_axis(self, grid: Grid) -> Tensor | None:
         """Returns the tile's part with four axes, if it varies along queries or along keys but not both.
@@ -151,7 +151,7 @@ class Keep(Mask):
         return f"keep(<{list(self.tensor.shape)}>)"
 
 
-def _runs(allowed: Tensor, grid: Grid) -> Spans | None:
+def runs_of_keys(allowed: Tensor, grid: Grid) -> Spans | None:
     """Returns the True keys of each row as runs, if they are few.
 
     Args:

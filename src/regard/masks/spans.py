@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from regard.shapes import Grid, span_length
-from regard.transforms import has_data
+from regard.transforms import has_data, sent
 
-RUNS_LIMIT = 8
+RUNS_LIMIT = 16
 """Largest number of runs in a row; a mask with more of them has no spans."""
 
 _EMPTY = torch.iinfo(torch.int32).max
@@ -88,6 +88,15 @@ class Spans(NamedTuple):
     def runs(self) -> int:
         """The largest number of runs in a row, or 1."""
         return self.start.shape[-1]
+
+    def dense(self, grid: Grid) -> Tensor:
+        """Returns the pairs as bools on the tile's device, ``[batch or 1, heads or 1, queries, keys]``."""
+        key, visible = grid.key_index, None
+        for start, stop in zip(*(sent(end, grid.device).unbind(-1) for end in self), strict=True):
+            run = (key >= start[..., None]) & (key < stop[..., None])
+            visible = run if visible is None else visible | run
+        assert visible is not None
+        return visible
 
     def intersection(self, other: "Spans") -> "Spans | None":
         """Returns the keys that are in both, or None as in `of_runs`."""

@@ -21,7 +21,7 @@ from regard.configuration import (
     varies,
 )
 from regard.errors import ArgumentError
-from regard.nn.attention_names import AttentionName
+from regard.nn.attention_names import CLASSES, AttentionName, check_direction, check_options
 
 RECURRENT = ("lstm", "gru")
 """Architectures with a state that each step changes."""
@@ -35,6 +35,8 @@ FREE_TOKENS = 10
 FEEDFORWARD = Range(0, 16 * SIZE.high)
 
 Position = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none"]
+ADDED = ("sinusoidal", "learned")
+"""Positions that are added to the tokens, so that self-attention need not know them."""
 Normalizer = Literal["softmax", "sparsemax", "entmax15", "sigmoid"]
 
 
@@ -63,6 +65,11 @@ class TransformerOptions(Configuration):
     activation_checkpointing: bool = option(False, architecture="transformer")
     """Activations are computed again in the backward pass: less memory, the same gradients."""
 
+    bidirectional: ClassVar[bool] = True
+    """Whether tokens of a stack see later ones."""
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position")
+    """Options that a stack has for its self-attention alone."""
+
     @property
     def ends_normalized(self) -> bool:
         """Whether stacks end with a layer normalization: after post-norm layers there need not be one."""
@@ -71,6 +78,14 @@ class TransformerOptions(Configuration):
     def check(self) -> None:
         super().check()
         check_heads(self)
+        if getattr(self, "architecture", None) == "transformer" and self.self_attention in CLASSES:
+            _, lacks, is_causal = CLASSES[self.self_attention]
+            owner = f"self_attention {self.self_attention!r}"
+            options = {name: getattr(self, name) for name in self.of_self_attention}
+            if self.position in ADDED:
+                options["position"] = "none"
+            check_options(owner, lacks, options)
+            check_direction(owner, is_causal, self.bidirectional)
 
 
 def check_heads(config: Any) -> None:
@@ -214,6 +229,7 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
     max_source: int = option(0, within=COUNT, score="location")
     """The longest source, in tokens, that the model can attend to; 0: the ``max_length`` of the data."""
 
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score", "normalizer")
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_translator:RecurrentTranslator"),
         "transformer": "regard.models.transformer_translator:TransformerTranslator",
@@ -272,6 +288,7 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     normalizer: ClassVar[Any] = "softmax"
     scope: ClassVar[str] = "global"
     window, max_source, hard_estimator, entropy_weight, chunk_width = 10, 0, "reinforce", 0.0, 1
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score")
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_pointer_generator:RecurrentPointerGenerator"),
         "transformer": "regard.models.transformer_pointer_generator:TransformerPointerGenerator",
@@ -330,7 +347,9 @@ class LanguageModelConfig(TransformerOptions):
     """Layers of the Transformer."""
     heads: int = option(6, within=HEADS)
     """Query heads; a divisor of ``hidden``."""
-    position: Position = "rotary"
+    position: Position = varies(
+        "rotary", linear="sinusoidal", **dict.fromkeys(("retention", "gated_linear", "delta", "gated_delta"), "none")
+    )
     """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
     activation: Literal["relu", "gelu", "silu"] = "gelu"
     """Activation of the feedforward networks: relu, gelu or silu."""
@@ -344,6 +363,8 @@ class LanguageModelConfig(TransformerOptions):
     """Embeddings that share their weights: none, or target (with the output matrix)."""
 
     architecture: ClassVar[str] = "transformer"
+    bidirectional: ClassVar[bool] = False
+    of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score", "normalizer")
     models: ClassVar[dict[str, str]] = {"transformer": "regard.models.language_model:LanguageModel"}
 
 

@@ -152,7 +152,7 @@ class LanguageModel(Module):
         for layer in self._layers:
             attention = layer.self_attn
             if isinstance(attention, SequenceAttention):
-                weights = [linear.weight for linear in attention.modules() if isinstance(linear, nn.Linear)]
+                weights = attention.projection_weights()
             else:
                 names = "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"
                 weights = [weight for name in names if (weight := getattr(attention, name)) is not None]

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from regard.attention import Attended
     from regard.nn.attention import Attention
     from regard.nn.attention_pooling import AttentionPooling, Pooled
+    from regard.nn.axial_attention import AxialAttention
     from regard.nn.batch_norm import BatchNorm2d
     from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
     from regard.nn.co_attention import CoAttended, CoAttention
+    from regard.nn.deformable_attention import DeformableAttention, Deformed
     from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
@@ -33,10 +35,12 @@ if TYPE_CHECKING:
     from regard.nn.memory import Memory
     from regard.nn.monotonic_attention import MonotonicAttention, MonotonicMemory, Stopped
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
+    from regard.nn.native_sparse_attention import NativeSparseAttention
     from regard.nn.non_local import NonLocal
     from regard.nn.packing import Packing
     from regard.nn.projected_attention import SelfAttention
     from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+    from regard.nn.set_attention import ISAB, MAB, PMA
     from regard.nn.slot_attention import SlotAttention, Slots
     from regard.nn.squeeze_excitation import SqueezeExcitation
     from regard.nn.transformer import Transformer
@@ -49,12 +53,15 @@ __all__ = [
     "Attended",
     "Attention",
     "AttentionPooling",
+    "AxialAttention",
     "BatchNorm2d",
     "CBAM",
     "ChannelAttention",
     "ChannelGate",
     "CoAttended",
     "CoAttention",
+    "DeformableAttention",
+    "Deformed",
     "DifferentialAttention",
     "LinearAttention",
     "Retention",
@@ -66,18 +73,22 @@ __all__ = [
     "GaussianWindow",
     "Hopped",
     "IAFF",
+    "ISAB",
     "KeyValueCache",
     "KeyValueMemoryNetwork",
     "KeyValues",
     "LatentAttention",
     "LayerConfig",
+    "MAB",
     "MSCAM",
     "Memory",
     "MonotonicAttention",
     "MonotonicMemory",
     "MultiHeadAttention",
     "MultiheadAttention",
+    "NativeSparseAttention",
     "NonLocal",
+    "PMA",
     "Packing",
     "Pooled",
     "PositionAttention",
@@ -105,9 +116,11 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.attention": ["Attended"],
             "regard.nn.attention": ["Attention"],
             "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
+            "regard.nn.axial_attention": ["AxialAttention"],
             "regard.nn.batch_norm": ["BatchNorm2d"],
             "regard.nn.cbam": ["CBAM", "ChannelGate", "SpatialGate"],
             "regard.nn.co_attention": ["CoAttended", "CoAttention"],
+            "regard.nn.deformable_attention": ["DeformableAttention", "Deformed"],
             "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
@@ -127,10 +140,12 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.memory": ["Memory"],
             "regard.nn.monotonic_attention": ["MonotonicAttention", "MonotonicMemory", "Stopped"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
+            "regard.nn.native_sparse_attention": ["NativeSparseAttention"],
             "regard.nn.non_local": ["NonLocal"],
             "regard.nn.packing": ["Packing"],
             "regard.nn.projected_attention": ["SelfAttention"],
             "regard.nn.sequence_attention": ["SequenceAttention", "SequenceOutput"],
+            "regard.nn.set_attention": ["ISAB", "MAB", "PMA"],
             "regard.nn.slot_attention": ["SlotAttention", "Slots"],
             "regard.nn.squeeze_excitation": ["SqueezeExcitation"],
             "regard.nn.transformer": ["Transformer"],

@@ -15,6 +15,7 @@ from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
 from regard.masks import AppendedMask, Mask
 from regard.module_calls import Module
+from regard.nn.padding import check_coupled
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
@@ -66,13 +67,15 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         keys = key.shape[2]
         key, value = self._append_keys_and_values(key, value)
         own = self.position if isinstance(self.position, Bias) else None
+        mask = _intersect(masks, key.shape[2] - keys)
+        check_coupled(self.normalizer, mask)
         problem = validate(
             query,
             key,
             value,
             score=self.score,
             normalizer=self.normalizer,
-            mask=_intersect(masks, key.shape[2] - keys),
+            mask=mask,
             bias=_add([*biases, own], key.shape[2] - keys),
             dropout=self.dropout if self.training else 0.0,
         )

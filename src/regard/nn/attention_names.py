@@ -1,10 +1,13 @@
-"""The self-attention of a Transformer's layer by name; this file imports no PyTorch.
+"""The self-attention of a Transformer's layer by name, and the options that each lacks; this file imports no PyTorch.
 
 ``multihead`` is `regard.nn.MultiheadAttention`. Every other name stands for a class of
 `regard.nn.SequenceAttention`, and is one line in `CLASSES` and one in `AttentionName`.
 """
 
-from typing import Literal
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple
+
+from regard.errors import ArgumentError
 
 AttentionName = Literal[
     "multihead",
@@ -18,19 +21,68 @@ AttentionName = Literal[
     "gated_linear",
     "delta",
     "gated_delta",
+    "native_sparse",
 ]
 """The names of self-attention."""
 
-CLASSES: dict[str, str] = {
-    "differential": "regard.nn.differential_attention:DifferentialAttention",
-    "latent": "regard.nn.latent_attention:LatentAttention",
-    "gated": "regard.nn.projected_attention:gated",
-    "qk_norm": "regard.nn.projected_attention:qk_norm",
-    "talking_heads": "regard.nn.projected_attention:talking",
-    "linear": "regard.nn.linear_attention:LinearAttention",
-    "retention": "regard.nn.linear_attention:Retention",
-    "gated_linear": "regard.nn.linear_attention:GatedLinearAttention",
-    "delta": "regard.nn.linear_attention:DeltaNet",
-    "gated_delta": "regard.nn.linear_attention:GatedDeltaNet",
+
+class AttentionClass(NamedTuple):
+    """A class of self-attention.
+
+    Attributes:
+        path: where the class is, or a function that makes one; it is imported when it is first used.
+        lacks: the options of `USUAL` that it has not.
+        is_causal: whether a token never sees later ones, whatever the mask.
+    """
+
+    path: str
+    lacks: tuple[str, ...] = ("score",)
+    is_causal: bool = False
+
+
+RECURRENT_LACKS = ("score", "normalizer", "kv_heads", "position")
+CLASSES: dict[str, AttentionClass] = {
+    "differential": AttentionClass("regard.nn.differential_attention:DifferentialAttention"),
+    "latent": AttentionClass("regard.nn.latent_attention:LatentAttention", ("score", "kv_heads")),
+    "gated": AttentionClass("regard.nn.projected_attention:gated"),
+    "qk_norm": AttentionClass("regard.nn.projected_attention:qk_norm"),
+    "talking_heads": AttentionClass("regard.nn.projected_attention:talking_heads"),
+    "linear": AttentionClass("regard.nn.linear_attention:LinearAttention", RECURRENT_LACKS),
+    "retention": AttentionClass("regard.nn.linear_attention:Retention", RECURRENT_LACKS),
+    "gated_linear": AttentionClass("regard.nn.linear_attention:GatedLinearAttention", RECURRENT_LACKS),
+    "delta": AttentionClass("regard.nn.linear_attention:DeltaNet", RECURRENT_LACKS, is_causal=True),
+    "gated_delta": AttentionClass("regard.nn.linear_attention:GatedDeltaNet", RECURRENT_LACKS, is_causal=True),
+    "native_sparse": AttentionClass("regard.nn.native_sparse_attention:NativeSparseAttention"),
 }
-"""Where the class of each name is, or a function that makes one; it is imported when it is first used."""
+"""Every name but ``multihead``."""
+
+USUAL: dict[str, tuple[object, ...]] = {
+    "score": ("scaled_dot",),
+    "normalizer": ("softmax",),
+    "kv_heads": (None,),
+    "position": (None, "none"),
+    "backend": ("auto",),
+}
+"""The values of a layer's options with which its self-attention need not have them."""
+
+
+def check_options(owner: str, lacks: Collection[str], options: Mapping[str, Any]) -> None:
+    """Raises ArgumentError if an option that an attention lacks has another value than the usual one.
+
+    Args:
+        owner: the attention, for the message.
+        lacks: the options that it lacks.
+        options: the values of options.
+    """
+    for name, usual in USUAL.items():
+        if name in lacks and options.get(name, usual[0]) not in usual:
+            raise ArgumentError(f"{name} is not an option of {owner}; leave it out: {name}={usual[-1]!r}")
+
+
+def check_direction(owner: str, is_causal: bool, bidirectional: bool) -> None:
+    """Raises ArgumentError if tokens shall see later ones, which this attention never does."""
+    if is_causal and bidirectional:
+        raise ArgumentError(
+            f"{owner} is a recurrence in which no token sees a later one, so that it cannot read in both directions: "
+            "it is for decoders, and for layers with bidirectional=False"
+        )

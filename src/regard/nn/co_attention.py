@@ -13,7 +13,7 @@ from regard.errors import ShapeError
 from regard.masks import Mask
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import visible_annotations
+from regard.nn.hidden_keys import without_padding
 from regard.scores import Trilinear
 from regard.shapes import Grid, Requested, check_floating, size
 from regard.transforms import exportable
@@ -113,7 +113,7 @@ class CoAttention(Module):
                     f"{name} must be [batch, length, {self.dim}], batch as context has it; "
                     f"it has shape {list(tensor.shape)}"
                 )
-        context, query = _without_padding(context, context_lengths), _without_padding(query, query_lengths)
+        context, query = without_padding(context, context_lengths), without_padding(query, query_lengths)
         mask = None
         if context_lengths is not None or query_lengths is not None:
             mask = masks.lengths(query.shape[1] if query_lengths is None else query_lengths, context_lengths)
@@ -147,10 +147,3 @@ class CoAttention(Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
-
-
-def _without_padding(vectors: Tensor, lengths: Tensor | None) -> Tensor:
-    """Replaces what stands after the end of each row by 0."""
-    if lengths is None:
-        return vectors
-    return vectors.masked_fill(~visible_annotations(masks.lengths(lengths), vectors)[..., None], 0.0)

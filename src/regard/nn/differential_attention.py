@@ -60,7 +60,7 @@ class DifferentialAttention(ProjectedAttention):
         >>> with regard.watch(attention, read=regard.Readings(weights=True)) as seen:
         ...     _ = attention(x, mask="causal")
         >>> first, second = (call.weights for call in seen.calls)  # the two maps
-        >>> torch.allclose(first - attention.weight_of_second * second, attended.weights)
+        >>> torch.allclose(first - attention.lambda_full * second, attended.weights)
         True
     """
 
@@ -93,7 +93,7 @@ class DifferentialAttention(ProjectedAttention):
         self.out_proj = self.projection(embed_dim, embed_dim)
 
     @property
-    def weight_of_second(self) -> Tensor:
+    def lambda_full(self) -> Tensor:
         """λ, the weight of the second map, a number in float32 or float64."""
         first, second = (upcast(self.lambda_query) * upcast(self.lambda_key)).sum(-1).exp()
         return first - second + self.lambda_init
@@ -114,7 +114,7 @@ class DifferentialAttention(ProjectedAttention):
             self.attend(one_query, one_key, value, visible, bias, need_weights)
             for one_query, one_key in zip(query.chunk(2, dim=1), key.chunk(2, dim=1), strict=True)
         ]
-        factor = self.weight_of_second
+        factor = self.lambda_full
         first_output, second_output = (attended.output for attended in maps)
         difference = self.norm(first_output - factor.to(value.dtype) * second_output) * (1 - self.lambda_init)
         output = self.out_proj(difference.transpose(1, 2).flatten(2))

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from regard.masks import Mask
+from regard.masks import Mask, lengths
 from regard.shapes import Grid
 from regard.transforms import can_read, is_finite
 
@@ -29,3 +29,10 @@ def without_hidden(annotations: Tensor, value: Tensor, visible: Tensor) -> tuple
         return annotations, value
     clean = annotations.masked_fill(~visible[..., None], 0.0)
     return clean, clean if same else value.masked_fill(~visible[..., None], 0.0)
+
+
+def without_padding(annotations: Tensor, ends: Tensor | None) -> Tensor:
+    """Replaces what stands after the end of each row by zeros, whatever it is; ``ends`` None: nothing does."""
+    if ends is None:
+        return annotations
+    return annotations.masked_fill(~visible_annotations(lengths(ends), annotations)[..., None], 0.0)

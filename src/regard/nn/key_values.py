@@ -108,11 +108,24 @@ class _Buffer:
         self.capacity = capacity
         self.written = 0
 
+    @torch.no_grad()
     def write(self, start: int, key: Tensor, value: Tensor) -> None:
         stop = start + key.shape[2]
         self.key[:, :, start:stop] = key
         self.value[:, :, start:stop] = value
         self.written = stop
+
+
+class _Whole(_Buffer):
+    """Keys and values of which a gradient is needed, so that nothing is written into their memory."""
+
+    def __init__(self, key: Tensor, value: Tensor):
+        self.key, self.value = key, value
+        self.capacity = self.written = -1
+
+
+def _need_gradient(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 class SequenceCache(ABC):
@@ -152,7 +165,8 @@ class KeyValueCache(SequenceCache):
 
     A cache is immutable: `append` returns another cache, so that a search can continue from any earlier state. Both
     share memory if possible: new tokens are written after the others, into a buffer that is doubled when it is full.
-    The buffer is copied only if other tokens were appended to the same cache before.
+    The buffer is copied only if other tokens were appended to the same cache before. Where a gradient is needed, tokens
+    are concatenated instead, and it reaches all of them.
 
     Args:
         key: ``[batch, kv_heads, keys, head_dim]``; None: the cache is empty.
@@ -186,8 +200,11 @@ class KeyValueCache(SequenceCache):
             missing, other = ("key", "value") if key is None else ("value", "key")
             raise ArgumentError(f"{missing} must be given where {other} is: write KeyValueCache(key, value)")
         if key is not None and value is not None:
-            self._buffer = _Buffer(key, value, max(16, 2 * key.shape[2]))
-            self._buffer.write(0, key, value)
+            if _need_gradient(key, value):
+                self._buffer = _Whole(key, value)
+            else:
+                self._buffer = _Buffer(key, value, max(16, 2 * key.shape[2]))
+                self._buffer.write(0, key, value)
             self.length = key.shape[2]
 
     @property
@@ -202,7 +219,6 @@ class KeyValueCache(SequenceCache):
         assert self._buffer is not None
         return self._buffer.value[:, :, : self.length]
 
-    @torch.no_grad()
     def append(self, key: Tensor, value: Tensor) -> "KeyValueCache":
         """Returns a cache with more tokens.
 
@@ -210,10 +226,12 @@ class KeyValueCache(SequenceCache):
             key: ``[batch, kv_heads, new, head_dim]``.
             value: ``[batch, kv_heads, new, head_dim]``.
         """
-        if self._buffer is None:
-            return KeyValueCache(key, value)
-        total = self.length + key.shape[2]
         buffer = self._buffer
+        if buffer is None:
+            return KeyValueCache(key, value)
+        if _need_gradient(key, value, buffer.key, buffer.value):
+            return KeyValueCache(torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
+        total = self.length + key.shape[2]
         if buffer.written != self.length or total > buffer.capacity:
             buffer = _Buffer(key, value, max(2 * self.length, total, 16))
             buffer.write(0, self.key, self.value)

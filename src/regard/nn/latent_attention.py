@@ -43,7 +43,7 @@ class LatentAttention(SequenceAttention):
         rotary_dim: :math:`d_R`, even; None: half of :math:`d_h`, rounded up to an even number. It needs
             ``position="rotary"`` or a `Rotary`.
         dropout: probability of dropping a weight while training, in [0, 1).
-        bias: whether the projections have biases; those to and from :math:`c` have none.
+        bias: whether the projections have biases; those to the compressed vectors, and from :math:`c`, have none.
         normalizer: a name, a `Normalizer` or a function.
         position: ``rotary`` or a `Rotary`, of :math:`d_R` features; ``alibi``, ``t5`` or another `Bias` that does not
             depend on queries, or None, without a rotary part.
@@ -105,10 +105,10 @@ class LatentAttention(SequenceAttention):
         queries = num_heads * (self.head_dim + self.rotary_dim)
         self.query_down = self.query_norm = None
         if self.query_rank is not None:
-            self.query_down = self.projection(embed_dim, self.query_rank)
+            self.query_down = self.projection(embed_dim, self.query_rank, bias=False)
             self.query_norm = nn.RMSNorm(self.query_rank, eps=1e-6, **factory)
         self.query_up = self.projection(embed_dim if self.query_rank is None else self.query_rank, queries)
-        self.kv_down = self.projection(embed_dim, self.kv_rank + self.rotary_dim)
+        self.kv_down = self.projection(embed_dim, self.kv_rank + self.rotary_dim, bias=False)
         self.kv_norm = nn.RMSNorm(self.kv_rank, eps=1e-6, **factory)
         # W_UK and W_UV of each head; without a bias, so that the absorbed form is an inner product.
         self.key_up, self.value_up = (
@@ -117,6 +117,9 @@ class LatentAttention(SequenceAttention):
         for weight in (self.key_up, self.value_up):
             nn.init.xavier_uniform_(weight.data.view(-1, self.kv_rank))
         self.out_proj = self.projection(embed_dim, embed_dim)
+
+    def projection_weights(self) -> list[Tensor]:
+        return [*super().projection_weights(), self.key_up, self.value_up]
 
     def forward(
         self,

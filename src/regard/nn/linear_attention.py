@@ -13,10 +13,10 @@ from regard.attention.problem import validate
 from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError
 from regard.linear import chunked, divided, recurrent, with_ones
-from regard.masks import And, Band, Mask
-from regard.masks.content import Lengths
+from regard.masks import Band, Mask
 from regard.nn.key_values import SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
+from regard.nn.padding import Padding, padding_of
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import NormalizerName
 from regard.positions import Rotary
@@ -137,6 +137,11 @@ class RecurrentAttention(SequenceAttention, ABC):
             )
         if visible is not None and not _is_causal(visible, x, past.length):
             raise ArgumentError(f"mask must be 'causal' with a cache, which is a sum of all tokens; it is {visible!r}")
+        if visible is None and x.shape[1] > 1 and not self.is_causal:
+            raise ArgumentError(
+                f"mask must be 'causal' with a cache: its sum has all earlier tokens, but not the later ones of these "
+                f"{x.shape[1]}, which no mask would show; write mask='causal'"
+            )
         tokens = self.tokens(x, past.length)
         with full_precision(x):
             output, past = self._continued(tokens, past)
@@ -146,13 +151,10 @@ class RecurrentAttention(SequenceAttention, ABC):
         """Returns the outputs of all heads, and their weights if they are needed."""
         tokens = self.tokens(x, 0)
         score = self.product
-        lengths = [part for part in _parts(mask) if isinstance(part, Lengths)]
-        if tokens.log_decay is not None or tokens.beta is not None:
-            for part in lengths:
-                tokens = _without_padding(tokens, part)
-        if tokens.beta is not None and lengths:
-            others = [part for part in _parts(mask) if part not in lengths]
-            mask = And(*others) if len(others) > 1 else next(iter(others), None)
+        if mask is not None and (tokens.log_decay is not None or tokens.beta is not None):
+            padding = padding_of(mask, Grid.whole(x.shape[0], self.num_heads, x.shape[1], x.shape[1], x.device))
+            tokens = _without_padding(tokens, padding)
+            mask = mask if tokens.beta is None else padding.rest
         if tokens.log_decay is not None:
             score = Decayed(score, tokens.log_decay)
         if tokens.beta is not None:
@@ -187,12 +189,6 @@ class RecurrentAttention(SequenceAttention, ABC):
         return LinearState()
 
 
-def _parts(mask: Mask | None) -> tuple[Mask, ...]:
-    if mask is None:
-        return ()
-    return mask.parts if isinstance(mask, And) else (mask,)
-
-
 def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
     """Whether a mask over the tokens of a cache and of a call is causal, or hides nothing."""
     batch, length, _ = x.shape
@@ -203,16 +199,17 @@ def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
     return length == 1 and mask.hides_nothing(grid)
 
 
-def _without_padding(tokens: Tokens, lengths: Lengths) -> Tokens:
-    """Returns the tokens with padding that changes no state: nothing is added, nothing decays."""
-    batch, _, length, _ = tokens.key.shape
-    grid = Grid.whole(batch, 1, length, length, tokens.key.device)
-    lengths.check(grid)
-    is_padding = ~(grid.key_index < lengths.keys.on(grid)).mT  # B 1 K 1
-    key, value = (tensor.masked_fill(is_padding, 0.0) for tensor in (tokens.key, tokens.value))
-    decay = None if tokens.log_decay is None else tokens.log_decay.masked_fill(is_padding, 0.0)
-    beta = None if tokens.beta is None else tokens.beta.masked_fill(is_padding[..., 0], 0.0)
-    return Tokens(tokens.query, key, value, decay, beta)
+def _without_padding(tokens: Tokens, padding: Padding) -> Tokens:
+    """Returns the tokens with padding that changes no state: nothing is added, nothing decays, nothing is read."""
+    query, key, value, decay, beta = tokens
+    if padding.keys is not None:
+        hidden = ~padding.keys.mT  # B H K 1
+        key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
+        decay = None if decay is None else decay.masked_fill(hidden, 0.0)
+        beta = None if beta is None else beta.masked_fill(hidden[..., 0], 0.0)
+    if padding.queries is not None:
+        query = query.masked_fill(~padding.queries, 0.0)
+    return Tokens(query, key, value, decay, beta)
 
 
 class LinearAttention(RecurrentAttention):
@@ -348,8 +345,10 @@ class DeltaNet(RecurrentAttention):
         (torch.Size([3, 2, 5, 5]), tensor(False))
     """
 
+    is_causal = True
+
     def add_parts(self, **factory: Any) -> Score:
-        self.beta_proj = nn.Linear(self.embed_dim, self.num_heads, **factory)
+        self.beta_proj = nn.Linear(self.embed_dim, self.num_heads, bias=self._has_bias, **factory)
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5, **factory)
         return ScaledDot()
 

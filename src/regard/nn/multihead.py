@@ -15,11 +15,12 @@ from regard.module_calls import is_observed, runs
 from regard.nn.attention_heads import AttentionHeads
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.named_positions import Position, position_for
+from regard.nn.padding import present_queries
 from regard.nn.torch_inputs import Sizes, check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import Normalizing, own_normalizer
 from regard.ownership import own_copy
 from regard.scores import own_score
-from regard.shapes import SIZE_LIMIT, Requested, check_factory, flag, size
+from regard.shapes import SIZE_LIMIT, Grid, Requested, check_factory, flag, size
 
 
 class PackedAttention(Protocol):
@@ -284,11 +285,15 @@ class MultiheadAttention(AttentionHeads):
         named = as_mask(attn_mask) if isinstance(attn_mask, (Mask, str)) else None
         hidden = None if isinstance(attn_mask, (Mask, str)) else attn_mask
         torch_mask, torch_bias = read_torch_masks(key_padding_mask, hidden, sizes)
+        visible = [torch_mask, named, as_mask(mask)]
+        if self.normalizer.couples == "queries" and query is key:
+            grid = Grid.whole(q.shape[0], self.num_heads, queries, keys, q.device)
+            visible = [present_queries(part, grid) for part in visible]
         attended = self.attend_heads(
             self.rotate(q, keys - queries),
             self.rotate(k),
             v,
-            masks=[torch_mask, causal() if is_causal and attn_mask is None else None, named, as_mask(mask)],
+            masks=[*visible, causal() if is_causal and attn_mask is None else None],
             biases=[as_bias(torch_bias), bias],
             need_weights=need_weights,
         )

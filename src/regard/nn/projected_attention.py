@@ -16,7 +16,7 @@ from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position, position_for
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
-from regard.normalizers import Normalizing, talking_heads
+from regard.normalizers import Normalizing, TalkingHeads, as_normalizer
 from regard.ownership import own_copy
 from regard.positions import Rotary
 from regard.shapes import flag, known_name, size
@@ -127,7 +127,7 @@ class ProjectedAttention(SequenceAttention):
 
 
 class SelfAttention(ProjectedAttention):
-    r"""Multi-head self-attention with a gated output, normalized queries and keys, or heads that talk.
+    r"""Multi-head self-attention, also with a gated output, normalized queries and keys, or talking heads.
 
     .. math:: output = W_O \big(\sigma(W_G x) \odot [head_1; \ldots; head_n]\big), \qquad
         head_h = normalize\big(norm(Q_h) \, norm(K_h)^T / \sqrt{d}\big) V_h
@@ -137,16 +137,18 @@ class SelfAttention(ProjectedAttention):
     - ``qk_norm``: Dehghani et al. 2023, "Scaling vision transformers to 22 billion parameters", eq. 2, before
       positions; the norm has weights that all heads share. That of Henry et al. 2020 is ``score="cosine"`` of
       `MultiheadAttention`.
-    - ``talking``: Shazeer et al. 2020, as in `regard.normalizers.TalkingHeads`; both mixtures begin as the identity.
+    - ``talking_heads``: Shazeer et al. 2020, as in `regard.normalizers.TalkingHeads`; both
+      mixtures begin as the identity.
 
-    Without any of the three, write `MultiheadAttention`.
+    Without any of the three it is plain multi-head self-attention, which `MultiheadAttention` computes with PyTorch's
+    parameters, and without padding.
 
     Args:
         embed_dim: features of a token.
         num_heads: heads, a divisor of ``embed_dim``.
         gate: whether the heads' outputs are multiplied by gates.
         qk_norm: the norm of queries and keys: ``rms``, ``layer``, or None.
-        talking: whether scores and weights are mixed over the heads.
+        talking_heads: whether scores and weights are mixed over the heads.
         dropout: probability of dropping a weight while training, in [0, 1).
         bias: whether the projections have biases.
         normalizer: a name, a `Normalizer` or a function.
@@ -178,7 +180,7 @@ class SelfAttention(ProjectedAttention):
         *,
         gate: bool = False,
         qk_norm: QkNorm | None = None,
-        talking: bool = False,
+        talking_heads: bool = False,
         dropout: float = 0.0,
         bias: bool = True,
         normalizer: Normalizing = "softmax",
@@ -189,23 +191,19 @@ class SelfAttention(ProjectedAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        if flag("talking", talking):
+        if flag("talking_heads", talking_heads):
             mixing = [nn.Parameter(torch.eye(num_heads, device=device, dtype=dtype)) for _ in range(2)]
-            normalizer = talking_heads(mixing[0], mixing[1], normalizer)
+            normalizer = TalkingHeads(mixing[0], mixing[1], as_normalizer(normalizer))
         super().__init__(
             embed_dim, num_heads, dropout=dropout, bias=bias, normalizer=normalizer, kv_heads=kv_heads,
             position=position, bidirectional=bidirectional, backend=backend, device=device, dtype=dtype,
         )  # fmt: skip
-        if not (flag("gate", gate) or qk_norm or talking):
-            raise ArgumentError(
-                "without gate, qk_norm and talking this is multi-head attention: write nn.MultiheadAttention"
-            )
         self.query_norm = self.key_norm = None
         if qk_norm is not None:
             kind = QK_NORMS[known_name("qk_norm", qk_norm, QK_NORMS)]
             self.query_norm = kind(self.head_dim, eps=1e-6, device=device, dtype=dtype)
             self.key_norm = kind(self.head_dim, eps=1e-6, device=device, dtype=dtype)
-        self.gate = self.projection(embed_dim, embed_dim) if gate else None
+        self.gate = self.projection(embed_dim, embed_dim) if flag("gate", gate) else None
         self.out_proj = self.projection(embed_dim, embed_dim)
 
     def normed(self, heads: Tensor, is_query: bool) -> Tensor:
@@ -232,4 +230,4 @@ class SelfAttention(ProjectedAttention):
 
 gated = partial(SelfAttention, gate=True)
 qk_norm = partial(SelfAttention, qk_norm="rms")
-talking = partial(SelfAttention, talking=True)
+talking_heads = partial(SelfAttention, talking_heads=True)

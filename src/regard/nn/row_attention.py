@@ -8,12 +8,13 @@ from torch import Tensor
 
 from regard.biases import Bias
 from regard.errors import ArgumentError
-from regard.masks import Mask, keep
+from regard.masks import Mask
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts, SequenceCache
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing
-from regard.shapes import split_joined
+from regard.nn.padding import present_queries
+from regard.shapes import Grid, split_joined
 from regard.transforms import is_alias
 
 
@@ -133,10 +134,9 @@ def attend_to_rows(
                 f"with the normalizer {type(attention.normalizer).__name__} each weight of a token "
                 "depends on later tokens, so that it cannot be decoded step by step"
             )
-        if packing.has_padding:
-            # Queries of padding must not take part in the weights of others.
-            present = keep(packing.pad(products[0].new_ones(packing.tokens).bool())[:, None, :, None])
-            mask = present if mask is None else mask & present
+        # Queries of padding must not take part in the weights of others.
+        batch, length = packing.shape
+        mask = present_queries(mask, Grid.whole(batch, attention.num_heads, length, length, products[0].device))
     query, key, value = _padded_heads(attention, products, attention.widths, packing)
     first = 0 if cache is None else cache.length
     query, key = attention.rotate(query, first), attention.rotate(key, first)

@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar, cast, get_args
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from regard.attention.problem import check_dropout
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask
 from regard.module_calls import Module
-from regard.nn.attention_names import CLASSES, AttentionName
+from regard.nn.attention_names import CLASSES, USUAL, AttentionName, check_direction, check_options
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
@@ -65,6 +65,7 @@ class SequenceAttention(Module, ABC):
         device, dtype: device and dtype of the parameters.
 
     Attributes:
+        is_causal: whether a token never sees later ones, whatever the mask; a bidirectional layer refuses such a class.
         out_proj: the projection of all heads to the output, which a subclass has after its other parameters.
 
     Raises:
@@ -85,6 +86,7 @@ class SequenceAttention(Module, ABC):
         torch.Size([3, 5, 8])
     """
 
+    is_causal: ClassVar[bool] = False
     out_proj: nn.Linear
 
     def __init__(
@@ -139,13 +141,19 @@ class SequenceAttention(Module, ABC):
         """Returns the cache before the first token."""
         return KeyValueCache()
 
-    def projection(self, inputs: int, outputs: int) -> nn.Linear:
-        """Creates a linear layer with uniform weights (Glorot and Bengio 2010) and, if there are any, biases of 0."""
-        linear = nn.Linear(inputs, outputs, bias=self._has_bias, **self._factory)
+    def projection(self, inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
+        """Creates a linear layer with uniform weights (Glorot and Bengio 2010) and biases of 0, unless this module or
+        ``bias`` says that there are none."""
+        has_bias = bias and self._has_bias
+        linear = nn.Linear(inputs, outputs, bias=has_bias, **self._factory)
         nn.init.xavier_uniform_(linear.weight)
-        if self._has_bias:
+        if has_bias:
             nn.init.zeros_(linear.bias)
         return linear
+
+    def projection_weights(self) -> list[Tensor]:
+        """Returns the weights of all projections, which a model may initialize in its own way."""
+        return [linear.weight for linear in self.modules() if isinstance(linear, nn.Linear)]
 
     def own_normalizer(self, normalizer: Normalizing) -> Normalizer:
         """Returns a normalizer of this module's own.
@@ -181,16 +189,6 @@ class SequenceAttention(Module, ABC):
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
 
 
-_USUAL: dict[str, tuple[object, ...]] = {
-    "score": ("scaled_dot",),
-    "normalizer": ("softmax",),
-    "kv_heads": (None,),
-    "position": (None, "none"),
-    "backend": ("auto",),
-}
-"""The values of a layer's options with which its self-attention need not have them."""
-
-
 def self_attention(
     attention: AttentionName | SequenceAttention,
     embed_dim: int,
@@ -209,10 +207,9 @@ def self_attention(
 
     Raises:
         UnknownNameError, KindError: there is no attention of this name, or the value is none.
-        ArgumentError: the attention has other sizes, or lacks an option that no other one has.
+        ArgumentError: the attention has other sizes, lacks an option that no other one has, or sees no later token
+            though the layer is bidirectional.
     """
-    known: Collection[str] = ()
-    constructor = None
     if isinstance(attention, SequenceAttention):
         for name, own, value in (
             ("d_model", attention.embed_dim, embed_dim),
@@ -222,18 +219,20 @@ def self_attention(
                 raise ArgumentError(f"{name} must be that of the attention, {own}; it is {value}")
     elif isinstance(attention, str):
         known_name("attention", attention, get_args(AttentionName))
-        module, kind = CLASSES[attention].split(":")
-        constructor = getattr(import_module(module), kind)
-        known = inspect.signature(constructor).parameters
     else:
         raise KindError(
             f"attention must be a name ({', '.join(get_args(AttentionName))}) or a SequenceAttention; "
             f"it is {kind_of(attention)}"
         )
-    for name, usual in _USUAL.items():
-        if name not in known and name not in elsewhere and options.get(name, usual[0]) not in usual:
-            owner = type(attention).__name__ if constructor is None else repr(attention)
-            raise ArgumentError(f"{name} is not an option of attention {owner}; leave it out: {name}={usual[-1]!r}")
-    if constructor is None:
-        return cast(SequenceAttention, attention)
+    if isinstance(attention, SequenceAttention):
+        owner, lacks, is_causal = type(attention).__name__, tuple(USUAL), attention.is_causal
+    else:
+        owner, (path, lacks, is_causal) = repr(attention), CLASSES[attention]
+    check_options(f"attention {owner}", set(lacks).difference(elsewhere), options)
+    check_direction(f"attention {owner}", is_causal, options["bidirectional"])
+    if isinstance(attention, SequenceAttention):
+        return attention
+    module, kind = path.split(":")
+    constructor = getattr(import_module(module), kind)
+    known = inspect.signature(constructor).parameters
     return constructor(embed_dim, num_heads, **{name: value for name, value in options.items() if name in known})

@@ -286,7 +286,6 @@ def _product_of(wrapper: Wrapper, query: Tensor, key: Tensor) -> Prepared:
 
 def _with_columns(rows: Tensor, columns: Tensor) -> Tensor:
     """Returns ``rows [batch, heads, length, dim]`` with columns after them, which may be more batch rows or heads."""
-    batch = max(rows.shape[0], columns.shape[0])
-    heads = max(rows.shape[1], columns.shape[1])
+    batch, heads = (own if other == 1 else other for own, other in zip(rows.shape[:2], columns.shape[:2], strict=True))
     rows = spread_heads(rows.expand(batch, -1, -1, -1), heads)
     return torch.cat((rows, columns.expand(batch, heads, -1, -1)), dim=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +201,7 @@ class TrainedClassifier(TrainedLabels):
         numbers = self.model.encoder.sentences(tokens, torch.tensor([len(one.ids)]))[0].tolist() if one.ids else []
         first = [numbers[group.start] for group in groups]
         begins = [word for word, number in enumerate(first) if not word or number != first[word - 1]]
-        return [range(begin, end) for begin, end in zip(begins, [*begins[1:], len(first)], strict=True)]
+        return [range(begin, end) for begin, end in pairwise([*begins, len(first)])]
 
     def remarks(self, predictions: Sequence[Prediction], options: LabelOptions) -> list[str]:
         classified = [one for one in predictions if isinstance(one, Classification)]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.masks import And, Band, Dilated, Documents, Lengths, Mask, Prefix, causal, keep, window
+from regard.masks import And, Band, Dilated, Documents, GridMask, Lengths, Mask, Prefix, causal, keep, window
 from regard.shapes import Grid
 
 MASK_KINDS = (
@@ -174,7 +174,7 @@ def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
             names.add("padding")
         elif isinstance(part, Documents):
             names.add("documents")
-        elif isinstance(part, (Dilated, Prefix)):
+        elif isinstance(part, (Dilated, GridMask, Prefix)):
             names.add("dense")
         else:
             pairs = grid.batch * grid.queries * grid.keys

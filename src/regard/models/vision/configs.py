@@ -240,6 +240,8 @@ class CaptionerConfig(TransformerOptions, GridConfig):
     eos: int = from_data(2, low=0)
     """Token that ends each caption."""
 
+    bidirectional: ClassVar[bool] = False
+    of_self_attention: ClassVar[tuple[str, ...]] = ("position",)
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.vision.recurrent_captioner:RecurrentCaptioner"),
         "transformer": "regard.models.vision.transformer_captioner:TransformerCaptioner",

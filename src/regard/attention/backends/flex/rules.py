@@ -27,8 +27,9 @@ STAND_IN_DEVICE = torch.device("cpu")
 """The device of the tensors on which a rule runs while it is recorded."""
 
 _NARROW = frozenset({
-    "__abs__", "__add__", "__getitem__", "__mod__", "__neg__", "__radd__", "__rsub__", "__sub__", "abs", "add", "clamp",
-    "double", "float", "int", "long", "minimum", "maximum", "neg", "remainder", "rsub", "sub", "to", "where",
+    "__abs__", "__add__", "__floordiv__", "__getitem__", "__mod__", "__neg__", "__radd__", "__rsub__", "__sub__",
+    "abs", "add", "clamp", "double", "float", "int", "long", "minimum", "maximum", "neg", "remainder", "rsub",
+    "sub", "to", "where",
 })  # fmt: skip
 """Operations whose results int32 holds if it holds their operands, but for a few additions."""
 

@@ -1,0 +1,96 @@
+"""Padding that a mask describes: keys that no query sees, and queries that see nothing."""
+
+from functools import reduce
+from operator import and_
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.masks import And, Band, Mask, Not, Or, keep
+from regard.masks.content import Lengths
+from regard.masks.explicit import Keep
+from regard.normalizers import Normalizer
+from regard.shapes import Grid
+from regard.transforms import can_read
+
+
+class Padding(NamedTuple):
+    """The parts of a mask.
+
+    Attributes:
+        keys: the keys that queries may see, bool ``[batch or 1, heads or 1, 1, keys]``; None: all.
+        queries: the queries that may see keys, bool ``[batch or 1, 1, queries, 1]``; None: all.
+        rest: the parts that are no padding; None: there are none.
+    """
+
+    keys: Tensor | None
+    queries: Tensor | None
+    rest: Mask | None
+
+
+def padding_of(mask: Mask | None, grid: Grid) -> Padding:
+    """Separates padding from the other parts of a mask: lengths, and what has one row for all queries."""
+    keys: list[Tensor] = []
+    queries: list[Tensor] = []
+    rest: list[Mask] = []
+    for part in () if mask is None else mask.parts if isinstance(mask, And) else (mask,):
+        if isinstance(part, Band):
+            rest.append(part)
+            continue
+        part.check(grid)
+        if isinstance(part, Lengths):
+            keys.append(grid.key_index < part.keys.on(grid))
+            if part.queries is not None:
+                queries.append(grid.query_index < part.queries.on(grid))
+            continue
+        allowed = part.allows(grid)
+        if allowed.dim() < 2 or allowed.shape[-2] == 1:
+            keys.append(allowed.expand(*(1,) * (4 - allowed.dim()), *allowed.shape[:-1], grid.keys))
+        else:
+            rest.append(part)
+    of_keys, of_queries = (reduce(and_, found) if found else None for found in (keys, queries))
+    return Padding(of_keys, of_queries, reduce(and_, rest) if rest else None)
+
+
+def check_coupled(normalizer: Normalizer, mask: Mask | None) -> None:
+    """Raises ArgumentError if a mask hides later keys and each weight depends on the scores of later queries too."""
+    if normalizer.couples == "queries" and mask is not None and _hides_later_keys(mask):
+        raise ArgumentError(
+            f"with the normalizer {type(normalizer).__name__} each weight of a token depends on later tokens, which a "
+            "causal mask should hide; leave the mask out, or write another normalizer"
+        )
+
+
+def present_queries(mask: Mask | None, grid: Grid) -> Mask | None:
+    """Returns a mask of self-attention that hides queries of padding as well as its keys.
+
+    Padding is what `masks.lengths` and tensors with one row for all queries hide.
+    """
+    parts = mask.parts if isinstance(mask, And) else (mask,)
+    padding = [part for part in parts if isinstance(part, Lengths) or _tensor_of(part) is not None]
+    keys = padding_of(reduce(and_, padding), grid).keys if padding else None
+    if mask is None or keys is None or grid.queries != grid.keys or grid.queries == 1:
+        return mask
+    return mask & keep(keys.mT)
+
+
+def _hides_later_keys(mask: Mask) -> bool:
+    """Whether a mask, or one of which it is combined, is causal, or a window that ends somewhere after each query."""
+    tensor = _tensor_of(mask)
+    if tensor is not None:
+        is_square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] > 1
+        return is_square and can_read(tensor) and not bool(tensor.triu(1).any())
+    if isinstance(mask, And | Or):
+        return any(map(_hides_later_keys, mask.parts))
+    if isinstance(mask, Not):
+        return _hides_later_keys(mask.mask)
+    return isinstance(mask, Band) and mask.after is not None
+
+
+def _tensor_of(mask: Mask | None) -> Tensor | None:
+    """Returns the tensor of which a mask is made, True: may attend; None: of something else."""
+    if isinstance(mask, Not):
+        tensor = _tensor_of(mask.mask)
+        return None if tensor is None else ~tensor
+    return mask.tensor if isinstance(mask, Keep) else None
