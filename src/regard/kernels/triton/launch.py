@@ -34,15 +34,15 @@ def visible_blocks(call: Call, tile: Tile, by_columns: bool) -> Blocks | None:
         blocks = of_mask(call.mask, queries, keys, sizes, by_columns)
         return _all_partial(blocks) if call.bias is not None else blocks
     if call.start is not None and call.stop is not None:
-        kept: dict[tuple[int, int, int, bool, bool], Blocks] = _BLOCKS.setdefault(call.start, {})  # type: ignore[assignment]
+        kept_blocks: dict[tuple[int, int, int, bool, bool], Blocks] = _BLOCKS.setdefault(call.start, {})  # type: ignore[assignment]
         form = *sizes, keys, by_columns, call.bias is not None
-        if form in kept:
-            return kept[form]
+        if form in kept_blocks:
+            return kept_blocks[form]
         blocks = of_runs(call.start, call.stop, keys, sizes, by_columns)
         if call.bias is not None:
             blocks = _all_partial(blocks)
         if not is_capturing(call.start.device):
-            kept[form] = blocks
+            kept_blocks[form] = blocks
         return blocks
     return None
 
