@@ -75,9 +75,10 @@ def run_of(tiny, tmp_path_factory):
 def _config(name, tiny, folders):
     if name in TRANSLATORS:
         sampling = 0.0 if "heads" in TRANSLATORS[name] else 0.2
-        # Trained until its translations have words.
+        # Trained until its translations have words, and validated once, at the end.
         larger = {"dropout": 0.0} if "heads" in TRANSLATORS[name] else LARGER
-        return tiny(model=larger | TRANSLATORS[name], epochs=12, learning_rate=0.02, scheduled_sampling=sampling)
+        training = {"epochs": 12, "validate_every": 1000, "learning_rate": 0.02, "scheduled_sampling": sampling}
+        return tiny(model=larger | TRANSLATORS[name], **training)
     folder = folders.mktemp("page-data")
     if name in CLASSIFIERS:
         files = write_reviews(folder, {"train": 90, "validation": 20, "test": 10}, 3)

@@ -73,6 +73,11 @@ def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
     return tensor.to(device, non_blocking=tensor.is_cpu and torch.device(device).type in READS_PINNED_MEMORY)
 
 
+def is_capturing(device: torch.device) -> bool:
+    """Whether a CUDA graph of what runs on the device is captured now, in this thread."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def is_on_host(tensor: Tensor) -> bool:
     """Whether Python can read the tensor's elements without waiting for an accelerator."""
     return tensor.is_cpu

@@ -69,6 +69,17 @@ def test_results_gradients_and_readings_are_those_of_the_specification(score, ma
     assert_same(results[1], results[0], rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("backend", ["reference", "tiled", "linear"])
+@pytest.mark.parametrize("score", [name for name in SCORES if "delta" in name or name in ("retention", "gates")])
+def test_an_empty_batch_has_an_empty_output(score, backend):
+    inputs, scoring = [tensor[:0] for tensor in problem(queries=K)], SCORES[score]()
+    for inner in scoring.modules():
+        for name, buffer in inner.named_buffers(recurse=False):
+            setattr(inner, name, buffer[:1] if buffer.dim() > 2 else buffer)
+    output = regard.attend(*inputs, score=scoring, normalizer="identity", mask="causal", backend=backend)
+    assert output.shape == (0, H, K, inputs[2].shape[-1])
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("score", ["features", "gates of features", "gated delta"])
 def test_half_precision_is_accumulated_in_float32(score, dtype):

@@ -13,6 +13,7 @@ from covering import covering
 from regard import masks, normalizers, scores
 from regard.attention.execution import BACKENDS
 from regard.attention.problem import validate
+from regard.attention.readings import Gatherer
 from regard.errors import BackendError
 from regard.kernels.triton.call import Call, tile_of
 
@@ -203,7 +204,7 @@ HIDING = {
     place=("query", "key", "value"),
 )  # fmt: skip
 def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hiding, place):
-    """One row or key is NaN: what sees it is NaN, everything else is as if it were 0 (contract 10)."""
+    """One row or key is NaN: what sees it is NaN, everything else is as if it were 0 (contracts 4 and 10)."""
     queries, keys = SHAPES["tiles"]
     make_mask, make_bias = HIDING[hiding]
     with torch.device(DEVICE):
@@ -215,6 +216,7 @@ def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hid
     grid = validate(*inputs).grid
     visible = grid.query_index % 7 >= grid.key_index % 5 if mask is None else mask.allows(grid)
     visible = visible.expand(2, 1, queries, keys)
+    read = regard.Readings(peak=True, received=True)
     results = []
     for number in (0.0, torch.nan):
         leaves = [part.clone() for part in inputs]
@@ -222,17 +224,50 @@ def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hid
         leaves = [leaf.requires_grad_() for leaf in leaves]
         bias = None if make_bias is None else make_bias(visible)
         call = validate(*leaves, score=scoring, normalizer=normalizer, mask=mask, bias=bias)
-        output = BACKENDS["triton"].run(call)
-        results.append([output, *torch.autograd.grad(output.sum(), leaves)])
+        gatherer = Gatherer(call, read)
+        output = BACKENDS["triton"].run(call, gatherer)
+        results.append([output, gatherer.peak, *torch.autograd.grad(output.sum(), leaves), gatherer.received])
     is_bad = torch.zeros(2, 1, queries if place == "query" else keys, dtype=torch.bool, device=DEVICE)
     is_bad[at] = True
     rows = is_bad & visible.any(3) if place == "query" else (visible & is_bad[:, :, None]).any(3)
     columns = (visible & rows[..., None]).any(2)
-    for name, clean, bad in zip(("output", "query", "key", "value"), *results, strict=True):
-        reached = rows if name in ("output", "query") else columns
+    for name, clean, bad in zip(("output", "peak", "query", "key", "value", "received"), *results, strict=True):
+        reached = rows if name in ("output", "peak", "query") else columns
         clean, bad = clean[~reached], bad[~reached]
         torch.testing.assert_close(bad, clean, rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
-    assert bool(results[1][0][rows].isnan().any(-1).all())
+    with torch.device("cpu"):
+        mask = make_mask()
+    leaves = [leaf.detach().cpu().requires_grad_() for leaf in leaves]
+    bias = None if bias is None else bias.cpu()
+    parts = {
+        "score": moved(scoring, "cpu"),
+        "normalizer": normalizer,
+        "mask": mask,
+        "bias": bias,
+        "backend": "reference",
+    }
+    seen = regard.observe(*leaves, **parts, read=read)
+    gradients = torch.autograd.grad(seen.output.sum(), leaves)
+    truth = [seen.output, seen.peak, *gradients, seen.received]
+    for name, right, bad in zip(
+        ("output", "peak", "query", "key", "value", "received"), truth, results[1], strict=True
+    ):
+        assert torch.equal(bad.isnan().cpu(), right.isnan()), name
+
+
+@pytest.mark.parametrize("hiding", ["causal", "none"])
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+def test_a_gradient_that_is_not_finite_reaches_its_own_feature_of_the_values(score, hiding):
+    mask = None if hiding == "none" else masks.causal()
+    query, key, value = (part[:, :1].to(DEVICE, torch.float32) for part in problem(queries=67, keys=67, kv_heads=1))
+    value.requires_grad_()
+    output = BACKENDS["triton"].run(validate(query, key, value, score=moved(SCORES[score](), DEVICE), mask=mask))
+    pull = torch.ones_like(output)
+    pull[0, 0, 40, 2] = torch.nan
+    (gradient,) = torch.autograd.grad(output, value, pull)
+    expected = torch.zeros_like(gradient, dtype=torch.bool)
+    expected[0, 0, : 67 if mask is None else 41, 2] = True
+    assert torch.equal(gradient.isnan(), expected)
 
 
 def test_a_second_derivative_is_refused():

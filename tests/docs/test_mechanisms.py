@@ -37,6 +37,9 @@ def test_an_entry_is_whole_and_its_code_runs(kind, key):
     assert printed.strip()
     for code in entry["panels"].values() if entry["panels"] else ["weights"]:
         assert eval(code, names).dim() in (2, 3), code
+    if entry["arguments"]:  # of the call whose plan the page tells
+        arguments = dict.fromkeys(("query", "key", "value"), names["x"]) | eval(entry["arguments"], names)
+        assert regard.plan(**arguments).backend
 
 
 def test_no_public_docstring_has_an_equation_in_a_literal_block():

@@ -17,7 +17,7 @@ from regard.attention.backends.cpu.backend import kernel_inputs, with_heads_as_r
 from regard.attention.problem import validate
 from regard.biases import alibi
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
-from regard.normalizers import entmax, local_gaussian, softmax_with_sink
+from regard.normalizers import local_gaussian, softmax_with_sink, sparsemax
 
 
 def inputs_of(queries=1, keys=70, dim=24, value_dim=16, heads=6, kv_heads=2, batch=2, dtype=torch.float32, **more):
@@ -61,7 +61,7 @@ def test_masks_of_grouped_heads(queries, mask):
     [
         softmax_with_sink(torch.linspace(-1, 1, 6)),
         softmax_with_sink(0.5),
-        entmax(1.5),
+        sparsemax,
         local_gaussian("softmax", torch.tensor(40.0), 9.0),
     ],
     ids=repr,

@@ -107,6 +107,16 @@ def test_padding_changes_nothing_whatever_it_holds(name):
 
 
 @layers
+def test_a_query_of_padding_reads_nothing(name):
+    layer, x = layer_of(name), torch.randn(2, LENGTH, DIM, dtype=torch.float64)
+    lengths = torch.tensor([LENGTH, 3])
+    attended = layer(x, mask=masks.causal() & masks.lengths(lengths, lengths), need_weights=True)
+    assert not attended.weights[1, :, 3:].any()
+    expected = layer(x[1:, :3], mask="causal", need_weights=True)
+    torch.testing.assert_close(attended.output[1, :3], expected.output[0])
+
+
+@layers
 def test_a_cache_has_a_constant_size_and_steps_are_seen_as_errors_where_they_cannot_be(name):
     layer, x = layer_of(name), torch.randn(2, 40, DIM, dtype=torch.float64)
     caches = [layer(x[:, :length], mask="causal", cache=layer.new_cache()).cache for length in (1, 40)]

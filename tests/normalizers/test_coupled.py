@@ -21,11 +21,11 @@ COUPLED = {
 QUERIES = [name for name in COUPLED if COUPLED[name]().couples == "queries"]
 
 
-def slots(scores):
+def slots(scores, epsilon=0.01):
     """Locatello et al. 2020, algorithm 1, of one head; −inf is hidden."""
     weights = torch.zeros_like(scores)
     for i, j in (scores > -torch.inf).nonzero().tolist():
-        weights[i, j] = scores[i, j].exp() / sum(scores[other, j].exp() for other in range(len(scores))) + 0.01
+        weights[i, j] = scores[i, j].exp() / sum(scores[other, j].exp() for other in range(len(scores))) + epsilon
     for i in range(len(scores)):
         if weights[i].any():
             weights[i] = weights[i].clone() / weights[i].sum()
@@ -64,6 +64,25 @@ def talking(scores, normalize, before=None, after=None):
     return torch.where(visible, result, 0.0)
 
 
+def soft(scores):
+    """A softmax of each row of one head."""
+    powers = scores.exp()
+    for row in powers:
+        row /= row.sum() if row.any() else 1
+    return powers
+
+
+def sparse(scores):
+    """Martins and Astudillo 2016, algorithm 1, of each row of one head."""
+    weights = torch.zeros_like(scores)
+    for i, row in enumerate(scores):
+        ordered = sorted((one for one in row.tolist() if one > -float("inf")), reverse=True)
+        sizes = [k for k in range(1, len(ordered) + 1) if 1 + k * ordered[k - 1] > sum(ordered[:k])]
+        if sizes:
+            weights[i] = (row - (sum(ordered[: sizes[-1]]) - 1) / sizes[-1]).clamp(min=0)
+    return weights
+
+
 def by_head(function):
     return lambda scores: torch.stack([torch.stack([function(head.clone()) for head in row]) for row in scores])
 
@@ -71,9 +90,9 @@ def by_head(function):
 ORACLES = {
     "over_queries": by_head(slots),
     "sinkhorn": by_head(doubly_stochastic),
-    "talking": lambda scores: talking(scores, normalizers.sparsemax, *MIXING),
-    "talking before": lambda scores: talking(scores, normalizers.softmax, MIXING[0]),
-    "talking over queries": lambda scores: talking(scores, normalizers.over_queries, *MIXING),
+    "talking": lambda scores: talking(scores, by_head(sparse), *MIXING),
+    "talking before": lambda scores: talking(scores, by_head(soft), MIXING[0]),
+    "talking over queries": lambda scores: talking(scores, by_head(lambda head: slots(head, 1e-8)), *MIXING),
 }
 
 
@@ -162,11 +181,25 @@ def test_what_does_not_fit_is_one_clear_error():
     encoder = nn.TransformerEncoder.create(1, nn.LayerConfig(dim=8, heads=2, feedforward=8, normalizer="sinkhorn"))
     with pytest.raises(ArgumentError, match="depends on later tokens"):
         encoder.step(torch.randn(1, 1, 8))
-    x = torch.randn(2, 3, 8)
-    padded = encoder.eval()(x, lengths=torch.tensor([2, 3]))
-    torch.testing.assert_close(padded[:1, :2], encoder(x[:1, :2]))
     with pytest.raises(ArgumentError, match="this attention has one query"):
         nn.Attention("dot", normalizer="over_queries")
+
+
+@pytest.mark.parametrize("name", ["over_queries", "sinkhorn"])
+def test_padding_takes_no_part_in_layers_and_later_tokens_are_not_seen_behind_a_causal_mask(name):
+    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True, normalizer=COUPLED[name]()).double().eval()
+    attention, x, lengths = layer.self_attn, torch.randn(2, 5, 8, dtype=torch.float64), torch.tensor([5, 3])
+    hidden = torch.arange(5) >= lengths[:, None]
+    spoilt, alone = x.masked_fill(hidden[..., None], torch.nan), x[1:, :3]
+    for arguments in ({"lengths": lengths}, {"src_key_padding_mask": hidden}, {"mask": masks.lengths(lengths)}):
+        torch.testing.assert_close(layer(spoilt, **arguments)[1:, :3], layer(alone))
+    for arguments in ({"key_padding_mask": hidden}, {"mask": masks.lengths(lengths)}):
+        output = attention(spoilt, spoilt, spoilt, **arguments)[0]
+        torch.testing.assert_close(output[1:, :3], attention(alone, alone, alone)[0])
+    later = torch.ones(5, 5).triu(1).bool()
+    for arguments in ({"mask": "causal"}, {"src_mask": later}, {"is_causal": True}, {"mask": masks.window(1, 1)}):
+        with pytest.raises(ArgumentError, match="depends on later tokens"):
+            layer(x, **arguments)
 
 
 def test_padding_of_queries_takes_no_part():

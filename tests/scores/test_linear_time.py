@@ -140,6 +140,15 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("arguments", [{"normalizer": "softmax"}, {"normalizer": "identity", "bias": torch.ones(K, K)}])
+def test_the_delta_rule_without_a_mask_is_causal_whatever_the_normalizer(arguments):
+    arguments = {"score": scores.DeltaRule("dot", BETA), **arguments}
+    weights = regard.attend_with_weights(*INPUTS, **arguments).weights
+    assert not weights.triu(1).any()
+    torch.testing.assert_close(weights, regard.attend_with_weights(*INPUTS, mask="causal", **arguments).weights)
+    assert "causal()" in repr(regard.plan(*INPUTS, **arguments).candidates.problem)
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_clear_error(name):
     arguments, kind, message = MISTAKES[name]

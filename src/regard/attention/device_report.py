@@ -31,6 +31,12 @@ inner products."""
 
 REPETITIONS = 3
 
+RECURRENT = (
+    ("DecayedProduct of 1", 66), ("DecayedProduct of 64", 192), ("DeltaProduct", 65),
+    ("DeltaProduct of DecayedProduct of 1", 67),
+)  # fmt: skip
+"""Primitives whose prepared queries have more columns than a head's 64 features."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -82,6 +88,8 @@ def kinds(dtypes: tuple[str, ...] = ("bfloat16", "float32", "float16")) -> list[
         *(plain._replace(primitive="TanhSum", mask=mask) for mask in ("none", "Lengths")),
         plain._replace(primitive="TanhSum", normalizer="entmax 1.5"),
         plain._replace(primitive="ReluSum"),
+        plain._replace(normalizer="ratio", mask="causal"),
+        *(plain._replace(normalizer="identity", mask="causal", primitive=name, dim=dim) for name, dim in RECURRENT),
     ]
     return [kind._replace(dtype=dtype) for dtype in dtypes for kind in (*usual, *other)]
 
@@ -92,8 +100,7 @@ def compared(device: torch.device, kind: CallKind, compiles: bool) -> list[Row]:
     Args:
         device: the device.
         kind: the kind.
-        compiles: whether backends run that have to compile a kernel first, or that ``"auto"`` never takes; the others
-            run if it is False.
+        compiles: whether backends run that have to compile a kernel first; the others run if it is False.
     """
     with torch.set_grad_enabled(kind.gradient):
         small = kind.problem(device)
@@ -115,7 +122,7 @@ def compared(device: torch.device, kind: CallKind, compiles: bool) -> list[Row]:
 
 
 def _is_late(backend: Backend, problem: Problem) -> bool:
-    return backend.only_named is not None or backend.delay(problem) is not None
+    return backend.delay(problem) is not None
 
 
 def timed_length(device: torch.device) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.masks import Mask
 from regard.shapes import Grid
-from regard.transforms import sent
+from regard.transforms import is_capturing, sent
 
 KEPT = 16
 """How many masks of different calls are kept."""
@@ -44,7 +44,12 @@ def device_runs(problem: Problem) -> DeviceRuns | None:
     if mask is None:
         return None
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    return _kept(mask, problem.grid, stream)
+    known = _kept.cache_info().misses if is_capturing(device) else None
+    runs = _kept(mask, problem.grid, stream)
+    if known is not None and _kept.cache_info().misses > known:
+        # The memory belongs to the graph, which writes it when it is replayed.
+        _kept.cache_clear()
+    return runs
 
 
 @lru_cache(KEPT)

@@ -30,6 +30,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
 from regard.attention.shielding import attend_shielded
+from regard.attention.trials import objection
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.kernels.availability import must_wait
 from regard.shapes import known_name
@@ -176,12 +177,12 @@ def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend
     """Returns a backend that reads the weights, for one that computes the output alone; it is never waited for."""
     waits = must_wait()
     for backend in BACKENDS.values():
-        may_read = backend.reads and backend.linear and backend.only_named is None
+        may_read = backend.reads and backend.linear
         if not may_read or refusal(backend, problem) is not None:
             continue
         if not waits and backend.delay(problem, gatherer) is not None:
             backend.prepare(problem, gatherer)
-        elif obstacle(backend, problem) is None:
+        elif obstacle(backend, problem, gatherer) is None:
             return backend
     return _specification(problem)
 
@@ -256,7 +257,8 @@ def _execute_on_device(problem: Problem, name: str, gatherer: Gatherer | None, n
         return _run(problem, chosen, gatherer, need_weights)
     output = attend_shielded(problem, chosen.backend.run)
     if gatherer is not None:
-        _specification(problem).read(problem, gatherer)
+        reader = choose_reader(problem, gatherer)
+        (reader if reader.isolates else _specification(problem)).read(problem, gatherer)
     weights = weigh(problem, guarded(problem, whole(problem))).weights if need_weights else None
     return Attended(output, weights)
 
@@ -312,7 +314,8 @@ def _run(problem: Problem, chosen: _Chosen, gatherer: Gatherer | None, need_weig
         return backend.run_with_weights(problem) or _with_weights_of_specification(problem, backend)
     if gatherer is None:
         return Attended(backend.run(problem), None)
-    if backend.reads and (is_named or must_wait() or backend.delay(problem, gatherer) is None):
+    may_read = backend.reads and (is_named or must_wait() or backend.delay(problem, gatherer) is None)
+    if may_read and objection(backend, problem, gatherer) is None:
         return Attended(backend.run(problem, gatherer), None)
     output = backend.run(problem)
     choose_reader(problem, gatherer).read(problem, gatherer)

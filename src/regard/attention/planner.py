@@ -14,6 +14,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.device_runs import device_runs
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.layout import sizes_of
@@ -92,7 +93,7 @@ class Plan:
         batch 2 · heads 4 · queries 5 · keys 5 · dim 8
           sdpa       cannot: the normalizer is not a plain softmax
           flex       cannot: the inputs are on cpu; FlexAttention is for accelerators
-          triton     cannot: the inputs are on cpu; its kernels are for GPUs of NVIDIA and AMD
+          triton     cannot: the inputs are on cpu; its kernels are for GPUs of NVIDIA
         → reference  so few pairs that computing them all at once costs least
           linear     cannot: the normalizer couples the scores of a row
           cpu        could, but 'reference' comes first
@@ -151,11 +152,11 @@ def refusal(backend: Backend, problem: Problem) -> str | None:
     return backend.declines(problem)
 
 
-def obstacle(backend: Backend, problem: Problem) -> str | None:
+def obstacle(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
     """Returns why a backend cannot run a problem, or must not on its device; None if it may."""
     reason = refusal(backend, problem)
     if reason is None and problem.query.device.type not in trials.UNTRIED:
-        return trials.objection(backend, problem)
+        return trials.objection(backend, problem, gatherer)
     return reason
 
 
@@ -180,7 +181,7 @@ class Candidates:
         """
         if name not in self._declined:
             backend = self.backends[name]
-            is_tried = self.problem.query.device.type not in trials.UNTRIED and backend.only_named is None
+            is_tried = self.problem.query.device.type not in trials.UNTRIED
             reason = refusal(backend, self.problem)
             if reason is None and is_tried and self.delay(name) is None:
                 reason = trials.objection(backend, self.problem)
@@ -196,8 +197,8 @@ class Candidates:
         return self._delays[name]
 
     def runs(self, name: str) -> bool:
-        """Whether there is such a backend, which ``"auto"`` may take, and it can run the problem now."""
-        if name not in self.backends or self.backends[name].only_named is not None:
+        """Whether there is such a backend, and it can run the problem now."""
+        if name not in self.backends:
             return False
         # What is compiled is known at once; to find out what could be may take longer than the attention.
         if not self.backends[name].is_awaited and self.delay(name) is not None:
@@ -240,8 +241,6 @@ def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
             reasons[backend.name] = f"cannot: {candidates.declined(backend.name)}"
         elif name != "auto":
             reasons[backend.name] = f"could, but {name!r} was named"
-        elif backend.only_named is not None:
-            reasons[backend.name] = f"could, if it is named: {backend.only_named}"
         elif candidates.delay(backend.name) is not None:
             reasons[backend.name] = f"not yet: {candidates.delay(backend.name)}"
         else:
@@ -256,7 +255,7 @@ def _passed_over(name: str, candidates: Candidates) -> str | None:
 
 
 def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `sdpa`: returns why another backend is faster; on other devices than CPUs only `flex` may be."""
+    """The rule of `sdpa`: returns why another backend is faster; on a device it is so under a mask or a bias."""
     plain = not problem.may_hide
     if not problem.query.is_cpu:
         if plain or problem.lowered.needs_no_mask:

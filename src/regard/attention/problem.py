@@ -170,6 +170,7 @@ class Problem:
     _grid: Grid | None = field(default=None, init=False, repr=False)
     _row: RowPrimitive | None = field(default=None, init=False, repr=False)
     _hides: bool | None = field(default=None, init=False, repr=False)
+    _kinds: dict[bool, tuple[object, ...]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         batch, heads, queries, _ = self.query.shape
@@ -196,6 +197,13 @@ class Problem:
         if self._row is None:
             self._row = self.normalizer.lower()
         return self._row
+
+    @property
+    def kinds(self) -> dict[bool, tuple[object, ...]]:
+        """The kinds of this call as they were found (`regard.attention.call_kinds`), with and without gradients."""
+        if self._kinds is None:
+            self._kinds = {}
+        return self._kinds
 
     @property
     def couples_queries(self) -> bool:

@@ -17,6 +17,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,14 +28,15 @@ from torch import Tensor
 
 from regard.atomic_file import write_atomically
 from regard.attention.backends.backend import Backend
-from regard.attention.backends.reference import specified
+from regard.attention.backends.reference import Reference
 from regard.attention.call_kinds import CallKind
 from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer, Readings
 from regard.biases import TensorBias
 from regard.errors import BackendError, RegardError
 from regard.fork_lock import ForkLock
 from regard.regular_file import LARGEST_RECORD, path_inside, read_text
-from regard.transforms import has_data, is_transformed
+from regard.transforms import has_data, is_capturing, is_transformed
 
 UNTRIED = {"cpu", "meta"}
 """Types of devices whose backends need no trial: the tests of regard cover the CPU."""
@@ -74,6 +76,7 @@ class Identity(NamedTuple):
         backend: the instance that was tried.
         device: with its index, since devices of one type may differ.
         precision: how float32 products are rounded.
+        call: the kind of the small problem.
         kind: as `Backend.kind_of_call` names it.
         is_deterministic: whether PyTorch's deterministic algorithms are on, which are other kernels, or errors.
     """
@@ -81,6 +84,7 @@ class Identity(NamedTuple):
     backend: Backend
     device: torch.device
     precision: str
+    call: CallKind
     kind: tuple[object, ...]
     is_deterministic: bool
 
@@ -99,23 +103,22 @@ _LOCK = ForkLock()
 _OWN = threading.local()
 
 
-def objection(backend: Backend, problem: Problem) -> str | None:
+def objection(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
     """Returns why a trial on this problem's device speaks against a backend; None if it may run.
 
     Args:
         backend: it does not decline the problem.
         problem: the problem, on any device; on those of `UNTRIED` there are no trials.
+        gatherer: gets the readings; None if there are none.
     """
     if problem.query.device.type in UNTRIED or backend.name in SPECIFICATION or getattr(_OWN, "is_trial", False):
         return None
-    identity = _identity(backend, problem)
-    if identity in _OUTCOMES:
-        return _OUTCOMES[identity]
-    if not _may_wait(problem.query):
-        return None
-    with _LOCK:
-        if identity not in _OUTCOMES:
-            _decide(identity, CallKind.of(problem))
+    identity = identity_of(backend, problem, gatherer)
+    if identity not in _OUTCOMES and _may_wait(problem.query):
+        try:
+            decide(identity)
+        except torch.OutOfMemoryError:
+            return None  # the next call tries again
     return _OUTCOMES.get(identity)
 
 
@@ -124,7 +127,7 @@ def verify(backend: Backend, problem: Problem) -> Trial | None:
     device = problem.query.device
     trial = compare(backend, CallKind.of(problem), device)
     if trial is not None and device.type not in UNTRIED and backend.name not in SPECIFICATION:
-        _keep(_identity(backend, problem), trial)
+        _keep(identity_of(backend, problem), trial)
     return trial
 
 
@@ -139,21 +142,32 @@ def no_trials() -> Iterator[None]:
         _OWN.is_trial = outer
 
 
-def _identity(backend: Backend, problem: Problem) -> Identity:
+def identity_of(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> Identity:
+    """Returns what the outcome of a call's trial holds for; the arguments are those of `objection`."""
     is_deterministic = torch.are_deterministic_algorithms_enabled()
-    return Identity(backend, problem.query.device, _precision(problem), backend.kind_of_call(problem), is_deterministic)
+    kind = backend.kind_of_call(problem, gatherer)
+    call = kind if isinstance(kind, CallKind) else CallKind.of(problem)
+    return Identity(backend, problem.query.device, _precision(problem), call, kind, is_deterministic)
 
 
-def _decide(identity: Identity, kind: CallKind) -> None:
-    """Finds the outcome of a backend in the user's cache folder, or by a trial."""
-    stored = _stored(identity.device) if identity.is_own else {}
-    if str(identity) in stored:
-        _OUTCOMES[identity] = stored[str(identity)]
+def decide(identity: Identity, compiles: bool = False) -> None:
+    """Finds the outcome of a backend in the user's cache folder, or by a trial, and keeps it.
+
+    Args:
+        identity: what the outcome holds for.
+        compiles: whether the trial also takes place if its outcome is known and speaks for the backend, since it
+            compiles the kernels. A backend that was declined is never tried again: it may break the device's context.
+
+    Raises:
+        OutOfMemoryError, BackendError: as `compare`; the trial broke the device's context.
+    """
+    if identity not in _OUTCOMES and identity.is_own:
+        stored, name = _stored(identity.device), str(identity)
+        if name in stored:
+            _OUTCOMES[identity] = stored[name]
+    if identity in _OUTCOMES and not (compiles and _OUTCOMES[identity] is None):
         return
-    try:
-        trial = compare(identity.backend, kind, identity.device)
-    except torch.OutOfMemoryError:
-        return  # the next call tries again
+    trial = compare(identity.backend, identity.call, identity.device)
     if trial is None:
         _OUTCOMES[identity] = None
     else:
@@ -192,9 +206,7 @@ def _precision(problem: Problem) -> str:
 
 def _may_wait(query: Tensor) -> bool:
     """Whether elements may be read now: nothing traces, transforms or captures a graph."""
-    if not has_data(query) or is_transformed():
-        return False
-    return query.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+    return has_data(query) and not is_transformed() and not is_capturing(query.device)
 
 
 def compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | None:
@@ -224,7 +236,7 @@ def _compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | 
         with torch.set_grad_enabled(kind.gradient):
             if backend.declines(problem) is not None:
                 return None
-        results = _results(backend.run, problem, kind)
+        results = _results(backend, problem, kind)
         has_ignored_nan = _ignores_nan(backend, problem)
     except torch.OutOfMemoryError:
         raise
@@ -257,14 +269,20 @@ def _expected(kind: CallKind) -> dict[str, Tensor]:
     """Returns the results of the specification in float64, which several backends are compared with."""
     problem = kind.problem("cpu", torch.float64)
     assert problem is not None
-    return _results(lambda problem: specified(problem).output, problem, kind)
+    return _results(Reference(), replace(problem, dropout=0.0), kind)
 
 
-def _results(run: Callable[[Problem], Tensor], problem: Problem, kind: CallKind) -> dict[str, Tensor]:
-    """Returns the output, and the gradients if the kind wants them, in float64 on the CPU."""
+def _results(backend: Backend, problem: Problem, kind: CallKind) -> dict[str, Tensor]:
+    """Returns the output, the kind's readings, and the gradients if it wants them, in float64 on the CPU."""
+    gatherer = None
+    if kind.readings:
+        gatherer = Gatherer(problem, Readings(**{name: True for name in kind.readings if name != "lse"}))  # type: ignore[arg-type]
     with torch.set_grad_enabled(kind.gradient):
-        output = run(problem)
+        output = backend.run(problem, gatherer)
     results = {"output": output}
+    if gatherer is not None:
+        # Where a row sees no key, its log-sum-exp is −inf.
+        results |= {name: getattr(gatherer, name).nan_to_num(nan=torch.nan, neginf=-1.0) for name in kind.readings}
     if kind.gradient:
         inputs = {"query": problem.query, "key": problem.key, "value": problem.value}
         if isinstance(problem.bias, TensorBias) and problem.bias.tensor.requires_grad:

@@ -19,7 +19,8 @@ from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.nn.memory import Memory
-from regard.normalizers import Normalizer, Normalizing, as_normalizer, own_normalizer
+from regard.nn.padding import check_coupled
+from regard.normalizers import Normalizing, as_normalizer, own_normalizer
 from regard.scores import AnyScoreName, LocationAware, Scoring, create, own_score
 from regard.shapes import check_floating, upcast
 
@@ -72,7 +73,11 @@ class Attention(Module):
         super().__init__()
         self.score = own_score(score)
         self.normalizer = own_normalizer(normalizer)
-        _check_rows(self.normalizer)
+        if self.normalizer.couples == "queries":
+            raise ArgumentError(
+                f"normalizer {type(self.normalizer).__name__} compares all queries, and this attention has one query "
+                "at a time: write regard.attend for all of them"
+            )
         self.dropout = check_dropout(dropout)
         self.backend: BackendName = check_backend(backend)
 
@@ -247,14 +252,12 @@ class Attention(Module):
                 )
             score = score.given(previous_weights)
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
-        chosen = self.normalizer if normalizer is None else as_normalizer(normalizer)
-        _check_rows(chosen)
         problem = Problem(
             query=upcast(self.score.project_query(rows)),
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,
-            normalizer=chosen,
+            normalizer=self.normalizer if normalizer is None else as_normalizer(normalizer),
             dropout=self.dropout if self.training else 0.0,
             memory=memory.cached,
         )
@@ -270,6 +273,7 @@ class Attention(Module):
             added = added.map_tensors(add_axes)
             problem.mask = added if problem.mask is None else problem.mask & added
             problem.mask.check(problem.grid)
+            check_coupled(problem.normalizer, added)
         if bias is not None:
             added_bias = bias_for(bias, 1)
             assert added_bias is not None
@@ -281,15 +285,6 @@ class Attention(Module):
                     # The same keys and values, as they were before they were cached, serve every problem.
                     problem.memory = None
         return problem
-
-
-def _check_rows(normalizer: Normalizer) -> None:
-    """Raises ArgumentError if the weights of a normalizer depend on other queries."""
-    if normalizer.couples == "queries":
-        raise ArgumentError(
-            f"normalizer {type(normalizer).__name__} compares all queries, and this attention has one query at a time: "
-            "write regard.attend for all of them"
-        )
 
 
 def _pairs_of_one_query(tensor: Tensor) -> Tensor:

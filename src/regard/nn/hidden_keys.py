@@ -32,7 +32,10 @@ def without_hidden(annotations: Tensor, value: Tensor, visible: Tensor) -> tuple
 
 
 def without_padding(annotations: Tensor, ends: Tensor | None) -> Tensor:
-    """Replaces what stands after the end of each row by zeros, whatever it is; ``ends`` None: nothing does."""
+    """Replaces what stands after the end of each row by zeros; ``ends`` None: nothing does.
+
+    Finite elements too: layers that return a row for each annotation give the rows of zeros there, compiled or not.
+    """
     if ends is None:
         return annotations
     return annotations.masked_fill(~visible_annotations(lengths(ends), annotations)[..., None], 0.0)

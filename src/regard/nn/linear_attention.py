@@ -74,9 +74,9 @@ class RecurrentAttention(SequenceAttention, ABC):
     Args:
         embed_dim: features of a token.
         num_heads: heads, a divisor of ``embed_dim``.
-        bias: whether the projections have biases.
-        backend: ``auto``, or one by name, which runs or raises.
-        device, dtype: device and dtype of the parameters.
+        bias: whether the projections have biases; default True.
+        backend: ``auto``, the default, or one by name, which runs or raises.
+        device, dtype: device and dtype of the parameters; default: PyTorch's.
 
     Raises:
         ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
@@ -139,8 +139,8 @@ class RecurrentAttention(SequenceAttention, ABC):
             raise ArgumentError(f"mask must be 'causal' with a cache, which is a sum of all tokens; it is {visible!r}")
         if visible is None and x.shape[1] > 1 and not self.is_causal:
             raise ArgumentError(
-                f"mask must be 'causal' with a cache: its sum has all earlier tokens, but not the later ones of these "
-                f"{x.shape[1]}, which no mask would show; write mask='causal'"
+                f"a token that continues a cache sees no later one, and without a mask the {x.shape[1]} tokens would "
+                "all see each other; write mask='causal'"
             )
         tokens = self.tokens(x, past.length)
         with full_precision(x):
@@ -221,8 +221,14 @@ class LinearAttention(RecurrentAttention):
     It takes causal masks, lengths and no mask in linear time, and any other mask in quadratic time.
 
     Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for every layer of this kind: features of a token; heads,
-            a divisor of them; whether projections have biases; ``auto`` or a backend; of the parameters.
+        embed_dim: features of a token.
+        num_heads: heads, a divisor of ``embed_dim``.
+        bias: whether the projections have biases; default True.
+        backend: ``auto``, the default, or one by name, which runs or raises.
+        device, dtype: device and dtype of the parameters; default: PyTorch's.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -257,7 +263,11 @@ class Retention(RecurrentAttention):
     and each head is normalized by itself. Without a causal mask, weights decay in both directions.
 
     Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`; ``embed_dim / num_heads`` is even.
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults;
+            ``embed_dim / num_heads`` is even.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
 
     Example:
         >>> import torch
@@ -294,7 +304,11 @@ class GatedLinearAttention(RecurrentAttention):
     section 4.4; the gates have rank 16.
 
     Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`.
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults. The gates
+            of ``decay_proj`` have biases in any case.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
 
     Example:
         >>> import torch
@@ -331,10 +345,14 @@ class DeltaNet(RecurrentAttention):
     Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", sections 2.2 and
     3.4: queries and keys are swish(x W), of length 1. The paper's short convolutions are left out.
 
-    A recurrence sees no later token: without a mask it is causal too. Masks of lengths hide padding.
+    A recurrence sees no later token: without a mask it is causal too, and it is no part of a bidirectional layer.
+    Lengths, and tensors with one row for all queries, hide padding; there is no other mask.
 
     Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`.
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
 
     Example:
         >>> import torch
@@ -371,7 +389,11 @@ class GatedDeltaNet(DeltaNet):
     the rest is `DeltaNet`.
 
     Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`.
+        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults. The decays
+            of ``decay_proj`` have biases in any case.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
 
     Example:
         >>> import torch

@@ -478,13 +478,14 @@ def train(
     decoder_layers: int | None = None,
     dropout: float | None = None,
     tied: Literal['none', 'target', 'all'] = 'target',
-    attention: Literal['none', 'bahdanau', 'luong', 'hard'] = 'bahdanau',
+    attention: Literal['none', 'bahdanau', 'luong', 'hard', 'monotonic', 'chunkwise'] = 'bahdanau',
     embedding: int | None = None,
     readout: Literal['tanh', 'maxout'] = 'tanh',
     input_feeding: bool = True,
     normalizer: Literal['softmax', 'sparsemax', 'entmax15', 'sigmoid'] = 'softmax',
     heads: int | None = None,
     kv_heads: int | None = None,
+    self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
     final_norm: bool = False,
@@ -496,6 +497,7 @@ def train(
     window: int = 10,
     hard_estimator: Literal['reinforce', 'straight_through'] = 'reinforce',
     entropy_weight: float = 0.01,
+    chunk_width: int = 4,
     max_source: int = 0,
     optimizer: Literal['adam', 'adamw'] = 'adamw',
     learning_rate: float | None = None,
@@ -549,8 +551,9 @@ def train(
         dropout: Dropout rate, 0 to below 1. Default: from the data.
         tied: Embeddings that share their weights: none, target (with the output matrix) or all (needs one
             vocabulary size on both sides).
-        attention: lstm, gru: attention of the decoder: none, bahdanau (before the cell), luong (after it) or
-            hard (as bahdanau, but of one annotation).
+        attention: lstm, gru: attention of the decoder: none, bahdanau (before the cell), luong (after it), hard
+            (as bahdanau, but of one annotation), monotonic (as hard, and it never goes back) or chunkwise (of a
+            chunk that ends there).
         embedding: lstm, gru: features of an embedded token and of the readout; a transformer has hidden
             features everywhere. Default: from the data.
         readout: lstm, gru: layer between the decoder and the output matrix: tanh or maxout.
@@ -558,6 +561,7 @@ def train(
         normalizer: transformer: normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid.
         heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
+        self_attention: transformer: self-attention of the layers, by its name.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
         final_norm: transformer, norm post: one more layer normalization at the end of each stack, as version
@@ -574,6 +578,7 @@ def train(
         window: scope local-m or local-p: tokens on each side that are attended to.
         hard_estimator: hard: estimator of the gradient: reinforce or straight_through.
         entropy_weight: hard, hard_estimator reinforce: weight of the entropy bonus.
+        chunk_width: chunkwise: annotations of a chunk (Chiu and Raffel 2018).
         max_source: score location: the longest source, in tokens, that the model can attend to; 0: the
             max_length of the data.
         optimizer: adam or adamw.
@@ -651,6 +656,7 @@ def train(
     input_feeding: bool = True,
     heads: int | None = None,
     kv_heads: int | None = None,
+    self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
     final_norm: bool = False,
@@ -722,6 +728,7 @@ def train(
         input_feeding: luong: the attentional vector is an input of the next step.
         heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
+        self_attention: transformer: self-attention of the layers, by its name.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
         final_norm: transformer, norm post: one more layer normalization at the end of each stack, as version
@@ -788,7 +795,7 @@ def train(
     tokenizer: Literal['bpe', 'word', 'char'] = 'bpe',
     vocabulary: int | None = None,
     heads: int | None = None,
-    position: Literal['sinusoidal', 'learned', 'rotary', 'alibi', 't5', 'shaw', 'none'] = 'rotary',
+    position: Literal['sinusoidal', 'learned', 'rotary', 'alibi', 't5', 'shaw', 'none'] | None = None,
     activation: Literal['relu', 'gelu', 'silu'] = 'gelu',
     context: int | None = None,
     hidden: int | None = None,
@@ -798,6 +805,7 @@ def train(
     dropout: float | None = None,
     tied: Literal['none', 'target'] = 'target',
     kv_heads: int | None = None,
+    self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
     final_norm: bool = False,
@@ -846,7 +854,8 @@ def train(
             Default: from the data.
         heads: Query heads; a divisor of hidden. Default: from the data.
         position: Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5,
-            shaw); or none.
+            shaw); or none. Default: rotary; linear: sinusoidal; retention: none; gated_linear: none; delta:
+            none; gated_delta: none.
         activation: Activation of the feedforward networks: relu, gelu or silu.
         context: Tokens of a window: the longest text that the model reads at once. Default: from the data.
         hidden: Features of a token. Default: from the data.
@@ -856,6 +865,7 @@ def train(
         dropout: Dropout rate, 0 to below 1. Default: from the data.
         tied: Embeddings that share their weights: none, or target (with the output matrix).
         kv_heads: Key and value heads, a divisor of heads. Default: as many as heads.
+        self_attention: Self-attention of the layers, by its name.
         feedforward: Units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: Layer normalization before each part (pre) or after the sum (post).
         final_norm: norm post: one more layer normalization at the end of each stack, as version 0.1 had it;
@@ -923,11 +933,12 @@ def train(
     label_column: str = 'label',
     word_vectors: str | None = None,
     pooling: Literal['attention', 'mean', 'max', 'cls'] = 'attention',
-    architecture: Literal['none', 'lstm', 'gru', 'transformer'] = 'lstm',
+    architecture: Literal['none', 'lstm', 'gru', 'transformer', 'hierarchical'] = 'lstm',
     dropout: float | None = None,
     word_dropout: float = 0.1,
     heads: int | None = None,
     kv_heads: int | None = None,
+    self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
     final_norm: bool = False,
@@ -941,6 +952,7 @@ def train(
     embedding: int | None = None,
     hidden: int | None = None,
     layers: int | None = None,
+    longest_sentence: int = 50,
     embedding_norm: bool = False,
     window: int = 0,
     global_tokens: int = 0,
@@ -989,12 +1001,14 @@ def train(
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
         pooling: What becomes of the annotations: attention (with a learned query), mean, max or cls
             (transformer: a layer with tanh on the output of a class token).
-        architecture: What computes: none (pooling of the embeddings), lstm, gru (both bidirectional) or
-            transformer.
+        architecture: What computes: none (pooling of the embeddings), lstm, gru (both bidirectional),
+            transformer or hierarchical (gru and attention over the words of each sentence, then over the
+            sentences).
         dropout: Dropout rate, 0 to below 1. Default: from the data.
         word_dropout: Probability that a token becomes an unknown one in training, 0 to below 1.
         heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
+        self_attention: transformer: self-attention of the layers, by its name.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
         final_norm: transformer, norm post: one more layer normalization at the end of each stack, as version
@@ -1011,11 +1025,13 @@ def train(
             or scaled_dot.
         normalizer: pooling attention: normalizer of the attention weights: softmax, sparsemax, entmax15 or
             sigmoid.
-        embedding: none, lstm, gru: features of an embedded token; a transformer has hidden features everywhere.
+        embedding: none, lstm, gru, hierarchical: features of an embedded token; a transformer has hidden
+            features everywhere. Default: from the data.
+        hidden: lstm, gru, transformer, hierarchical: features of an annotation; even for lstm, gru and
+            hierarchical. Default: from the data.
+        layers: lstm, gru, transformer, hierarchical: layers of the encoder; hierarchical: of each of the two.
             Default: from the data.
-        hidden: lstm, gru, transformer: features of an annotation; even for lstm and gru. Default: from the
-            data.
-        layers: lstm, gru, transformer: layers of the encoder. Default: from the data.
+        longest_sentence: hierarchical: tokens of the longest sentence; a longer one is read as several.
         embedding_norm: transformer: layer normalization of the embedded tokens with their positions.
         window: transformer: tokens on each side that are attended to, in memory linear in the length; 0: all
             tokens.
@@ -1100,6 +1116,7 @@ def train(
     ctc_weight: float = 0.3,
     heads: int | None = None,
     kv_heads: int | None = None,
+    self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
     final_norm: bool = False,
@@ -1110,7 +1127,9 @@ def train(
     pyramid_layers: int = 1,
     embedding: int | None = None,
     decoder_hidden: int | None = None,
-    score: Literal['location_aware', 'additive', 'dot', 'scaled_dot', 'general'] = 'location_aware',
+    attention: Literal['soft', 'monotonic', 'chunkwise'] = 'soft',
+    chunk_width: int = 4,
+    score: Literal['location_aware', 'additive', 'dot', 'scaled_dot', 'general'] | None = None,
     score_features: int = 128,
     location_channels: int = 10,
     location_width: int = 31,
@@ -1183,6 +1202,7 @@ def train(
             below 1 (Kim et al. 2017).
         heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
+        self_attention: transformer: self-attention of the layers, by its name.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
         final_norm: transformer, norm post: one more layer normalization at the end of each stack, as version
@@ -1199,12 +1219,16 @@ def train(
         embedding: lstm, gru: features of an embedded token and of the readout; a transformer has hidden
             features everywhere. Default: from the data.
         decoder_hidden: lstm, gru: features of a state of the decoder. Default: from the data.
-        score: lstm, gru: score of the attention: location_aware, additive, dot, scaled_dot or general.
+        attention: lstm, gru: attention of the decoder: soft (to all annotations), monotonic (to one, and it
+            never goes back) or chunkwise (to a chunk that ends there).
+        chunk_width: chunkwise: annotations of a chunk (Chiu and Raffel 2018).
+        score: lstm, gru: score of the attention: location_aware, additive, dot, scaled_dot or general. Default:
+            location_aware; monotonic: additive; chunkwise: additive.
         score_features: lstm, gru, score location_aware or additive: units of the hidden layer of the score.
         location_channels: lstm, gru, score location_aware: filters over the weights of the step before.
         location_width: lstm, gru, score location_aware: annotations that each filter sees; odd.
-        normalizer: lstm, gru: normalizer of the attention weights: softmax, smoothing (logistic functions
-            instead of exponentials), sparsemax or entmax15.
+        normalizer: soft: normalizer of the attention weights: softmax, smoothing (logistic functions instead of
+            exponentials), sparsemax or entmax15.
         optimizer: adam or adamw.
         learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
@@ -1281,6 +1305,7 @@ def train(
     pooling: Literal['attention', 'mean', 'max'] = 'attention',
     heads: int | None = None,
     kv_heads: int | None = None,
+    self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
     final_norm: bool = False,
@@ -1353,6 +1378,7 @@ def train(
         pooling: What becomes of the annotations: attention (with a learned query), mean or max.
         heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
+        self_attention: transformer: self-attention of the layers, by its name.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
         final_norm: transformer, norm post: one more layer normalization at the end of each stack, as version
@@ -1700,6 +1726,7 @@ def train(
     backbone: str = '',
     heads: int | None = None,
     kv_heads: int | None = None,
+    self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
     final_norm: bool = False,
@@ -1781,6 +1808,7 @@ def train(
             Default: none.
         heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
+        self_attention: transformer: self-attention of the layers, by its name.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
         final_norm: transformer, norm post: one more layer normalization at the end of each stack, as version

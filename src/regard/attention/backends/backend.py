@@ -27,7 +27,6 @@ class Backend(ABC):
         whole_grids: whether the weights of all queries are computed at once, so that a normalizer may couple queries
             (`regard.normalizers.Normalizer.couples`).
         linear: whether memory grows with queries + keys, and not with their product.
-        only_named: why ``"auto"`` never takes it, and no call but one that names it runs it; None: ``"auto"`` may.
         is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
             (`regard.kernels.availability.must_wait`). A backend of which only named calls prepare it has no race.
 
@@ -61,18 +60,22 @@ class Backend(ABC):
     isolates: bool = False
     whole_grids: bool = False
     linear: bool = True
-    only_named: str | None = None
     is_awaited: bool = True
 
     def declines(self, problem: Problem) -> str | None:
         """Returns why this backend cannot run the problem; None if it can."""
         return None
 
-    def kind_of_call(self, problem: Problem) -> tuple[object, ...]:
+    def kind_of_call(self, problem: Problem, gatherer: Gatherer | None = None) -> tuple[object, ...]:
         """Names what decides which of the backend's kernels run the problem.
 
         On a device the first call of each kind is compared with the specification (`regard.attention.trials`). A
-        backend whose choice depends on more appends it: ``(*super().kind_of_call(problem), more)``.
+        backend whose choice depends on more appends it: ``(*super().kind_of_call(problem), more)``. If it returns
+        another `CallKind`, the comparison is made on a small problem of that kind.
+
+        Args:
+            problem: a problem that the backend does not decline.
+            gatherer: gets the readings; None if there are none.
         """
         return CallKind.of(problem)
 

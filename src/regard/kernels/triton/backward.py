@@ -1,4 +1,6 @@
-"""The backward pass: for blocks of query rows, then for blocks of keys. No program writes where another one does.
+"""The backward pass: for blocks of query rows, then for blocks of keys.
+
+No program writes where another one does, but for the gradient of a bias, to which several programs may add.
 
 With g the derivative of a weight by its own score and p' the gradient of a weight, the gradient of a score is
 g (p' − δ): δ of a row is Σ g p' / Σ g, or 0 for the sigmoid, and comes from the forward pass.
@@ -285,10 +287,14 @@ def add_to_columns(
     if not TRANSPOSED:
         mixing = tl.trans(mixing)
     if hides(FULL, MASK, BIAS):
-        # A row whose gradient is not finite makes the gradients of the values that it sees NaN.
-        is_bad = tl.max(tl.where(is_finite(row_gradients), 0.0, 1.0), 1)
-        bad = tl.max(tl.where(seen, over_rows(is_bad, TRANSPOSED), 0.0), 1 if TRANSPOSED else 0)
-        value_sums = tl.where(bad[:, None] > 0.0, float("nan"), value_sums)
+        # A gradient that is not finite makes those of its feature NaN, of all values that its row sees.
+        is_bad = tl.where(is_finite(row_gradients), 0.0, 1.0)
+        if tl.max(tl.max(is_bad, 1), 0) > 0.0:
+            marks = tl.where(seen, 1.0, 0.0).to(row_gradients.dtype)
+            if not TRANSPOSED:
+                marks = tl.trans(marks)
+            bad = tl.dot(marks, is_bad.to(row_gradients.dtype))
+            value_sums = tl.where(bad > 0.0, float("nan"), value_sums)
         row_gradients = finite(row_gradients)
     value_sums += tl.dot(mixing, row_gradients, input_precision=PRECISION)
     if IS_UNITS:

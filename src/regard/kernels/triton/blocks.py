@@ -21,13 +21,14 @@ class Blocks(NamedTuple):
     bounds: Tensor
 
 
-def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int]) -> tuple[Blocks, Blocks]:
-    """Returns the visible blocks of keys for each block of rows, and the other way around.
+def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int], by_columns: bool) -> Blocks:
+    """Returns the visible blocks of keys for each block of rows, or the other way around.
 
     Args:
         start, stop: int32 ``[batch or 1, heads or 1, queries, runs]``.
         keys: number of keys.
         tile: rows and columns of a tile.
+        by_columns: whether blocks of rows are listed for each block of keys.
     """
     queries = start.shape[2]
     rows, columns = tile
@@ -44,11 +45,10 @@ def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int]) -> tu
     seen = ((low < begin + columns) & (high > begin)).any(3)
     last, first = blocked(start, 0).amax(3)[..., None], blocked(stop, keys).amin(3)[..., None]
     full = ((last <= begin) & (first >= begin + columns)).any(3)
-    gaps = start.shape[3] > 1
-    return _listed(seen, full, gaps), _listed(seen.transpose(2, 3), full.transpose(2, 3), gaps)
+    return _listed(seen, full, start.shape[3] > 1, by_columns)
 
 
-def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int]) -> tuple[Blocks, Blocks]:
+def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int], by_columns: bool) -> Blocks:
     """Returns the same of a dense mask ``[batch or 1, heads or 1, queries or 1, keys or 1]``; all are partial."""
     for axis, block in ((2, tile[0]), (3, tile[1])):
         if mask.shape[axis] > 1:
@@ -56,11 +56,12 @@ def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int]) -> tup
             mask = F.pad(mask, (0, 0, 0, room) if axis == 2 else (0, room))
             mask = mask.unflatten(axis, (-1, block)).any(axis + 1)
     seen = mask.expand(*mask.shape[:2], -(-queries // tile[0]), -(-keys // tile[1]))
-    none = torch.zeros_like(seen)
-    return _listed(seen, none, True), _listed(seen.transpose(2, 3), none.transpose(2, 3), True)
+    return _listed(seen, torch.zeros_like(seen), True, by_columns)
 
 
-def _listed(seen: Tensor, full: Tensor, gaps: bool) -> Blocks:
+def _listed(seen: Tensor, full: Tensor, gaps: bool, by_columns: bool) -> Blocks:
+    if by_columns:
+        seen, full = seen.transpose(2, 3), full.transpose(2, 3)
     many = seen.shape[3]
     index = torch.arange(many, device=seen.device, dtype=torch.int32)
     if gaps:

@@ -234,10 +234,10 @@ def forward(
             newton = next_threshold(summed, sums, slopes, counts, exponent, NORMALIZER)
             is_inside = (newton > low) & (newton < high) & (step < NEWTON_STEPS)
             following = tl.where(is_inside, newton, 0.5 * (low + high))
-            # A row without visible keys has the sum 0; NaN ends the search of its row.
+            # A row without visible keys has the sum 0; NaN ends the search of its row, whose threshold is NaN.
             is_open = (tl.abs(sums - 1.0) > TOLERANCE) & (top > float("-inf")) & (following > low) & (following < high)
             is_last = is_inside & (tl.abs(following - summed) < LAST_STEP) & (exponent <= 0.5)
-            summed = tl.where(is_open, following, summed)
+            summed = tl.where(sums == sums, tl.where(is_open, following, summed), sums)
             step += 1
             is_searching = (tl.max((is_open & (is_last == 0)).to(tl.int32)) > 0) & (step < STEPS)
     mixed = tl.zeros((BLOCK_Q, BLOCK_V), tl.float32)

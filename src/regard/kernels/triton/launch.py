@@ -17,34 +17,38 @@ from regard.kernels.triton.forward import forward
 from regard.kernels.triton.reading import read_rows
 from regard.kernels.triton.tiles import DENSE, NO_MASK, SPANS
 from regard.kernels.triton.units import unit_powers
-from regard.transforms import in_memory, is_batched
+from regard.transforms import in_memory, is_batched, is_capturing
 
 PRECISION = "tf32x3"
 """How matrices of float32 are multiplied: as sums of three products of 11 bits, which keeps float32's digits but the
 last one or two. Products without tensor cores (``ieee``) spill registers. Half precision is exact in tensor cores."""
 
 
-def visible_blocks(call: Call, tile: Tile) -> tuple[Blocks, Blocks] | None:
-    """Returns the visible blocks of keys for each block of rows, and the other way around; None if there is no mask.
+def visible_blocks(call: Call, tile: Tile, by_columns: bool) -> Blocks | None:
+    """Returns the visible blocks of keys for each block of rows, or the other way around; None if there is no mask.
 
     Those of runs are kept as long as the runs are (`regard.attention.device_runs`).
     """
     sizes, queries, keys = (tile.rows, tile.columns), call.query.shape[2], call.key.shape[2]
     if call.mask is not None:
-        blocks = of_mask(call.mask, queries, keys, sizes)
-    elif call.start is not None and call.stop is not None:
-        by_sizes: dict[tuple[int, int, int], tuple[Blocks, Blocks]] = _BLOCKS.setdefault(call.start, {})  # type: ignore[assignment]
-        blocks = by_sizes.get((*sizes, keys))
-        if blocks is None:
-            blocks = of_runs(call.start, call.stop, keys, sizes)
-            if not (call.start.is_cuda and torch.cuda.is_current_stream_capturing()):
-                by_sizes[*sizes, keys] = blocks
-    else:
-        return None
-    return (_all_partial(blocks[0]), _all_partial(blocks[1])) if call.bias is not None else blocks
+        blocks = of_mask(call.mask, queries, keys, sizes, by_columns)
+        return _all_partial(blocks) if call.bias is not None else blocks
+    if call.start is not None and call.stop is not None:
+        kept: dict[tuple[int, int, int, bool, bool], Blocks] = _BLOCKS.setdefault(call.start, {})  # type: ignore[assignment]
+        form = *sizes, keys, by_columns, call.bias is not None
+        if form in kept:
+            return kept[form]
+        blocks = of_runs(call.start, call.stop, keys, sizes, by_columns)
+        if call.bias is not None:
+            blocks = _all_partial(blocks)
+        if not is_capturing(call.start.device):
+            kept[form] = blocks
+        return blocks
+    return None
 
 
 _BLOCKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""Blocks of runs, by the tile's rows and columns, the number of keys, the axis, and whether all are partial."""
 
 
 def _all_partial(blocks: Blocks) -> Blocks:
@@ -112,7 +116,7 @@ def _run_forward(call: Call, with_gradient: bool) -> tuple[Tensor, tuple[Tensor,
     sloped = slope_total = None
     if with_gradient and call.is_entmax:
         sloped, slope_total = output.new_empty(output.shape, dtype=torch.float32), torch.empty_like(total)
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile), by_columns=False)
+    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=False))
     _launch(
         forward,
         (-(-queries // tile.rows), batch * heads),
@@ -167,7 +171,7 @@ def _row_gradients(
     else:
         grad_query = torch.zeros_like(powers.query)
         partial = grad_query.new_zeros(batch, heads, powers.units + 1, powers.query.shape[3])
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile), by_columns=False, powers=powers)
+    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=False), powers)
     bias_start, *bias_strides = _bias_start(call, grad_bias)
     _launch(
         backward_rows,
@@ -199,7 +203,7 @@ def _column_gradients(call: Call, powers: "Powers | None", statistics: tuple[Ten
     else:
         grad_key = torch.zeros_like(powers.key)
     grad_value = torch.empty_like(call.value, memory_format=torch.contiguous_format)
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile), by_columns=True, powers=powers)
+    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=True), powers)
     grid = -(-keys // tile.columns), batch * kv_heads
     _launch(backward_columns, grid, *arguments, *statistics, grad_key, grad_value, **options)
     if powers is not None:
@@ -224,7 +228,7 @@ def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor]
     batch, heads, queries, _ = call.query.shape
     tile = tile_of(call, "forward")
     names = ("lse", "entropy", "peak", "distance", "received")
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile), by_columns=False)
+    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=False))
     _launch(
         read_rows,
         (-(-queries // tile.rows), batch * heads),
@@ -293,11 +297,7 @@ def _powers(call: Call) -> Powers:
 
 
 def _arguments(
-    call: Call,
-    tile: Tile,
-    blocks: tuple[Blocks, Blocks] | None,
-    by_columns: bool,
-    powers: Powers | None = None,
+    call: Call, tile: Tile, blocks: Blocks | None, powers: Powers | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the arguments that all kernels take, in their order, and what the kernels are compiled for."""
     heads, queries, dim = call.query.shape[1:]
@@ -319,7 +319,7 @@ def _arguments(
     # The lists of blocks have the axes of the mask; their strides count lists.
     own = spans.shape[:2] if spans is not None else mask.shape[:2] if mask is not None else (1, 1)
     lists = (own[1] if own[0] > 1 else 0, 1 if own[1] > 1 else 0)
-    order, bounds = (None, None) if blocks is None else blocks[by_columns]
+    order, bounds = (None, None) if blocks is None else blocks
     bias, *bias_strides = _bias_start(call, call.bias)
     kind = SPANS if spans is not None else DENSE if mask is not None else NO_MASK
     arguments = (

@@ -50,7 +50,9 @@ def read_tile(
         logarithms = (scores - reference[:, None]) * factor if NORMALIZER == SOFTMAX else tl.log(weights)
         entropies -= tl.sum(tl.where(weights == 0.0, 0.0, weights * logarithms), 1)
     if PEAK:
-        largest = tl.maximum(largest, tl.max(weights, 1))
+        # A maximum of the device drops NaN, and a sum does not.
+        noted = largest + tl.sum(weights, 1)
+        largest = tl.where(noted == noted, tl.maximum(largest, tl.max(weights, 1)), float("nan"))
     if DISTANCE:
         gaps = tl.abs(rows[:, None] + offset - columns[None, :]).to(tl.float32)
         distances += tl.sum(weights * gaps, 1)

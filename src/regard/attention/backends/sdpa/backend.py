@@ -70,7 +70,7 @@ class ScaledDotProduct(Backend):
             return "a bias that needs a gradient makes PyTorch's kernel fall back to quadratic memory"
         return None if problem.query.is_cpu else device.obstacle(problem)
 
-    def kind_of_call(self, problem: Problem) -> tuple[object, ...]:
+    def kind_of_call(self, problem: Problem, gatherer: Gatherer | None = None) -> tuple[object, ...]:
         return *super().kind_of_call(problem), *device.enabled_kernels()
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.tiled import Tiled
-from regard.attention.call_kinds import CallKind
+from regard.attention.call_kinds import NOTHING_DROPPED, CallKind
 from regard.attention.device_runs import device_runs
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
+from regard.errors import BackendError
 from regard.scores import InnerProduct, TanhSum
 from regard.scores.modifiers import Cap
 from regard.shapes import upcast, with_one_grouping
-from regard.transforms import active_transform, can_branch_on
+from regard.transforms import active_transform, can_branch_on, is_capturing
 
 if TYPE_CHECKING:
     from regard.kernels.triton.call import Call
@@ -41,8 +42,10 @@ MOST_HEADS = 2**16 - 1
 def _why_missing(problem: Problem) -> str | None:
     """Returns why there are no kernels for the problem's device; None if there are."""
     device = problem.query.device
+    if torch.version.hip:
+        return "PyTorch is for GPUs of AMD; its kernels are for those of NVIDIA"
     if not (device.type == "cuda" or (device.type == "cpu" and _is_interpreted())):
-        return f"the inputs are on {device}; its kernels are for GPUs of NVIDIA and AMD"
+        return f"the inputs are on {device}; its kernels are for GPUs of NVIDIA"
     return "Triton is not installed (pip install triton)" if find_spec("triton") is None else None
 
 
@@ -64,30 +67,55 @@ class Triton(Backend):
     def declines(self, problem: Problem) -> str | None:
         return _why_missing(problem) or _obstacle(problem)
 
+    def kind_of_call(self, problem: Problem, gatherer: Gatherer | None = None) -> CallKind:
+        """Names also what the kernels are compiled for: the runs of a mask or a dense mask, dropout, and readings."""
+        runs = None
+        if problem.hiding_mask is not None:
+            known_runs = device_runs(problem)
+            runs = 0 if known_runs is None else known_runs.start.shape[3]
+        names = () if gatherer is None else _read_by_kernel(gatherer)
+        return CallKind.of(problem)._replace(runs=runs, dropout=problem.dropout > 0.0, readings=names)
+
     def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
         if problem.query.is_cpu:
             return "its interpreter runs calls that name it"
-        return None if _kind(problem) in _READY else "its kernels for this kind of call are being compiled"
+        state = _STATES.get((problem.query.device, self.kind_of_call(problem, gatherer)), COMPILING)
+        return None if state is None else str(state)
 
     def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
-        """Compiles the kernels of this kind of call in a thread, by a trial."""
-        device, kind = _kind(problem)
-        if problem.query.is_cpu or (device, kind) in _STARTED or torch.cuda.is_current_stream_capturing():
+        """Compiles the kernels of this kind of call in a thread, by a trial; `_STATES` says how far it is.
+
+        The trial allocates memory and waits for the device. A CUDA graph that another thread captures in the mode
+        ``global``, which is PyTorch's default, fails meanwhile: warm up the calls of the graph before.
+
+        Raises:
+            BackendError: a trial broke the device's context.
+        """
+        device_kind = problem.query.device, self.kind_of_call(problem, gatherer)
+        state = _STATES.get(device_kind)
+        if isinstance(state, BackendError):
+            raise state
+        if problem.query.is_cpu or device_kind in _STATES or is_capturing(problem.query.device):
             return
-        _STARTED.add((device, kind))
+        from regard.attention import trials
+
+        _STATES[device_kind] = COMPILING
+        identity = trials.identity_of(self, problem, gatherer)
 
         def compile_kernels() -> None:
-            from regard.attention import trials
-
+            state: str | BackendError | None = None
             try:
-                trials.compare(self, kind, device)
-            finally:
-                _READY.add((device, kind))
+                trials.decide(identity, compiles=True)
+            except BackendError as error:
+                state = error
+            except Exception as error:
+                state = f"its trial on a small problem ended with {type(error).__name__}: {error}"
+            _STATES[device_kind] = state
 
         Thread(target=compile_kernels, name="regard triton", daemon=True).start()
 
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
-        if _reads_by_kernel(gatherer):
+        if _read_by_kernel(gatherer):
             super().read(problem, gatherer)
         else:
             Tiled().read(problem, gatherer)
@@ -96,30 +124,33 @@ class Triton(Backend):
         from regard.kernels.triton.launch import attend
 
         call = call_of(problem)
-        if problem.dropout:
+        if problem.dropout > NOTHING_DROPPED:
             call = call._replace(seed=int(torch.randint(2**31, ()).item()))
         output, maximum, total = attend(call)
         if gatherer is not None:
             _read(problem, call, maximum, total, gatherer)
-        _READY.add(_kind(problem))
+        if not problem.query.is_cpu:
+            device_kind = problem.query.device, self.kind_of_call(problem, gatherer)
+            if _STATES.get(device_kind, COMPILING) is not None:
+                _STATES[device_kind] = None
         return output
 
 
-_READY: set[tuple[torch.device, CallKind]] = set()
-"""Kinds of calls whose kernels this process has compiled."""
+COMPILING = "its kernels for this kind of call are being compiled"
 
-_STARTED: set[tuple[torch.device, CallKind]] = set()
-"""Kinds of calls whose kernels are compiled in a thread, or were."""
-
-
-def _kind(problem: Problem) -> tuple[torch.device, CallKind]:
-    return problem.query.device, CallKind.of(problem)
+_STATES: dict[tuple[torch.device, CallKind], str | BackendError | None] = {}
+"""Why the kernels of kinds of calls are not ready; None if this process has compiled them."""
 
 
-def _reads_by_kernel(gatherer: Gatherer) -> bool:
-    """Whether there are only readings of rows and columns."""
+def _read_by_kernel(gatherer: Gatherer) -> tuple[str, ...]:
+    """Returns the names of the readings; none if there are others than of rows and columns, which the kernel does not
+    take, or if the sums of columns must have the same order in each call."""
     read = gatherer.read
-    return not any((read.top_k, read.pooled, read.rows is not None, read.tile, read.weights, read.shares))
+    if any((read.top_k, read.pooled, read.rows is not None, read.tile, read.weights, read.shares)):
+        return ()
+    if read.received and torch.are_deterministic_algorithms_enabled():
+        return ()
+    return "lse", *(name for name in ("entropy", "peak", "distance", "received") if getattr(read, name))
 
 
 @torch.no_grad()
@@ -127,15 +158,11 @@ def _read(problem: Problem, call: "Call", maximum: Tensor, total: Tensor, gather
     """Fills a gatherer: by the kernel, if there are only readings of rows and columns; else by the specification."""
     from regard.kernels.triton.launch import read
 
-    if not _reads_by_kernel(gatherer):
+    names = _read_by_kernel(gatherer)
+    if not names:
         Tiled().read(problem, gatherer)
         return
-    chosen = gatherer.read
-    readings = {"lse": gatherer.lse}
-    for name in ("entropy", "peak", "distance", "received"):
-        if getattr(chosen, name):
-            readings[name] = getattr(gatherer, name)
-    read(call, maximum, total, readings, gatherer.grid.offset)
+    read(call, maximum, total, {name: getattr(gatherer, name) for name in names}, gatherer.grid.offset)
 
 
 def _obstacle(problem: Problem) -> str | None:
@@ -164,7 +191,9 @@ def _obstacle(problem: Problem) -> str | None:
     if min(widths) == 0:
         return "there are no features"
     is_units = not isinstance(prepared.primitive, InnerProduct)
-    largest = LARGEST_DIM[max(2, prepared.query.element_size(), problem.value.element_size())]
+    # `call_of` multiplies by a scale that is a tensor in float32.
+    sizes = prepared.query.element_size(), problem.value.element_size(), 4 * isinstance(prepared.scale, Tensor)
+    largest = LARGEST_DIM[max(2, *sizes)]
     if widths[1] > largest or (widths[0] > largest and not is_units):
         return f"the kernels take up to {largest} features"
     if is_units and isinstance(prepared.scale, Tensor):
