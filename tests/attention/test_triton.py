@@ -252,7 +252,8 @@ def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hid
     for name, right, bad in zip(
         ("output", "peak", "query", "key", "value", "received"), truth, results[1], strict=True
     ):
-        assert torch.equal(bad.isnan().cpu(), right.isnan()), name
+        is_lost = right.isnan() & ~bad.isnan().cpu()
+        assert not bool(is_lost.any()), name
 
 
 @pytest.mark.parametrize("hiding", ["causal", "none"])
