@@ -74,10 +74,10 @@ def _page(mechanism: Mechanism, names: dict[str, Any], printed: str) -> str:
     costs = [(name, mechanism[name]) for name in ("time", "memory", "gradient")]
     parts = [
         f"# {mechanism['title']}",
-        _rest(mechanism.summary, mechanism.room),
+        restructured(mechanism.summary, mechanism.room),
         "Reference: " + " · ".join(references),
         "## Equation",
-        _rest(mechanism.body, mechanism.room) if mechanism.body else "",
+        restructured(mechanism.body, mechanism.room) if mechanism.body else "",
         "## On the common example" if mechanism["example"] == "sentence" else "## On the common feature map",
         f"![{html.escape(mechanism['title'])}: {example}](pictures/{mechanism.key}.png)",
         f"```python\n{mechanism['code'].strip()}\n```",
@@ -95,15 +95,17 @@ def _page(mechanism: Mechanism, names: dict[str, Any], printed: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _rest(text: str, room: str) -> str:
+def restructured(text: str, room: str) -> str:
     """Text of a docstring as a block of reStructuredText; names in single backticks refer to the reference."""
     package = importlib.import_module(f"regard.{room}")
 
     def role(found: re.Match[str]) -> str:
         name = found.group(1)
+        if name is None:  # a role or a literal, as it is
+            return found.group()
         return f":py:obj:`~regard.{room}.{name}`" if name in package.__all__ else f"``{name}``"
 
-    return "````{eval-rst}\n" + re.sub(r"(?<![`:])`([^`:]+)`(?!`)", role, text) + "\n````"
+    return "````{eval-rst}\n" + re.sub(r":\w+:`[^`]*`|``[^`]*``|`([^`:]+)`", role, text) + "\n````"
 
 
 def _backends(mechanism: Mechanism, names: dict[str, Any]) -> str:

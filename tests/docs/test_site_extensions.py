@@ -6,6 +6,7 @@ from pathlib import Path
 import embedded_views
 import nbformat
 import pytest
+from mechanism_pages import restructured
 from page_notebooks import as_notebook, has_notebook
 from shared_cells import SharedCells
 from sphinx.application import Sphinx
@@ -159,6 +160,12 @@ def test_a_page_and_its_translation_are_run_once(tmp_path):
     assert first == second
     translation["cells"][0]["source"] = "2"
     assert cache.create_hashed_notebook(nbformat.from_dict(translation))[1] != first
+
+
+def test_names_of_a_docstring_are_links_and_its_roles_stay():
+    text = ":math:`a` are the weights of `Softmax`, ``s`` scores, `rows` others"
+    expected = ":math:`a` are the weights of :py:obj:`~regard.normalizers.Softmax`, ``s`` scores, ``rows`` others"
+    assert expected in restructured(text, "normalizers")
 
 
 def test_the_switch_leads_to_a_page_that_exists():
