@@ -80,6 +80,7 @@ ARGUMENTS = {
     "temperature": 0.5, "center": torch.zeros(1), "sigma": 1.0, "lengths": 3, "before": 1, "after": 1, "n": 2,
     "step": 2, "ids": torch.zeros(2, 5, dtype=torch.long), "masks": masks, "scores": scores, "normalizers": normalizers,
     "positions": positions, "heads": 3, "scale": 2.0, "softmax_scale": 1.0, "scaling": 1.0, "softcap": 3.0,
+    "size": 3, "shape": (5,), "window": 2, "shift": 1, "count": 1, "query": QUERY, "key": KEY,
 }  # fmt: skip
 """The names that a line of the table may contain."""
 
