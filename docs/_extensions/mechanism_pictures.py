@@ -65,7 +65,7 @@ def draw(file: Path, mechanism: Mechanism, names: dict[str, Any]) -> None:
             axes.set(xticks=[], yticks=[])
         if len(shown) == 1:
             draw_lines(axes, *matrix.shape, color="#ffffff", width=1.0)
-            texts = [[f"{value:.2f}" if value > 0 else "" for value in row] for row in matrix.tolist()]
+            texts = [[f"{value:.2f}" if value else "" for value in row] for row in matrix.tolist()]
             write_numbers(axes, image, texts, 7.5)
         else:
             axes.set_xlabel(title, fontsize=9)
