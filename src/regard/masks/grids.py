@@ -37,6 +37,12 @@ class GridMask(Mask):
     Attributes:
         shape: lengths of the grid's axes; None: one axis, of as many positions as there are keys.
         steps: the stride between visible positions, along each axis.
+
+    Example:
+        >>> from regard import masks
+        >>> mask = masks.neighborhood(3, (4, 5))
+        >>> isinstance(mask, masks.GridMask), mask.shape, mask.steps
+        (True, (4, 5), (1, 1))
     """
 
     shape: tuple[int, ...] | None
