@@ -140,7 +140,7 @@ def test_the_search_finds_words_of_each_language(language, browser_page):
         browser_page.wait_for_selector("#search-results li a", timeout=20_000)
     for title in TITLES[language]:
         browser_page.goto(f"{(SITE / language / 'search.html').as_uri()}?q={title}")
-        browser_page.wait_for_function("document.querySelector('#search-summary')?.innerText.match(/\\d/)")
+        browser_page.wait_for_function("document.querySelector('.search-summary')?.innerText.match(/\\d/)")
         first = browser_page.locator("#search-results li a").first.inner_text().lower()
         assert title in first.partition(">")[0], f"{title}: the first result is {first}, not a page of that title"
 
