@@ -217,22 +217,20 @@ def self_attention(
         ):
             if own != value:
                 raise ArgumentError(f"{name} must be that of the attention, {own}; it is {value}")
+        owner, lacks, is_causal = type(attention).__name__, tuple(USUAL), attention.is_causal
     elif isinstance(attention, str):
         known_name("attention", attention, get_args(AttentionName))
+        owner, lacks, is_causal = repr(attention), CLASSES[attention].lacks, CLASSES[attention].is_causal
     else:
         raise KindError(
             f"attention must be a name ({', '.join(get_args(AttentionName))}) or a SequenceAttention; "
             f"it is {kind_of(attention)}"
         )
-    if isinstance(attention, SequenceAttention):
-        owner, lacks, is_causal = type(attention).__name__, tuple(USUAL), attention.is_causal
-    else:
-        owner, (path, lacks, is_causal) = repr(attention), CLASSES[attention]
     check_options(f"attention {owner}", set(lacks).difference(elsewhere), options)
     check_direction(f"attention {owner}", is_causal, options["bidirectional"])
     if isinstance(attention, SequenceAttention):
         return attention
-    module, kind = path.split(":")
+    module, kind = CLASSES[attention].path.split(":")
     constructor = getattr(import_module(module), kind)
     known = inspect.signature(constructor).parameters
     return constructor(embed_dim, num_heads, **{name: value for name, value in options.items() if name in known})
