@@ -303,7 +303,7 @@ def _mask_name(problem: Problem) -> str:
         return "none"
     if not isinstance(mask, Band):
         return type(mask).__name__
-    if mask.before is not None or mask.after != 0:
+    if not mask.is_causal:
         return "window"
     if mask.offset is not None:
         return "causal with offsets"

@@ -98,7 +98,7 @@ class Lowered:
         if mask is None:
             return True
         offset = mask.offset_on(self.grid)
-        return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
+        return mask.is_causal and isinstance(offset, int) and offset == 0
 
     @cached_property
     def diagonals(self) -> Tensor | None:
@@ -426,7 +426,7 @@ def _check_parts(problem: Problem) -> None:
 
 def _check_causal(score: Score, mask: Mask, grid: Grid) -> None:
     """Raises ArgumentError unless a mask is causal and aligns the ends."""
-    offset = mask.offset_on(grid) if isinstance(mask, Band) and (mask.before, mask.after) == (None, 0) else None
+    offset = mask.offset_on(grid) if isinstance(mask, Band) and mask.is_causal else None
     if not isinstance(offset, int) or offset != grid.offset:
         raise ArgumentError(
             f"mask must be 'causal' or None with the score {type(score).__name__}, whose weights depend on all keys up "

@@ -47,6 +47,11 @@ class Band(Mask):
         if self.offset is not None:
             self.offset.check(grid)
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether each query sees all keys up to its own, wherever that is, and no later one."""
+        return self.before is None and self.after == 0
+
     def offset_on(self, grid: Grid) -> int | Tensor:
         """Returns the key position of query 0: an int, or ``int64 [batch, 1, 1, 1]`` for the tile's batch rows."""
         return self._aligned(grid) if self.offset is None else self.offset.on(grid)
@@ -107,7 +112,7 @@ class Band(Mask):
 
     def __repr__(self) -> str:
         arguments = []
-        if (self.before, self.after) != (None, 0):
+        if not self.is_causal:
             arguments += [f"before={self.before}", f"after={self.after}"]
         if self.offset is not None:
             arguments.append(f"offset={self.offset!r}")

@@ -193,7 +193,7 @@ def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
     """Whether a mask over the tokens of a cache and of a call is causal, or hides nothing."""
     batch, length, _ = x.shape
     grid = Grid.whole(batch, 1, length, past + length, x.device)
-    if isinstance(mask, Band) and (mask.before, mask.after) == (None, 0):
+    if isinstance(mask, Band) and mask.is_causal:
         offset = mask.offset_on(grid)
         return isinstance(offset, int) and offset == past
     return length == 1 and mask.hides_nothing(grid)

@@ -169,7 +169,7 @@ def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
     names: set[str] = set()
     for part in mask.parts if isinstance(mask, And) else (mask,):
         if isinstance(part, Band):
-            names.add("causal" if part.before is None and part.after == 0 else "window")
+            names.add("causal" if part.is_causal else "window")
         elif isinstance(part, Lengths):
             names.add("padding")
         elif isinstance(part, Documents):

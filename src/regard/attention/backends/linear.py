@@ -99,7 +99,7 @@ def order_of(problem: Problem) -> Order | None:
     for part in _parts(mask):
         if isinstance(part, Lengths):
             lengths.append(part)
-        elif isinstance(part, Band) and (part.before, part.after) == (None, 0) and offset is None:
+        elif isinstance(part, Band) and part.is_causal and offset is None:
             offset = part.offset_on(grid)
             if not isinstance(offset, int):
                 return None

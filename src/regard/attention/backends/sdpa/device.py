@@ -104,7 +104,7 @@ def parts(problem: Problem) -> list[Part]:
     if mask is None:
         return [Part(rows, keys, Case.FULL)]
     offset = mask.offset_on(problem.grid) if isinstance(mask, Band) and mask.offset is None else None
-    if not (isinstance(mask, Band) and isinstance(offset, int) and mask.before is None and mask.after == 0):
+    if not (isinstance(mask, Band) and isinstance(offset, int) and mask.is_causal):
         return [Part(rows, keys, Case.MASKED)]
     empty, last = min(max(-offset, 0), Q), min(max(K - offset, 0), Q)
     offset = max(offset, 0)
