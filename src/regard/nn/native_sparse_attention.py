@@ -4,22 +4,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Attended
-from regard.attention.execution import check_backend
-from regard.attention.problem import validate
-from regard.attention.verbs import BackendName, run
-from regard.biases import Bias
+from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
 from regard.masks import Compressed, Mask, blocks, window
 from regard.masks.blocks import largest_blocks
-from regard.nn.key_values import KeyValueCache, SequenceCache
+from regard.nn.key_values import SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
-from regard.nn.named_positions import Position, position_for
-from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+from regard.nn.named_positions import Position
+from regard.nn.projected_attention import ProjectedAttention
+from regard.nn.sequence_attention import SequenceOutput
 from regard.normalizers import Normalizing
-from regard.ownership import own_copy
-from regard.positions import Rotary
-from regard.shapes import Grid, check_sizes, size
+from regard.shapes import Grid, check_sizes
 
 
 class Compressor(nn.Module):
@@ -42,7 +37,7 @@ class Compressor(nn.Module):
         return self.second(F.gelu(self.first((tokens + self.position).flatten(-2))))
 
 
-class NativeSparseAttention(SequenceAttention):
+class NativeSparseAttention(ProjectedAttention):
     r"""Self-attention to compressed tokens, to blocks of tokens that these select, and to near tokens.
 
     .. math::
@@ -122,21 +117,16 @@ class NativeSparseAttention(SequenceAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        super().__init__(embed_dim, num_heads, dropout=dropout, bias=bias, device=device, dtype=dtype)
+        super().__init__(
+            embed_dim, num_heads, dropout=dropout, bias=bias, normalizer=normalizer, kv_heads=kv_heads,
+            position=position, bidirectional=bidirectional, backend=backend, device=device, dtype=dtype, branches=3,
+        )  # fmt: skip
         check_sizes(compressed=compressed, stride=stride, block=block, selected=selected, near=near)
         if stride > compressed:
             raise ArgumentError(
                 f"stride must be at most compressed, {compressed}, so that no token is left out; it is {stride}"
             )
         self.compressed, self.stride, self.block, self.selected, self.near = compressed, stride, block, selected, near
-        self.kv_heads = num_heads if kv_heads is None else size("kv_heads", kv_heads)
-        if num_heads % self.kv_heads:
-            raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
-        created = position_for(position, num_heads, self.head_dim, bidirectional, device=device, dtype=dtype)
-        self.position = None if created is None else own_copy(created)
-        self.normalizer = self.own_normalizer(normalizer)
-        self.backend: BackendName = check_backend(backend)
-        self.in_proj = self.projection(embed_dim, embed_dim + 6 * self.kv_heads * self.head_dim)
         self.compress_key = Compressor(compressed, self.head_dim, **self._factory)
         self.compress_value = Compressor(compressed, self.head_dim, **self._factory)
         self.gates = self.projection(embed_dim, 3 * num_heads)
@@ -157,33 +147,23 @@ class NativeSparseAttention(SequenceAttention):
                 "bias is that of pairs of tokens, and NativeSparseAttention also attends to compressed tokens: "
                 "leave it out, or use position="
             )
-        past = self.checked_cache(cache, KeyValueCache)
-        width = 3 * self.kv_heads * self.head_dim
-        parts = self.in_proj(x).split([self.embed_dim, width, width], dim=-1)
-        query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)
-        if isinstance(self.position, Rotary):
-            first = 0 if past is None else past.length
-            query, key = self.position(query, offset=first), self.position(key, offset=first)
-        if past is not None:
-            past = past.append(key, value)
-            key, value = past.key, past.value
+        query, key, value, past = self.heads(x, cache)
         grid = Grid.whole(x.shape[0], self.num_heads, x.shape[1], key.shape[2], x.device)
         if visible is not None:
             visible.check(grid)
         (coarse, fine, near), (coarse_value, fine_value, near_value) = key.chunk(3, dim=1), value.chunk(3, dim=1)
-        summary = self._attend(
+        summary = self.attend_without_position(
             query, self.compress_key(self._blocks(coarse)), self.compress_value(self._blocks(coarse_value)),
             None if visible is None else Compressed(visible, grid.keys, self.compressed, self.stride), None, True,
         )  # fmt: skip
-        added = self.position if isinstance(self.position, Bias) else None
         chosen: Mask = blocks(self._selected(summary.weights, visible, grid), self.block)
         around: Mask = window(self.near - 1, self.near - 1)
         if visible is not None:
             chosen, around = chosen & visible, around & visible
         branches = [
             summary,
-            self._attend(query, fine, fine_value, chosen, added, need_weights),
-            self._attend(query, near, near_value, around, added, need_weights),
+            self.attend(query, fine, fine_value, chosen, None, need_weights),
+            self.attend(query, near, near_value, around, None, need_weights),
         ]
         gates = self.gates(x).sigmoid().unflatten(-1, (3, -1)).permute(2, 0, 3, 1)[..., None]  # 3 B H Q 1
         joined = torch.stack([gate * branch.output for gate, branch in zip(gates, branches, strict=True)]).sum(0)
@@ -192,15 +172,6 @@ class NativeSparseAttention(SequenceAttention):
             weights = gates[0] * (summary.weights @ self._spread(summary.weights, grid.keys))
             weights = weights + gates[1] * branches[1].weights + gates[2] * branches[2].weights
         return SequenceOutput(self.out_proj(joined.transpose(1, 2).flatten(2)), weights, past)
-
-    def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None, need_weights: bool
-    ) -> Attended:
-        problem = validate(
-            query, key, value, normalizer=self.normalizer, mask=mask, bias=bias,
-            dropout=self.dropout if self.training else 0.0,
-        )  # fmt: skip
-        return run(problem, self.backend, need_weights=need_weights)
 
     def _blocks(self, tokens: Tensor) -> Tensor:
         """Returns the tokens of each compressed one, ``[batch, kv_heads, blocks, compressed, head_dim]``."""
@@ -227,8 +198,8 @@ class NativeSparseAttention(SequenceAttention):
             scores = weights.detach() @ self._shared(weights, self.block, count)
             scores = scores.unflatten(1, groups).sum(2)  # B kv_heads Q blocks
             index = torch.arange(count, device=grid.device)
-            place = torch.arange(grid.keys - grid.queries, grid.keys, device=grid.device)[:, None] // self.block
-            always = (index == 0) | (index == place) | (index == place - 1)
+            own = torch.arange(grid.keys - grid.queries, grid.keys, device=grid.device)[:, None] // self.block
+            always = (index == 0) | (index == own) | (index == own - 1)
             eligible = torch.ones_like(index, dtype=torch.bool)
             if visible is not None:
                 of_blocks = Grid.whole(grid.batch, grid.heads, grid.queries, count, grid.device)

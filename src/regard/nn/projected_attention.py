@@ -30,8 +30,8 @@ class Heads(NamedTuple):
 
     Attributes:
         query: ``[batch, maps * num_heads, length, head_dim / maps]``.
-        key: ``[batch, maps * kv_heads, keys, head_dim / maps]``.
-        value: ``[batch, kv_heads, keys, head_dim]``.
+        key: ``[batch, branches * maps * kv_heads, keys, head_dim / maps]``.
+        value: ``[batch, branches * kv_heads, keys, head_dim]``.
         cache: the keys and values; None without a cache.
     """
 
@@ -52,6 +52,7 @@ class ProjectedAttention(SequenceAttention):
         bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
         backend: ``auto``, or one by name, which runs or raises.
         maps: how many queries and keys of ``head_dim / maps`` features a head has.
+        branches: how many keys and values a head has, each for a call of its own.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ProjectedAttention(SequenceAttention):
         device: torch.device | str | None,
         dtype: torch.dtype | None,
         maps: int = 1,
+        branches: int = 1,
     ):
         super().__init__(embed_dim, num_heads, dropout=dropout, bias=bias, device=device, dtype=dtype)
         if self.head_dim % maps:
@@ -81,13 +83,13 @@ class ProjectedAttention(SequenceAttention):
         self.position = None if created is None else own_copy(created)
         self.normalizer = self.own_normalizer(normalizer)
         self.backend: BackendName = check_backend(backend)
-        self.in_proj = self.projection(embed_dim, embed_dim + 2 * self.kv_heads * self.head_dim)
+        self._width = branches * self.kv_heads * self.head_dim
+        self.in_proj = self.projection(embed_dim, embed_dim + 2 * self._width)
 
     def heads(self, x: Tensor, cache: SequenceCache | None) -> Heads:
         """Returns the queries of the tokens, and the keys and values of the tokens so far, with positions."""
         past = self.checked_cache(cache, KeyValueCache)
-        width = self.kv_heads * self.head_dim
-        query, key, value = self.in_proj(x).split([self.embed_dim, width, width], dim=-1)
+        query, key, value = self.in_proj(x).split([self.embed_dim, self._width, self._width], dim=-1)
         query, key = (self.normed(part.unflatten(-1, (-1, self._part)), part is query) for part in (query, key))
         query, key, value = (part.transpose(1, 2) for part in (query, key, value.unflatten(-1, (-1, self.head_dim))))
         if isinstance(self.position, Rotary):
@@ -115,8 +117,14 @@ class ProjectedAttention(SequenceAttention):
         added = bias_for(bias, self.num_heads)
         if isinstance(self.position, Bias):
             added = self.position if added is None else added + self.position
+        return self.attend_without_position(query, key, value, mask, added, need_weights)
+
+    def attend_without_position(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Masking | None, bias: Bias | None, need_weights: bool
+    ) -> Attended:
+        """Attends as `attend`, without the layer's position."""
         problem = validate(
-            query, key, value, normalizer=self.normalizer, mask=mask, bias=added,
+            query, key, value, normalizer=self.normalizer, mask=mask, bias=bias,
             dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
         return run(problem, self.backend, need_weights=need_weights)
