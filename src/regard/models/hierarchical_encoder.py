@@ -77,17 +77,17 @@ class HierarchicalEncoder(Module):
 
     def sentences(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """The number of the sentence of each token, ``int64 [batch, length]``, from 0; −1 for padding."""
-        return self._places(tokens, lengths)[0]
+        return self._sentence_positions(tokens, lengths)[0]
 
-    def _places(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The sentence of each token, and its place in it."""
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        present = place < lengths[:, None]
+    def _sentence_positions(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The sentence of each token, and its position in it."""
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        present = position < lengths[:, None]
         ends = torch.isin(tokens, self.ends) & present
-        goes_on = ends.roll(-1, 1) & (place < tokens.shape[1] - 1)
-        after_end = (ends & ~goes_on).roll(1, 1) | (place == 0)
-        begins = torch.where(after_end, place, 0).cummax(1).values
-        within = (place - begins) % self.longest
+        goes_on = ends.roll(-1, 1) & (position < tokens.shape[1] - 1)
+        after_end = (ends & ~goes_on).roll(1, 1) | (position == 0)
+        begins = torch.where(after_end, position, 0).cummax(1).values
+        within = (position - begins) % self.longest
         number = (within == 0).cumsum(1) - 1
         return number.masked_fill(~present, -1), within
 
@@ -107,7 +107,7 @@ class HierarchicalEncoder(Module):
         if not batch or not length:
             empty = self.words.embedding.weight.new_zeros(batch, 1, length)
             return Pooled(empty.new_zeros(batch, self.words.hidden_dim), empty if need_weights else None)
-        number, within = self._places(tokens, lengths)
+        number, within = self._sentence_positions(tokens, lengths)
         # On a device the host does not wait for the number of sentences: there may be as many as tokens.
         known = can_read(tokens)
         S = max(1, int(number.max()) + 1) if known else length

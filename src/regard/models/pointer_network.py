@@ -120,8 +120,8 @@ class PointerNetwork(Module):
         >>> loss = model.loss(numbers, lengths, numbers[..., 0].argsort(1), lengths)  # for sorting
         >>> loss.tokens  # the end counts
         tensor(9)
-        >>> found = model.point(numbers, lengths, width=3)
-        >>> all(len(set(best.tokens)) == len(best.tokens) for best in found)
+        >>> answers = model.point(numbers, lengths, width=3)
+        >>> all(len(set(best.tokens)) == len(best.tokens) for best in answers)
         True
     """
 
@@ -209,12 +209,12 @@ class PointerNetwork(Module):
                 one twice although ``once`` is set. Values on a device are not checked.
         """
         self._check_target(inputs, target, lengths, target_lengths)
-        place = torch.arange(target.shape[1] + 1, device=target.device)
-        target = target.masked_fill(place[:-1] >= target_lengths[:, None], -1)
+        step = torch.arange(target.shape[1] + 1, device=target.device)
+        target = target.masked_fill(step[:-1] >= target_lengths[:, None], -1)
         logs = self(inputs, lengths, target).log_probabilities
         labels = torch.cat([target + 1, torch.zeros_like(target[:, :1])], dim=1)
-        labels = labels.masked_fill(place >= target_lengths[:, None], END)
-        counts = place <= target_lengths[:, None]
+        labels = labels.masked_fill(step >= target_lengths[:, None], END)
+        counts = step <= target_lengths[:, None]
         nll = -logs.gather(-1, labels[..., None])[..., 0].masked_fill(~counts, 0.0).sum()
         tokens = counts.sum()
         mean = nll / tokens.clamp(min=1)
@@ -239,10 +239,10 @@ class PointerNetwork(Module):
         limits: dict[str, Any] = {"bos": BEGIN, "eos": END, "max_length": longest}
         encoded = self.encode(inputs, lengths)
         if width == 1:
-            found = greedy(self, encoded, **limits)
+            answers = greedy(self, encoded, **limits)
         else:
-            found = beam(self, encoded, width=width, length_penalty=0.0, **limits)
-        return [replace(best, tokens=[token - FIRST for token in best.tokens]) for best in found]
+            answers = beam(self, encoded, width=width, length_penalty=0.0, **limits)
+        return [replace(best, tokens=[token - FIRST for token in best.tokens]) for best in answers]
 
     def _check_target(
         self, inputs: Tensor, target: Tensor, lengths: Tensor | None = None, target_lengths: Tensor | None = None

@@ -183,8 +183,8 @@ class DeformableAttention(Module):
         batch, _, height, width = features.shape
         value = as_feature_map(self.value_proj(as_sequence(features)), height, width)
         value = value.reshape(batch * self.num_heads, -1, height, width)
-        places = 2 * positions.flatten(0, 1) - 1  # of grid_sample: −1 to 1
-        sampled = F.grid_sample(value, places.to(value.dtype), align_corners=False)
+        scaled = 2 * positions.flatten(0, 1) - 1  # of grid_sample: −1 to 1
+        sampled = F.grid_sample(value, scaled.to(value.dtype), align_corners=False)
         return sampled.unflatten(0, (batch, self.num_heads))
 
     def extra_repr(self) -> str:
