@@ -295,7 +295,7 @@ def rms(vector, norm, epsilon=1e-6):
 
 
 def literal_heads(attention, x, visible):
-    """One head, one query after the other: gates of Qiu et al. 2025, eq. 5, norms as in Dehghani et al. 2023, eq. 2."""
+    """One head, one query after the other: gates of Qiu et al. 2025, eq. 5, norms as in Dehghani et al. 2023."""
     dim = attention.head_dim
     q, k, v = (x @ attention.in_proj.weight.T + attention.in_proj.bias).split([DIM, DIM, DIM], dim=-1)
     joined = x.new_zeros(x.shape)

@@ -33,7 +33,7 @@ def slots(scores, epsilon=0.01):
 
 
 def doubly_stochastic(scores, iterations=7):
-    """Sander et al. 2022, eq. 4 and 5, of one head, with equal sums of the columns that are seen."""
+    """Sander et al. 2022, of one head, with equal sums of the columns that are seen."""
     matrix = scores.exp()
     ratio = int(matrix.any(1).sum()) / max(1, int(matrix.any(0).sum()))
     for number in range(iterations):

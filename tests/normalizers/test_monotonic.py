@@ -21,7 +21,7 @@ def sigmoid(number):
 
 
 def expected_alignments(scores):
-    """Raffel et al. 2017, equation 8, term by term: a hidden key stops nothing; a query that sees none does nothing."""
+    """Raffel et al. 2017, equation 9, term by term: a hidden key stops nothing; a query that sees none does nothing."""
     (queries, keys), scores = scores.shape, scores.tolist()
     before = [1.0] + [0.0] * (keys - 1)
     rows = []
@@ -51,7 +51,7 @@ def hard_alignments(scores):
 
 
 def chunkwise(stops, scores, width):
-    """Chiu & Raffel 2018, equation 11."""
+    """Chiu & Raffel 2018, equation 17."""
     keys, scores, stops = len(scores), scores.tolist(), stops.tolist()
     weights = [0.0] * keys
     for k in range(keys):

@@ -14,7 +14,7 @@ TIED = torch.tensor([2.0, 1.0, 1.0, 0.5, 1.0], dtype=torch.float64)
 
 
 def explicit_sparse(row, k):
-    """Zhao et al. 2019, eq. 4 and 5: what is below the k-th largest score is −∞."""
+    """Zhao et al. 2019: what is below the k-th largest score is −∞."""
     last = sorted(row.tolist(), reverse=True)[min(k, len(row)) - 1]
     powers = torch.tensor([torch.tensor(s).exp() if s >= last else 0.0 for s in row.tolist()], dtype=row.dtype)
     return powers / powers.sum()

@@ -202,7 +202,7 @@ def neighborhood(size: Sizes, shape: Sequence[int] | None = None, dilation: Size
 
     Hassani et al. 2023, "Neighborhood Attention Transformer", §3.1 (eq. 1 to 3). With ``dilation`` d the same holds
     among the positions at multiples of d from the query (Hassani and Shi 2022, "Dilated Neighborhood Attention
-    Transformer", §3.2). A window of size × size keys is size runs of keys, one in each row of the grid.
+    Transformer", §3.1). A window of size × size keys is size runs of keys, one in each row of the grid.
 
     Args:
         size: number of visible positions along an axis: one for all axes, or one for each.

@@ -22,9 +22,9 @@ class HierarchicalEncoder(Module):
         h_{it} = GRU(words of sentence i)_t,    s_i = Σ_t α_{it} h_{it}
         h_i = GRU(s_1 … s_n)_i,    v = Σ_i α_i h_i
 
-    Yang et al. 2016, "Hierarchical Attention Networks for Document Classification", section 2.2, equations 1 to 10: α
-    are the weights of an `AttentionPooling` each. A sentence ends with a token of ``ends`` that no other one follows,
-    and after ``longest`` tokens at the latest.
+    Yang et al. 2016, "Hierarchical Attention Networks for Document Classification", equations 1 to 10: α are the
+    weights of an `AttentionPooling` each. A sentence ends with a token of ``ends`` that no other one follows, and after
+    ``longest`` tokens at the latest.
 
     Args:
         embedding: tokens → ``[..., embedding_dim]``.

@@ -36,7 +36,7 @@ class MonotonicDecoder(RecurrentDecoder):
         readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
 
     It is the `BahdanauDecoder` with the attention of Raffel et al. 2017, section 2.2, or of Chiu & Raffel 2018, section
-    2.3: in training each step sees the expected context, in evaluation that of one stop.
+    2.4: in training each step sees the expected context, in evaluation that of one stop.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.

@@ -101,9 +101,10 @@ class PointerNetwork(Module):
         u_{ij} = v · tanh(W₁ e_j + W₂ d_i)
         p(C_i | C_1 … C_{i−1}, x) = softmax(u_i)
 
-    Vinyals, Fortunato & Jaitly 2015, "Pointer Networks", section 2.3, equation 3. Encoder and decoder are LSTMs; the
-    decoder begins in the last state of the encoder. The end is one more element, learned, that stands before the others
-    (their symbol ⇐). A search runs on the model as on any decoder: token 0 is the end, and token j + 2 the position j.
+    Vinyals, Fortunato & Jaitly 2015, "Pointer Networks", section 2.3, with the attention of equation 3. Encoder and
+    decoder are LSTMs; the decoder begins in the last state of the encoder. The end is one more element, learned, that
+    stands before the others (their symbol ⇐). A search runs on the model as on any decoder: token 0 is the end, and
+    token j + 2 the position j.
 
     Args:
         config: the configuration.

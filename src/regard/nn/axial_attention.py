@@ -24,9 +24,9 @@ class AxialAttention(Module):
 
         y_ij = MultiHead(x_ij, x_{:j}, x_{:j}) along axis 0,    y_ij = MultiHead(x_ij, x_{i:}, x_{i:}) along axis 1
 
-    Ho et al. 2019, "Axial Attention in Multidimensional Transformers", §3.1. The other axes are part of the batch, so
-    that a grid of N positions costs N^{3/2} pairs in two dimensions instead of N². One layer for each axis, with a
-    residual connection around it, lets every position reach every other one.
+    Ho et al. 2019, "Axial Attention in Multidimensional Transformers". The other axes are part of the batch, so that a
+    grid of N positions costs N^{3/2} pairs in two dimensions instead of N². One layer for each axis, with a residual
+    connection around it, lets every position reach every other one.
 
     Args:
         embed_dim: features of a position.

@@ -53,9 +53,9 @@ class CoAttention(Module):
         h̃ = Σ_t b_t h_t,    b = softmax_t(max_j S_{tj})    query to context
         G_t = [h_t; ũ_t; h_t ∘ ũ_t; h_t ∘ h̃]
 
-    Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension", section 2, item 4, equations 1 to 4: H is
-    our context, U our query, a_tj are ``context_to_query``, b_t ``query_to_context``. Both directions
-    attend as `regard.attend` does; the maxima need the matrix S, ``[batch, context, query]``.
+    Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension", section 2, item 4, equations 1 and 2: H
+    is our context, U our query, a_tj are ``context_to_query``, b_t ``query_to_context``. Both directions attend as
+    `regard.attend` does; the maxima need the matrix S, ``[batch, context, query]``.
 
     Args:
         dim: features of a context vector and of a query vector (the paper's 2d).

@@ -57,7 +57,7 @@ class DeformableAttention(Module):
     :math:`\Delta p` are ``offset`` of the query in units of a map's elements, :math:`A` the weights, which depend on
     the query alone, :math:`x_l(p)` a map at a point between its elements (bilinear, 0 outside). It costs as many pairs
     as there are points, whatever the size of the maps. At first the points of head m lie in direction
-    :math:`2 \pi m / M`, at distances 1 to ``points``, and have equal weights, as in the paper's appendix A.4.
+    :math:`2 \pi m / M`, at distances 1 to ``points``, and have equal weights, as in the authors' code.
 
     The points of a query are keys of one call of attention, so that backends and `regard.watch` see the weights.
 

@@ -32,8 +32,8 @@ class LatentAttention(SequenceAttention):
     vector too (eq. 12 and 13). The norms are those of the paper's section 3.1.2.
 
     Tokens that continue a cache use the absorbed form, in which the compressed vectors are keys and values of one head
-    that all queries share (the same section, 2.1.2), because :math:`q \cdot W_{UK} c = W_{UK}^T q \cdot c`. Its weights
-    and outputs are those of the expanded form, up to rounding.
+    that all queries share (section 2.1.2), because :math:`q \cdot W_{UK} c = W_{UK}^T q \cdot c`. Its weights and
+    outputs are those of the expanded form, up to rounding.
 
     Args:
         embed_dim: features of a token.

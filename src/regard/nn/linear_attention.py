@@ -343,7 +343,7 @@ class DeltaNet(RecurrentAttention):
         y &= W_O \, norm(S_t^\top q_t \, / \, \sqrt d)
 
     Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", sections 2.2 and
-    3.4: queries and keys are swish(x W), of length 1. The paper's short convolutions are left out.
+    3.3: queries and keys are swish(x W), of length 1. The paper's short convolutions are left out.
 
     A recurrence sees no later token: without a mask it is causal too, and it is no part of a bidirectional layer.
     Lengths, and tensors with one row for all queries, hide padding; there is no other mask.

@@ -142,8 +142,8 @@ class SelfAttention(ProjectedAttention):
 
     - ``gate``: Qiu et al. 2025, "Gated attention for large language models", eq. 5, after each head and for each
       feature; :math:`x` is the input of the attention.
-    - ``qk_norm``: Dehghani et al. 2023, "Scaling vision transformers to 22 billion parameters", eq. 2, before
-      positions; the norm has weights that all heads share. That of Henry et al. 2020 is ``score="cosine"`` of
+    - ``qk_norm``: Dehghani et al. 2023, "Scaling vision transformers to 22 billion parameters", section 2,
+      before positions; the norm has weights that all heads share. That of Henry et al. 2020 is ``score="cosine"`` of
       `MultiheadAttention`.
     - ``talking_heads``: Shazeer et al. 2020, as in `regard.normalizers.TalkingHeads`; both
       mixtures begin as the identity.

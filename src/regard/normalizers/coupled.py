@@ -76,9 +76,9 @@ class Sinkhorn(Normalizer):
     .. math:: K^0 = \exp(s), \qquad K^{l+1} = N_R(K^l) \; \text{for even} \; l, \;\; N_C(K^l) \; \text{for odd} \; l
 
     where :math:`N_R` divides each row by its sum, and :math:`N_C` each column: Sander et al. 2022, "Sinkformers:
-    transformers with doubly stochastic attention", eq. 4 and 5. One iteration is softmax. Where there are not as many
-    queries as keys, columns get the sum queries / keys, of those that see or are seen. Masked pairs stay 0, so that the
-    limit may not exist; the last step normalizes the rows, which sum to 1 in any case.
+    transformers with doubly stochastic attention". One iteration is softmax. Where there are not as many queries as
+    keys, columns get the sum queries / keys, of those that see or are seen. Masked pairs stay 0, so that the limit may
+    not exist; the last step normalizes the rows, which sum to 1 in any case.
 
     Args:
         iterations: number of normalizations, odd; default 5.

@@ -172,9 +172,9 @@ class Chunkwise(Normalizer):
     .. math:: \\beta_{ij} = \\sum_{k=j}^{j+w-1} \\alpha_{ik} \\,
         \\exp(s_{ij}) \\,/\\, \\sum_{l=k-w+1}^{k} \\exp(s_{il})
 
-    Chiu & Raffel 2018, "Monotonic Chunkwise Attention", equation 11: :math:`\\alpha` are the weights of `Monotonic`,
+    Chiu & Raffel 2018, "Monotonic Chunkwise Attention", equation 17: :math:`\\alpha` are the weights of `Monotonic`,
     from scores of their own, and :math:`s` their chunk energies u. If :math:`\\alpha` is 1 at one key it is their
-    hard decoding, equations 7 to 9::
+    hard decoding, equations 14 to 16::
 
         stops = regard.attend_with_weights(query, key, value, score=first, normalizer=normalizers.Monotonic()).weights
         regard.attend(query, key, value, score=second, normalizer=normalizers.Chunkwise(stops, width=4))

@@ -20,8 +20,8 @@ class QueryTemperature(Normalizer):
     .. math:: w_{ij} = normalize_j(s_{ij} / T_i)
 
     Lin et al. 2018, "Learning when to concentrate or divert attention: self-adaptive attention temperature for neural
-    machine translation", eq. 6, where :math:`T_i = \lambda^{\beta_i}` with :math:`\beta_i = \tanh(\ldots)` of the
-    decoder's state (eq. 7 and 8). A small temperature sharpens the weights of a query, a large one flattens them.
+    machine translation", where :math:`T_i = \lambda^{\beta_i}` with :math:`\beta_i = \tanh(\ldots)` of the decoder's
+    state. A small temperature sharpens the weights of a query, a large one flattens them.
 
     Args:
         temperature: :math:`T`, floating-point, above 0, broadcastable to ``[batch, heads, queries]``; differentiable,

@@ -71,10 +71,10 @@ class TopK(Selection):
 
     .. math:: w = normalize(s'), \qquad s'_j = s_j \; \text{if} \; s_j \ge t, \; \text{else} \; -\infty
 
-    where :math:`t` is the k-th largest visible score of the row: Zhao et al. 2019, "Explicit Sparse Transformer", eq. 4
-    and 5; Gupta et al. 2021, "Memory-efficient Transformers via top-k attention". As there, scores that equal :math:`t`
-    are all kept, so that a row with ties may have more than ``k`` weights, and the gradient is that of the normalizer
-    on the kept scores: the selection itself has none.
+    where :math:`t` is the k-th largest visible score of the row: Zhao et al. 2019, "Explicit Sparse Transformer:
+    concentrated attention through explicit selection"; Gupta et al. 2021, "Memory-efficient Transformers via top-k
+    attention". As in the first, scores that equal :math:`t` are all kept, so that a row with ties may have more than
+    ``k`` weights, and the gradient is that of the normalizer on the kept scores: the selection itself has none.
 
     Args:
         k: number of keys, at least 1. A row with fewer visible keys keeps them all.
@@ -109,8 +109,8 @@ class TopP(Selection):
     .. math:: w = normalize(s'), \qquad s'_j = s_j \; \text{if} \; j \in S, \; \text{else} \; -\infty, \qquad
         S = \arg\min_S |S| \;\; \text{with} \;\; \sum_{j \in S} normalize(s)_j \ge p \sum_j normalize(s)_j
 
-    Lin et al. 2025, "Twilight: adaptive attention sparsity with hierarchical top-p pruning", definition 3.2, after the
-    nucleus of Holtzman et al. 2020, eq. 2 and 3. Keys whose weight equals the smallest one of S are all kept. The
+    Lin et al. 2025, "Twilight: adaptive attention sparsity with hierarchical top-p pruning", definition 3.3, after the
+    nucleus of Holtzman et al. 2020, section 3.1. Keys whose weight equals the smallest one of S are all kept. The
     gradient is that of the normalizer on the kept scores: the selection itself has none.
 
     Args:

@@ -110,9 +110,9 @@ class RandomFeatures(Module):
         \\qquad x' = x \\, / \\, d^{1/4},
         \\qquad \\mathbb{E}\\,[\\phi(q)^\\top \\phi(k)] = e^{q^\\top k / \\sqrt d}
 
-    Choromanski et al. 2021, "Rethinking Attention with Performers", lemma 1 (equation 5, the features of FAVOR+):
-    ``Features(RandomFeatures.create(dim, m))`` with ``normalizer="ratio"`` estimates softmax attention by the scaled
-    dot product.
+    Choromanski et al. 2021, "Rethinking Attention with Performers", lemma 1 (equation 7): the positive features of
+    FAVOR+. ``Features(RandomFeatures.create(dim, m))`` with ``normalizer="ratio"`` estimates softmax attention by the
+    scaled dot product.
 
     Args:
         projection: the random vectors ω, ``[features, dim]``; standard normal.
