@@ -48,8 +48,8 @@ class KeyValueMemoryNetwork(Module):
 
     Miller et al. 2016, "Key-Value Memory Networks for Directly Reading Documents", section 3.1: q_1 is their A Φ_X(x),
     k_i their A Φ_K(k_i), v_i their A Φ_V(v_i), and R_h has no bias. The embeddings A and B and the candidates are the
-    caller's: the answer is the y with the largest ``output · B Φ_Y(y)``. With equal keys and values it is a
-    memory network without that distinction.
+    caller's: the answer is the y with the largest ``output · B Φ_Y(y)``. With equal keys and values it is a plain
+    memory network.
 
     Args:
         dim: features of a query, a key and a value.
