@@ -132,7 +132,7 @@ def test_hidden_keys_that_are_not_finite_reach_nothing():
 
 
 DECLINED = {
-    "couples": {"normalizer": "softmax"},
+    "neither 'identity'": {"normalizer": "sigmoid"},
     "which is no product": {"score": scores.Additive(rand(D))},
     "modified": {"score": scores.SoftCap("dot", 1.0)},
     "a bias": {"bias": rand(K, K)},
@@ -140,7 +140,7 @@ DECLINED = {
     "neither causal": {"mask": masks.window(2, 0)},
     "one offset": {"mask": masks.causal(offset=[0, 1])},
     "not causal": {"score": scores.Decayed("dot", -rand(H))},
-    "couples the": {"normalizer": normalizers.local_gaussian("identity", torch.tensor(1.0), 1.0)},
+    "nor 'ratio'": {"normalizer": normalizers.local_gaussian("identity", torch.tensor(1.0), 1.0)},
 }
 
 

@@ -29,6 +29,8 @@ def test_large_problems_without_a_kernel_run_on_tiled():
     assert plan.backend == "tiled"
     assert "would hold" in plan.reasons["reference"]
     assert "no kernel for Hard" in plan.reasons["cpu"]
+    coupled = regard.plan(*inputs, normalizer="over_queries")
+    assert (coupled.backend, coupled.reasons["reference"]) == ("reference", "no other backend can run it")
 
 
 def test_hard_attention_runs_fused():

@@ -95,7 +95,7 @@ class Plan:
           flex       cannot: the inputs are on cpu; FlexAttention is for accelerators
           triton     cannot: the inputs are on cpu; its kernels are for GPUs of NVIDIA
         → reference  so few pairs that computing them all at once costs least
-          linear     cannot: the normalizer couples the scores of a row
+          linear     cannot: the normalizer is neither 'identity' nor 'ratio'
           cpu        could, but 'reference' comes first
           tiled      could, but 'reference' comes first
         >>> plan.backend
@@ -235,8 +235,11 @@ def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
     for backend in candidates.backends.values():
         if backend is chosen and name == "auto" and candidates.problem.memory is not None:
             reasons[backend.name] = "it prepared the memory that is attended to"
+        elif backend is chosen and name != "auto":
+            reasons[backend.name] = "named"
         elif backend is chosen:
-            reasons[backend.name] = backend.why if name == "auto" else "named"
+            is_last_resort = _passed_over(backend.name, candidates) is not None
+            reasons[backend.name] = "no other backend can run it" if is_last_resort else backend.why
         elif candidates.declined(backend.name) is not None:
             reasons[backend.name] = f"cannot: {candidates.declined(backend.name)}"
         elif name != "auto":

@@ -47,7 +47,7 @@ class Linear(Backend):
     def declines(self, problem: Problem) -> str | None:
         row = problem.row
         if row is None or row.kind not in ROWS or row.center is not None:
-            return "the normalizer couples the scores of a row"
+            return "the normalizer is neither 'identity' nor 'ratio'"
         prepared = problem.prepared
         if not isinstance(_product(prepared.primitive), InnerProduct | DecayedProduct):
             return f"the score lowers to {type(prepared.primitive).__name__}, which is no product of features"
