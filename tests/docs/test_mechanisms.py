@@ -42,6 +42,14 @@ def test_an_entry_is_whole_and_its_code_runs(kind, key):
         assert regard.plan(**arguments).backend
 
 
+def test_the_page_of_scope_lists_every_mechanism():
+    text = (DOCS / "en" / "mechanisms" / "scope.md").read_text("utf-8")
+    linked = set(re.findall(r"\((\w+)/([\w-]+)\.md\)", text))
+    lists = {(kind, "index") for kind in KINDS}
+    assert linked <= ENTRIES.keys() | lists
+    assert ENTRIES.keys() <= linked | {entry for entry in ENTRIES if (entry[0], "index") in linked}
+
+
 def test_no_public_docstring_has_an_equation_in_a_literal_block():
     def is_code(block):
         try:
