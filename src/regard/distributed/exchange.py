@@ -45,7 +45,7 @@ class Route:
             features]``.
         """
         batch, heads, _, features = rows.shape
-        sent = rows.permute(2, 0, 1, 3).reshape(self.own, -1)
+        sent = rows.permute(2, 0, 1, 3).reshape(self.own, batch * heads * features)
         copies = sent.repeat(sum(count > 0 for count in self.sends), 1)
         received = sent.new_empty(self.arrived, sent.shape[1])
         self._exchange(received, copies, self.receives, self.sends)
@@ -94,7 +94,7 @@ class Route:
         whole = columns.new_full((batch, heads, self.own, self.keys.length), fill)
         for process, part in enumerate(received.split(sizes)):
             if part.numel():
-                rows = part.view(self.own, batch, heads, -1).permute(1, 2, 0, 3)
+                rows = part.view(self.own, batch, heads, self.keys.count(process)).permute(1, 2, 0, 3)
                 whole[..., self.keys.positions(process, whole.device)] = rows
         return whole
 
@@ -119,6 +119,12 @@ class Route:
         received = whole.new_empty(sum(sizes))
         self._exchange(received, torch.cat(parts), sizes, [part.numel() for part in parts])
         return received.view(self.arrived, batch, heads, width).permute(1, 2, 0, 3)
+
+    def all(self, flag: bool) -> bool:
+        """Whether this is true on every process."""
+        one = torch.tensor(int(flag)).to(self.keys.mesh.device_type)
+        wait(dist.all_reduce(one, op=dist.ReduceOp.MIN, group=self.keys.mesh.get_group(), async_op=True), self.keys)
+        return bool(one)
 
     def _exchange(self, received: Tensor, sent: Tensor, receives: list[int], sends: list[int]) -> None:
         group = self.keys.mesh.get_group()

@@ -6,12 +6,13 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from regard.distributed.shards import Shards
+from regard.distributed.shards import Shards, wait
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.shapes import kind_of
 
@@ -53,20 +54,38 @@ def sequence(*shards: Shards) -> Iterator[None]:
         _current.reset(outer)
 
 
-def shards_of_length(length: int, name: str) -> Shards:
-    """Returns the shards of `current` of which this process holds ``length`` positions.
+def shards_of(**lengths: int) -> list[Shards]:
+    """Returns the shards of `current` of which the processes hold so many positions, one for each length.
+
+    Every process calls it alike. Where `sequence` names several sequences, the lengths of all processes tell them
+    apart: the shares of one process may be equal by chance.
+
+    Args:
+        lengths: name of an argument → the positions that this process has of it.
 
     Raises:
-        ShapeError: there are none, or several that differ.
+        ShapeError: there are no such shards, or several that differ.
     """
-    found = {one.same_order: one for one in current() if one.count() == length}
-    if len(found) != 1:
-        held = ", ".join(f"{one.count()} of {one.length}" for one in current())
-        raise ShapeError(
-            f"{name} has {length} positions; this process holds {held} of the sequences that sequence(...) names, "
-            f"{'which are several of this length' if found else 'and no other'}"
-        )
-    return next(iter(found.values()))
+    known = list({one.same_order: one for one in current()}.values())
+    first, processes = known[0], range(known[0].processes)
+    everywhere = {name: {first.rank: length} for name, length in lengths.items()}
+    if len(known) > 1:
+        own = torch.tensor(list(lengths.values())).to(first.mesh.device_type)
+        received = [torch.empty_like(own) for _ in processes]
+        wait(dist.all_gather(received, own, group=first.mesh.get_group(), async_op=True), first)
+        table = torch.stack(received).tolist()
+        everywhere = {name: {p: table[p][column] for p in processes} for column, name in enumerate(lengths)}
+    chosen = []
+    for name, held in everywhere.items():
+        found = [one for one in known if all(one.count(process) == length for process, length in held.items())]
+        if len(found) != 1:
+            shares = ", ".join(f"{one.count()} of {one.length}" for one in known)
+            raise ShapeError(
+                f"{name} has {lengths[name]} positions; of the sequences that sequence(...) names this process holds "
+                f"{shares}, {'and several of them are of this length' if found else 'and none of this length'}"
+            )
+        chosen.append(found[0])
+    return chosen
 
 
 def shard(tensor: Tensor, shards: Shards | DeviceMesh, dim: int = LENGTH) -> DTensor:

@@ -163,6 +163,13 @@ class Shards:
         """
         return _Join.apply(tensor, dim % tensor.dim(), self)
 
+    def of_first(self, tensor: Tensor) -> Tensor:
+        """Returns the first process's tensor, on every process; all have one of this shape."""
+        tensor = tensor.contiguous().clone()
+        first = int(self.mesh.mesh.flatten()[0])
+        wait(dist.broadcast(tensor, src=first, group=self.mesh.get_group(), async_op=True), self)
+        return tensor
+
     @property
     def same_order(self) -> tuple[object, ...]:
         """What two shards have in common if their processes hold the same positions."""

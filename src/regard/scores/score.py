@@ -92,6 +92,10 @@ class Prepared:
         return replace(self, modifiers=(*self.modifiers, modifier))
 
 
+def _own(constant: Tensor) -> Tensor:
+    return constant
+
+
 class Places(NamedTuple):
     """Where some queries and keys are in the whole sequences of a call, of which a process may hold a part.
 
@@ -100,6 +104,7 @@ class Places(NamedTuple):
         query_index: positions of the queries, int64 ``[queries]``.
         key_index: positions of the keys, int64 ``[keys]``.
         batch: the batch rows, as a slice of all of them.
+        common: returns the first process's value of a constant that all must share.
 
     Example:
         >>> import torch
@@ -113,6 +118,7 @@ class Places(NamedTuple):
     query_index: Tensor
     key_index: Tensor
     batch: slice = slice(None)
+    common: Callable[[Tensor], Tensor] = _own
 
     @classmethod
     def whole(cls, query: Tensor, key: Tensor) -> "Places":

@@ -80,6 +80,7 @@ def prepared_call(problem: Problem, seed: int = 0) -> Call:
         placed.queries.positions(device=placed.query.device),
         placed.keys.positions(device=placed.key.device),
         slice(placed.batch.start, placed.batch.stop),
+        placed.queries.of_first,
     )
     return Call(problem, placed, problem.score.prepare_at(placed.query, placed.key, places), seed)
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from regard.attention.problem import Problem
@@ -18,7 +17,7 @@ from regard.attention.sharding.calculation import Calculated, Call, Received, ca
 from regard.attention.sharding.plan import check_sharded_backend, needs_whole
 from regard.attention.sharding.readings import StepReadings
 from regard.attention.sharding.whole import attend_whole
-from regard.distributed.shards import wait
+from regard.distributed.shards import Shards
 from regard.errors import BackendError
 from regard.shapes import upcast
 from regard.versions import Versions, tensors_of
@@ -48,7 +47,7 @@ def execute_sharded(
         return attend_whole(problem, gatherer, need_weights)
     query, value = placed.query, placed.value
     with torch.autocast(query.device.type, enabled=False):
-        call = prepared_call(problem, _common_seed(problem) if problem.dropout else 0)
+        call = prepared_call(problem, _common_seed(placed.queries) if problem.dropout else 0)
         prepared = call.prepared
         own_query = query if problem.bias is not None else None
         others = [
@@ -65,14 +64,9 @@ def _parts(problem: Problem) -> tuple[object, ...]:
     return problem.normalizer, problem.mask, problem.bias
 
 
-def _common_seed(problem: Problem) -> int:
+def _common_seed(shards: Shards) -> int:
     """Returns the seed of the first process; every process draws one, so that their generators stay alike."""
-    assert problem.placed is not None
-    shards = problem.placed.queries
-    seed = torch.randint(2**62, ()).to(shards.mesh.device_type)
-    seeds = [torch.empty_like(seed) for _ in range(shards.processes)]
-    wait(dist.all_gather(seeds, seed, group=shards.mesh.get_group(), async_op=True), shards)
-    return int(seeds[0])
+    return int(shards.of_first(torch.randint(2**62, ()).to(shards.mesh.device_type)))
 
 
 class _Attend(torch.autograd.Function):

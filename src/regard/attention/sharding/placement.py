@@ -98,10 +98,9 @@ def place(query: Any, key: Any, value: Any) -> Placed:
             raise ArgumentError(f"{name} must have 2 to 4 axes; it has shape {list(tensor.shape)}")
     if _is_dtensor(query) or _is_dtensor(key) or _is_dtensor(value):
         return _of_dtensors(tensors)
-    from regard.distributed.sequences import shards_of_length
+    from regard.distributed.sequences import shards_of
 
-    queries = shards_of_length(query.shape[LENGTH], "query")
-    keys = shards_of_length(key.shape[LENGTH], "key")
+    queries, keys = shards_of(query=query.shape[LENGTH], key=key.shape[LENGTH])
     rank = query.dim()
     parts = [with_four_axes(tensor, rank) for tensor in (query, key, value)]
     batch = parts[0].shape[0]

@@ -17,8 +17,14 @@ from regard.normalizers.normalizer import RowPrimitive, plain_rows, tempered
 from regard.normalizers.parameter import along_heads
 from regard.shapes import Grid
 
-THRESHOLD_STEPS = {torch.float32: 28, torch.float64: 56}
-"""Steps in which the threshold of a sparse row is found: bisection and Newton's method in turn."""
+MOST_STEPS = 160
+"""Steps in which the threshold of a sparse row is found at most: one of three bisects, the others are Newton's."""
+
+STEPS_TO_AGREE = 6
+"""Steps after which the processes ask each other whether all rows are done."""
+
+ROUNDINGS = 4.0
+"""A sum that differs from 1 by at most this many roundings is 1."""
 
 
 class Piece(NamedTuple):
@@ -201,25 +207,7 @@ def _entmax(rows: Rows, row: RowPrimitive) -> list[Tensor]:
         for piece, maximum, a in zip(rows.pieces, maxima, powers, strict=True)
     ]
     with torch.no_grad():
-        low = [torch.full_like(maximum, -1.0) for maximum in maxima]
-        high = [torch.zeros_like(maximum) for maximum in maxima]
-        tau, slope = low, high
-        dtype = rows.anchor.dtype
-        for step in range(THRESHOLD_STEPS.get(dtype, 56)):
-            sums, slopes = _sum_and_slope(rows, scaled, tau, powers)
-            low = [torch.where(each >= 1.0, at, end) for each, at, end in zip(sums, tau, low, strict=True)]
-            high = [torch.where(each < 1.0, at, end) for each, at, end in zip(sums, tau, high, strict=True)]
-            newton = [
-                at + (each - 1.0) / by.clamp_min(torch.finfo(by.dtype).tiny)
-                for at, each, by in zip(tau, sums, slopes, strict=True)
-            ]
-            halves = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
-            tau = [
-                torch.where((each > a) & (each < b) & bool(step % 2 == 0), each, half)
-                for each, a, b, half in zip(newton, low, high, halves, strict=True)
-            ]
-        # The lower end: there the sum is at least 1, so that some weight is above 0.
-        tau = low
+        tau = _thresholds(rows, scaled, powers, maxima)
         slope = _sum_and_slope(rows, scaled, tau, powers)[1]
     sums = rows.total(
         [_power(each - at, a)[0].sum(-1, keepdim=True) for each, at, a in zip(scaled, tau, powers, strict=True)]
@@ -230,6 +218,40 @@ def _entmax(rows: Rows, row: RowPrimitive) -> list[Tensor]:
         for at, each, by in zip(tau, sums, slope, strict=True)
     ]
     return [_power(each - at, a)[0] for each, at, a in zip(scaled, exact, powers, strict=True)]
+
+
+def _thresholds(
+    rows: Rows, scaled: Sequence[Tensor], powers: Sequence[float | Tensor], maxima: Sequence[Tensor]
+) -> list[Tensor]:
+    """Returns thresholds at which the sum of each row is 1, or at least that."""
+    low, high = [torch.full_like(each, -1.0) for each in maxima], [torch.zeros_like(each) for each in maxima]
+    tau = low
+    for step in range(1, MOST_STEPS + 1):
+        sums, slopes = _sum_and_slope(rows, scaled, tau, powers)
+        low = [torch.where(each >= 1.0, at, end) for each, at, end in zip(sums, tau, low, strict=True)]
+        high = [torch.where(each < 1.0, at, end) for each, at, end in zip(sums, tau, high, strict=True)]
+        if step % STEPS_TO_AGREE == 0 and rows.route.all(all(map(_is_solved, sums, low, high))):
+            break
+        halves = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+        if step % 3 == 0:
+            tau = halves
+            continue
+        newton = [
+            at + (each - 1.0) / by.clamp_min(torch.finfo(by.dtype).tiny)
+            for at, each, by in zip(tau, sums, slopes, strict=True)
+        ]
+        tau = [
+            torch.where((each > a) & (each < b), each, half)
+            for each, a, b, half in zip(newton, low, high, halves, strict=True)
+        ]
+    return tau
+
+
+def _is_solved(total: Tensor, low: Tensor, high: Tensor) -> bool:
+    """Whether the sums of all rows are 1, or the ends of their brackets are neighbouring numbers."""
+    rounding = torch.finfo(total.dtype).eps
+    is_one = (total - 1.0).abs() <= ROUNDINGS * rounding
+    return bool((is_one | ((high - low) <= rounding * low.abs()) | total.isnan()).all())
 
 
 def _sum_and_slope(

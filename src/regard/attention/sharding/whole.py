@@ -6,7 +6,6 @@ Each process runs the whole problem as one process does, and keeps its own rows.
 from dataclasses import replace
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from regard.attention.problem import Problem
@@ -14,7 +13,6 @@ from regard.attention.readings import FIELDS as _FIELDS
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.attention.sharding.placement import LENGTH
-from regard.distributed.shards import wait
 from regard.errors import ArgumentError
 
 
@@ -32,14 +30,11 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
     key, value = placed.keys.join(placed.key, LENGTH), placed.keys.join(placed.value, LENGTH)
     one = replace(problem, query=query, key=key, value=value, placed=None)
     own = None if gatherer is None else Gatherer(one, gatherer.read)
-    shards = placed.queries
-    state = torch.get_rng_state().to(shards.mesh.device_type)
-    wait(dist.broadcast(state, src=_first_rank(shards.mesh), group=shards.mesh.get_group(), async_op=True), shards)
-    with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(state.cpu())
-        attended = execute(one, "auto", own, need_weights)
-        drawn = torch.get_rng_state()
-    torch.set_rng_state(drawn)
+    if problem.dropout or problem.normalizer.random:
+        # All processes draw the same numbers.
+        state = torch.get_rng_state().to(placed.queries.mesh.device_type)
+        torch.set_rng_state(placed.queries.of_first(state).cpu())
+    attended = execute(one, "auto", own, need_weights)
     if gatherer is not None and own is not None:
         fields = dict(zip(_FIELDS, own.tensors(), strict=True))
         for name in ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares"):
@@ -56,6 +51,3 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
 def _cut(tensor: Tensor, shards: object) -> Tensor:
     return shards.cut(tensor, 2) if tensor.dim() > 2 else tensor  # pyright: ignore[reportAttributeAccessIssue]
 
-
-def _first_rank(mesh: object) -> int:
-    return int(mesh.mesh.flatten()[0])  # pyright: ignore[reportAttributeAccessIssue]
