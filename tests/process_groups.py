@@ -24,7 +24,9 @@ class ProcessGroup:
 
     def __init__(self, processes):
         self.folder = tempfile.TemporaryDirectory()
-        _CONTEXT.set_forkserver_preload(["torch.distributed.tensor", "regard.distributed", "regard.attention.sharding.execution"])
+        _CONTEXT.set_forkserver_preload(
+            ["torch.distributed.tensor", "regard.distributed", "regard.attention.sharding.execution"]
+        )
         self.pipes, self.processes = [], []
         for rank in range(processes):
             own, other = _CONTEXT.Pipe()

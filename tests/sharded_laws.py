@@ -33,7 +33,9 @@ MORE_NORMALIZERS = {
     "straight_through": lambda: normalizers.hard("straight_through", temperature=0.7),
     "sample": lambda: normalizers.hard("sample"),
     "user": lambda: normalizers.Custom(lambda scores: scores.softmax(-1)),
-    "local_sparse": lambda: normalizers.local_gaussian(normalizers.sparsemax, torch.linspace(0, K - 1, Q).double(), 1.5),
+    "local_sparse": lambda: normalizers.local_gaussian(
+        normalizers.sparsemax, torch.linspace(0, K - 1, Q).double(), 1.5
+    ),
     "talking_heads": lambda: normalizers.talking_heads(torch.eye(H).double() + 0.1, torch.eye(H).double() - 0.1),
     "over_queries": lambda: normalizers.OverQueries(),
     "sinkhorn": lambda: normalizers.Sinkhorn(3),
@@ -145,9 +147,7 @@ def readings(rank, processes, read, normalizer, mask, order, dtype="float64"):
         if found is None or name == "output":
             continue
         found = found.detach()
-        if name == "received":
-            found = distributed.gather(found, keys, -1)
-        elif name == "rows":
+        if name == "received" or name == "rows":
             found = distributed.gather(found, keys, -1)
         elif name not in ("pooled_mean", "pooled_max", "tile"):
             found = distributed.gather(found, queries, 2)

@@ -367,8 +367,27 @@ def validate(
     if is_placed(query):
         from regard.attention.sharding.agreement import in_agreement  # imports torch.distributed
 
-        return in_agreement(_validate_placed, query, key, value, score, normalizer, mask, bias, dropout)
+        return in_agreement(_validate_placed, _description, query, key, value, score, normalizer, mask, bias, dropout)
     return _validate(query, key, value, score, normalizer, mask, bias, dropout)
+
+
+def _description(problem: Problem) -> dict[str, Any]:
+    """Returns what must be the same on all processes of a sharded call."""
+    placed = problem.placed
+    assert placed is not None
+    parts = placed.query, placed.key, placed.value
+    wants_gradient = torch.is_grad_enabled() and (any(part.requires_grad for part in parts) or problem.wants_gradient)
+    return {
+        "shapes": tuple(tuple(tensor.shape) for tensor in (problem.query, problem.key, problem.value)),
+        "dtype": problem.query.dtype,
+        "gradient": wants_gradient,
+        "positions": (placed.queries.same_order, placed.keys.same_order),
+        "score": problem.score,
+        "normalizer": problem.normalizer,
+        "mask": problem.mask,
+        "bias": problem.bias,
+        "dropout": problem.dropout,
+    }
 
 
 def _validate_placed(placed: Placed, *parts: Any) -> Problem:

@@ -360,12 +360,11 @@ def surroundings(device: torch.device) -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()} {platform.mac_ver()[0]}".strip(),
         "torch": torch.__version__,
         "cuda": str(torch.version.cuda or torch.version.hip),
-        **{package: package_version(package) for package in ("regard", "triton")},
+        **{package: _version(package) for package in ("regard", "triton")},
     }
 
 
-def package_version(package: str) -> str:
-    """Returns the version of an installed package; ``none`` if it is not installed."""
+def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -5,6 +5,7 @@ All processes of the mesh take part in every exchange, in the same order, also w
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -44,12 +45,16 @@ class Route:
             the rows of all owners that this process sees, one owner after the other, ``[batch, heads, rows,
             features]``.
         """
+        return self.depart(rows).arrive()
+
+    def depart(self, rows: Tensor) -> "Travelling":
+        """Begins `send`, and does not wait for the rows."""
         batch, heads, _, features = rows.shape
         sent = rows.permute(2, 0, 1, 3).reshape(self.own, batch * heads * features)
         copies = sent.repeat(sum(count > 0 for count in self.sends), 1)
         received = sent.new_empty(self.arrived, sent.shape[1])
-        self._exchange(received, copies, self.receives, self.sends)
-        return received.view(self.arrived, batch, heads, features).permute(1, 2, 0, 3)
+        work = self._begin(received, copies, self.receives, self.sends)
+        return Travelling(work, copies, received.view(self.arrived, batch, heads, features), self.keys)
 
     def collect(self, rows: Tensor, operation: Literal["sum", "max"] = "sum") -> Tensor:
         """Returns to each owner the sum or the maximum of what the processes found out about its rows.
@@ -127,13 +132,36 @@ class Route:
         return bool(one)
 
     def _exchange(self, received: Tensor, sent: Tensor, receives: list[int], sends: list[int]) -> None:
+        wait(self._begin(received, sent.contiguous(), receives, sends), self.keys)
+
+    def _begin(self, received: Tensor, sent: Tensor, receives: list[int], sends: list[int]) -> Any:
         group = self.keys.mesh.get_group()
-        sent = sent.contiguous()
         try:
-            work = dist.all_to_all_single(received, sent, receives, sends, group=group, async_op=True)
+            return dist.all_to_all_single(received, sent, receives, sends, group=group, async_op=True)
         except RuntimeError as error:
             raise _refused(error) from error
-        wait(work, self.keys)
+
+
+@dataclass
+class Travelling:
+    """Rows on their way.
+
+    Attributes:
+        work: the exchange.
+        sent: what is sent, which must stay in memory until the rows have arrived.
+        received: ``[rows, batch, heads, features]``, once they have.
+        shards: the processes, for the time that they wait.
+    """
+
+    work: Any
+    sent: Tensor
+    received: Tensor
+    shards: Shards
+
+    def arrive(self) -> Tensor:
+        """Waits, and returns the rows ``[batch, heads, rows, features]``."""
+        wait(self.work, self.shards)
+        return self.received.permute(1, 2, 0, 3)
 
 
 def _refused(error: RuntimeError) -> Exception:

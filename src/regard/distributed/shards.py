@@ -1,5 +1,6 @@
 """Which positions of a sequence each process of a mesh holds."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -65,7 +66,7 @@ class Shards:
         whole_number("length", length, low=0)
         size = -(-length // processes)
         starts = [min(process * size, length) for process in range(processes + 1)]
-        return cls(length, mesh, tuple((range(a, b),) for a, b in zip(starts, starts[1:], strict=False)), timeout)
+        return cls(length, mesh, tuple((range(a, b),) for a, b in itertools.pairwise(starts)), timeout)
 
     @classmethod
     def balanced(cls, work: Sequence[float] | Tensor, mesh: DeviceMesh, *, timeout: float = TIMEOUT) -> "Shards":
@@ -86,7 +87,7 @@ class Shards:
             raise ArgumentError(f"work must have one number a position; it has shape {list(costs.shape)}")
         length, pieces = len(costs), PIECES * processes
         ends = [length * piece // pieces for piece in range(pieces + 1)]
-        cuts = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        cuts = [range(a, b) for a, b in itertools.pairwise(ends)]
         total = torch.cat([costs.new_zeros(1), costs.cumsum(0)])
         heavy = sorted(cuts, key=lambda cut: (float(total[cut.stop] - total[cut.start]), cut.start), reverse=True)
         loads, held = [0.0] * processes, [list[range]() for _ in range(processes)]
@@ -211,8 +212,8 @@ def wait(work: "dist.Work | None", shards: Shards) -> None:
     except RuntimeError as error:  # of every backend of torch.distributed, and DistBackendError
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BackendError(
-            f"process {shards.rank} of the {shards.processes} that hold the sequence waited for the others in vain: one "
-            f"has left, failed, or takes part in another call; it waits {shards.timeout:g} s ({reason})"
+            f"process {shards.rank} of the {shards.processes} that hold the sequence waited for the others in vain: "
+            f"one has left, failed, or takes part in another call; it waits {shards.timeout:g} s ({reason})"
         ) from error
 
 
@@ -220,8 +221,9 @@ def _processes(mesh: DeviceMesh) -> int:
     if not isinstance(mesh, DeviceMesh):
         raise KindError(f"mesh must be a DeviceMesh of torch.distributed; it is {kind_of(mesh)}")
     if mesh.ndim != 1:
+        name = (mesh.mesh_dim_names or ("name",))[-1]
         raise ArgumentError(
-            f"mesh must have one axis; it has {mesh.ndim}: take the one of the sequence, mesh[{(mesh.mesh_dim_names or ('name',))[-1]!r}]"
+            f"mesh must have one axis; it has {mesh.ndim}: take the one of the sequence, such as mesh[{name!r}]"
         )
     return mesh.size()
 

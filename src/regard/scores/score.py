@@ -123,8 +123,9 @@ class Places(NamedTuple):
     @classmethod
     def whole(cls, query: Tensor, key: Tensor) -> "Places":
         """Returns the places of whole sequences ``[batch, heads, length, dim]``."""
-        indices = (torch.arange(tensor.shape[2], device=tensor.device) for tensor in (query, key))
-        return cls(query.shape[2], key.shape[2], *indices)
+        queries, keys = query.shape[2], key.shape[2]
+        of_queries, of_keys = (torch.arange(length, device=query.device) for length in (queries, keys))
+        return cls(queries, keys, of_queries, of_keys)
 
     def of_batch(self, tensor: Tensor) -> Tensor:
         """Returns the part of a tensor ``[batch or 1, ...]`` that belongs to these batch rows."""

@@ -5,20 +5,21 @@ error, and none waits for the others.
 """
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from regard.attention.problem import Problem
-from regard.attention.sharding.placement import Placed, place, processes_of
-from regard.attention.trials import package_version
+from regard.attention.sharding.placement import place_tensors, processes_of
 from regard.distributed.shards import Shards, wait
 from regard.errors import BackendError, RegardError
 from regard.versions import tensors_of
+
+Checked = TypeVar("Checked")
 
 NAMES = (
     "version", "shapes", "dtype", "gradient", "positions", "score", "normalizer", "mask", "bias", "dropout",
@@ -31,11 +32,15 @@ TEXT = 400
 _digests = WeakIdKeyDictionary()  # tensor → its version and its digest
 
 
-def in_agreement(check: Callable[..., Problem], query: Any, key: Any, value: Any, *parts: Any) -> Problem:
+def in_agreement(
+    check: Callable[..., Checked], describe: Callable[[Checked], Mapping[str, Any]], query: Any, key: Any, value: Any,
+    *parts: Any,
+) -> Checked:  # fmt: skip
     """Returns the checked problem of a sharded call that every process makes alike.
 
     Args:
         check: ``(placed, *parts) ->`` the problem.
+        describe: ``(problem) ->`` what the processes compare, by the names of `NAMES`.
         query, key, value: the user's tensors.
         parts: score, normalizer, mask, bias and dropout.
 
@@ -45,33 +50,13 @@ def in_agreement(check: Callable[..., Problem], query: Any, key: Any, value: Any
     """
     processes = processes_of(query)
     try:
-        placed = place(query, key, value)
-        problem = check(placed, *parts)
+        problem = check(place_tensors(query, key, value), *parts)
     except RegardError as error:
         _agree(processes, {}, error)
         raise
-    sides = placed.queries.same_order, placed.keys.same_order
-    shapes = tuple(tuple(tensor.shape) for tensor in (problem.query, problem.key, problem.value))
-    described = {
-        "version": f"regard {package_version('regard')}, PyTorch {torch.__version__}",
-        "shapes": shapes,
-        "dtype": problem.query.dtype,
-        "gradient": torch.is_grad_enabled() and problem_wants_gradient(problem, placed),
-        "positions": sides,
-        "score": problem.score,
-        "normalizer": problem.normalizer,
-        "mask": problem.mask,
-        "bias": problem.bias,
-        "dropout": problem.dropout,
-    }
-    _agree(processes, described)
+    versions = f"regard {sys.modules['regard'].__version__}, PyTorch {torch.__version__}"
+    _agree(processes, {"version": versions, **describe(problem)})
     return problem
-
-
-def problem_wants_gradient(problem: Problem, placed: Placed) -> bool:
-    """Whether a backward pass may follow."""
-    parts = placed.query, placed.key, placed.value
-    return any(part.requires_grad for part in parts) or problem.wants_gradient
 
 
 def _agree(shards: Shards, parts: dict[str, Any], error: Exception | None = None) -> None:

@@ -130,9 +130,9 @@ def calculate(call: Call, step: Step, route: Route, received: Received) -> Calcu
     weights = rows.weigh(problem)
     outputs = [rows.anchor.expand(*rows.anchor.shape[:3], placed.value.shape[3])]
     for (piece, value, shown), weight in zip(scored, weights, strict=True):
-        kept = weight * keep_factors(call, piece).to(weight.dtype) if problem.dropout else weight
+        mixed = weight * keep_factors(call, piece).to(weight.dtype) if problem.dropout else weight
         spread = spread_heads(value, problem.grid.heads)
-        outputs.append(kept @ spread if shown is None else visible_product(kept, spread, shown))
+        outputs.append(mixed @ spread if shown is None else visible_product(mixed, spread, shown))
     return Calculated(rows, weights, torch.cat(outputs, dim=2))
 
 

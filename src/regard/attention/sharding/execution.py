@@ -4,7 +4,7 @@ The backward pass is written out, and not left to autograd: so all processes exc
 whatever each of them has to compute. Only the inputs are stored; a step is computed again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,9 @@ from regard.attention.result import Attended
 from regard.attention.sharding.calculation import Calculated, Call, Received, calculate, prepared_call
 from regard.attention.sharding.plan import check_sharded_backend, needs_whole
 from regard.attention.sharding.readings import StepReadings
+from regard.attention.sharding.steps import Step
 from regard.attention.sharding.whole import attend_whole
+from regard.distributed.exchange import Route, Travelling
 from regard.distributed.shards import Shards
 from regard.errors import BackendError
 from regard.shapes import upcast
@@ -77,7 +79,9 @@ class _Attend(torch.autograd.Function):
         ctx: Any, call: Call, gatherer: Gatherer | None, need_weights: bool, *tensors: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         query, key, value, own_query = tensors[:4]
-        assert query is not None and key is not None and value is not None
+        assert query is not None
+        assert key is not None
+        assert value is not None
         ctx.call, ctx.need_weights = call, need_weights
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
@@ -87,9 +91,7 @@ class _Attend(torch.autograd.Function):
         weights = output.new_zeros(*query.shape[:3], call.placed.keys.length if need_weights else 0)
         ctx.seeing = torch.zeros(query.shape[:3], dtype=torch.bool, device=value.device)
         readings = None if gatherer is None else StepReadings(call, gatherer)
-        for step in call.steps:
-            route = call.route(step)
-            received = _received(call, step, route.send, query, own_query, key, value)
+        for step, route, received in _journeys(call, query, own_query, key, value):
             done = calculate(call, step, route, received)
             _put(call, step, output, route.collect(done.partial))
             if call.problem.may_hide:
@@ -126,9 +128,7 @@ class _Attend(torch.autograd.Function):
         totals = [torch.zeros_like(leaf, dtype=dtype) for leaf in leaves] + [torch.zeros_like(one) for one in others]
         grad_query = torch.zeros_like(query)
         grad_own = None if own_query is None else torch.zeros_like(own_query)
-        for step in call.steps:
-            route = call.route(step)
-            received = _received(call, step, route.send, query, own_query, *leaves)
+        for step, route, received in _journeys(call, query, own_query, *leaves):
             received.query.requires_grad_()
             rows = [received.query]
             if received.own_query is not None:
@@ -160,14 +160,26 @@ class _Attend(torch.autograd.Function):
         return None, None, None, grad_query, of_key, of_value, grad_own, *totals[2:]
 
 
-def _received(
-    call: Call, step: Any, send: Any, query: Tensor, own_query: Tensor | None, key: Tensor, value: Tensor
-) -> Received:
-    own = None if own_query is None else send(call.own_rows(own_query.detach(), step))
-    return Received(send(call.own_rows(query.detach(), step)), own, key, value)
+def _journeys(
+    call: Call, query: Tensor, own_query: Tensor | None, key: Tensor, value: Tensor
+) -> Iterator[tuple[Step, Route, Received]]:
+    """Yields the steps with what has arrived; the rows of the next step travel while one is calculated."""
+
+    def depart(step: Step) -> tuple[Route, list[Travelling]]:
+        route = call.route(step)
+        rows = (query,) if own_query is None else (query, own_query)
+        return route, [route.depart(call.own_rows(each.detach(), step)) for each in rows]
+
+    ahead = depart(call.steps[0]) if call.steps else None
+    for index, step in enumerate(call.steps):
+        assert ahead is not None
+        route, travelling = ahead
+        ahead = depart(call.steps[index + 1]) if index + 1 < len(call.steps) else None
+        arrived = [each.arrive() for each in travelling]
+        yield step, route, Received(arrived[0], arrived[1] if own_query is not None else None, key, value)
 
 
-def _put(call: Call, step: Any, whole: Tensor, rows: Tensor) -> None:
+def _put(call: Call, step: Step, whole: Tensor, rows: Tensor) -> None:
     """Writes the rows of a step into a tensor of all own rows."""
     before = 0
     for span in step.own:

@@ -84,7 +84,7 @@ def processes_of(query: Any) -> "Shards":
     return Shards.contiguous(0, mesh)
 
 
-def place(query: Any, key: Any, value: Any) -> Placed:
+def place_tensors(query: Any, key: Any, value: Any) -> Placed:
     """Returns the parts of a call for which `is_placed` is true.
 
     Raises:
@@ -102,9 +102,9 @@ def place(query: Any, key: Any, value: Any) -> Placed:
 
     queries, keys = shards_of(query=query.shape[LENGTH], key=key.shape[LENGTH])
     rank = query.dim()
-    parts = [with_four_axes(tensor, rank) for tensor in (query, key, value)]
-    batch = parts[0].shape[0]
-    return Placed(*parts, queries, keys, range(batch), batch, rank, lambda part, axis, shards: part)
+    query, key, value = (with_four_axes(tensor, rank) for tensor in (query, key, value))
+    batch = query.shape[0]
+    return Placed(query, key, value, queries, keys, range(batch), batch, rank, lambda part, axis, shards: part)
 
 
 def _of_dtensors(tensors: dict[str, Any]) -> Placed:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from regard.attention.planner import Candidates, Plan
 from regard.attention.problem import Problem
 from regard.attention.sharding.calculation import prepared_call
 from regard.errors import BackendError
-from regard.layout import sizes_of
 from regard.scores.score import Score
 from regard.shapes import upcast
 
@@ -17,15 +17,12 @@ ROW_NUMBERS = {"softmax": 2, "ratio": 1, "hard": 2}
 """Numbers a row, besides its query and its output, that the processes exchange in the forward pass."""
 
 
-@dataclass(frozen=True)
-class ShardedPlan:
-    """How a call whose sequences lie on several processes would run.
+@dataclass(frozen=True, repr=False)
+class ShardedPlan(Plan):
+    """How a call whose sequences lie on several processes would run; ``backend`` is ``"sharded"``.
 
     Attributes:
-        backend: ``"sharded"``.
         way: ``"rows"``: queries travel and keys stay; ``"whole"``: every process gets the whole sequences.
-        reasons: ``{"sharded": why}``.
-        sizes: how the axes are read.
         processes: how many hold the sequence.
         steps: how often rows travel; 0 for ``"whole"``.
         sent: bytes that this process sends to others in the forward pass.
@@ -33,10 +30,7 @@ class ShardedPlan:
         work: pairs that each process computes for each head; the mask's empty blocks are not among them.
     """
 
-    backend: str
     way: str
-    reasons: dict[str, str]
-    sizes: str
     processes: int
     steps: int
     sent: int
@@ -48,6 +42,11 @@ class ShardedPlan:
         """How much more than the mean the busiest process computes: 0.1 for a tenth."""
         mean = sum(self.work) / len(self.work)
         return max(self.work) / mean - 1.0 if mean else 0.0
+
+    @property
+    def remarks(self) -> list[str]:
+        """None."""
+        return []
 
     def __str__(self) -> str:
         return "\n".join(
@@ -66,7 +65,7 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
     check_sharded_backend(name)
     placed = problem.placed
     assert placed is not None
-    sizes = sizes_of(problem.query.shape, problem.key.shape, problem.value.shape)
+    candidates = Candidates(problem, {}, waits=False)
     processes, me = placed.queries.processes, placed.queries.rank
     own = sum(part.numel() * part.element_size() for part in (placed.query, placed.key, placed.value))
     why = needs_whole(problem)
@@ -75,7 +74,7 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
         pairs = problem.grid.queries * problem.grid.keys
         reasons = {NAME: f"every process gets the whole sequences and keeps its own rows: {why}"}
         return ShardedPlan(
-            NAME, "whole", reasons, sizes, processes, 0, own * (processes - 1), held, (pairs,) * processes
+            NAME, reasons, candidates, "whole", processes, 0, own * (processes - 1), held, (pairs,) * processes
         )
     call = prepared_call(problem)
     each = call.prepared.query.shape[3] + placed.value.shape[3] + ROW_NUMBERS.get(getattr(problem.row, "kind", ""), 0)
@@ -85,7 +84,7 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
     kind = "its sums" if problem.row is not None else "whole rows of scores"
     reasons = {NAME: f"queries travel to the keys that they see, and back with {kind}; keys stay"}
     return ShardedPlan(
-        NAME, "rows", reasons, sizes, processes, len(call.steps), rows * bytes_a_row, own + widest * bytes_a_row,
+        NAME, reasons, candidates, "rows", processes, len(call.steps), rows * bytes_a_row, own + widest * bytes_a_row,
         tuple(call.plan.work(process) for process in range(processes)),
     )  # fmt: skip
 

@@ -50,4 +50,3 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
 
 def _cut(tensor: Tensor, shards: object) -> Tensor:
     return shards.cut(tensor, 2) if tensor.dim() > 2 else tensor  # pyright: ignore[reportAttributeAccessIssue]
-
