@@ -144,8 +144,8 @@ class _Attend(torch.autograd.Function):
                     if weight.requires_grad:
                         results.append(weight)
                         grads.append(part.index_select(3, piece.columns))
-            found = torch.autograd.grad(results, [*rows, *leaves, *others], grads, allow_unused=True)
-            of_rows, rest = found[: len(rows)], found[len(rows) :]
+            gradients_found = torch.autograd.grad(results, [*rows, *leaves, *others], grads, allow_unused=True)
+            of_rows, rest = gradients_found[: len(rows)], gradients_found[len(rows) :]
             for total, each in zip(totals, rest, strict=True):
                 if each is not None:
                     total += each

@@ -31,12 +31,12 @@ class StepReadings:
         self.call, self.gatherer = call, gatherer
         placed, read = call.placed, gatherer.read
         grid = call.problem.grid.tile(batch=placed.batch)
-        nothing = Readings()
-        self.of_rows = replace(read, **{name: getattr(nothing, name) for name in OF_COLUMNS})
-        self.of_columns = replace(read, **{name: getattr(nothing, name) for name in (*OF_ROWS, "top_k")})
+        default = Readings()
+        self.of_rows = replace(read, **{name: getattr(default, name) for name in OF_COLUMNS})
+        self.of_columns = replace(read, **{name: getattr(default, name) for name in (*OF_ROWS, "top_k")})
         own = placed.queries.own
         rows = grid.tile(queries=range(sum(map(len, own))), keys=range(grid.keys))
-        self.found = Gatherer(call.problem, self.of_rows, rows if read.weights else rows.tile(keys=range(0)))
+        self.of_own_rows = Gatherer(call.problem, self.of_rows, rows if read.weights else rows.tile(keys=range(0)))
         self.columns = [
             Gatherer(call.problem, self.of_columns, grid.tile(queries=range(0), keys=span))
             for span in (placed.keys.own or (range(0),))
@@ -115,7 +115,7 @@ class StepReadings:
         self._put(step, "top_indices", top_indices)
 
     def _put(self, step: Step, name: str, rows: Tensor) -> None:
-        before, whole = 0, getattr(self.found, name)
+        before, whole = 0, getattr(self.of_own_rows, name)
         for span in step.own:
             start = self.call.index_of(span.start)
             whole[:, :, start : start + len(span)] = rows[:, :, before : before + len(span)]
@@ -123,21 +123,19 @@ class StepReadings:
 
     def finish(self) -> None:
         """Joins what was read of keys and of the map, and gives all to the gatherer."""
-        shards, found, first = self.call.placed.keys, self.found, self.columns[0]
-        found.received = torch.cat([one.received for one in self.columns], -1)
-        found.rows = torch.cat([one.rows for one in self.columns], -1)
-        for name, operation in (
-            ("pooled_sum", dist.ReduceOp.SUM),
-            ("pooled_max", dist.ReduceOp.MAX),
-            ("tile", dist.ReduceOp.SUM),
-        ):
+        shards, whole, first = self.call.placed.keys, self.of_own_rows, self.columns[0]
+        whole.received = torch.cat([one.received for one in self.columns], -1)
+        whole.rows = torch.cat([one.rows for one in self.columns], -1)
+        for name in ("pooled_sum", "pooled_max", "tile"):
             parts = torch.stack([getattr(one, name) for one in self.columns])
-            whole = parts.amax(0) if name == "pooled_max" else parts.sum(0)
-            if whole.numel():
-                wait(dist.all_reduce(whole, op=operation, group=shards.mesh.get_group(), async_op=True), shards)
-            setattr(found, name, whole)
-        found.chosen, found.rectangle = first.chosen, first.rectangle
-        self.gatherer.fill(found.tensors())
+            is_maximum = name == "pooled_max"
+            joined = parts.amax(0) if is_maximum else parts.sum(0)
+            if joined.numel():
+                operation = dist.ReduceOp.MAX if is_maximum else dist.ReduceOp.SUM
+                wait(dist.all_reduce(joined, op=operation, group=shards.mesh.get_group(), async_op=True), shards)
+            setattr(whole, name, joined)
+        whole.chosen, whole.rectangle = first.chosen, first.rectangle
+        self.gatherer.fill(whole.tensors())
 
 
 def _largest(weights: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
