@@ -11,10 +11,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Real
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from regard.attention.sharding.placement import Placed, is_placed
 from regard.axes import Float
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, KindError, RegardError, ShapeError
@@ -26,6 +28,9 @@ from regard.scores import Prepared, Primitive, Score, Scoring, as_score
 from regard.shapes import Grid, check_floating, is_open, kind_of, upcast
 from regard.summaries import record_summary
 from regard.versions import Versions
+
+Along = Literal["queries", "keys"] | None
+"""What an axis of positions counts."""
 
 
 class CachedMemory(ABC):
@@ -129,6 +134,8 @@ class Problem:
         dropout: probability of dropping a weight, in [0, 1).
         rank: how many axes the user's tensors had (2 to 4); `regard.layout` says what they mean.
         memory: the keys and values as a backend prepared them for many calls, or None.
+        placed: this process's parts, if the sequences are sharded; then query, key and value have the sizes of the
+            whole and no elements.
         pairs: number of (batch, head, query, key) pairs.
 
     Example:
@@ -165,6 +172,7 @@ class Problem:
     dropout: float = 0.0
     rank: int = 4
     memory: "CachedMemory | None" = None
+    placed: Placed | None = field(default=None, repr=False)
     pairs: int = field(init=False, repr=False)
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
@@ -267,9 +275,20 @@ class Problem:
         query, key, value = (tensor.new_empty(()).expand(tensor.shape) for tensor in (self.query, self.key, self.value))
         return replace(self, query=query, key=key, value=value, memory=None)
 
-    def restore(self, tensor: Tensor) -> Tensor:
-        """Returns a result ``[batch, heads, ...]`` with the leading axes of the user's tensors."""
-        return without_added_axes(tensor, self.rank)
+    def restore(self, tensor: Tensor, along: Along = "queries", axis: int = 2) -> Tensor:
+        """Returns a result ``[batch, heads, ...]`` with the leading axes of the user's tensors.
+
+        Args:
+            tensor: the result.
+            along: what its axis of positions counts, of which a process has a part in a sharded call; None: it has
+                none.
+            axis: this axis.
+        """
+        result = without_added_axes(tensor, self.rank)
+        if self.placed is None:
+            return result
+        shards = self.placed.keys if along == "keys" else self.placed.queries
+        return self.placed.wrap(result, None if along is None else axis - (4 - self.rank), shards)
 
 
 def _has_leaf(module: torch.nn.Module) -> bool:
@@ -345,6 +364,49 @@ def validate(
         ArgumentError: a value is out of range.
         UnknownNameError: no score or normalizer has this name.
     """
+    if is_placed(query):
+        from regard.attention.sharding.agreement import in_agreement  # imports torch.distributed
+
+        return in_agreement(_validate_placed, _description, query, key, value, score, normalizer, mask, bias, dropout)
+    return _validate(query, key, value, score, normalizer, mask, bias, dropout)
+
+
+def _description(problem: Problem) -> dict[str, Any]:
+    """Returns what must be the same on all processes of a sharded call."""
+    placed = problem.placed
+    assert placed is not None
+    parts = placed.query, placed.key, placed.value
+    wants_gradient = torch.is_grad_enabled() and (any(part.requires_grad for part in parts) or problem.wants_gradient)
+    return {
+        "shapes": tuple(tuple(tensor.shape) for tensor in (problem.query, problem.key, problem.value)),
+        "dtype": problem.query.dtype,
+        "gradient": wants_gradient,
+        "positions": (placed.queries.same_order, placed.keys.same_order),
+        "score": problem.score,
+        "normalizer": problem.normalizer,
+        "mask": problem.mask,
+        "bias": problem.bias,
+        "dropout": problem.dropout,
+    }
+
+
+def _validate_placed(placed: Placed, *parts: Any) -> Problem:
+    """Checks the arguments of a sharded call, as those of the whole."""
+    problem = _validate(*placed.whole(), *parts)
+    problem.placed = placed
+    return problem
+
+
+def _validate(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: Scoring,
+    normalizer: object,
+    mask: object,
+    bias: object,
+    dropout: float,
+) -> Problem:
     query, key, value = _one_dtype(query, key, value)
     rank = query.dim()
     if not 2 <= rank <= 4:

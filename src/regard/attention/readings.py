@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.answered import answered
-from regard.attention.problem import Problem
+from regard.attention.problem import Along, Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks.mask import Mask
@@ -160,42 +160,46 @@ class Gatherer:
         read: which readings are taken; the tensors of others are empty.
         lse, entropy, peak, top_weights, top_indices, received, distance, rows, tile, weights, shares: as in `Observed`,
             with all axes; they begin as the readings of rows that see no key.
+        area: the part of the problem whose readings are gathered; all of it, unless one is named.
         cells: rows and columns of the coarse map.
         pooled_sum, pooled_max: ``[batch, heads, rows, columns]`` of the coarse map.
         chosen: indices of the queries whose rows are read, ascending; ``rows`` has them in this order.
         rectangle: queries and keys of the tile that is read, each ``(first, end)``.
     """
 
-    def __init__(self, problem: Problem, read: Readings):
+    def __init__(self, problem: Problem, read: Readings, area: Grid | None = None):
         grid = problem.grid
         check_readings(read, grid)
         self.read = read
         self.normalizer = problem.normalizer
         self.grid = grid
+        self.area = grid if area is None else area
         self.dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
-        self.clear()
+        self.cells = _cells(read.pooled, grid)
+        self.chosen = sorted(set(_chosen(read.rows, grid)))
+        self.rectangle = read.tile or ((0, 0), (0, 0))
+        # Of a sharded call, the readings of this process come from its own gatherers, which `fill` this one.
+        if problem.placed is None or area is not None:
+            self.clear()
 
     def clear(self) -> None:
         """Forgets all tiles that were added."""
-        read, grid, dtype = self.read, self.grid, self.dtype
-        B, H, Q, K = grid.shape
+        read, device, dtype = self.read, self.grid.device, self.dtype
+        B, H, Q, K = self.area.shape
 
         def zeros(*shape: int, needed: object = True) -> Tensor:
-            return torch.zeros(shape if needed else (0,), dtype=dtype, device=grid.device)
+            return torch.zeros(shape if needed else (0,), dtype=dtype, device=device)
 
-        self.lse = torch.full((B, H, Q), -torch.inf, dtype=dtype, device=grid.device)
+        self.lse = torch.full((B, H, Q), -torch.inf, dtype=dtype, device=device)
         self.entropy = zeros(B, H, Q, needed=read.entropy)
         self.peak = zeros(B, H, Q, needed=read.peak)
         self.top_weights = zeros(B, H, Q, read.top_k)
-        self.top_indices = torch.full((B, H, Q, read.top_k), -1, dtype=torch.int64, device=grid.device)
+        self.top_indices = torch.full((B, H, Q, read.top_k), -1, dtype=torch.int64, device=device)
         self.received = zeros(B, H, K, needed=read.received)
         self.distance = zeros(B, H, Q, needed=read.distance)
-        self.cells = _cells(read.pooled, grid)
         self.pooled_sum = zeros(B, H, *self.cells)
         self.pooled_max = zeros(B, H, *self.cells)
-        self.chosen = sorted(set(_chosen(read.rows, grid)))
         self.rows = zeros(B, H, len(self.chosen), K)
-        self.rectangle = read.tile or ((0, 0), (0, 0))
         (q0, q1), (k0, k1) = self.rectangle
         self.tile = zeros(B, H, q1 - q0, k1 - k0)
         self.weights = zeros(B, H, Q, K, needed=read.weights)
@@ -224,10 +228,15 @@ class Gatherer:
             weights: its weights before dropout.
             grid: the tile.
         """
-        b, q, k = (slice(span.start, span.stop) for span in (grid.batch_span, grid.query_span, grid.key_span))
+        if grid.key_span:
+            self.add_rows(masked, weights, grid)
+            self.add_columns(weights, grid)
+
+    @torch.no_grad()
+    def add_rows(self, masked: Tensor, weights: Tensor, grid: Grid) -> None:
+        """Reads what one tile says of its queries, as `add`."""
         read = self.read
-        if not grid.key_span:
-            return
+        b, q, k = self._places(grid)
         self.lse[b, :, q] = self.normalizer.log_sum_exp(masked)
         if read.entropy:
             # `torch.special.entr` is not vectorized. A weight of 0 adds 0, and the logarithm of a negative one is NaN.
@@ -238,27 +247,40 @@ class Gatherer:
             self.peak[b, :, q] = weights.amax(-1).clamp_min_(0.0)
         if read.top_k:
             self._add_top(weights, grid, b, q)
-        if read.received:
-            self.received[b, :, k] += weights.sum(-2)
         if read.distance:
             gap = (grid.query_index + grid.offset - grid.key_index).abs().to(weights.dtype)
             self.distance[b, :, q] = (weights * gap).sum(-1)
-        if read.pooled is not None:
-            self._add_pooled(weights, grid, b)
-        for index, row in enumerate(self.chosen):
-            if grid.query_span.start <= row < grid.query_span.stop:
-                self.rows[b, :, index, k] = weights[:, :, row - q.start]
-        if read.tile is not None:
-            self._add_rectangle(weights, grid, b)
         if read.weights:
             self.weights[b, :, q, k] = weights
         if read.shares:
             self.add_shares(weights, grid)
 
     @torch.no_grad()
+    def add_columns(self, weights: Tensor, grid: Grid) -> None:
+        """Reads what one tile says of its keys and of the map, as `add`."""
+        read = self.read
+        b, _, k = self._places(grid)
+        if read.received:
+            self.received[b, :, k] += weights.sum(-2)
+        if read.pooled is not None:
+            self._add_pooled(weights, grid, b)
+        for index, row in enumerate(self.chosen):
+            if grid.query_span.start <= row < grid.query_span.stop:
+                self.rows[b, :, index, k] = weights[:, :, row - grid.query_span.start]
+        if read.tile is not None:
+            self._add_rectangle(weights, grid, b)
+
+    def _places(self, grid: Grid) -> tuple[slice, slice, slice]:
+        """Returns where a tile lies in the tensors of batch rows, queries and keys."""
+        tile, area = (grid.batch_span, grid.query_span, grid.key_span), self.area
+        first = area.batch_span.start, area.query_span.start, area.key_span.start
+        b, q, k = (slice(span.start - at, span.stop - at) for span, at in zip(tile, first, strict=True))
+        return b, q, k
+
+    @torch.no_grad()
     def add_shares(self, weights: Float[Tensor, "batch heads queries keys"], grid: Grid) -> None:
         """Reads the shares of one tile: the sum over keys of each row's weights where a mask allows the pair."""
-        b, q = slice(grid.batch_span.start, grid.batch_span.stop), slice(grid.query_span.start, grid.query_span.stop)
+        b, q, _ = self._places(grid)
         weights = weights.to(self.shares.dtype)
         for index, mask in enumerate(self.read.shares):
             # No product with the mask: 0 · NaN is NaN.
@@ -306,12 +328,12 @@ class Gatherer:
             peak=_restored(problem, read.peak, self.peak),
             top_weights=_restored(problem, read.top_k, self.top_weights),
             top_indices=_restored(problem, read.top_k, self.top_indices),
-            received=_restored(problem, read.received, self.received),
+            received=_restored(problem, read.received, self.received, "keys"),
             distance=_restored(problem, read.distance, self.distance),
-            pooled_mean=_restored(problem, read.pooled is not None, pooled_mean),
-            pooled_max=_restored(problem, read.pooled is not None, self.pooled_max),
-            rows=None if read.rows is None else problem.restore(self._in_order()),
-            tile=_restored(problem, read.tile is not None, self.tile),
+            pooled_mean=_restored(problem, read.pooled is not None, pooled_mean, None),
+            pooled_max=_restored(problem, read.pooled is not None, self.pooled_max, None),
+            rows=None if read.rows is None else problem.restore(self._in_order(), "keys", 3),
+            tile=_restored(problem, read.tile is not None, self.tile, None),
             weights=_restored(problem, read.weights, self.weights),
             shares=_restored(problem, read.shares, self.shares),
         )
@@ -433,6 +455,6 @@ def _chosen(rows: Sequence[int] | Tensor | None, grid: Grid) -> list[int]:
     return [] if rows is None else [int(row) % grid.queries for row in rows]
 
 
-def _restored(problem: Problem, is_read: object, tensor: Tensor) -> Tensor | None:
+def _restored(problem: Problem, is_read: object, tensor: Tensor, along: Along = "queries") -> Tensor | None:
     """Returns a reading with the axes of the user's tensors; None if it was not read."""
-    return problem.restore(tensor) if is_read else None
+    return problem.restore(tensor, along) if is_read else None

@@ -12,6 +12,7 @@ from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, Readings, readings_line
 from regard.attention.result import Attended
+from regard.attention.sharding.placement import is_placed
 from regard.attention.shortcut import attend_shortly
 from regard.biases import Bias
 from regard.errors import KindError
@@ -94,7 +95,7 @@ def attend(
     """
     if unknown:
         raise KindError(unknown_keyword(attend, unknown))
-    if bias is None and backend == "auto" and type(dropout) is float and dropout == 0.0:
+    if bias is None and backend == "auto" and type(dropout) is float and dropout == 0.0 and not is_placed(query):
         output = attend_shortly(query, key, value, mask, score, normalizer)
         if output is not None:
             return output
@@ -243,8 +244,21 @@ def plan(
     if unknown:
         raise KindError(unknown_keyword(plan, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    if problem.placed is not None:
+        from regard.attention.sharding.plan import plan_sharded  # imports torch.distributed
+
+        return plan_sharded(problem, backend)
     with full_precision(problem.query):
         return make_plan(problem, backend)
+
+
+def _run_placed(problem: Problem, backend: BackendName, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    """Runs a call whose sequences are sharded."""
+    from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
+
+    if LISTENERS:
+        return LISTENERS[0](execute_sharded, problem, backend, gatherer, need_weights)
+    return execute_sharded(problem, backend, gatherer, need_weights)
 
 
 def run(
@@ -263,6 +277,8 @@ def run(
     """
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
+    if problem.placed is not None:
+        return _run_placed(problem, backend, gatherer, need_weights)
     calls = recording()
     run_problem = execute_counted if _len_torch_dispatch_stack() and counts_operations() else execute
     execution = run_problem if calls is None else partial(execute_recorded, calls)

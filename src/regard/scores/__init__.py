@@ -27,7 +27,7 @@ from regard.scores.names import (
 )
 from regard.scores.perceptron import MLP
 from regard.scores.recurrent_scores import Decayed, DecayedProduct, DeltaProduct, DeltaRule
-from regard.scores.score import Prepared, Primitive, Score
+from regard.scores.score import Places, Prepared, Primitive, Score
 from regard.scores.trilinear import Trilinear
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "Modified",
     "Custom",
     "Score",
+    "Places",
     "Scoring",
     "ScoreName",
     "ContentScoreName",

@@ -7,7 +7,7 @@ from regard.axes import Float
 from regard.errors import KindError
 from regard.scores.custom import Pairwise
 from regard.scores.inner_product import InnerProduct
-from regard.scores.score import Prepared, Score
+from regard.scores.score import Places, Prepared, Score
 from regard.shapes import spread_heads, upcast
 
 
@@ -61,10 +61,18 @@ class Distance(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
+        return self.prepare_at(query, key, Places.whole(query, key))
+
+    def prepare_at(
+        self,
+        query: Float[Tensor, "batch heads queries query_dim"],
+        key: Float[Tensor, "batch kv_heads keys key_dim"],
+        places: Places,
+    ) -> Prepared:
         query, key = upcast(query), upcast(key)
         if not self.squared:
             return Prepared(query, key, Pairwise(_negative_distance, width=max(query.shape[-1], 1)))
-        anchor = _anchor(query, key.shape[1])
+        anchor = places.common(_anchor(query, key.shape[1]))
         query, key = query - spread_heads(anchor, query.shape[1]), key - anchor
         query_square, key_square = (x.square().sum(dim=-1, keepdim=True) for x in (query, key))
         return Prepared(

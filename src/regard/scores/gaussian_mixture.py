@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.scores.custom import Pairwise
-from regard.scores.score import Prepared, Score
+from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_dim, project
 from regard.shapes import check_sizes, upcast
 
@@ -82,8 +82,16 @@ class GaussianMixture(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
+        return self.prepare_at(query, key, Places.whole(query, key))
+
+    def prepare_at(
+        self,
+        query: Float[Tensor, "batch heads queries query_dim"],
+        key: Float[Tensor, "batch kv_heads keys key_dim"],
+        places: Places,
+    ) -> Prepared:
         query = upcast(self.project_query(query))
-        positions = torch.arange(key.shape[2], device=key.device, dtype=query.dtype)
+        positions = places.key_index.to(query.dtype)
         return Prepared(query, positions[None, None, :, None], Pairwise(_log_mixture, width=query.shape[-1]))
 
 

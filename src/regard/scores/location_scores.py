@@ -11,7 +11,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.module_calls import is_observed, runs
 from regard.scores.additive_scores import Additive, create_projections, create_weight
 from regard.scores.inner_product import InnerProduct
-from regard.scores.score import Prepared, Score
+from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_device, check_dim, in_dtype_of, project, register_weight
 from regard.shapes import SIZE_LIMIT, check_floating, check_sizes, size, spread_heads, upcast
 
@@ -69,6 +69,15 @@ class Location(Score):
         query = upcast(query)
         rows = self.weight[: key.shape[2]].to(query.dtype)
         return Prepared(query, rows[None, None], InnerProduct())
+
+    def prepare_at(
+        self,
+        query: Float[Tensor, "batch heads queries query_dim"],
+        key: Float[Tensor, "batch kv_heads keys key_dim"],
+        places: Places,
+    ) -> Prepared:
+        query = upcast(query)
+        return Prepared(query, self.weight[places.key_index].to(query.dtype)[None, None], InnerProduct())
 
     def extra_repr(self) -> str:
         return f"weight={list(self.weight.shape)}"
@@ -219,7 +228,24 @@ class LocationAware(Additive):
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
         prepared = super().prepare(query, key)
-        location = self._location(prepared.key)
+        return self._located(prepared, self._location(prepared.key))
+
+    def prepare_at(
+        self,
+        query: Float[Tensor, "batch heads queries query_dim"],
+        key: Float[Tensor, "batch kv_heads keys key_dim"],
+        places: Places,
+    ) -> Prepared:
+        prepared = super().prepare(query, key)
+        whole = prepared.key.new_empty(()).expand(self._batch(places, key), 1, places.keys, prepared.key.shape[3])
+        location = places.of_batch(self._location(whole)).index_select(2, places.key_index)
+        return self._located(prepared, location)
+
+    def _batch(self, places: Places, key: Tensor) -> int:
+        """Returns the batch rows of the previous weights, which every process has whole."""
+        return key.shape[0] if self.previous_weights is None else self.previous_weights.shape[0]
+
+    def _located(self, prepared: Prepared, location: Tensor) -> Prepared:
         # Separate weights a query head need separate keys a query head; shared weights keep the groups of key heads.
         key = prepared.key if location.shape[1] == 1 else spread_heads(prepared.key, location.shape[1])
         return replace(prepared, key=key + location)

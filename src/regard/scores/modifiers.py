@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, own_score
-from regard.scores.score import Modifier, PairUnits, Prepared, Score
+from regard.scores.score import Modifier, PairUnits, Places, Prepared, Score
 from regard.shapes import Grid, check_arguments, upcast
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -76,6 +76,14 @@ class Modifying(Wrapper, ABC):
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
         return self.score.prepare(query, key).modified_by(self.modifier)
+
+    def prepare_at(
+        self,
+        query: Float[Tensor, "batch heads queries query_dim"],
+        key: Float[Tensor, "batch kv_heads keys key_dim"],
+        places: Places,
+    ) -> Prepared:
+        return self.score.prepare_at(query, key, places).modified_by(self.modifier)
 
 
 class SoftCap(Modifying):

@@ -10,7 +10,7 @@ from regard.errors import ArgumentError
 from regard.scores.inner_product import InnerProduct
 from regard.scores.modifiers import Wrapper
 from regard.scores.names import Scoring
-from regard.scores.score import Prepared, Primitive, Score
+from regard.scores.score import Places, Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_heads, register_weight
 from regard.shapes import check_broadcast, spread_heads, upcast
 from regard.summaries import parameter_summary
@@ -168,7 +168,15 @@ class Decayed(Wrapper):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        prepared = _product_of(self, query, key)
+        return self.prepare_at(query, key, Places.whole(query, key))
+
+    def prepare_at(
+        self,
+        query: Float[Tensor, "batch heads queries query_dim"],
+        key: Float[Tensor, "batch kv_heads keys key_dim"],
+        places: Places,
+    ) -> Prepared:
+        prepared = _product_of(self, query, key, places)
         if not isinstance(prepared.primitive, InnerProduct):
             raise ArgumentError(f"{type(self).__name__} takes no score that decays already; it has {self.score!r}")
         features = prepared.key.shape[-1]
@@ -176,13 +184,13 @@ class Decayed(Wrapper):
             raise ArgumentError(
                 f"log_decay must have {features} features, as the keys of the product; it has {self.log_decay.shape[3]}"
             )
-        of_queries, of_keys = self._sums(query, key)
+        of_queries, of_keys = self._sums(query, places)
         rows = _with_columns(prepared.query, of_queries), _with_columns(prepared.key, of_keys)
         return replace(prepared, query=rows[0], key=rows[1], primitive=DecayedProduct(of_keys.shape[-1] // 2))
 
-    def _sums(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    def _sums(self, query: Tensor, places: Places) -> tuple[Tensor, Tensor]:
         """Returns the sums of log-decays of queries and of keys, ``[batch or 1, heads or 1, length, 2 · gates]``."""
-        queries, keys, dtype = query.shape[2], key.shape[2], upcast(query).dtype
+        queries, keys, dtype = places.queries, places.keys, upcast(query).dtype
         exact = self.log_decay.to(exact_dtype(query.device))
         if exact.dim() == 1:
             position = torch.arange(min(keys - queries, 0), keys, device=query.device).to(exact.dtype)
@@ -191,8 +199,9 @@ class Decayed(Wrapper):
             sums = (exact[..., None] if exact.dim() == 3 else exact).expand(-1, -1, keys, -1).cumsum(2)
         rounded = sums.to(dtype)
         both = torch.cat((rounded, (sums - rounded.to(sums.dtype)).to(dtype)), dim=-1)
-        length = both.shape[2]
-        return both[:, :, length - queries :], both[:, :, length - keys :]
+        length, both = both.shape[2], places.of_batch(both)
+        of_queries, of_keys = both[:, :, length - queries :], both[:, :, length - keys :]
+        return of_queries.index_select(2, places.query_index), of_keys.index_select(2, places.key_index)
 
     def extra_repr(self) -> str:
         return f"log_decay={parameter_summary(self.log_decay)}"
@@ -274,9 +283,10 @@ class DeltaRule(Wrapper):
         return f"beta={parameter_summary(self.beta)}"
 
 
-def _product_of(wrapper: Wrapper, query: Tensor, key: Tensor) -> Prepared:
+def _product_of(wrapper: Wrapper, query: Tensor, key: Tensor, places: Places | None = None) -> Prepared:
     """Returns the inner score of a wrapper, which must lower to a product, prepared in the dtype of the calculation."""
-    prepared = wrapper.score.prepare(query, key)
+    score = wrapper.score
+    prepared = score.prepare(query, key) if places is None else score.prepare_at(query, key, places)
     if not isinstance(prepared.primitive, InnerProduct | DecayedProduct) or prepared.modifiers:
         raise ArgumentError(
             f"the score inside {type(wrapper).__name__} must lower to an inner product; {wrapper.score!r} does not"

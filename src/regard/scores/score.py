@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.axes import Float
@@ -89,6 +90,46 @@ class Prepared:
     def modified_by(self, modifier: Modifier) -> "Prepared":
         """Returns this prepared score with one more modifier after the others."""
         return replace(self, modifiers=(*self.modifiers, modifier))
+
+
+def _own(constant: Tensor) -> Tensor:
+    return constant
+
+
+class Places(NamedTuple):
+    """Where some queries and keys are in the whole sequences of a call, of which a process may hold a part.
+
+    Attributes:
+        queries, keys: lengths of the whole sequences.
+        query_index: positions of the queries, int64 ``[queries]``.
+        key_index: positions of the keys, int64 ``[keys]``.
+        batch: the batch rows, as a slice of all of them.
+        common: returns the first process's value of a constant that all must share.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> scores.Places.whole(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4)).key_index
+        tensor([0, 1, 2])
+    """
+
+    queries: int
+    keys: int
+    query_index: Tensor
+    key_index: Tensor
+    batch: slice = slice(None)
+    common: Callable[[Tensor], Tensor] = _own
+
+    @classmethod
+    def whole(cls, query: Tensor, key: Tensor) -> "Places":
+        """Returns the places of whole sequences ``[batch, heads, length, dim]``."""
+        queries, keys = query.shape[2], key.shape[2]
+        of_queries, of_keys = (torch.arange(length, device=query.device) for length in (queries, keys))
+        return cls(queries, keys, of_queries, of_keys)
+
+    def of_batch(self, tensor: Tensor) -> Tensor:
+        """Returns the part of a tensor ``[batch or 1, ...]`` that belongs to these batch rows."""
+        return tensor if tensor.shape[0] == 1 else tensor[self.batch]
 
 
 class PairStep(NamedTuple):
@@ -175,6 +216,24 @@ class Score(Module, ABC):
             query: the user's queries, ``[batch, heads, queries, dim]``.
             key: the user's keys, ``[batch, kv_heads, keys, dim]``.
         """
+
+    def prepare_at(
+        self,
+        query: Float[Tensor, "batch heads queries query_dim"],
+        key: Float[Tensor, "batch kv_heads keys key_dim"],
+        places: Places,
+    ) -> Prepared:
+        """Lowers this score for a part of sequences that lie on several processes.
+
+        A score whose prepared queries or keys depend on more than themselves, such as their positions, overrides it. A
+        score of another package that does not override it is prepared from whole sequences.
+
+        Args:
+            query: queries of the part, ``[batch, heads, queries, dim]``.
+            key: keys of the part, ``[batch, kv_heads, keys, dim]``.
+            places: where they are in the whole sequences.
+        """
+        return self.prepare(query, key)
 
     def forward(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]

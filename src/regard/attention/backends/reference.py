@@ -15,6 +15,7 @@ it. They are plain PyTorch: no compiled loop runs in them, not in a normalizer e
 from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -131,6 +132,12 @@ def weigh(problem: Problem, inputs: Inputs) -> Weights:
 def weights_alone(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
     """Returns the weights of one tile as `weigh` does, but frees the memory of the steps before them."""
     return deque(_calculation(problem, inputs, keeps_steps=False), maxlen=1).pop()
+
+
+def masked_scores(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
+    """Returns the scores of one tile, −inf where a pair is hidden, without the weights."""
+    *_, masked = islice(_calculation(problem, inputs, keeps_steps=False), len(Weights._fields) - 1)
+    return masked
 
 
 def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterator[Tensor]:

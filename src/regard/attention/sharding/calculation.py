@@ -1,0 +1,212 @@
+"""One step: the rows that a process received, scored against its own keys, and mixed with its own values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.reference import Inputs, masked_scores, with_visible_pairs
+from regard.attention.guarded import visible_product
+from regard.attention.problem import Problem
+from regard.attention.sharding.placement import Placed
+from regard.attention.sharding.rows import Piece, Rows
+from regard.attention.sharding.steps import Block, Step, Steps, part_of_keys
+from regard.distributed.exchange import Route
+from regard.scores import Places, Prepared
+from regard.shapes import spread_heads, upcast
+
+
+@dataclass(eq=False)
+class Call:
+    """One call on this process.
+
+    Attributes:
+        problem: the whole problem, whose tensors have no elements.
+        placed: this process's parts.
+        prepared: the score, lowered for this process's queries and keys.
+        seed: what the choice of dropped weights depends on, the same on all processes.
+    """
+
+    problem: Problem
+    placed: Placed
+    prepared: Prepared
+    seed: int = 0
+
+    @cached_property
+    def plan(self) -> Steps:
+        """The steps of the call."""
+        each = self.prepared.primitive.elements_per_pair(self.prepared.query, self.prepared.key)
+        return Steps(self.problem, self.placed.queries, self.placed.keys, each)
+
+    @property
+    def steps(self) -> list[Step]:
+        return self.plan.steps
+
+    def route(self, step: Step) -> Route:
+        """Returns the ways of the rows of a step."""
+        return Route(self.placed.keys, step.counts, step.seen)
+
+    @cached_property
+    def query_starts(self) -> dict[int, int]:
+        """First position of each run of own queries → where it begins among them."""
+        starts, before = {}, 0
+        for span in self.placed.queries.own:
+            starts[span.start] = before
+            before += len(span)
+        return starts
+
+    def own_rows(self, tensor: Tensor, step: Step) -> Tensor:
+        """Returns the part of a tensor ``[batch, heads, own queries, ...]`` that belongs to a step."""
+        parts = [tensor.narrow(2, self.index_of(rows.start), len(rows)) for rows in step.own]
+        return torch.cat(parts, 2) if parts else tensor.narrow(2, 0, 0)
+
+    def index_of(self, position: int) -> int:
+        """Returns where a query's position is among those that this process holds."""
+        for span in self.placed.queries.own:
+            if position in span:
+                return self.query_starts[span.start] + position - span.start
+        raise AssertionError(f"{position} is not one of this process's queries")
+
+
+def prepared_call(problem: Problem, seed: int = 0) -> Call:
+    """Returns the call of a placed problem, with the score lowered for this process's queries and keys."""
+    placed = problem.placed
+    assert placed is not None
+    places = Places(
+        placed.queries.length,
+        placed.keys.length,
+        placed.queries.positions(device=placed.query.device),
+        placed.keys.positions(device=placed.key.device),
+        slice(placed.batch.start, placed.batch.stop),
+        placed.queries.of_first,
+    )
+    return Call(problem, placed, problem.score.prepare_at(placed.query, placed.key, places), seed)
+
+
+@dataclass(eq=False)
+class Received:
+    """What a process has of one step.
+
+    Attributes:
+        query: prepared queries of the rows, ``[batch, heads, rows, dim']``.
+        own_query: the user's queries of the rows, which some biases read; ``[batch, heads, rows, dim]``, or None.
+        key, value: of this process, ``[batch, kv_heads, own keys, ...]``.
+    """
+
+    query: Tensor
+    own_query: Tensor | None
+    key: Tensor
+    value: Tensor
+
+
+@dataclass(eq=False)
+class Calculated:
+    """The result of one step on one process.
+
+    Attributes:
+        rows: the rows with their scores.
+        weights: the weights of each piece, before dropout.
+        partial: the sum over this process's keys, ``[batch, heads, rows, value_dim]``, in the dtype of the scores.
+    """
+
+    rows: Rows
+    weights: list[Tensor]
+    partial: Tensor
+
+
+def calculate(call: Call, step: Step, route: Route, received: Received) -> Calculated:
+    """Returns weights and partial output of a step."""
+    problem, placed = call.problem, call.placed
+    is_finite = all(bool(one.isfinite().all()) for one in (received.query, received.key, received.value))
+    scored = [_score(call, received, block, first, is_finite) for block, first in _with_starts(step.blocks)]
+    pieces = [piece for piece, _, _ in scored]
+    query = received.query.to(upcast(placed.value).dtype)
+    # An empty slice of what has a gradient on every process.
+    anchor = (query[..., :1] if query.shape[3] else query.sum(-1, keepdim=True))[:, :, :0]
+    own = [problem.grid.tile(batch=placed.batch, queries=rows) for rows in step.own]
+    rows = Rows(route, pieces, anchor, own)
+    weights = rows.weigh(problem)
+    outputs = [rows.anchor.expand(*rows.anchor.shape[:3], placed.value.shape[3])]
+    for (piece, value, shown), weight in zip(scored, weights, strict=True):
+        mixed = weight * keep_factors(call, piece).to(weight.dtype) if problem.dropout else weight
+        spread = spread_heads(value, problem.grid.heads)
+        outputs.append(mixed @ spread if shown is None else visible_product(mixed, spread, shown))
+    return Calculated(rows, weights, torch.cat(outputs, dim=2))
+
+
+def _with_starts(blocks: Sequence[Block]) -> list[tuple[Block, int]]:
+    """Returns each block with its first row among the received rows."""
+    starts, before = [], 0
+    for block in blocks:
+        starts.append((block, before))
+        before += len(block.rows)
+    return starts
+
+
+def _score(
+    call: Call, received: Received, block: Block, first: int, is_finite: bool
+) -> tuple[Piece, Tensor, Tensor | None]:
+    """Returns the scores of a block, its values, and which pairs are visible where some inputs are not finite."""
+    problem, placed = call.problem, call.placed
+    count = len(block.rows)
+    query = received.query.narrow(2, first, count)
+    own_query = query if received.own_query is None else received.own_query.narrow(2, first, count)
+    whole_rows = problem.grid.tile(batch=placed.batch, queries=block.rows)
+    scores, values, shown, positions, columns = [], [], [], [], []
+    for keys, at in part_of_keys(block, placed.keys.own):
+        value = upcast(received.value.narrow(2, at, len(keys)))
+        cut = replace(call.prepared, query=query, key=received.key.narrow(2, at, len(keys)))
+        inputs = Inputs(cut, own_query, value, whole_rows.tile(keys=keys))
+        if problem.may_hide and not is_finite:
+            inputs = with_visible_pairs(problem, inputs)
+            assert inputs.shown is not None
+            shown.append(inputs.shown.expand(inputs.grid.shape))
+        scores.append(masked_scores(problem, inputs))
+        values.append(value)
+        positions.append(inputs.grid.key_index)
+        columns.append(torch.arange(at, at + len(keys), device=value.device))
+    if not scores:
+        empty = query.new_empty(0, dtype=torch.int64)
+        piece = Piece(upcast(query)[..., :0], empty, empty, whole_rows)
+        return piece, upcast(received.value)[:, :, :0], None
+    piece = Piece(torch.cat(scores, -1), torch.cat(positions), torch.cat(columns), whole_rows)
+    return piece, torch.cat(values, 2), torch.cat(shown, -1) if shown else None
+
+
+_MIX = 0x9E3779B97F4A7C15
+
+
+def _signed(number: int) -> int:
+    """Returns an unsigned number of 64 bits as the signed one with the same bits."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _shifted(bits: Tensor, places: int) -> Tensor:
+    """Returns the logical shift to the right of 64 bits."""
+    return (bits >> places) & ((1 << (64 - places)) - 1)
+
+
+_LOW = (1 << 32) - 1
+
+
+def keep_factors(call: Call, piece: Piece) -> Tensor:
+    """Returns 0 for each dropped weight and ``1 / (1 − p)`` for the others, ``[batch, heads, rows, keys]``.
+
+    The choice depends on the seed, the row and the key alone, as in the CPU kernels
+    (docs/en/understand/derivations/dropout.md), so that one process drops the same weights.
+    """
+    grid, rate = piece.grid, call.problem.dropout
+    rows = (grid.batch_index * grid.heads + grid.head_index) * grid.queries + grid.query_index
+    state = (rows + 1) * _signed(_MIX) + call.seed
+    state = (state ^ _shifted(state, 30)) * _signed(0xBF58476D1CE4E5B9)
+    state = (state ^ _shifted(state, 27)) * _signed(0x94D049BB133111EB)
+    state = state ^ _shifted(state, 31)
+    low, high = state & _LOW, _shifted(state, 32)
+    bits = ((piece.key_index * 0x9E3779B1) & _LOW) ^ low
+    bits = (((bits ^ (bits >> 16)) * 0x85EBCA6B) & _LOW) ^ high
+    bits = ((bits ^ (bits >> 13)) * 0xC2B2AE35) & _LOW
+    bits = bits ^ (bits >> 16)
+    return torch.where(bits < round(rate * (1 << 32)), 0.0, 1.0 / (1.0 - rate))

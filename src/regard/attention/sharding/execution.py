@@ -1,0 +1,197 @@
+"""All steps of a sharded call, forward and backward.
+
+The backward pass is written out, and not left to autograd: so all processes exchange the same things in the same order,
+whatever each of them has to compute. Only the inputs are stored; a step is computed again.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
+from regard.attention.result import Attended
+from regard.attention.sharding.calculation import Calculated, Call, Received, calculate, prepared_call
+from regard.attention.sharding.plan import check_sharded_backend, needs_whole
+from regard.attention.sharding.readings import StepReadings
+from regard.attention.sharding.steps import Step
+from regard.attention.sharding.whole import attend_whole
+from regard.distributed.exchange import Route, Travelling
+from regard.distributed.shards import Shards
+from regard.errors import BackendError
+from regard.shapes import upcast
+from regard.versions import Versions, tensors_of
+
+
+def execute_sharded(
+    problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
+) -> Attended:
+    """Runs a problem whose sequences lie in pieces on the processes of a mesh.
+
+    Args:
+        problem: the whole problem, with ``placed``.
+        backend: ``auto`` or ``sharded``.
+        gatherer: gets this process's part of the readings; None if there are none.
+        need_weights: whether to return the weights of own queries, differentiable.
+
+    Returns:
+        output and weights of this process's queries.
+
+    Raises:
+        BackendError: another backend is named, or a process does not answer.
+    """
+    placed = problem.placed
+    assert placed is not None
+    check_sharded_backend(backend)
+    if needs_whole(problem) is not None:
+        return attend_whole(problem, gatherer, need_weights)
+    query, value = placed.query, placed.value
+    with torch.autocast(query.device.type, enabled=False):
+        call = prepared_call(problem, _common_seed(placed.queries) if problem.dropout else 0)
+        prepared = call.prepared
+        own_query = query if problem.bias is not None else None
+        others = [
+            tensor
+            for tensor in tensors_of([prepared.primitive, prepared.scale, prepared.modifiers, *_parts(problem)])
+            if tensor.requires_grad
+        ]
+        inputs = prepared.query.expand(query.shape[0], query.shape[1], -1, -1), prepared.key, value, own_query
+        output, weights = _Attend.apply(call, gatherer, need_weights, *inputs, *others)
+    return Attended(output, weights if need_weights else None)
+
+
+def _parts(problem: Problem) -> tuple[object, ...]:
+    return problem.normalizer, problem.mask, problem.bias
+
+
+def _common_seed(shards: Shards) -> int:
+    """Returns the seed of the first process; every process draws one, so that their generators stay alike."""
+    return int(shards.of_first(torch.randint(2**62, ()).to(shards.mesh.device_type)))
+
+
+class _Attend(torch.autograd.Function):
+    """Implements `execute_sharded`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, call: Call, gatherer: Gatherer | None, need_weights: bool, *tensors: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        query, key, value, own_query = tensors[:4]
+        assert query is not None
+        assert key is not None
+        assert value is not None
+        ctx.call, ctx.need_weights = call, need_weights
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        ctx.versions = Versions(others=_parts(call.problem))
+        dtype = upcast(value).dtype
+        output = torch.zeros(*query.shape[:3], value.shape[3], dtype=dtype, device=value.device)
+        weights = output.new_zeros(*query.shape[:3], call.placed.keys.length if need_weights else 0)
+        ctx.seeing = torch.zeros(query.shape[:3], dtype=torch.bool, device=value.device)
+        readings = None if gatherer is None else StepReadings(call, gatherer)
+        for step, route, received in _journeys(call, query, own_query, key, value):
+            done = calculate(call, step, route, received)
+            _put(call, step, output, route.collect(done.partial))
+            if call.problem.may_hide:
+                _put(call, step, ctx.seeing, route.collect(_visible(done), "max")[..., 0] > 0)
+            if need_weights:
+                _put(call, step, weights, done.rows.collected(done.weights, 0.0))
+            if readings is not None:
+                readings.add(step, route, done)
+        ctx.versions.forget_changed()
+        if readings is not None:
+            readings.finish()
+        return output.to(value.dtype), weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise BackendError(
+                "a sharded call has no second derivative; gather the tensors, and call regard on the whole"
+            )
+        ctx.versions.check()
+        call: Call = ctx.call
+        query, key, value, own_query, *others = ctx.saved_tensors
+        grad_output, grad_weights = gradients
+        dtype = upcast(value).dtype
+        if grad_output is None:
+            grad_output = torch.zeros(*query.shape[:3], value.shape[3], dtype=dtype, device=value.device)
+        grad_output = grad_output.to(dtype)
+        if call.problem.may_hide:
+            grad_output = grad_output.masked_fill(~ctx.seeing[..., None], 0.0)
+        has_weights = ctx.need_weights
+        if has_weights and grad_weights is None:
+            grad_weights = torch.zeros(*query.shape[:3], call.placed.keys.length, dtype=dtype, device=value.device)
+        leaves = [key.detach().requires_grad_(), value.detach().requires_grad_()]
+        totals = [torch.zeros_like(leaf, dtype=dtype) for leaf in leaves] + [torch.zeros_like(one) for one in others]
+        grad_query = torch.zeros_like(query)
+        grad_own = None if own_query is None else torch.zeros_like(own_query)
+        for step, route, received in _journeys(call, query, own_query, *leaves):
+            received.query.requires_grad_()
+            rows = [received.query]
+            if received.own_query is not None:
+                rows.append(received.own_query.requires_grad_())
+            with torch.enable_grad():
+                done = calculate(call, step, route, received)
+            results, grads = [done.partial], [route.send(call.own_rows(grad_output, step))]
+            if has_weights:
+                assert grad_weights is not None
+                columns = route.send_columns(call.own_rows(grad_weights, step))
+                pieces = columns.split([len(block.rows) for block in step.blocks], dim=2) if step.blocks else ()
+                for weight, piece, part in zip(done.weights, done.rows.pieces, pieces, strict=True):
+                    if weight.requires_grad:
+                        results.append(weight)
+                        grads.append(part.index_select(3, piece.columns))
+            gradients_found = torch.autograd.grad(results, [*rows, *leaves, *others], grads, allow_unused=True)
+            of_rows, rest = gradients_found[: len(rows)], gradients_found[len(rows) :]
+            for total, each in zip(totals, rest, strict=True):
+                if each is not None:
+                    total += each
+            collected = [
+                route.collect(torch.zeros_like(row) if each is None else each)
+                for row, each in zip(rows, of_rows, strict=True)
+            ]
+            _put(call, step, grad_query, collected[0])
+            if grad_own is not None:
+                _put(call, step, grad_own, collected[1])
+        of_key, of_value = totals[0].to(key.dtype), totals[1].to(value.dtype)
+        return None, None, None, grad_query, of_key, of_value, grad_own, *totals[2:]
+
+
+def _journeys(
+    call: Call, query: Tensor, own_query: Tensor | None, key: Tensor, value: Tensor
+) -> Iterator[tuple[Step, Route, Received]]:
+    """Yields the steps with what has arrived; the rows of the next step travel while one is calculated."""
+
+    def depart(step: Step) -> tuple[Route, list[Travelling]]:
+        route = call.route(step)
+        rows = (query,) if own_query is None else (query, own_query)
+        return route, [route.depart(call.own_rows(each.detach(), step)) for each in rows]
+
+    ahead = depart(call.steps[0]) if call.steps else None
+    for index, step in enumerate(call.steps):
+        assert ahead is not None
+        route, travelling = ahead
+        ahead = depart(call.steps[index + 1]) if index + 1 < len(call.steps) else None
+        arrived = [each.arrive() for each in travelling]
+        yield step, route, Received(arrived[0], arrived[1] if own_query is not None else None, key, value)
+
+
+def _put(call: Call, step: Step, whole: Tensor, rows: Tensor) -> None:
+    """Writes the rows of a step into a tensor of all own rows."""
+    before = 0
+    for span in step.own:
+        start = call.index_of(span.start)
+        whole[:, :, start : start + len(span)] = rows[:, :, before : before + len(span)]
+        before += len(span)
+
+
+def _visible(done: Calculated) -> Tensor:
+    """Returns 1 for each row of which this process has a visible key, else 0, ``[batch, heads, rows, 1]``."""
+    anchor = done.rows.anchor
+    parts: Sequence[Tensor] = [
+        (piece.scores != -torch.inf).any(-1, keepdim=True).to(anchor.dtype) for piece in done.rows.pieces
+    ]
+    return torch.cat([anchor, *parts], dim=2)

@@ -1,0 +1,144 @@
+"""The readings of a sharded call: what each process reads of its own keys, joined over the processes."""
+
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from regard.attention.readings import Gatherer, Readings
+from regard.attention.sharding.calculation import Calculated, Call
+from regard.attention.sharding.rows import log_sum_exp
+from regard.attention.sharding.steps import Block, Step, part_of_keys
+from regard.distributed.exchange import Route
+from regard.distributed.shards import wait
+
+OF_ROWS = {"entropy": "sum", "peak": "max", "distance": "sum", "shares": "sum", "weights": "sum"}
+"""Readings of a query, and how those of several parts of its keys are joined; the largest weights are joined apart."""
+
+OF_COLUMNS = ("received", "pooled", "rows", "tile")
+
+
+class StepReadings:
+    """Gathers the readings of one call step by step.
+
+    Args:
+        call: the call.
+        gatherer: gets this process's part of them at the end.
+    """
+
+    def __init__(self, call: Call, gatherer: Gatherer):
+        self.call, self.gatherer = call, gatherer
+        placed, read = call.placed, gatherer.read
+        grid = call.problem.grid.tile(batch=placed.batch)
+        default = Readings()
+        self.of_rows = replace(read, **{name: getattr(default, name) for name in OF_COLUMNS})
+        self.of_columns = replace(read, **{name: getattr(default, name) for name in (*OF_ROWS, "top_k")})
+        own = placed.queries.own
+        rows = grid.tile(queries=range(sum(map(len, own))), keys=range(grid.keys))
+        self.of_own_rows = Gatherer(call.problem, self.of_rows, rows if read.weights else rows.tile(keys=range(0)))
+        self.columns = [
+            Gatherer(call.problem, self.of_columns, grid.tile(queries=range(0), keys=span))
+            for span in (placed.keys.own or (range(0),))
+        ]
+
+    def add(self, step: Step, route: Route, done: Calculated) -> None:
+        """Reads one step."""
+        blocks = [self._read(block, piece.scores, weights) for block, piece, weights in zip(
+            step.blocks, done.rows.pieces, done.weights, strict=True
+        )]  # fmt: skip
+        anchor = done.rows.anchor
+        lse = torch.cat([anchor, *log_sum_exp(done.rows, self.call.problem)], dim=2)
+        self._put(step, "lse", route.collect(lse, "max")[..., 0])
+        for name, how in OF_ROWS.items():
+            if getattr(self.of_rows, name):
+                self._join(step, route, name, how, [getattr(one, name) for one in blocks], anchor)
+        if self.of_rows.top_k:
+            self._join_top(step, route, blocks, anchor)
+
+    def _read(self, block: Block, scores: Tensor, weights: Tensor) -> Gatherer:
+        """Returns what one block says of its rows; what it says of keys is added to the columns."""
+        placed = self.call.placed
+        rows = self.call.problem.grid.tile(batch=placed.batch, queries=block.rows)
+        read = rows if self.of_rows.weights else rows.tile(keys=range(0))
+        joined = Gatherer(self.call.problem, self.of_rows, read)
+        at = 0
+        starts = {span.start: index for index, span in enumerate(placed.keys.own)}
+        for keys, _ in part_of_keys(block, placed.keys.own):
+            tile = rows.tile(keys=keys)
+            part = slice(at, at + len(keys))
+            at += len(keys)
+            span = max(start for start in starts if start <= keys.start)
+            self.columns[starts[span]].add_columns(weights[..., part], tile)
+            one = Gatherer(self.call.problem, self.of_rows, read)
+            one.add_rows(scores[..., part], weights[..., part], tile)
+            for name, how in OF_ROWS.items():
+                if getattr(self.of_rows, name):
+                    mine, other = getattr(joined, name), getattr(one, name)
+                    setattr(joined, name, mine + other if how == "sum" else torch.maximum(mine, other))
+            if self.of_rows.top_k:
+                joined.top_weights, joined.top_indices = _largest(
+                    torch.cat([joined.top_weights, one.top_weights], -1),
+                    torch.cat([joined.top_indices, one.top_indices], -1),
+                    self.of_rows.top_k,
+                )
+        return joined
+
+    def _join(self, step: Step, route: Route, name: str, how: str, parts: list[Tensor], anchor: Tensor) -> None:
+        batch, heads = anchor.shape[:2]
+        features = {"shares": len(self.of_rows.shares), "weights": self.call.problem.grid.keys}.get(name, 1)
+        rows = [part.reshape(batch, heads, -1, features) for part in parts]
+        joined = torch.cat([anchor.expand(batch, heads, 0, features), *rows], dim=2)
+        collected = route.collect(joined, "max" if how == "max" else "sum")
+        if how == "max":
+            collected = collected.masked_fill(collected == -torch.inf, 0.0)
+        self._put(step, name, collected if name in ("shares", "weights") else collected[..., 0])
+
+    def _join_top(self, step: Step, route: Route, blocks: list[Gatherer], anchor: Tensor) -> None:
+        """Every process puts its largest weights into a place of its own; the owner takes the largest of all."""
+        k, shards = self.of_rows.top_k, self.call.placed.keys
+        first = shards.rank * k
+        batch, heads = anchor.shape[:2]
+
+        def placed(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+            joined = torch.cat(
+                [anchor.expand(batch, heads, 0, k).to(dtype), *(part.to(dtype) for part in parts)], dim=2
+            )
+            wide = joined.new_zeros(*joined.shape[:3], k * shards.processes)
+            wide[..., first : first + k] = joined
+            return route.collect(wide)
+
+        weights = placed([one.top_weights for one in blocks], anchor.dtype)
+        indices = placed([one.top_indices + 1 for one in blocks], torch.int64) - 1
+        top_weights, top_indices = _largest(weights, indices, k)
+        self._put(step, "top_weights", top_weights)
+        self._put(step, "top_indices", top_indices)
+
+    def _put(self, step: Step, name: str, rows: Tensor) -> None:
+        before, whole = 0, getattr(self.of_own_rows, name)
+        for span in step.own:
+            start = self.call.index_of(span.start)
+            whole[:, :, start : start + len(span)] = rows[:, :, before : before + len(span)]
+            before += len(span)
+
+    def finish(self) -> None:
+        """Joins what was read of keys and of the map, and gives all to the gatherer."""
+        shards, whole, first = self.call.placed.keys, self.of_own_rows, self.columns[0]
+        whole.received = torch.cat([one.received for one in self.columns], -1)
+        whole.rows = torch.cat([one.rows for one in self.columns], -1)
+        for name in ("pooled_sum", "pooled_max", "tile"):
+            parts = torch.stack([getattr(one, name) for one in self.columns])
+            is_maximum = name == "pooled_max"
+            joined = parts.amax(0) if is_maximum else parts.sum(0)
+            if joined.numel():
+                operation = dist.ReduceOp.MAX if is_maximum else dist.ReduceOp.SUM
+                wait(dist.all_reduce(joined, op=operation, group=shards.mesh.get_group(), async_op=True), shards)
+            setattr(whole, name, joined)
+        whole.chosen, whole.rectangle = first.chosen, first.rectangle
+        self.gatherer.fill(whole.tensors())
+
+
+def _largest(weights: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Returns the k largest weights, NaN first, and their indices."""
+    top, places = weights.topk(min(k, weights.shape[-1]), dim=-1)
+    return top, indices.gather(-1, places)

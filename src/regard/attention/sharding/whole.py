@@ -1,0 +1,52 @@
+"""Calls whose weights depend on all queries, or whose numbers are random: every process gets the whole sequence.
+
+Each process runs the whole problem as one process does, and keeps its own rows. Memory is that of one process.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.attention.readings import FIELDS as _FIELDS
+from regard.attention.readings import Gatherer
+from regard.attention.result import Attended
+from regard.attention.sharding.placement import LENGTH
+from regard.errors import ArgumentError
+
+
+def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    """Returns output and weights of this process's queries; the arguments are those of `execute_sharded`."""
+    from regard.attention.execution import execute
+
+    placed = problem.placed
+    assert placed is not None
+    if len(placed.batch) != placed.batch_size:
+        raise ArgumentError(
+            f"the batch cannot be sharded with {type(problem.normalizer).__name__}, which sees a whole call at once"
+        )
+    query = placed.queries.join(placed.query, LENGTH)
+    key, value = placed.keys.join(placed.key, LENGTH), placed.keys.join(placed.value, LENGTH)
+    one = replace(problem, query=query, key=key, value=value, placed=None)
+    own = None if gatherer is None else Gatherer(one, gatherer.read)
+    if problem.dropout or problem.normalizer.random:
+        # All processes draw the same numbers.
+        state = torch.get_rng_state().to(placed.queries.mesh.device_type)
+        torch.set_rng_state(placed.queries.of_first(state).cpu())
+    attended = execute(one, "auto", own, need_weights)
+    if gatherer is not None and own is not None:
+        fields = dict(zip(_FIELDS, own.tensors(), strict=True))
+        for name in ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares"):
+            fields[name] = _cut(fields[name], placed.queries)
+        for name in ("received", "rows"):
+            axis = 2 if name == "received" else 3
+            tensor = fields[name]
+            fields[name] = placed.keys.cut(tensor, axis) if tensor.dim() > axis else tensor
+        gatherer.fill(list(fields.values()))
+    weights = None if attended.weights is None else placed.queries.cut(attended.weights, 2)
+    return Attended(placed.queries.cut(attended.output, 2), weights)
+
+
+def _cut(tensor: Tensor, shards: object) -> Tensor:
+    return shards.cut(tensor, 2) if tensor.dim() > 2 else tensor  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,157 @@
+"""Tensors of sharded sequences: cutting, joining, and what the plain tensors of a model's layers stand for."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement
+
+from regard.distributed.shards import Shards, wait
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.shapes import kind_of
+
+LENGTH = -2
+"""The axis of positions in queries, keys and values."""
+
+_current: ContextVar[tuple[Shards, ...]] = ContextVar("sharded sequences", default=())
+
+
+def current() -> tuple[Shards, ...]:
+    """Returns the shards of the innermost `sequence`; none outside of it."""
+    return _current.get()
+
+
+@contextmanager
+def sequence(*shards: Shards) -> Iterator[None]:
+    """Within it, plain tensors of queries, keys and values are this process's parts of sharded sequences.
+
+    A model whose layers know nothing of meshes runs unchanged on its part of the text: attention sees the whole
+    sequence, positions count through it, and everything else treats each token by itself. Gradients of parameters are
+    this process's part; sum them over the mesh, as DistributedDataParallel does (it divides by the processes).
+
+    Args:
+        shards: the sequences that calls may have, such as a source and a target. A call's lengths say which one its
+            queries and its keys belong to; they must not be ambiguous.
+
+    Raises:
+        KindError: an argument is no `Shards`.
+    """
+    for one in shards:
+        if not isinstance(one, Shards):
+            raise KindError(
+                f"sequence takes Shards; it got {kind_of(one)}: write sequence(Shards.contiguous(length, mesh))"
+            )
+    outer = _current.set(shards)
+    try:
+        yield
+    finally:
+        _current.reset(outer)
+
+
+def shards_of(**lengths: int) -> list[Shards]:
+    """Returns the shards of `current` of which the processes hold so many positions, one for each length.
+
+    Every process calls it alike. Where `sequence` names several sequences, the lengths of all processes tell them
+    apart: the shares of one process may be equal by chance.
+
+    Args:
+        lengths: name of an argument → the positions that this process has of it.
+
+    Raises:
+        ShapeError: there are no such shards, or several that differ.
+    """
+    known = list({one.same_order: one for one in current()}.values())
+    first, processes = known[0], range(known[0].processes)
+    everywhere = {name: {first.rank: length} for name, length in lengths.items()}
+    if len(known) > 1:
+        own = torch.tensor(list(lengths.values())).to(first.mesh.device_type)
+        received = [torch.empty_like(own) for _ in processes]
+        wait(dist.all_gather(received, own, group=first.mesh.get_group(), async_op=True), first)
+        table = torch.stack(received).tolist()
+        everywhere = {name: {p: table[p][column] for p in processes} for column, name in enumerate(lengths)}
+    chosen = []
+    for name, held in everywhere.items():
+        found = [one for one in known if all(one.count(process) == length for process, length in held.items())]
+        if len(found) != 1:
+            shares = ", ".join(f"{one.count()} of {one.length}" for one in known)
+            raise ShapeError(
+                f"{name} has {lengths[name]} positions; of the sequences that sequence(...) names this process holds "
+                f"{shares}, {'and several of them are of this length' if found else 'and none of this length'}"
+            )
+        chosen.append(found[0])
+    return chosen
+
+
+def shard(tensor: Tensor, shards: Shards | DeviceMesh, dim: int = LENGTH) -> DTensor:
+    """Returns a whole tensor that every process has as one of which each holds a part.
+
+    Args:
+        tensor: the whole tensor, the same on every process.
+        shards: which positions each process holds; or a mesh with one axis: one piece after the other.
+        dim: the axis of positions; that of queries, keys and values by default.
+
+    Raises:
+        ShapeError: the axis is not as long as the shards.
+    """
+    if isinstance(shards, DeviceMesh):
+        shards = Shards.contiguous(tensor.shape[dim], shards)
+    if not isinstance(shards, Shards):
+        raise KindError(f"shards must be Shards or a DeviceMesh; it is {kind_of(shards)}")
+    if tensor.shape[dim] != shards.length:
+        raise ShapeError(
+            f"tensor must have {shards.length} positions along axis {dim}; it has shape {list(tensor.shape)}"
+        )
+    return as_sharded(shards.cut(tensor, dim), shards, dim)
+
+
+def as_sharded(part: Tensor, shards: Shards, dim: int) -> DTensor:
+    """Returns this process's part as a DTensor of the whole."""
+    shape = list(part.shape)
+    shape[dim] = shards.length
+    return of_local(part, shards.mesh, [Shard(dim % part.dim())], shape)
+
+
+def of_local(part: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:
+    """Returns the DTensor of this shape of which a process has a part, which may be uneven."""
+    return DTensor.from_local(
+        part.contiguous(), mesh, placements, run_check=False, shape=torch.Size(shape), stride=_strides(shape)
+    )
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns the strides of a contiguous tensor."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(range(len(shape))):
+        strides[axis], step = step, step * max(shape[axis], 1)
+    return tuple(strides)
+
+
+def gather(tensor: Any, shards: Shards | None = None, dim: int | None = None) -> Tensor:
+    """Returns the whole tensor, on every process, in the order of its positions; its gradient reaches every part.
+
+    Args:
+        tensor: a DTensor of one sharded axis; or, with ``shards``, this process's part, a plain tensor.
+        shards: which positions each process holds; None: one piece after the other.
+        dim: the axis of positions. None: the sharded one of a DTensor, −2 of a plain tensor.
+
+    Raises:
+        KindError, ArgumentError: the tensor is not sharded, or along several axes.
+    """
+    if not isinstance(tensor, DTensor):
+        if not isinstance(tensor, Tensor) or shards is None:
+            raise KindError(f"tensor must be a DTensor, or a part together with shards; it is {kind_of(tensor)}")
+        return shards.join(tensor, LENGTH if dim is None else dim)
+    axes = [(axis, placement) for axis, placement in enumerate(tensor.placements) if isinstance(placement, Shard)]
+    if not axes:
+        return tensor.redistribute(placements=[Replicate()] * len(tensor.placements)).to_local()
+    if shards is None:
+        return tensor.full_tensor()
+    if len(axes) != 1:
+        raise ArgumentError(f"tensor must be sharded along one axis; its placements are {tensor.placements}")
+    return shards.join(tensor.to_local(), axes[0][1].dim)

@@ -1,0 +1,241 @@
+"""Which positions of a sequence each process of a mesh holds."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from regard.errors import ArgumentError, KindError
+from regard.shapes import kind_of, whole_number
+
+TIMEOUT = 300.0
+"""Seconds that a process waits for the others in one exchange, unless its `Shards` say another number."""
+
+PIECES = 8
+"""Pieces of each process in a balanced order."""
+
+Spans = tuple[range, ...]
+"""Runs of positions, ascending."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Which positions of a sequence each process of a mesh holds.
+
+    Attributes:
+        length: the positions of the whole sequence.
+        mesh: the mesh of one axis whose processes hold the sequence.
+        spans: for each process the runs of positions that it holds, ascending; together they are all positions.
+        timeout: seconds that a process waits for the others in one exchange; then it raises BackendError.
+
+    Example:
+        >>> import os, tempfile
+        >>> import torch
+        >>> from torch.distributed.device_mesh import init_device_mesh
+        >>> from regard import distributed
+        >>> file = tempfile.NamedTemporaryFile()
+        >>> torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+        >>> shards = distributed.Shards.contiguous(10, init_device_mesh("cpu", (1,)))
+        >>> shards
+        Shards(10 positions on 1 process)
+        >>> torch.distributed.destroy_process_group()
+    """
+
+    length: int
+    mesh: DeviceMesh
+    spans: tuple[Spans, ...]
+    timeout: float = TIMEOUT
+
+    @classmethod
+    def contiguous(cls, length: int, mesh: DeviceMesh, *, timeout: float = TIMEOUT) -> "Shards":
+        """Returns shards of one piece each, as PyTorch's ``Shard`` cuts an axis: all pieces but the last are equal.
+
+        Args:
+            length: the positions of the whole sequence.
+            mesh: a mesh with one axis.
+            timeout: see `Shards`.
+        """
+        processes = _processes(mesh)
+        whole_number("length", length, low=0)
+        size = -(-length // processes)
+        starts = [min(process * size, length) for process in range(processes + 1)]
+        return cls(length, mesh, tuple((range(a, b),) for a, b in itertools.pairwise(starts)), timeout)
+
+    @classmethod
+    def balanced(cls, work: Sequence[float] | Tensor, mesh: DeviceMesh, *, timeout: float = TIMEOUT) -> "Shards":
+        """Returns shards of equally many positions and nearly equal work, in pieces of neighbouring positions.
+
+        The sequence is cut into ``8 · processes`` pieces; the heaviest piece goes to the process with the least work,
+        as long as that one has room. With the work of a causal mask it is the order that is called zig-zag.
+
+        Args:
+            work: what each position costs, ``[length]``, such as the number of queries that see a key
+                (`regard.masks.work_of_keys`).
+            mesh: a mesh with one axis.
+            timeout: see `Shards`.
+        """
+        processes = _processes(mesh)
+        costs = torch.as_tensor(work, dtype=torch.float64, device="cpu")
+        if costs.dim() != 1:
+            raise ArgumentError(f"work must have one number a position; it has shape {list(costs.shape)}")
+        length, pieces = len(costs), PIECES * processes
+        ends = [length * piece // pieces for piece in range(pieces + 1)]
+        cuts = [range(a, b) for a, b in itertools.pairwise(ends)]
+        total = torch.cat([costs.new_zeros(1), costs.cumsum(0)])
+        heavy = sorted(cuts, key=lambda cut: (float(total[cut.stop] - total[cut.start]), cut.start), reverse=True)
+        loads, held = [0.0] * processes, [list[range]() for _ in range(processes)]
+        for cut in heavy:
+            open_ = [process for process in range(processes) if len(held[process]) < PIECES]
+            process = min(open_, key=lambda one: (loads[one], one))
+            loads[process] += float(total[cut.stop] - total[cut.start])
+            held[process].append(cut)
+        return cls(length, mesh, tuple(_joined(pieces) for pieces in held), timeout)
+
+    def __post_init__(self) -> None:
+        _processes(self.mesh)
+        positions = sorted((span.start, span.stop) for spans in self.spans for span in spans if span)
+        ends = [0, *(stop for _, stop in positions)]
+        if [start for start, _ in positions] != ends[:-1] or ends[-1] != self.length:
+            raise ArgumentError(
+                f"spans must be all positions from 0 to {self.length}, each once; they are {self.spans}"
+            )
+        if len(self.spans) != self.mesh.size():
+            raise ArgumentError(
+                f"spans must be of {self.mesh.size()} processes, as the mesh has; got {len(self.spans)}"
+            )
+
+    def __repr__(self) -> str:
+        processes = self.mesh.size()
+        return f"Shards({self.length} positions on {processes} process{'es' * (processes > 1)})"
+
+    @property
+    def processes(self) -> int:
+        """The number of processes."""
+        return len(self.spans)
+
+    @cached_property
+    def rank(self) -> int:
+        """This process."""
+        return self.mesh.get_local_rank()
+
+    @property
+    def own(self) -> Spans:
+        """The runs of positions that this process holds."""
+        return self.spans[self.rank]
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the pieces are those of `contiguous`."""
+        return self.spans == Shards.contiguous(self.length, self.mesh).spans
+
+    def count(self, process: int | None = None) -> int:
+        """Returns how many positions a process holds; None: this one."""
+        return sum(map(len, self.own if process is None else self.spans[process]))
+
+    def positions(self, process: int | None = None, device: torch.device | str = "cpu") -> Tensor:
+        """Returns the positions that a process holds, int64, ascending; None: those of this one."""
+        spans = self.own if process is None else self.spans[process]
+        parts = [torch.arange(span.start, span.stop, device=device) for span in spans]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=device)
+
+    def cut(self, tensor: Tensor, dim: int) -> Tensor:
+        """Returns this process's part of a whole tensor that every process has; a gradient reaches this part alone.
+
+        Args:
+            tensor: the whole tensor.
+            dim: the axis of positions.
+        """
+        parts = [tensor.narrow(dim, span.start, len(span)) for span in self.own]
+        return torch.cat(parts, dim) if parts else tensor.narrow(dim, 0, 0)
+
+    def join(self, tensor: Tensor, dim: int) -> Tensor:
+        """Returns the whole tensor, on every process, from the part that each has. Its gradient reaches every part.
+
+        Args:
+            tensor: this process's part.
+            dim: the axis of positions.
+        """
+        return _Join.apply(tensor, dim % tensor.dim(), self)
+
+    def of_first(self, tensor: Tensor) -> Tensor:
+        """Returns the first process's tensor, on every process; all have one of this shape."""
+        tensor = tensor.contiguous().clone()
+        first = int(self.mesh.mesh.flatten()[0])
+        wait(dist.broadcast(tensor, src=first, group=self.mesh.get_group(), async_op=True), self)
+        return tensor
+
+    @property
+    def same_order(self) -> tuple[object, ...]:
+        """What two shards have in common if their processes hold the same positions."""
+        return self.length, self.spans
+
+
+class _Join(torch.autograd.Function):
+    """Implements `Shards.join`."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, dim: int, shards: Shards) -> Tensor:
+        ctx.dim, ctx.shards = dim, shards
+        own = tensor.movedim(dim, 0).contiguous()
+        parts = [own.new_empty(shards.count(process), *own.shape[1:]) for process in range(shards.processes)]
+        widest = max(map(len, parts))  # equal sizes, which every collective takes
+        sent = own.new_zeros(widest, *own.shape[1:])
+        sent[: len(own)] = own
+        received = [torch.empty_like(sent) for _ in parts]
+        wait(dist.all_gather(received, sent, group=shards.mesh.get_group(), async_op=True), shards)
+        whole = own.new_empty(shards.length, *own.shape[1:])
+        for process, part in enumerate(received):
+            whole[shards.positions(process, own.device)] = part[: shards.count(process)]
+        return whole.movedim(0, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        gradient = gradients[0].contiguous().clone()
+        wait(dist.all_reduce(gradient, group=ctx.shards.mesh.get_group(), async_op=True), ctx.shards)
+        return ctx.shards.cut(gradient, ctx.dim), None, None
+
+
+def wait(work: "dist.Work | None", shards: Shards) -> None:
+    """Waits for an exchange; raises BackendError if a process has left or does not answer in time."""
+    from regard.errors import BackendError
+
+    try:
+        if work is not None:
+            work.wait(timedelta(seconds=shards.timeout))
+    except RuntimeError as error:  # of every backend of torch.distributed, and DistBackendError
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BackendError(
+            f"process {shards.rank} of the {shards.processes} that hold the sequence waited for the others in vain: "
+            f"one has left, failed, or takes part in another call; it waits {shards.timeout:g} s ({reason})"
+        ) from error
+
+
+def _processes(mesh: DeviceMesh) -> int:
+    if not isinstance(mesh, DeviceMesh):
+        raise KindError(f"mesh must be a DeviceMesh of torch.distributed; it is {kind_of(mesh)}")
+    if mesh.ndim != 1:
+        name = (mesh.mesh_dim_names or ("name",))[-1]
+        raise ArgumentError(
+            f"mesh must have one axis; it has {mesh.ndim}: take the one of the sequence, such as mesh[{name!r}]"
+        )
+    return mesh.size()
+
+
+def _joined(spans: list[range]) -> Spans:
+    """Returns runs of positions in their order, those that touch as one."""
+    joined: list[range] = []
+    for span in sorted(spans, key=lambda one: one.start):
+        if not span:
+            continue
+        if joined and joined[-1].stop == span.start:
+            joined[-1] = range(joined[-1].start, span.stop)
+        else:
+            joined.append(span)
+    return tuple(joined)

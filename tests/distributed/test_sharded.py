@@ -1,0 +1,89 @@
+"""Sharded = whole (contract 16): a call on parts of sequences gives what one process gives, forward and backward."""
+
+import pytest
+
+from cases import BIASES, KV, MASKS
+from covering import covering
+from process_groups import ProcessGroup
+from sharded_laws import ALL_NORMALIZERS, ALL_SCORES, ORDERS, READ
+
+PROCESSES = (2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def groups():
+    """A group of each size, started when it is first used."""
+    started = {}
+
+    def group(processes):
+        if processes not in started:
+            started[processes] = ProcessGroup(processes)
+        return started[processes]
+
+    yield group
+    for one in started.values():
+        one.close()
+
+
+SOME_MASKS = ("none", "causal", "window", "lengths_both", "where", "grids", "nobody")
+"""One of each kind: with spans and without, a function, a tensor, and what hides everything."""
+
+
+def _is_that_of_one_process(group, *case):
+    for output, gradient in group.call("sharded_laws", "case", *case, 0.0):
+        assert output < 1e-12
+        assert gradient < 1e-11
+
+
+@covering(score=ALL_SCORES, bias=BIASES, mask=SOME_MASKS, kv_heads=KV, order=ORDERS, processes=PROCESSES)
+def test_scores_and_biases(groups, score, bias, mask, kv_heads, order, processes):
+    _is_that_of_one_process(groups(processes), score, "softmax", mask, bias, kv_heads, order)
+
+
+@covering(normalizer=ALL_NORMALIZERS, mask=SOME_MASKS, order=ORDERS, processes=PROCESSES)
+def test_normalizers_and_masks(groups, normalizer, mask, order, processes):
+    # Shares of a sum that may be near 0 have no digits to compare.
+    score = "features" if normalizer == "ratio" else "scaled_dot"
+    _is_that_of_one_process(groups(processes), score, normalizer, mask, "none", 3, order)
+
+
+@pytest.mark.parametrize("mask", sorted(set(MASKS) - set(SOME_MASKS)))
+def test_other_masks(groups, mask):
+    _is_that_of_one_process(groups(3), "additive", "sparsemax", mask, "alibi", 1, "balanced")
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("bfloat16", 3e-2), ("float16", 4e-3)])
+def test_other_dtypes(groups, dtype, rounding):
+    """The scores and sums of half precision are those of float32, as on one process."""
+    for output, gradient in groups(3).call(
+        "sharded_laws", "case", "additive", "softmax", "causal", "alibi", 1, "contiguous", 0.0, dtype
+    ):
+        assert output < rounding
+        assert gradient < 8 * rounding
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "where"])
+@pytest.mark.parametrize("normalizer", ["softmax", "sigmoid", "entmax15"])
+def test_the_same_weights_are_dropped(groups, normalizer, mask):
+    """One process draws a seed, and drops what seed, row and key decide."""
+    for output, gradient in groups(3).call(
+        "sharded_laws", "case", "scaled_dot", normalizer, mask, "none", 3, "balanced", 0.4, "float32"
+    ):
+        assert output < 1e-5
+        assert gradient < 1e-5
+
+
+@covering(
+    read=READ, normalizer=["softmax", "sparsemax", "sigmoid", "top_k", "sinkhorn"], mask=SOME_MASKS, order=ORDERS,
+    processes=PROCESSES,
+)  # fmt: skip
+def test_readings(groups, read, normalizer, mask, order, processes):
+    for difference in groups(processes).call("sharded_laws", "readings", read, normalizer, mask, order):
+        assert difference < 1e-12
+
+
+@covering(normalizer=sorted(set(ALL_NORMALIZERS) - {"ratio"}), mask=["causal", "where"], order=ORDERS)
+def test_weights(groups, normalizer, mask, order):
+    for weights, gradient in groups(3).call("sharded_laws", "with_weights", normalizer, mask, order):
+        assert weights < 1e-12
+        assert gradient < 1e-11
