@@ -7,11 +7,11 @@ error, and none waits for the others.
 import hashlib
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.problem import Problem
 from regard.attention.sharding.placement import Placed, place, processes_of
@@ -28,7 +28,7 @@ NAMES = (
 TEXT = 400
 """Bytes of the error of a process that the others are shown."""
 
-_digests: "WeakKeyDictionary[Tensor, tuple[int, bytes]]" = WeakKeyDictionary()
+_digests = WeakTensorKeyDictionary()
 
 
 def in_agreement(check: Callable[..., Problem], query: Any, key: Any, value: Any, *parts: Any) -> Problem:
