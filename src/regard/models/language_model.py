@@ -15,6 +15,7 @@ from regard.module_calls import Module
 from regard.nn import SequenceAttention, SequenceCache, TransformerEncoder, TransformerEncoderLayer
 from regard.nn.called_layers import new_caches
 from regard.positions import Learned
+from regard.sequence_parts import refuse_parts
 
 INITIAL_STD = 0.02
 """Standard deviation of the initial weights (Radford et al. 2018, section 4.1)."""
@@ -88,9 +89,20 @@ class LanguageModel(Module):
             tokens: ``int64 [batch, length + 1]``.
             label_smoothing: ε in [0, 1].
         """
-        labels = tokens[:, 1:]
-        loss = output_loss(self._features(tokens[:, :-1]), self.output, labels, label_smoothing=label_smoothing)
-        return LanguageLoss(loss.total / labels.numel(), loss.nll.view(labels.shape))
+        refuse_parts("LanguageModel.loss")
+        return self.loss_of(tokens[:, :-1], tokens[:, 1:], label_smoothing=label_smoothing)
+
+    def loss_of(self, tokens: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> LanguageLoss:
+        """The loss of the tokens that follow others; of a process's part, if the sequences are sharded.
+
+        Args:
+            tokens: ``int64 [batch, length]``.
+            labels: ``int64 [batch, length]``, the token after each of them.
+            label_smoothing: ε in [0, 1].
+        """
+        loss = output_loss(self._features(tokens), self.output, labels, label_smoothing=label_smoothing)
+        # A process may have no token.
+        return LanguageLoss(loss.total / max(1, labels.numel()), loss.nll.view(labels.shape))
 
     def start(self) -> list[SequenceCache]:
         """The caches before the first token."""

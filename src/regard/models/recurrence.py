@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.errors import ShapeError, UnknownNameError
 from regard.models.padded_recurrence import run_padded
 from regard.module_calls import Module, is_observed
+from regard.sequence_parts import refuse_parts
 from regard.transforms import active_transform, has_data, is_on_host
 
 CELLS = ("lstm", "gru")
@@ -103,6 +104,7 @@ class Recurrence(Module):
         Raises:
             ShapeError: a tensor of the state has another size.
         """
+        refuse_parts("a recurrent layer")
         size = self.layers, inputs.shape[0], self.hidden_dim
         for tensor in state:
             if tensor.shape != size:
@@ -143,6 +145,7 @@ def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tup
         the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
         last states. A row without a step has outputs and states of 0.
     """
+    refuse_parts("a recurrent layer")
     if _must_leave_autocast(padded):
         with torch.autocast("cpu", enabled=False):
             return run_sequences(rnn, padded.to(next(rnn.parameters(), padded).dtype), lengths)

@@ -15,6 +15,7 @@ from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.translator import token_embedding
 from regard.module_calls import Module
 from regard.nn import AttentionPooling, TransformerEncoder
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Requested
 from regard.transforms import exportable
 
@@ -127,6 +128,7 @@ class TextClassifier(Module):
             lengths: ``int64 [batch]``, tokens of each text; a text of none gives the same logits as any other such.
             need_weights: whether to give the weights; the logits are the same, bit for bit.
         """
+        refuse_parts(type(self).__name__)
         if self.training and self.config.word_dropout:
             dropped = torch.rand(tokens.shape, device=tokens.device) < self.config.word_dropout
             tokens = tokens.masked_fill(dropped, self.config.unknown)

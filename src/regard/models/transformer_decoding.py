@@ -21,6 +21,7 @@ from regard.nn.called_layers import new_caches
 from regard.nn.key_values import EncoderOutput
 from regard.nn.transformer_decoder import DECODER
 from regard.nn.transformer_stack import StackCall
+from regard.sequence_parts import refuse_parts
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class TransformerDecoding(TransformerPredictor, Translator):
         sampling_probability: float = 0.0,
         need_weights: bool = True,
     ) -> TranslatorOutput:
+        refuse_parts(type(self).__name__)
         if sampling_probability:
             raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
         return self.decode(self.encode(source, source_lengths), target, target_lengths, need_weights=need_weights)

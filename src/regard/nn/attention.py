@@ -8,7 +8,7 @@ from torch import Tensor
 from regard import masks
 from regard.attention import Attended, Plan, Problem
 from regard.attention.execution import BACKENDS, check_backend, make_plan
-from regard.attention.problem import CachedMemory, check_dropout
+from regard.attention.problem import CachedMemory, check_dropout, validate
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
@@ -22,6 +22,7 @@ from regard.nn.memory import Memory
 from regard.nn.padding import check_coupled
 from regard.normalizers import Normalizing, as_normalizer, own_normalizer
 from regard.scores import AnyScoreName, LocationAware, Scoring, create, own_score
+from regard.sequence_parts import are_parts, joined, own_part, refuse_parts
 from regard.shapes import check_floating, upcast
 
 
@@ -144,19 +145,21 @@ class Attention(Module):
                 raise KindError(f"mask must be a bool tensor [batch, keys]; it is a {type(mask).__name__}")
             if tuple(mask.shape) != (batch, keys):
                 raise ShapeError(f"mask must be [batch, keys] = {[batch, keys]}; it has shape {list(mask.shape)}")
-            user_mask = masks.keep(mask[:, None, None, :])
+            user_mask = masks.keep(joined(mask, 1, "annotations")[:, None, None, :])
             visible = user_mask if visible is None else visible & user_mask
         allowed = None
         if visible is not None:
             allowed = visible_annotations(visible, annotations)
-            annotations, value = without_hidden(annotations, value, allowed)
+            annotations, value = without_hidden(annotations, value, own_part(allowed, 1, keys, "annotations"))
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32, so it is converted once here and not at each step.
         key, value, score = upcast(key), upcast(value), self.score.projected()
         return Memory(key, value, score, allowed, self._cached(Memory(key, value, score, allowed)))
 
     def _cached(self, memory: Memory) -> CachedMemory | None:
-        """The memory as the first backend prepares it that can."""
+        """The memory as the first backend prepares it that can; none prepares a part of a sequence."""
+        if are_parts():
+            return None
         with self._awaited():
             for backend in BACKENDS.values():
                 if self.backend in ("auto", backend.name):
@@ -222,6 +225,7 @@ class Attention(Module):
 
         Args and Raises: as in `forward`.
         """
+        refuse_parts("Attention.plan")
         problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         return make_plan(problem, self.backend)
 
@@ -252,32 +256,32 @@ class Attention(Module):
                 )
             score = score.given(previous_weights)
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
+        add_axes = _pairs_of_one_query if single else pairs_by_batch
+        added, added_bias = masks.as_mask(mask), bias_for(bias, 1)
+        added = None if added is None else added.map_tensors(add_axes)
+        visible = None if memory.mask is None else masks.keep(memory.mask[:, None, None, :])
         problem = Problem(
             query=upcast(self.score.project_query(rows)),
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,
             normalizer=self.normalizer if normalizer is None else as_normalizer(normalizer),
+            mask=added if visible is None else visible if added is None else visible & added,
+            bias=None if added_bias is None else added_bias.map_tensors(add_axes),
             dropout=self.dropout if self.training else 0.0,
-            memory=memory.cached,
-        )
-        score.check(problem.query, problem.key)
-        if memory.mask is not None:
-            problem.mask = masks.keep(memory.mask[:, None, None, :])
-        add_axes = _pairs_of_one_query if single else pairs_by_batch
-        if mask is not None:
             # The cached memory includes only its own mask.
-            problem.memory = None
-            added = masks.as_mask(mask)
-            assert added is not None
-            added = added.map_tensors(add_axes)
-            problem.mask = added if problem.mask is None else problem.mask & added
+            memory=memory.cached if added is None else None,
+        )
+        if are_parts():
+            if single:
+                refuse_parts("an Attention with a single query")
+            parts = {name: getattr(problem, name) for name in ("score", "normalizer", "mask", "bias", "dropout")}
+            return validate(problem.query, problem.key, problem.value, **parts)
+        score.check(problem.query, problem.key)
+        if added is not None and problem.mask is not None:
             problem.mask.check(problem.grid)
             check_coupled(problem.normalizer, added)
-        if bias is not None:
-            added_bias = bias_for(bias, 1)
-            assert added_bias is not None
-            problem.bias = added_bias.map_tensors(add_axes)
+        if problem.bias is not None:
             problem.bias.check(problem.query, problem.grid)
         if problem.memory is not None:
             with self._awaited():

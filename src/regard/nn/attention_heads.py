@@ -19,6 +19,7 @@ from regard.nn.padding import check_coupled
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
+from regard.sequence_parts import refuse_parts
 from regard.shapes import split_joined
 
 
@@ -162,6 +163,8 @@ class AttentionHeads(nn.MultiheadAttention, Module):
     def _append_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """``[batch, kv_heads, keys, head_dim]`` with ``bias_k`` and ``bias_v``, then with ``add_zero_attn``'s zeros."""
         B, H, _, D = key.shape
+        if self.bias_k is not None or self.add_zero_attn:
+            refuse_parts("an attention that appends keys (add_bias_kv, add_zero_attn)")
         if (self.bias_k is None) != (self.bias_v is None):
             raise ArgumentError("bias_k and bias_v must come together; one of them is None")
         if self.bias_k is not None and self.bias_v is not None:

@@ -18,6 +18,7 @@ from regard.normalizers import Normalizing, own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive_scores import create_weight
 from regard.scores.names import ContentScoreName, Scoring
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Requested, check_floating, size, upcast
 from regard.transforms import exportable
 
@@ -131,6 +132,7 @@ class AttentionPooling(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         check_floating("annotations", annotations)
         if annotations.dim() != 3 or annotations.shape[-1] != self.dim:
             raise ShapeError(

@@ -13,6 +13,7 @@ from regard.nn.multihead import MultiheadAttention
 from regard.nn.named_positions import Position
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
+from regard.sequence_parts import refuse_parts
 from regard.shapes import check_floating, whole_number
 
 
@@ -87,6 +88,7 @@ class AxialAttention(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         check_floating("x", x)
         axes, dim = x.dim() - 2, self.attention.embed_dim
         if not -axes <= self.axis < axes or x.shape[-1] != dim:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.fx_leaf import fx_leaf
+from regard.sequence_parts import refuse_parts
 from regard.shapes import size
 
 
@@ -44,6 +45,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         super().__init__(size("num_features", num_features), *args, **options)
 
     def forward(self, input: Tensor) -> Tensor:
+        refuse_parts(type(self).__name__)
         tracked = self.running_mean is not None and self.running_var is not None
         if self.training and tracked and input.dim() == 4 and input.shape[0] * input.shape[2] * input.shape[3] == 1:
             return F.batch_norm(

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from regard.module_calls import Module
 from regard.nn.feature_maps import check_feature_map, check_odd, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
+from regard.sequence_parts import refuse_parts
 from regard.shapes import whole_number
 
 
@@ -69,6 +70,7 @@ class ChannelGate(Module):
         Raises:
             ShapeError, KindError: the input has another shape or dtype.
         """
+        refuse_parts(type(self).__name__)
         return features * self.gate(features)
 
     def extra_repr(self) -> str:
@@ -131,6 +133,7 @@ class SpatialGate(Module):
         Raises:
             ShapeError, KindError: the input has another shape or dtype.
         """
+        refuse_parts(type(self).__name__)
         return features * self.gate(features)
 
     def extra_repr(self) -> str:

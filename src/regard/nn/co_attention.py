@@ -15,6 +15,7 @@ from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import without_padding
 from regard.scores import Trilinear
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Grid, Requested, check_floating, size
 from regard.transforms import exportable
 
@@ -106,6 +107,7 @@ class CoAttention(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         for name, tensor in (("context", context), ("query", query)):
             check_floating(name, tensor)
             if tensor.dim() != 3 or tensor.shape[-1] != self.dim or tensor.shape[0] != context.shape[0]:

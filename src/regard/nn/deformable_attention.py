@@ -16,6 +16,7 @@ from regard.module_calls import Module
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing, own_normalizer
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Requested, check_floating, check_sizes
 from regard.transforms import exportable
 
@@ -134,6 +135,7 @@ class DeformableAttention(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         maps = (maps,) if isinstance(maps, Tensor) else tuple(maps)
         if len(maps) != self.levels:
             raise ArgumentError(f"maps must be one feature map for each level, {self.levels}; there are {len(maps)}")

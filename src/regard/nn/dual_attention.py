@@ -10,6 +10,7 @@ from regard.module_calls import Module
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
+from regard.sequence_parts import refuse_parts
 from regard.shapes import upcast, whole_number
 
 
@@ -75,6 +76,7 @@ class PositionAttention(Module):
             ShapeError, KindError: the input has another shape or dtype.
             BackendError: the named backend cannot run this.
         """
+        refuse_parts(type(self).__name__)
         mixed = attend(*self._projected(features), score="dot", backend=self.backend)[:, 0]
         return self.scale * as_feature_map(mixed, *features.shape[2:]) + features
 
@@ -164,6 +166,7 @@ class ChannelAttention(Module):
         Raises:
             ShapeError, KindError: the input has another shape or dtype.
         """
+        refuse_parts(type(self).__name__)
         mixed = (self.weights(features) @ upcast(features).flatten(2)).view_as(features)
         return self.scale * mixed.to(features.dtype) + features
 
@@ -229,6 +232,7 @@ class DualAttention(Module):
             ShapeError, KindError: the input has another shape or dtype.
             BackendError: the named backend cannot run this.
         """
+        refuse_parts(type(self).__name__)
         check_feature_map("features", features, self.channels)
         position = self.after_position(self.position(self.before_position(features)))
         return position + self.after_channel(self.channel(self.before_channel(features)))

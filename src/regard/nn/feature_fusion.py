@@ -11,6 +11,7 @@ from regard.module_calls import Module
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
+from regard.sequence_parts import refuse_parts
 
 GlobalNorm = Literal["batch", "layer"]
 GLOBAL_NORMS = ("batch", "layer")
@@ -88,6 +89,7 @@ class MSCAM(Module):
         Raises:
             ShapeError, KindError: the input has another shape or dtype.
         """
+        refuse_parts(type(self).__name__)
         return features * self.gate(features) if scales else self.gate(features)
 
     def extra_repr(self) -> str:

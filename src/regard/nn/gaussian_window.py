@@ -13,6 +13,7 @@ from regard.nn.fx_leaf import fx_leaf
 from regard.nn.memory import Memory
 from regard.scores import GaussianMixture
 from regard.scores.gaussian_mixture import PARAMETERS
+from regard.sequence_parts import refuse_parts
 from regard.shapes import check_floating, positive_number, size, upcast
 from regard.transforms import exportable
 
@@ -100,6 +101,7 @@ class GaussianWindow(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         check_floating("query", query)
         if query.dim() != 3 or query.shape[-1] != self.query_dim:
             raise ShapeError(f"query must be [batch, steps, {self.query_dim}]; it has shape {list(query.shape)}")

@@ -3,17 +3,19 @@
 from torch import Tensor
 
 from regard.masks import Mask, lengths
+from regard.sequence_parts import own_part, whole_length
 from regard.shapes import Grid
 from regard.transforms import can_read, is_finite
 
 
 def visible_annotations(mask: Mask, annotations: Tensor) -> Tensor:
-    """Returns which annotations ``[batch, keys, features]`` are visible, bool ``[batch, keys]``.
+    """Returns which annotations ``[batch, keys, features]`` are visible, bool ``[batch, keys]`` of whole sequences.
 
     Raises:
         ShapeError, KindError, ArgumentError: as in `Mask.check`.
     """
-    grid = Grid.whole(annotations.shape[0], 1, 1, annotations.shape[1], annotations.device)
+    keys = whole_length(annotations.shape[1], "annotations")
+    grid = Grid.whole(annotations.shape[0], 1, 1, keys, annotations.device)
     mask.check(grid)
     return mask.dense(grid)[:, 0, 0]
 
@@ -38,4 +40,5 @@ def without_padding(annotations: Tensor, ends: Tensor | None) -> Tensor:
     """
     if ends is None:
         return annotations
-    return annotations.masked_fill(~visible_annotations(lengths(ends), annotations)[..., None], 0.0)
+    visible = own_part(visible_annotations(lengths(ends), annotations), 1, annotations.shape[1], "annotations")
+    return annotations.masked_fill(~visible[..., None], 0.0)

@@ -12,6 +12,7 @@ from regard.nn.attention import Attention
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Requested, check_floating, size
 from regard.transforms import exportable
 
@@ -110,6 +111,7 @@ class KeyValueMemoryNetwork(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         check_floating("query", query)
         if query.dim() != 2 or query.shape[1] != self.dim:
             raise ShapeError(f"query must be [batch, {self.dim}]; it has shape {list(query.shape)}")

@@ -21,6 +21,7 @@ from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import NormalizerName
 from regard.positions import Rotary
 from regard.scores import Decayed, DeltaRule, Features, ScaledDot, Score
+from regard.sequence_parts import joined, own_part, whole_length
 from regard.shapes import Grid, upcast
 
 
@@ -149,16 +150,16 @@ class RecurrentAttention(SequenceAttention, ABC):
 
     def _attended(self, x: Tensor, mask: Mask | None, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Returns the outputs of all heads, and their weights if they are needed."""
-        tokens = self.tokens(x, 0)
+        tokens, length = self.tokens(x, 0), whole_length(x.shape[1], "x")
         score = self.product
         if mask is not None and (tokens.log_decay is not None or tokens.beta is not None):
-            padding = padding_of(mask, Grid.whole(x.shape[0], self.num_heads, x.shape[1], x.shape[1], x.device))
+            padding = padding_of(mask, Grid.whole(x.shape[0], self.num_heads, length, length, x.device))
             tokens = _without_padding(tokens, padding)
             mask = mask if tokens.beta is None else padding.rest
         if tokens.log_decay is not None:
-            score = Decayed(score, tokens.log_decay)
+            score = Decayed(score, joined(tokens.log_decay, 2, "x"))
         if tokens.beta is not None:
-            score = DeltaRule(score, tokens.beta)
+            score = DeltaRule(score, joined(tokens.beta, 2, "x"))
         problem = validate(*tokens[:3], score=score, normalizer=self.normalizer, mask=mask)
         attended = run(problem, self.backend, need_weights=need_weights)
         return attended.output, attended.weights
@@ -202,13 +203,14 @@ def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
 def _without_padding(tokens: Tokens, padding: Padding) -> Tokens:
     """Returns the tokens with padding that changes no state: nothing is added, nothing decays, nothing is read."""
     query, key, value, decay, beta = tokens
+    length = query.shape[2]
     if padding.keys is not None:
-        hidden = ~padding.keys.mT  # B H K 1
+        hidden = own_part(~padding.keys.mT, 2, length, "x")  # B H K 1
         key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
         decay = None if decay is None else decay.masked_fill(hidden, 0.0)
         beta = None if beta is None else beta.masked_fill(hidden[..., 0], 0.0)
     if padding.queries is not None:
-        query = query.masked_fill(~padding.queries, 0.0)
+        query = query.masked_fill(own_part(~padding.queries, 2, length, "x"), 0.0)
     return Tokens(query, key, value, decay, beta)
 
 

@@ -33,6 +33,7 @@ from regard.scores import (
     Trilinear,
     create,
 )
+from regard.sequence_parts import refuse_parts
 from regard.shapes import check_floating, finite_number, kind_of, size
 from regard.transforms import can_read, exportable
 
@@ -203,6 +204,7 @@ class MonotonicAttention(Module):
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         self._check(query, memory, stops)
         if (
             not self.training

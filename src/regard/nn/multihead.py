@@ -20,6 +20,7 @@ from regard.nn.torch_inputs import Sizes, check_torch_inputs, read_torch_masks, 
 from regard.normalizers import Normalizing, own_normalizer
 from regard.ownership import own_copy
 from regard.scores import own_score
+from regard.sequence_parts import refuse_parts, whole_length
 from regard.shapes import SIZE_LIMIT, Grid, Requested, check_factory, flag, size
 
 
@@ -287,10 +288,11 @@ class MultiheadAttention(AttentionHeads):
         torch_mask, torch_bias = read_torch_masks(key_padding_mask, hidden, sizes)
         visible = [torch_mask, named, as_mask(mask)]
         if self.normalizer.couples == "queries" and query is key:
-            grid = Grid.whole(q.shape[0], self.num_heads, queries, keys, q.device)
+            length = whole_length(queries, "query")
+            grid = Grid.whole(q.shape[0], self.num_heads, length, length, q.device)
             visible = [present_queries(part, grid) for part in visible]
         attended = self.attend_heads(
-            self.rotate(q, keys - queries),
+            self.rotate(q, whole_length(keys, "key") - whole_length(queries, "query")),
             self.rotate(k),
             v,
             masks=[*visible, causal() if is_causal and attn_mask is None else None],
@@ -315,6 +317,7 @@ class MultiheadAttention(AttentionHeads):
         bias: Bias | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Computes self-attention of sequences of different lengths, by padding them."""
+        refuse_parts("a nested tensor")
         if not self.batch_first:
             raise KindError("query is nested, which needs batch_first=True")
         sequences = input.unbind()

@@ -14,6 +14,7 @@ from regard.nn.named_positions import Position
 from regard.nn.projected_attention import ProjectedAttention
 from regard.nn.sequence_attention import SequenceOutput
 from regard.normalizers import Normalizing
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Grid, check_sizes
 
 
@@ -141,6 +142,7 @@ class NativeSparseAttention(ProjectedAttention):
         cache: SequenceCache | None = None,
         need_weights: bool = False,
     ) -> SequenceOutput:
+        refuse_parts(type(self).__name__)
         visible = self.checked_input(x, mask)
         if bias is not None:
             raise ArgumentError(

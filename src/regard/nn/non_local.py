@@ -13,6 +13,7 @@ from regard.errors import ArgumentError
 from regard.module_calls import Module
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
+from regard.sequence_parts import refuse_parts
 from regard.shapes import flag, known_name, upcast, whole_number
 
 Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
@@ -109,6 +110,7 @@ class NonLocal(Module):
             ShapeError, KindError: the input has another shape or dtype.
             BackendError: the named backend cannot run this.
         """
+        refuse_parts(type(self).__name__)
         mixed = self._mixed(*self._projected(features))
         return features + self.output(as_feature_map(mixed, *features.shape[2:]))
 

@@ -17,6 +17,7 @@ from regard.nn.multihead import MultiheadAttention
 from regard.nn.packing import Packing
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
+from regard.sequence_parts import are_parts
 from regard.shapes import split_joined, upcast
 from regard.transforms import has_dense_cpu_storage, is_finite, reverse_mode_only
 
@@ -66,7 +67,7 @@ def attend_packed(
         mask: which keys each query may see, padding included.
         need_weights: whether to give the weights, which carry a gradient.
     """
-    if not _is_plain(module) or not _are_read(products):
+    if not _is_plain(module) or not _are_read(products) or are_parts():
         return None
     band = _band_of(mask, queries, keys)
     if band is None:

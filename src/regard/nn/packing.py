@@ -12,6 +12,7 @@ from regard.errors import ArgumentError, ShapeError
 from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import And, Lengths, Mask
 from regard.masks.batch_integers import Integers
+from regard.sequence_parts import shards_of
 from regard.shapes import check_integers, whole_number
 from regard.transforms import active_transform, has_host_data, sent
 
@@ -37,7 +38,8 @@ class Packing:
 
     Where the lengths cannot be read (an exporter or a compiler records the call, a transform of ``torch.func`` is
     active, or they are on a device, for which the host would wait), every position is a packed row: those of padding
-    are 0, and become 0 again. Lengths on the CPU pack tensors of any device.
+    are 0, and become 0 again. Lengths on the CPU pack tensors of any device. The same holds within
+    `regard.distributed.sequence`, where lengths are those of whole sequences, and padded sequences are parts of them.
 
     Attributes:
         shape: ``(batch, length)``.
@@ -68,9 +70,11 @@ class Packing:
             length = whole_number("length", length, 0)
         if lengths.dim() != 1:
             raise ShapeError(f"lengths must be [batch]; it has shape {list(lengths.shape)}")
-        if not _may_read(lengths):
+        shards = shards_of(length, "padded")
+        if shards is not None or not _may_read(lengths):
             self.shape, self.index, self._lengths = (lengths.shape[0], length), None, None
-            self.present = (torch.arange(length, device=lengths.device) < lengths[:, None])[..., None]
+            positions = torch.arange(length, device=lengths.device) if shards is None else shards.positions()
+            self.present = (sent(positions, lengths.device) < lengths[:, None])[..., None]
             return
         if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from regard.sequence_parts import current, within
 from regard.transforms import active_transform
 from regard.versions import Versions
 
@@ -30,11 +31,13 @@ def recomputed(function: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if not torch.is_grad_enabled() or active_transform() is not None:
             return function(*args, **kwargs)
-        versions, is_backward = Versions(input=(args, kwargs), module=function), False
+        versions, is_backward, sequences = Versions(input=(args, kwargs), module=function), False, current()
 
         def calculate(*args: P.args, **kwargs: P.kwargs) -> R:
             if is_backward:
                 versions.check()
+                with within(sequences):
+                    return function(*args, **kwargs)
             return function(*args, **kwargs)
 
         result = checkpoint(calculate, *args, use_reentrant=False, **kwargs)

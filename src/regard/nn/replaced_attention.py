@@ -9,6 +9,7 @@ from regard.biases import Bias
 from regard.errors import ArgumentError
 from regard.masks import And, Mask
 from regard.nn.packing import Packing, is_padding
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Grid
 
 
@@ -48,6 +49,7 @@ def call_replaced(
     Raises:
         ArgumentError: the module returned no weights.
     """
+    refuse_parts(f"a {type(attention).__name__} in the place of a layer's attention")
     batch_first = getattr(attention, "batch_first", batch_first)
     if not batch_first:
         transposed = query.transpose(0, 1)

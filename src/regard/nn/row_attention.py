@@ -14,6 +14,7 @@ from regard.nn.multihead import MultiheadAttention
 from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing
 from regard.nn.padding import present_queries
+from regard.sequence_parts import whole_length
 from regard.shapes import Grid, split_joined
 from regard.transforms import is_alias
 
@@ -136,6 +137,7 @@ def attend_to_rows(
             )
         # Queries of padding must not take part in the weights of others.
         batch, length = packing.shape
+        length = whole_length(length, "query")
         mask = present_queries(mask, Grid.whole(batch, attention.num_heads, length, length, products[0].device))
     query, key, value = _padded_heads(attention, products, attention.widths, packing)
     first = 0 if cache is None else cache.length

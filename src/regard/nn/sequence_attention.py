@@ -17,6 +17,7 @@ from regard.nn.attention_names import CLASSES, USUAL, AttentionName, check_direc
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
+from regard.sequence_parts import refuse_parts
 from regard.shapes import check_factory, check_floating, flag, kind_of, known_name, size
 
 CacheT = TypeVar("CacheT", bound=SequenceCache)
@@ -178,6 +179,8 @@ class SequenceAttention(Module, ABC):
 
     def checked_cache(self, cache: SequenceCache | None, kind: type[CacheT]) -> CacheT | None:
         """Returns the cache if it is None or of this kind; raises KindError otherwise."""
+        if cache is not None:
+            refuse_parts("a cache of the tokens so far")
         if cache is not None and not isinstance(cache, kind):
             raise KindError(
                 f"cache must be what new_cache or the last call of this {type(self).__name__} returned, "

@@ -13,6 +13,7 @@ from regard.nn.hidden_keys import without_padding
 from regard.nn.multihead import MultiheadAttention
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
+from regard.sequence_parts import refuse_parts
 from regard.shapes import check_floating, size
 
 
@@ -156,6 +157,7 @@ class ISAB(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         elements = _checked(elements, self.points.shape[-1], lengths)
         points, to_points = self.gather(_for_each(self.points, elements), elements, lengths, need_weights=need_weights)
         output, to_elements = self.spread(elements, points, need_weights=need_weights)
@@ -222,6 +224,7 @@ class PMA(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         projected = self.feedforward(_checked(elements, self.seeds.shape[-1], lengths)).relu()
         return self.block(_for_each(self.seeds, elements), projected, lengths, need_weights=need_weights)
 

@@ -12,6 +12,7 @@ from regard.attention.verbs import BackendName, run
 from regard.errors import ShapeError
 from regard.module_calls import Module
 from regard.normalizers import OverQueries
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Grid, Requested, check_factory, check_floating, size
 from regard.transforms import exportable
 
@@ -129,6 +130,7 @@ class SlotAttention(Module):
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
         """
+        refuse_parts(type(self).__name__)
         check_floating("x", x)
         if x.dim() != 3 or x.shape[-1] != self.input_dim:
             raise ShapeError(f"x must be [batch, length, {self.input_dim}]; it has shape {list(x.shape)}")

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from regard.module_calls import Module
 from regard.nn.feature_maps import check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
+from regard.sequence_parts import refuse_parts
 from regard.shapes import flag
 
 
@@ -72,6 +73,7 @@ class SqueezeExcitation(Module):
         Raises:
             ShapeError, KindError: the input has another shape or dtype.
         """
+        refuse_parts(type(self).__name__)
         return features * self.gate(features)[:, :, None, None]
 
     def extra_repr(self) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, ignore, keep
+from regard.sequence_parts import joined, whole_length
 from regard.shapes import check_floating
 from regard.transforms import has_host_data, is_finite
 
@@ -121,9 +122,10 @@ def read_torch_masks(
     only −inf sees no key; elsewhere the sum is a bias, which may require a gradient. A NaN stays in the bias.
 
     Args:
-        key_padding_mask: bool or float, ``[batch, keys]``; ``[keys]`` for unbatched input.
-        attn_mask: bool or float, ``[queries, keys]`` or ``[batch * heads, queries, keys]``.
-        sizes: the sizes of the attention.
+        key_padding_mask: bool or float, ``[batch, keys]``; ``[keys]`` for unbatched input. If sequences are sharded, of
+            this process's keys, as the keys themselves are; every process must give one.
+        attn_mask: bool or float, ``[queries, keys]`` or ``[batch * heads, queries, keys]``, of the whole sequences.
+        sizes: the sizes of the attention, on this process.
         names: the names of the two arguments, for messages.
 
     Returns:
@@ -139,8 +141,9 @@ def read_torch_masks(
     if key_padding_mask is not None:
         shape = {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)}
         _check_mask(names[0], key_padding_mask, shape, device)
-        tensors.append(key_padding_mask.reshape(rows, 1, 1, keys))
+        tensors.append(joined(key_padding_mask, -1, "key").reshape(rows, 1, 1, -1))
     if attn_mask is not None:
+        queries, keys = whole_length(queries, "query"), whole_length(keys, "key")
         shapes = {"[queries, keys]": (queries, keys), "[batch * heads, queries, keys]": (rows * heads, queries, keys)}
         _check_mask(names[1], attn_mask, shapes, device)
         tensors.append(attn_mask.reshape(rows, heads, queries, keys) if attn_mask.dim() == 3 else attn_mask)

@@ -40,6 +40,7 @@ from regard.nn.row_attention import (
 )
 from regard.nn.sequence_attention import SequenceAttention, self_attention
 from regard.nn.torch_inputs import without_padding as without_hidden
+from regard.sequence_parts import refuse_parts
 from regard.shapes import Grid, check_arguments, check_factory, flag, kind_of, known_name, positive_number, size
 
 P = ParamSpec("P")
@@ -255,6 +256,8 @@ class TransformerLayer(Module):
         self, rows: Tensor, packing: Packing, mask: Mask | None, bias: Bias | None, cache: SequenceCache | None
     ) -> EncoderRows:
         """Computes the self-attention of the input of a layer."""
+        if cache is not None:
+            refuse_parts("a cache of the tokens so far")
         attention, rows = self.self_attn, self._before(rows, self.norm1)
         if isinstance(attention, SequenceAttention):
             with joined_calls():

@@ -4,19 +4,33 @@ import torch
 from torch import Tensor
 
 from regard.errors import KindError, ShapeError
-from regard.shapes import check_floating
+from regard.sequence_parts import shards_of
+from regard.shapes import check_floating, whole_number
 
 
-def position_index(input: Tensor, offset: Tensor) -> Tensor:
-    """Returns the positions of an input whose batch rows start at different positions.
+def positions_of(input: Tensor, offset: int | Tensor) -> tuple[int, int] | Tensor:
+    """Returns the positions of an input's vectors, which count through the whole sequence if the input is a part of it.
 
     Args:
-        input: ``[batch, ..., length, dim]``.
-        offset: the position of each batch row's first vector, integers ``[batch]``.
+        input: ``[..., length, dim]``.
+        offset: the position of the sequence's first vector; an integer, or integers ``[batch]`` with ``batch`` the
+            input's first axis.
 
     Returns:
-        ``int64 [batch, 1, ..., length]``, which broadcasts against ``input`` after one more axis is appended.
+        the first position and the one after the last, if they follow one another; else ``int64 [length]`` or
+        ``[batch, 1, ..., length]``, which broadcasts against ``input`` after one more axis is appended.
     """
+    length = input.shape[-2]
+    shards = shards_of(length, "input")
+    if not isinstance(offset, Tensor):
+        first = whole_number("offset", offset)
+        return (first, first + length) if shards is None else shards.positions(device=input.device) + first
+    own = torch.arange(length, device=input.device) if shards is None else shards.positions(device=input.device)
+    return _rows_of(input, offset) + own
+
+
+def _rows_of(input: Tensor, offset: Tensor) -> Tensor:
+    """Returns the position of each batch row's first vector, with axes for those of the input."""
     if offset.dtype == torch.bool or offset.is_floating_point() or offset.is_complex():
         raise KindError(f"offset must hold integers; it holds {offset.dtype}")
     if input.dim() < 3 or list(offset.shape) != [input.shape[0]]:
@@ -26,8 +40,7 @@ def position_index(input: Tensor, offset: Tensor) -> Tensor:
         )
     if offset.device != input.device:
         raise KindError(f"offset must be on {input.device}, where the input is; it is on {offset.device}")
-    rows = offset.long().reshape(-1, *[1] * (input.dim() - 2))
-    return rows + torch.arange(input.shape[-2], device=input.device)
+    return offset.long().reshape(-1, *[1] * (input.dim() - 2))
 
 
 def check_features(input: Tensor, dim: int, at_least: bool = False) -> None:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.module_calls import Module
-from regard.positions.index import check_features, position_index
+from regard.positions.index import check_features, positions_of
 from regard.shapes import whole_number
 
 
@@ -58,18 +58,17 @@ class Learned(Module):
                 positions, its result is NaN instead.
         """
         check_features(input, self.dim)
-        length = input.shape[-2]
-        if isinstance(offset, Tensor):
-            positions = position_index(input, offset)
+        positions = positions_of(input, offset)
+        if isinstance(positions, Tensor):
             # The check precedes the lookup, since an index out of range ends the process on a GPU.
             if positions.is_cpu and type(positions) is Tensor and positions.numel():
                 self._check_range(int(positions.min()), int(positions.max()))
             vectors = self._at(positions)
         else:
-            first = whole_number("offset", offset)
-            if length:
-                self._check_range(first, first + length - 1)
-            vectors = self.weight[first : first + length] if length else self.weight[:0]
+            first, stop = positions
+            if input.shape[-2]:
+                self._check_range(first, stop - 1)
+            vectors = self.weight[first:stop] if input.shape[-2] else self.weight[:0]
         return input + vectors.to(input.dtype)
 
     def _at(self, positions: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.module_calls import Module
-from regard.positions.index import check_features, position_index
+from regard.positions.index import check_features, positions_of
 from regard.shapes import positive_number, whole_number
 from regard.transforms import sent
 
@@ -89,10 +89,10 @@ class Sinusoidal(Module):
     def encodings(self, input: Tensor, offset: int | Tensor, dtype: torch.dtype) -> Tensor:
         """Returns the encodings that `forward` adds: ``[length, dim]``, or ``[batch, 1, ..., length, dim]`` if each
         batch row has its own offset."""
-        if isinstance(offset, Tensor):
-            return self.at(position_index(input, offset)).to(dtype)
-        first = whole_number("offset", offset)
-        stop = first + input.shape[-2]
+        positions = positions_of(input, offset)
+        if isinstance(positions, Tensor):
+            return self.at(positions).to(dtype)
+        first, stop = positions
         if first < 0:
             return sent(self.at(torch.arange(first, stop, device="cpu")).to(dtype), input.device)
         return self._from_start(stop, dtype, input)[first:]

@@ -840,6 +840,7 @@ def train(
     steps_per_epoch: int = 0,
     label_smoothing: float = 0.0,
     validation_tokens: int = 0,
+    sequence_processes: int = 1,
 ) -> _TrainedLanguageModel:
     """Predict the next token of running text: a decoder-only Transformer.
 
@@ -904,13 +905,17 @@ def train(
         devices: A number of devices, a list of their indices '0,1', or auto.
         nodes: Machines of a distributed training, each with the same devices.
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
-        batch_size: Windows of a batch, on each device. Default: from the data.
+        batch_size: Windows of a batch, on each device, or on each group of sequence_processes devices. Default:
+            from the data.
         windows: Windows begin at any token (random), or an epoch has every token once (consecutive), in random
             order.
         steps_per_epoch: Batches of an epoch; 0: as many as the text has windows for.
         label_smoothing: Probability that is distributed over all tokens, 0 to below 1 (Szegedy et al. 2016,
             section 7).
         validation_tokens: Tokens that each validation predicts: the first of the validation text; 0: all.
+        sequence_processes: Processes that share the tokens of each window, so that a longer context fits into
+            their memory; a divisor of the number of all processes (devices times nodes). The groups of so many
+            processes train on different windows.
     """
 
 @overload

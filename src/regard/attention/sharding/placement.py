@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, KindError
 from regard.layout import with_four_axes, without_added_axes
+from regard.sequence_parts import are_parts
 
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards
@@ -56,10 +57,7 @@ class Placed:
 
 def is_placed(query: object) -> bool:
     """Whether a call's tensors are parts: DTensors, or plain ones within `regard.distributed.sequence`."""
-    if _is_dtensor(query):
-        return True
-    sequences = sys.modules.get("regard.distributed.sequences")
-    return sequences is not None and bool(sequences.current())
+    return _is_dtensor(query) or are_parts()
 
 
 def _is_dtensor(tensor: object) -> bool:

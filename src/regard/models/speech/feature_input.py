@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.module_calls import Module
+from regard.sequence_parts import refuse_parts
 
 NORMALIZATIONS = ("utterance", "corpus", "none")
 
@@ -50,6 +51,7 @@ class FeatureInput(Module):
             features: ``[batch, frames, width]``; what stands after the end of an utterance has no effect.
             lengths: ``int64 [batch]``.
         """
+        refuse_parts("an encoder of sounds")
         channels = self.derived(features, lengths)
         present = present_frames(lengths, features.shape[1])[:, None, :, None]
         if self.normalization == "utterance":

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from regard.errors import KindError, ShapeError
 from regard.module_calls import Module
+from regard.sequence_parts import refuse_parts
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -37,6 +38,7 @@ class PixelInput(Module):
             ShapeError: the last axis is not 3 colors, or an axis is missing.
             KindError: the images have another dtype.
         """
+        refuse_parts("a model of images")
         if images.dim() != 4 or images.shape[-1] != 3:
             raise ShapeError(f"images must be [batch, height, width, 3]; they have shape {list(images.shape)}")
         if images.dtype == torch.uint8:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from regard.configuration import check_at_least, check_between, check_finite
 from regard.errors import ArgumentError, RunError
 from regard.tasks.attended import attended_words
 from regard.tasks.lazy import np, torch
+from regard.tasks.sequence_lines import SequenceLines
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.results import Attended, Prediction, TextAnswer, rounded
-from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
+from regard.training.task import Baseline, EpochLoader, Metric, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from regard.data.text.running_text import TokenTable
     from regard.data.text.tokenizers import TextTokenizer
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.language_model import LanguageModel
+    from regard.models.language_model import LanguageLoss, LanguageModel
     from regard.records import AttentionRecord, TokenAxis
     from regard.shapes import Requested
 
@@ -108,6 +110,14 @@ class NextTokenExperiment(TableExperiment):
     def examine(self, rows: Any) -> None:
         self.batches(0, 1)  # a text that is too short is an error now
 
+    @cached_property
+    def lines(self) -> SequenceLines:
+        """The processes that share the tokens of a window."""
+        return SequenceLines(self.training.sequence_processes, self.device.type)
+
+    def batches(self, rank: int, world_size: int) -> EpochLoader:
+        return super().batches(*SequenceLines(self.training.sequence_processes, "cpu").share(rank, world_size))
+
     def baseline(self) -> Baseline:
         train, text = self.train.table, self.validation.table  # pyright: ignore[reportAttributeAccessIssue]
         tokenizer, most = self.files["tokenizer"], self.training.validation_tokens or len(text)
@@ -117,8 +127,8 @@ class NextTokenExperiment(TableExperiment):
         return Baseline("the frequencies of the tokens", float(bits / max(1, tokenizer.byte_lengths[ids].sum())))
 
     def loss(self, batch: Tensor) -> StepLoss:
-        loss = self.model.loss(batch, label_smoothing=self.training.label_smoothing)
-        return StepLoss(loss.total, loss.nll.mean(), loss.nll.numel())
+        loss = window_loss(self.model, batch, self.lines, self.training.label_smoothing)
+        return StepLoss(loss.total, self.lines.sums(loss.nll.sum()) / batch[:, 1:].numel(), loss.nll.numel())
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         measured = text_loss(
@@ -128,6 +138,7 @@ class NextTokenExperiment(TableExperiment):
             limit=self.training.validation_tokens,
             rank=rank,
             world_size=world_size,
+            lines=self.lines,
         )
         metrics = {"bits_per_byte": measured.bits_per_byte, "perplexity": measured.perplexity}
         return ValidationResult(measured.loss, metrics, [self._sample()])
@@ -211,6 +222,29 @@ class Windows:
         return cls(ends - length, np.diff(ends, prepend=0), length)
 
 
+WHOLE = SequenceLines(1, "cpu")
+"""Each process has whole windows."""
+
+
+def window_loss(model: LanguageModel, tokens: Tensor, lines: SequenceLines, label_smoothing: float) -> LanguageLoss:
+    """The loss of this process's part of windows, of which every token but the first is predicted.
+
+    Args:
+        model: the model.
+        tokens: ``int64 [windows, length + 1]``, the same on all processes of a line.
+        lines: the processes that share the tokens.
+        label_smoothing: ε in [0, 1].
+    """
+    shards = lines.shards(tokens.shape[1] - 1)
+    if shards is None:
+        return model.loss(tokens, label_smoothing=label_smoothing)
+    from regard.distributed import sequence
+
+    inputs, labels = (shards.cut(part, 1) for part in (tokens[:, :-1], tokens[:, 1:]))
+    with sequence(shards):
+        return model.loss_of(inputs, labels, label_smoothing=label_smoothing)
+
+
 def text_loss(
     model: LanguageModel,
     table: TokenTable,
@@ -220,6 +254,7 @@ def text_loss(
     limit: int = 0,
     rank: int = 0,
     world_size: int = 1,
+    lines: SequenceLines = WHOLE,
 ) -> TextLoss:
     """The loss on a text whose first token is only read. In a distributed run each process predicts a part of it.
 
@@ -231,18 +266,21 @@ def text_loss(
         limit: largest number of predicted tokens, from the first; 0: all.
         rank: number of this process.
         world_size: number of processes.
+        lines: the processes that share the tokens of a window.
     """
     predicted = len(table) - 1 if not limit else min(limit, len(table) - 1)
     context = model.config.context
     windows = Windows.over(predicted, context, stride or context)
     rows = max(1, TOKENS_PER_BATCH // windows.length)
     device = next(model.parameters()).device
-    total = TextLoss(0.0, 0, 0, 0)
-    for first in itertools.islice(range(0, len(windows.starts), rows), rank, None, world_size):
+    total, shards = TextLoss(0.0, 0, 0, 0), lines.shards(windows.length)
+    line, count = lines.share(rank, world_size)
+    for first in itertools.islice(range(0, len(windows.starts), rows), line, None, count):
         tokens = table.windows(windows.starts[first : first + rows], windows.length + 1)
         counted = np.arange(windows.length) >= windows.length - windows.counted[first : first + rows, None]
         with torch.inference_mode():
-            nll = model.loss(torch.from_numpy(tokens).to(device)).nll.cpu().double().numpy()
+            nll = window_loss(model, torch.from_numpy(tokens).to(device), lines, 0.0).nll
+            nll = (nll if shards is None else shards.join(nll, 1)).cpu().double().numpy()
         targets = tokens[:, 1:][counted]
         total += TextLoss(
             float(nll[counted].sum()),
@@ -250,7 +288,8 @@ def text_loss(
             int(tokenizer.byte_lengths[targets].sum()),
             int((targets == tokenizer.UNK).sum()),
         )
-    return sum(gathered(total, world_size), TextLoss(0.0, 0, 0, 0))
+    # Each process of a line has the loss of its whole windows.
+    return sum(gathered(total, world_size)[:: lines.processes], TextLoss(0.0, 0, 0, 0))
 
 
 @dataclass(frozen=True)
