@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -72,10 +73,10 @@ class Shards:
     def balanced(cls, work: Sequence[float] | Tensor, mesh: DeviceMesh, *, timeout: float = TIMEOUT) -> "Shards":
         """Returns shards of equally many positions and nearly equal work, in as few pieces as that takes.
 
-        Each process gets one piece if the busiest has then at most 5 % more work than the mean, as under a window. Or
-        else 2, 4, ... or 64: the sequence is cut into so many pieces for each process, and the heaviest one that is left
-        goes to the process with the least work that has room. With the work of a causal mask these are two pieces, in
-        the order that is called zig-zag. If no number suffices, it is the best of them.
+        Each process gets one piece if the busiest has then at most 5 % more work than the mean, as under a window.
+        Otherwise it gets 2, 4, ... or 64 pieces: the heaviest piece that is left goes to the process with the least
+        work that has room. With the work of a causal mask these are two pieces, in the order that is called zig-zag.
+        If no number suffices, it is the best of them.
 
         Args:
             work: what each position costs, ``[length]``, such as the number of queries that see a key
@@ -203,8 +204,8 @@ def wait(work: "dist.Work | None", shards: Shards) -> None:
     except RuntimeError as error:  # of every backend of torch.distributed, and DistBackendError
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BackendError(
-            f"process {shards.rank} of the {shards.processes} that hold the sequence waited for the others in vain: one "
-            f"has left, failed, or takes part in another call; it waits {shards.timeout:g} s ({reason})"
+            f"process {shards.rank} of the {shards.processes} that hold the sequence waited for the others in vain: "
+            f"one has left, failed, or takes part in another call; it waits {shards.timeout:g} s ({reason})"
         ) from error
 
 
@@ -221,7 +222,7 @@ def _processes(mesh: DeviceMesh) -> int:
 def _contiguous_spans(length: int, processes: int) -> tuple[Spans, ...]:
     size = -(-length // processes)
     starts = [min(process * size, length) for process in range(processes + 1)]
-    return tuple((range(a, b),) for a, b in zip(starts, starts[1:], strict=False))
+    return tuple((range(a, b),) for a, b in pairwise(starts))
 
 
 def balanced_spans(costs: Tensor, processes: int) -> tuple[Spans, ...]:

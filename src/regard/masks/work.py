@@ -45,8 +45,9 @@ def work_of_keys(mask: Mask, queries: int, keys: int, *, batch: int = 1, heads: 
     """
     if not isinstance(mask, Mask):
         raise KindError(f"mask must be a Mask, such as masks.causal(); it is {kind_of(mask)}")
-    sizes = {"batch": batch, "heads": heads, "queries": queries, "keys": keys}
-    grid = Grid.whole(*(whole_number(name, value, low=0) for name, value in sizes.items()))
+    for name, value in {"batch": batch, "heads": heads, "queries": queries, "keys": keys}.items():
+        whole_number(name, value, low=0)
+    grid = Grid.whole(batch, heads, queries, keys)
     mask.check(grid)
     work = torch.zeros(keys, dtype=torch.int64, device="cpu")
     if 0 in grid.shape:
