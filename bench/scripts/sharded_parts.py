@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
-from torch.distributed.tensor.experimental._attention import context_parallel_unshard
+from torch.distributed.tensor.experimental._attention import _cp_options, context_parallel_unshard
 from torch.nn import functional as F
 
 import regard
@@ -257,14 +257,12 @@ def _by_context_parallel(mesh: DeviceMesh, whole: list[Tensor], mask: str) -> tu
     if mask not in ("none", "causal"):
         assert made is not None
         dense = made.dense(Grid.of(*whole[:2]))
-    parts = [tensor.clone() for tensor in whole]
-    with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2, 2, 2]):
-        for part in parts:
-            part.requires_grad_()
+    buffers = [tensor.clone() for tensor in whole]
+    _cp_options.enable_load_balance = mask == "causal"  # it takes no other mask
+    with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2, 2, 2]):
+        parts = [buffer.clone().requires_grad_() for buffer in buffers]
         output = F.scaled_dot_product_attention(*parts, dense, is_causal=mask == "causal")
         output.square().sum().backward()
         gradients = [part.grad for part in parts if part.grad is not None]
         found = context_parallel_unshard(mesh, [output.detach(), *gradients], [2] * 4)
-        for part in parts:
-            part.requires_grad_(False)
     return found[0], found[1:]
