@@ -17,12 +17,15 @@ Times are CPU seconds of the process that takes most: the processes may have few
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+import torch
 
 from covering import pairwise
 from process_groups import ProcessGroup
@@ -31,20 +34,21 @@ from sharded_laws import ALL_NORMALIZERS, ALL_SCORES, BIASES, MASKS, ORDERS, REA
 PARTS = "bench.scripts.sharded_parts"
 """The module whose functions the processes call."""
 
+PROCESSES = (2, 3, 4)
+"""Of the table."""
+
 GRID = {
     "score": list(ALL_SCORES), "normalizer": list(ALL_NORMALIZERS), "mask": list(MASKS), "bias": list(BIASES),
-    "kv_heads": [1, 3], "order": list(ORDERS),
+    "key heads": [1, 3], "order": list(ORDERS), "dropout": [0.0], "processes": list(PROCESSES),
 }  # fmt: skip
-DROPOUT = {
-    "score": ["scaled_dot", "dot", "general", "additive", "distance"],
-    "normalizer": ["softmax", "sink", "sparsemax", "entmax15", "sigmoid"], "mask": list(MASKS), "bias": list(BIASES),
-    "kv_heads": [1, 3], "order": list(ORDERS),
+DROPPED = {
+    **GRID, "score": ["scaled_dot", "dot", "general", "additive", "distance"],
+    "normalizer": ["softmax", "sink", "sparsemax", "entmax15", "sigmoid"], "dropout": [0.3],
 }  # fmt: skip
 """Cases that the compiled loops of one process run, which drop the same weights."""
-DROPPED = 0.3
 READINGS = {
     "reading": list(READ), "normalizer": ["softmax", "sparsemax", "sigmoid", "top_k"], "mask": list(MASKS),
-    "order": list(ORDERS),
+    "order": list(ORDERS), "processes": list(PROCESSES),
 }  # fmt: skip
 DTYPES = ("float64", "float32")
 
@@ -55,49 +59,46 @@ Worst = dict[tuple[str, str], dict[str, float]]
 def table(options: argparse.Namespace) -> None:
     """Prints the largest differences from one process."""
     worst: Worst = defaultdict(lambda: defaultdict(float))
-    cases = 0
-    for processes in options.table_processes:
-        with closing(ProcessGroup(processes)) as group:
-            for dtype in DTYPES:
-                for row in _sample(GRID, _has_meaning):
-                    cases += _case(group, worst, dict(row, dropout=0.0), dtype)
-                for row in _sample(DROPOUT):
-                    cases += _case(group, worst, dict(row, dropout=DROPPED), dtype)
-                for row in _sample(READINGS):
-                    found = group.call("sharded_laws", "readings", *row.values(), dtype)
-                    _note(worst, {"reading": row["reading"]}, {f"{dtype} output": max(found)})
-                    cases += 1
-    print(f"{cases:,} cases on {', '.join(map(str, options.table_processes))} processes\n")
-    columns = [f"{dtype} {what}" for dtype in DTYPES for what in ("output", "gradient")]
-    rows = [
-        [kind, name, *(f"{found[column]:.0e}" if column in found else "" for column in columns)]
-        for (kind, name), found in worst.items()
+    groups = {processes: ProcessGroup(processes) for processes in PROCESSES}
+    cases = [
+        *((row, _case) for row in (*_sample(GRID), *_sample(DROPPED))),
+        *((row, _reading) for row in _sample(READINGS)),
     ]
-    _print_table(["", "", *columns], sorted(rows, key=lambda row: [*GRID, "dropout", "reading"].index(row[0])))
+    for number, ((row, compare), dtype) in enumerate(product(cases, DTYPES)):
+        if number % 100 == 0:
+            print(f"{number} of {len(cases) * len(DTYPES)}", file=sys.stderr, flush=True)
+        found = compare(groups[row["processes"]], row, dtype)
+        for kind, name in row.items():
+            if compare is _case or kind == "reading":
+                for column, difference in found.items():
+                    worst[kind, name][column] = max(worst[kind, name][column], difference)
+    for group in groups.values():
+        group.close()
+    print(f"{len(cases) * len(DTYPES):,} cases\n")
+    columns = [f"{dtype} {what}" for dtype in DTYPES for what in ("output", "gradient")]
+    kinds = [*GRID, "reading"]
+    rows = [
+        [kind, str(name), *(f"{found[column]:.0e}" if column in found else "" for column in columns)]
+        for (kind, name), found in sorted(worst.items(), key=lambda item: kinds.index(item[0][0]))
+    ]
+    _print_table(["", "", *columns], rows)
 
 
-def _has_meaning(row: dict[str, Any]) -> bool:
-    """Whether one process has a result: a share of a sum needs positive scores."""
-    return row["normalizer"] != "ratio" or row["score"] in ("features", "decayed_features")
-
-
-def _sample(axes: dict[str, list], where: Callable[[dict[str, Any]], bool] = lambda row: True) -> list[dict[str, Any]]:
+def _sample(axes: dict[str, list]) -> list[dict[str, Any]]:
     rows = [dict(zip(axes, row, strict=True)) for row in pairwise(list(axes.values()))]
-    return [row for row in rows if where(row)]
+    # A share of a sum needs positive scores.
+    return [row | {"score": "features"} if row["normalizer"] == "ratio" else row for row in rows]
 
 
-def _case(group: ProcessGroup, worst: Worst, row: dict[str, Any], dtype: str) -> int:
-    found = group.call("sharded_laws", "case", *row.values(), dtype)
-    output, gradient = (max(each) for each in zip(*found, strict=True))
-    named = {**row, "dropout": f"{row['dropout']:g}", "kv_heads": f"{row['kv_heads']} of 3"}
-    _note(worst, named, {f"{dtype} output": output, f"{dtype} gradient": gradient})
-    return 1
+def _case(group: ProcessGroup, row: dict[str, Any], dtype: str) -> dict[str, float]:
+    arguments = [row[kind] for kind in GRID if kind != "processes"]
+    output, gradient = zip(*group.call("sharded_laws", "case", *arguments, dtype), strict=True)
+    return {f"{dtype} output": max(output), f"{dtype} gradient": max(gradient)}
 
 
-def _note(worst: Worst, row: dict[str, str], found: dict[str, float]) -> None:
-    for item in row.items():
-        for column, difference in found.items():
-            worst[item][column] = max(worst[item][column], difference)
+def _reading(group: ProcessGroup, row: dict[str, Any], dtype: str) -> dict[str, float]:
+    arguments = [row[kind] for kind in READINGS if kind != "processes"]
+    return {f"{dtype} output": max(group.call("sharded_laws", "readings", *arguments, dtype))}
 
 
 def long(options: argparse.Namespace) -> None:
@@ -167,22 +168,32 @@ def balance(options: argparse.Namespace) -> None:
 def peer(options: argparse.Namespace) -> None:
     """Prints PyTorch's context_parallel beside regard."""
     rows = []
-    with closing(ProcessGroup(options.processes)) as group:
-        for queries, keys, mask in ((1024, 1024, "causal"), (1024, 1024, "none"), (1021, 1021, "causal"),
-                                    (512, 1024, "none"), (1024, 1024, "window")):  # fmt: skip
-            for name in ("context_parallel", "regard"):
-                found = group.call(PARTS, "peer_call", name, mask, queries, keys)
-                first = [f"{queries:,} × {keys:,}", mask, name]
-                error = next((each["error"] for each in found if each["error"]), "")
-                if error:
-                    rows.append([*first, error, "", ""])
-                    continue
+    for queries, keys, mask in ((1024, 1024, "causal"), (1021, 1021, "causal"), (1024, 1024, "none"),
+                                (512, 1024, "none"), (1024, 1024, "window")):  # fmt: skip
+        for name in ("context_parallel", "regard"):
+            found = _peer_call(options, name, mask, queries, keys)
+            numbers = [found, "", ""]
+            if not isinstance(found, str):
                 output, gradient, seconds = (
                     max(each[what] for each in found) for what in ("output", "gradient", "seconds")
                 )
-                rows.append([*first, f"{output:.1e}", f"{gradient:.1e}", f"{seconds:.2f}"])
-    print(f"{options.processes} processes, 2 heads of 64, float32, forward and backward\n")
+                numbers = [f"{output:.1e}", f"{gradient:.1e}", f"{seconds:.2f}"]
+            rows.append([f"{queries:,} × {keys:,}", mask, name, *numbers])
+    print(f"{options.processes} processes, 2 heads of 64, float32, forward and backward, PyTorch {torch.__version__}\n")
     _print_table(["queries × keys", "mask", "", "output: difference from one process", "gradients", "CPU s"], rows)
+
+
+def _peer_call(options: argparse.Namespace, *arguments: object) -> list[dict[str, float]] | str:
+    """What each process measured, or why there is nothing; a group that failed or does not answer is used no more."""
+    group = ProcessGroup(options.processes)
+    for pipe in group.pipes:
+        pipe.send((PARTS, "peer_call", arguments))
+    answers = [pipe.recv() if pipe.poll(options.limit) else ("", {"error": f"no answer in {options.limit} s"})
+               for pipe in group.pipes]  # fmt: skip
+    for process in group.processes:
+        process.kill()
+    errors = [error or found["error"] for error, found in answers]
+    return next(filter(None, errors), "") or [found for _, found in answers]
 
 
 def _print_table(columns: list[str], rows: Iterable[list[str]]) -> None:
@@ -197,8 +208,8 @@ RUNS = {"table": table, "long": long, "bytes": sent_bytes, "balance": balance, "
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=4, help="of all parts but the table (default: 4)")
-    parser.add_argument("--table-processes", type=int, nargs="+", default=[2, 3, 4], help="default: 2 3 4")
     parser.add_argument("--part", nargs="+", choices=RUNS, default=list(RUNS), help="default: all")
+    parser.add_argument("--limit", type=int, default=240, help="seconds that a peer may take (default: 240)")
     parser.add_argument("--length", type=int, default=1 << 20, help="keys of the long sequences (default: 1048576)")
     options = parser.parse_args()
     for part in options.part:
