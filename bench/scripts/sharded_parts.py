@@ -165,7 +165,8 @@ def counted_bytes() -> Iterator[list[int]]:
 
     def reducing(tensor: Tensor, **options: Any) -> Any:
         processes = dist.get_world_size()
-        count[0] += 2 * tensor.numel() * tensor.element_size() * (processes - 1) // processes
+        if tensor.is_floating_point():
+            count[0] += 2 * tensor.numel() * tensor.element_size() * (processes - 1) // processes
         return reduce(tensor, **options)
 
     with mock.patch.multiple(dist, all_to_all_single=exchanging, all_gather=gathering, all_reduce=reducing):

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 
-import torch
-
+from regard.attention.planner import Candidates, Plan
 from regard.attention.problem import Problem
 from regard.attention.sharding.calculation import Call, prepared_call
 from regard.attention.sharding.placement import Placed
-from regard.attention.sharding.rows import KINDS, THRESHOLD_STEPS
+from regard.attention.sharding.rows import KINDS, STEPS_TO_AGREE
 from regard.counted import counted
 from regard.distributed.exchange import Route
 from regard.errors import BackendError
-from regard.layout import sizes_of
 from regard.scores.score import Score
 from regard.shapes import upcast
 
@@ -24,27 +22,22 @@ SUMS = {"softmax": (2, 1), "ratio": (1, 1), "entmax": (2, 1)}
 
 
 @dataclass(frozen=True)
-class ShardedPlan:
-    """How a call whose sequences lie on several processes would run.
+class ShardedPlan(Plan):
+    """How a call whose sequences lie on several processes would run; ``backend`` is ``"sharded"``.
 
     Attributes:
-        backend: ``"sharded"``.
         way: ``"rows"``: queries travel and keys stay; ``"whole"``: every process gets the whole sequences.
-        reasons: ``{"sharded": why}``.
-        sizes: how the axes are read.
         processes: how many hold the sequence.
         steps: how often rows travel; 0 for ``"whole"``.
         sent: bytes that this process sends to others in the forward pass, without readings
-            (docs/en/understand/derivations/sharding.md).
+            (docs/en/understand/derivations/sharding.md). Thresholds of sparse normalizers count as if they were found
+            in the fewest steps.
         sent_backward: the same of the backward pass.
         held: bytes of queries, keys and values that this process holds or gets at once.
         work: pairs that each process computes for each head; the mask's empty blocks are not among them.
     """
 
-    backend: str
     way: str
-    reasons: dict[str, str]
-    sizes: str
     processes: int
     steps: int
     sent: int
@@ -57,6 +50,11 @@ class ShardedPlan:
         """How much more than the mean the busiest process computes: 0.1 for a tenth."""
         mean = sum(self.work) / len(self.work)
         return max(self.work) / mean - 1.0 if mean else 0.0
+
+    @property
+    def remarks(self) -> list[str]:
+        """None."""
+        return []
 
     def __str__(self) -> str:
         return "\n".join(
@@ -76,10 +74,9 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
     check_sharded_backend(name)
     placed = problem.placed
     assert placed is not None
-    sizes = sizes_of(problem.query.shape, problem.key.shape, problem.value.shape)
     why = needs_whole(problem)
     if why is not None:
-        return _plan_of_whole(problem, placed, sizes, why)
+        return _plan_of_whole(problem, placed, why)
     call = prepared_call(problem)
     routes = [call.route(step) for step in call.steps]
     sent, sent_backward = map(sum, zip((0, 0), *(_sent(call, route) for route in routes), strict=True))
@@ -90,7 +87,7 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
         backend=NAME,
         way="rows",
         reasons={NAME: f"queries travel to the keys that they see, and back with {kind}; keys stay"},
-        sizes=sizes,
+        candidates=Candidates(problem, {}, waits=False),
         processes=processes,
         steps=len(routes),
         sent=sent,
@@ -100,7 +97,7 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
     )
 
 
-def _plan_of_whole(problem: Problem, placed: Placed, sizes: str, why: str) -> ShardedPlan:
+def _plan_of_whole(problem: Problem, placed: Placed, why: str) -> ShardedPlan:
     processes = placed.queries.processes
     wholes = [part.numel() * part.element_size() for part in (problem.query, problem.key, problem.value)]
     gathered = 0
@@ -112,7 +109,7 @@ def _plan_of_whole(problem: Problem, placed: Placed, sizes: str, why: str) -> Sh
         backend=NAME,
         way="whole",
         reasons={NAME: f"every process gets the whole sequences and keeps its own rows: {why}"},
-        sizes=sizes,
+        candidates=Candidates(problem, {}, waits=False),
         processes=processes,
         steps=0,
         sent=gathered,
@@ -158,7 +155,7 @@ def _joined_numbers(kind: str, size: int) -> tuple[int, int]:
         return 1 + 8 // size, 0  # the position of the chosen key is a float64
     numbers, further = SUMS.get(kind, (0, 0))
     if kind == "entmax":
-        numbers += 2 * (THRESHOLD_STEPS[torch.float64 if size == 8 else torch.float32] + 1)
+        numbers += 2 * STEPS_TO_AGREE + 2
     return numbers, further
 
 
