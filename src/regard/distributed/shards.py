@@ -1,10 +1,10 @@
 """Which positions of a sequence each process of a mesh holds."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -18,8 +18,11 @@ from regard.shapes import kind_of, whole_number
 TIMEOUT = 300.0
 """Seconds that a process waits for the others in one exchange, unless its `Shards` say another number."""
 
-PIECES = 8
-"""Pieces of each process in a balanced order."""
+PIECES = (1, 2, 4, 8, 16, 32, 64)
+"""Pieces of each process in a balanced order, of which the fewest that suffice are taken."""
+
+IMBALANCE = 0.05
+"""How much more than the mean the busiest process may have to do, in an order that suffices."""
 
 Spans = tuple[range, ...]
 """Runs of positions, ascending."""
@@ -64,16 +67,16 @@ class Shards:
         """
         processes = _processes(mesh)
         whole_number("length", length, low=0)
-        size = -(-length // processes)
-        starts = [min(process * size, length) for process in range(processes + 1)]
-        return cls(length, mesh, tuple((range(a, b),) for a, b in itertools.pairwise(starts)), timeout)
+        return cls(length, mesh, _contiguous_spans(length, processes), timeout)
 
     @classmethod
     def balanced(cls, work: Sequence[float] | Tensor, mesh: DeviceMesh, *, timeout: float = TIMEOUT) -> "Shards":
-        """Returns shards of equally many positions and nearly equal work, in pieces of neighbouring positions.
+        """Returns shards of equally many positions and nearly equal work, in as few pieces as that takes.
 
-        The sequence is cut into ``8 · processes`` pieces; the heaviest piece goes to the process with the least work,
-        as long as that one has room. With the work of a causal mask it is the order that is called zig-zag.
+        Each process gets one piece if the busiest has then at most 5 % more work than the mean, as under a window.
+        Otherwise it gets 2, 4, ... or 64 pieces: the heaviest piece that is left goes to the process with the least
+        work that has room. With the work of a causal mask these are two pieces, in the order that is called zig-zag.
+        If no number suffices, it is the best of them.
 
         Args:
             work: what each position costs, ``[length]``, such as the number of queries that see a key
@@ -85,18 +88,7 @@ class Shards:
         costs = torch.as_tensor(work, dtype=torch.float64, device="cpu")
         if costs.dim() != 1:
             raise ArgumentError(f"work must have one number a position; it has shape {list(costs.shape)}")
-        length, pieces = len(costs), PIECES * processes
-        ends = [length * piece // pieces for piece in range(pieces + 1)]
-        cuts = [range(a, b) for a, b in itertools.pairwise(ends)]
-        total = torch.cat([costs.new_zeros(1), costs.cumsum(0)])
-        heavy = sorted(cuts, key=lambda cut: (float(total[cut.stop] - total[cut.start]), cut.start), reverse=True)
-        loads, held = [0.0] * processes, [list[range]() for _ in range(processes)]
-        for cut in heavy:
-            open_ = [process for process in range(processes) if len(held[process]) < PIECES]
-            process = min(open_, key=lambda one: (loads[one], one))
-            loads[process] += float(total[cut.stop] - total[cut.start])
-            held[process].append(cut)
-        return cls(length, mesh, tuple(_joined(pieces) for pieces in held), timeout)
+        return cls(len(costs), mesh, balanced_spans(costs, processes), timeout)
 
     def __post_init__(self) -> None:
         _processes(self.mesh)
@@ -133,7 +125,7 @@ class Shards:
     @property
     def is_contiguous(self) -> bool:
         """Whether the pieces are those of `contiguous`."""
-        return self.spans == Shards.contiguous(self.length, self.mesh).spans
+        return self.spans == _contiguous_spans(self.length, self.processes)
 
     def count(self, process: int | None = None) -> int:
         """Returns how many positions a process holds; None: this one."""
@@ -226,6 +218,45 @@ def _processes(mesh: DeviceMesh) -> int:
             f"mesh must have one axis; it has {mesh.ndim}: take the one of the sequence, such as mesh[{name!r}]"
         )
     return mesh.size()
+
+
+def _contiguous_spans(length: int, processes: int) -> tuple[Spans, ...]:
+    size = -(-length // processes)
+    starts = [min(process * size, length) for process in range(processes + 1)]
+    return tuple((range(a, b),) for a, b in pairwise(starts))
+
+
+def balanced_spans(costs: Tensor, processes: int) -> tuple[Spans, ...]:
+    """Returns for each process the runs of positions that `Shards.balanced` gives it.
+
+    Args:
+        costs: what each position costs, float64 ``[length]`` on the CPU.
+        processes: how many there are.
+    """
+    length = len(costs)
+    total = torch.cat([costs.new_zeros(1), costs.cumsum(0)])
+    best, least = _contiguous_spans(length, processes), torch.inf
+    for pieces in PIECES:
+        spans = best if pieces == 1 else _dealt(total, pieces, processes)
+        loads = [sum(float(total[span.stop] - total[span.start]) for span in own) for own in spans]
+        if max(loads) < least:
+            best, least = spans, max(loads)
+        if least <= (1.0 + IMBALANCE) * sum(loads) / processes or pieces * processes >= length:
+            break
+    return best
+
+
+def _dealt(total: Tensor, pieces: int, processes: int) -> tuple[Spans, ...]:
+    """Deals equal pieces to the processes, the heaviest first, each to the one with the least work that has room."""
+    length, cuts = len(total) - 1, pieces * processes
+    ends = [length * cut // cuts for cut in range(cuts + 1)]
+    costs = (total[ends[1:]] - total[ends[:-1]]).tolist()
+    loads, held = [0.0] * processes, [list[range]() for _ in range(processes)]
+    for cut in sorted(range(cuts), key=lambda cut: (-costs[cut], cut)):
+        process = min((one for one in range(processes) if len(held[one]) < pieces), key=lambda one: (loads[one], one))
+        loads[process] += costs[cut]
+        held[process].append(range(ends[cut], ends[cut + 1]))
+    return tuple(map(_joined, held))
 
 
 def _joined(spans: list[range]) -> Spans:

@@ -12,6 +12,7 @@ from regard.masks.mask import And, Mask, Not, Or, Visibility, visible_keys
 from regard.masks.names import as_mask
 from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
 from regard.masks.spans import Spans
+from regard.masks.work import work_of_keys
 
 __all__ = [
     "And",
@@ -48,6 +49,7 @@ __all__ = [
     "visible_keys",
     "where",
     "window",
+    "work_of_keys",
 ]
 
 __dir__ = public_names(__name__)

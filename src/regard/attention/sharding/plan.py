@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 from regard.attention.planner import Candidates, Plan
 from regard.attention.problem import Problem
-from regard.attention.sharding.calculation import prepared_call
+from regard.attention.sharding.calculation import Call, prepared_call
+from regard.attention.sharding.placement import Placed
+from regard.attention.sharding.rows import KINDS, STEPS_TO_AGREE
+from regard.counted import counted
+from regard.distributed.exchange import Route
 from regard.errors import BackendError
 from regard.scores.score import Score
 from regard.shapes import upcast
@@ -13,8 +17,8 @@ NAME = "sharded"
 """What the backend of sharded calls is called."""
 
 
-ROW_NUMBERS = {"softmax": 2, "ratio": 1, "hard": 2}
-"""Numbers a row, besides its query and its output, that the processes exchange in the forward pass."""
+SUMS = {"softmax": (2, 1), "ratio": (1, 1), "entmax": (2, 1)}
+"""Numbers of each row that the processes join in a forward pass, and the further ones of a backward pass."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,7 +29,10 @@ class ShardedPlan(Plan):
         way: ``"rows"``: queries travel and keys stay; ``"whole"``: every process gets the whole sequences.
         processes: how many hold the sequence.
         steps: how often rows travel; 0 for ``"whole"``.
-        sent: bytes that this process sends to others in the forward pass.
+        sent: bytes that this process sends to others in the forward pass, without readings
+            (docs/en/understand/derivations/sharding.md). Thresholds of sparse normalizers count as if they were found
+            in the fewest steps.
+        sent_backward: the same of the backward pass.
         held: bytes of queries, keys and values that this process holds or gets at once.
         work: pairs that each process computes for each head; the mask's empty blocks are not among them.
     """
@@ -34,6 +41,7 @@ class ShardedPlan(Plan):
     processes: int
     steps: int
     sent: int
+    sent_backward: int
     held: int
     work: tuple[int, ...]
 
@@ -53,7 +61,8 @@ class ShardedPlan(Plan):
             (
                 f"{self.sizes} · {self.processes} processes",
                 f"→ {self.backend}  {self.reasons[self.backend]}",
-                f"  this process sends {self.sent:,} bytes in {self.steps} steps and holds {self.held:,} bytes",
+                f"  this process sends {self.sent:,} bytes in {counted(self.steps, 'step')}, in a backward pass "
+                f"{self.sent_backward:,} bytes, and holds {self.held:,} bytes",
                 f"  pairs of each process: {', '.join(f'{each:,}' for each in self.work)} "
                 f"(the busiest has {self.imbalance:.1%} more than the mean)",
             )
@@ -65,28 +74,89 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
     check_sharded_backend(name)
     placed = problem.placed
     assert placed is not None
-    candidates = Candidates(problem, {}, waits=False)
-    processes, me = placed.queries.processes, placed.queries.rank
-    own = sum(part.numel() * part.element_size() for part in (placed.query, placed.key, placed.value))
     why = needs_whole(problem)
     if why is not None:
-        held = sum(part.numel() * part.element_size() for part in (problem.query, problem.key, problem.value))
-        pairs = problem.grid.queries * problem.grid.keys
-        reasons = {NAME: f"every process gets the whole sequences and keeps its own rows: {why}"}
-        return ShardedPlan(
-            NAME, reasons, candidates, "whole", processes, 0, own * (processes - 1), held, (pairs,) * processes
-        )
+        return _plan_of_whole(problem, placed, why)
     call = prepared_call(problem)
-    each = call.prepared.query.shape[3] + placed.value.shape[3] + ROW_NUMBERS.get(getattr(problem.row, "kind", ""), 0)
-    bytes_a_row = each * len(placed.batch) * problem.grid.heads * upcast(placed.value).element_size()
-    rows = sum(call.route(step).travelling(me) for step in call.steps)
-    widest = max((sum(step.counts) for step in call.steps), default=0)
-    kind = "its sums" if problem.row is not None else "whole rows of scores"
-    reasons = {NAME: f"queries travel to the keys that they see, and back with {kind}; keys stay"}
+    routes = [call.route(step) for step in call.steps]
+    sent, sent_backward = map(sum, zip((0, 0), *(_sent(call, route) for route in routes), strict=True))
+    kind = "its sums" if problem.row is not None and problem.row.kind in KINDS else "whole rows of scores"
+    processes = placed.queries.processes
+    arrived = max((_bytes_a_row(call) * route.arrived for route in routes), default=0)
     return ShardedPlan(
-        NAME, reasons, candidates, "rows", processes, len(call.steps), rows * bytes_a_row, own + widest * bytes_a_row,
-        tuple(call.plan.work(process) for process in range(processes)),
-    )  # fmt: skip
+        backend=NAME,
+        way="rows",
+        reasons={NAME: f"queries travel to the keys that they see, and back with {kind}; keys stay"},
+        candidates=Candidates(problem, {}, waits=False),
+        processes=processes,
+        steps=len(routes),
+        sent=sent,
+        sent_backward=sent_backward,
+        held=sum(part.numel() * part.element_size() for part in (placed.query, placed.key, placed.value)) + arrived,
+        work=tuple(call.plan.work(process) for process in range(processes)),
+    )
+
+
+def _plan_of_whole(problem: Problem, placed: Placed, why: str) -> ShardedPlan:
+    processes = placed.queries.processes
+    wholes = [part.numel() * part.element_size() for part in (problem.query, problem.key, problem.value)]
+    gathered = 0
+    for part, shards in ((placed.query, placed.queries), (placed.key, placed.keys), (placed.value, placed.keys)):
+        batch, heads, _, features = part.shape
+        widest = max(map(shards.count, range(processes)))
+        gathered += widest * batch * heads * features * part.element_size() * (processes - 1)
+    return ShardedPlan(
+        backend=NAME,
+        way="whole",
+        reasons={NAME: f"every process gets the whole sequences and keeps its own rows: {why}"},
+        candidates=Candidates(problem, {}, waits=False),
+        processes=processes,
+        steps=0,
+        sent=gathered,
+        sent_backward=sum(2 * whole * (processes - 1) // processes for whole in wholes),
+        held=sum(wholes),
+        work=(problem.grid.queries * problem.grid.keys,) * processes,
+    )
+
+
+def _bytes_a_row(call: Call) -> int:
+    """Returns the bytes of the queries that travel, over the batch rows and heads of one position."""
+    query, prepared = call.placed.query, call.prepared.query
+    own = query.shape[3] * query.element_size() if call.problem.bias is not None else 0
+    return len(call.placed.batch) * query.shape[1] * (prepared.shape[3] * prepared.element_size() + own)
+
+
+def _sent(call: Call, route: Route) -> tuple[int, int]:
+    """Returns the bytes that this process sends in one step: in the forward pass, and in the backward pass."""
+    placed, row, me = call.placed, call.problem.row, call.placed.keys.rank
+    size = upcast(placed.value).element_size()
+    each = len(placed.batch) * placed.query.shape[1] * size
+    leaving, arriving = route.travelling(me), route.arrived - route.receives[me]
+    queries, values = _bytes_a_row(call), placed.value.shape[3] * each
+    if row is not None and row.kind in KINDS:
+        joined, further = (count * each * (leaving + arriving) for count in _joined_numbers(row.kind, size))
+    else:
+        columns = sum(count * placed.keys.count(process) for process, count in enumerate(route.sends) if process != me)
+        joined = (columns + arriving * placed.keys.count()) * each
+        further = joined
+    hidden = each if call.problem.may_hide else 0
+    forward = leaving * queries + joined + arriving * (values + hidden)
+    return forward, leaving * (queries + values) + joined + further + arriving * queries
+
+
+def _joined_numbers(kind: str, size: int) -> tuple[int, int]:
+    """Returns how many numbers of a row are joined in a forward pass, and how many more in a backward pass.
+
+    Args:
+        kind: of the row primitive.
+        size: bytes of a number.
+    """
+    if kind == "hard":
+        return 1 + 8 // size, 0  # the position of the chosen key is a float64
+    numbers, further = SUMS.get(kind, (0, 0))
+    if kind == "entmax":
+        numbers += 2 * STEPS_TO_AGREE + 2
+    return numbers, further
 
 
 def check_sharded_backend(name: str) -> None:
