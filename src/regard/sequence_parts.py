@@ -27,8 +27,10 @@ def are_parts() -> bool:
     return bool(current())
 
 
-def shards_of(length: int, name: str) -> "Shards | None":
+def shards_of_part(length: int, name: str) -> "Shards | None":
     """Returns the shards of which this process holds ``length`` positions; None if tensors are no parts.
+
+    Every process calls it alike (`regard.distributed.sequences.shards_of`).
 
     Args:
         length: positions of a part.
@@ -39,14 +41,15 @@ def shards_of(length: int, name: str) -> "Shards | None":
     """
     if not are_parts():
         return None
-    from regard.distributed.sequences import shards_of_length
+    from regard.distributed.sequences import shards_of
 
-    return shards_of_length(length, name)
+    return shards_of(**{name: length})[0]
 
 
 def whole_length(length: int, name: str) -> int:
-    """Returns the length of the whole sequence of which a part has ``length`` positions; arguments of `shards_of`."""
-    shards = shards_of(length, name)
+    """Returns the length of the whole sequence of which a part has ``length`` positions; arguments of
+    `shards_of_part`."""
+    shards = shards_of_part(length, name)
     return length if shards is None else shards.length
 
 
@@ -58,9 +61,9 @@ def joined(tensor: Tensor, dim: int, name: str) -> Tensor:
     Args:
         tensor: this process's part, or the whole if tensors are no parts.
         dim: the axis of positions.
-        name: as for `shards_of`.
+        name: as for `shards_of_part`.
     """
-    shards = shards_of(tensor.shape[dim], name)
+    shards = shards_of_part(tensor.shape[dim], name)
     return tensor if shards is None else shards.join(tensor, dim)
 
 
@@ -71,9 +74,9 @@ def own_part(tensor: Tensor, dim: int, length: int, name: str) -> Tensor:
         tensor: the whole.
         dim: the axis of positions.
         length: positions of the part.
-        name: as for `shards_of`.
+        name: as for `shards_of_part`.
     """
-    shards = shards_of(length, name)
+    shards = shards_of_part(length, name)
     return tensor if shards is None else shards.cut(tensor, dim)
 
 

@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, ShapeError
 from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import And, Lengths, Mask
 from regard.masks.batch_integers import Integers
-from regard.sequence_parts import shards_of
+from regard.sequence_parts import shards_of_part
 from regard.shapes import check_integers, whole_number
 from regard.transforms import active_transform, has_host_data, sent
 
@@ -70,7 +70,7 @@ class Packing:
             length = whole_number("length", length, 0)
         if lengths.dim() != 1:
             raise ShapeError(f"lengths must be [batch]; it has shape {list(lengths.shape)}")
-        shards = shards_of(length, "padded")
+        shards = shards_of_part(length, "padded")
         if shards is not None or not _may_read(lengths):
             self.shape, self.index, self._lengths = (lengths.shape[0], length), None, None
             positions = torch.arange(length, device=lengths.device) if shards is None else shards.positions()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import KindError, ShapeError
-from regard.sequence_parts import shards_of
+from regard.sequence_parts import shards_of_part
 from regard.shapes import check_floating, whole_number
 
 
@@ -21,7 +21,7 @@ def positions_of(input: Tensor, offset: int | Tensor) -> tuple[int, int] | Tenso
         ``[batch, 1, ..., length]``, which broadcasts against ``input`` after one more axis is appended.
     """
     length = input.shape[-2]
-    shards = shards_of(length, "input")
+    shards = shards_of_part(length, "input")
     if not isinstance(offset, Tensor):
         first = whole_number("offset", offset)
         return (first, first + length) if shards is None else shards.positions(device=input.device) + first
