@@ -109,7 +109,7 @@ class Rows:
 def log_sum_exp(rows: Rows, problem: Problem) -> list[Tensor]:
     """Returns ``log Σ exp`` of each row over all processes, ``[batch, heads, rows, 1]`` a block."""
     parts = [problem.normalizer.log_sum_exp(piece.scores)[..., None] for piece in rows.pieces]
-    maxima = [_without_infinity(each) for each in rows.maximum(parts)]
+    maxima = [each.nan_to_num(0.0, 0.0, 0.0) for each in rows.maximum(parts)]
     sums = rows.total([(part - each).exp() for part, each in zip(parts, maxima, strict=True)])
     return [each + total.log() for each, total in zip(maxima, sums, strict=True)]
 
@@ -212,12 +212,15 @@ def _entmax(rows: Rows, row: RowPrimitive) -> list[Tensor]:
     sums = rows.total(
         [_power(each - at, a)[0].sum(-1, keepdim=True) for each, at, a in zip(scaled, tau, powers, strict=True)]
     )
-    # A row that sees no key has the sum 0 and no threshold.
+    # A row that sees no key has the sum 0 and no threshold; one whose sum is NaN has no weights that are numbers.
     exact = [
-        at + torch.where(each > 0.0, each - 1.0, 0.0) / by.masked_fill(by == 0.0, 1.0)
+        at + torch.where(each == 0.0, 0.0, each - 1.0) / by.masked_fill(by == 0.0, 1.0)
         for at, each, by in zip(tau, sums, slope, strict=True)
     ]
-    return [_power(each - at, a)[0] for each, at, a in zip(scaled, exact, powers, strict=True)]
+    return [
+        _power(each - at, a)[0].masked_fill(_hidden(piece), 0.0)
+        for each, at, a, piece in zip(scaled, exact, powers, rows.pieces, strict=True)
+    ]
 
 
 def _thresholds(
