@@ -3,13 +3,16 @@
 A case is a module, the whole inputs that have positions, and a function that calls the one with the others.
 """
 
+import contextlib
 import copy
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+import regard
 from regard import distributed, masks, models, nn
+from regard.watching.attention_call import POSTPONED
 
 BATCH, DIM, HEADS, SOURCE, TARGET = 2, 12, 2, 7, 13
 ORDERS = ("contiguous", "balanced")
@@ -217,3 +220,51 @@ def layer(rank, processes, name, order):
 def _difference(one, other):
     assert one.shape == other.shape
     return float((one - other).abs().max())
+
+
+def watched(rank, processes, order):
+    """The largest difference of each reading of a model that is watched on parts, and on the whole."""
+    torch.manual_seed(0)
+    read = regard.Readings(
+        entropy=True, peak=True, top_k=2, received=True, distance=True, pooled=(2, 2), rows=[1, -1],
+        tile=((1, 4), (2, 6)), weights=True, shares=[masks.prefix(1)],
+    )  # fmt: skip
+    model = _language(position="rotary")[0].double().eval()
+    tokens = torch.arange(BATCH * TARGET).view(BATCH, TARGET) * 7 % 19
+    shards = shards_of(order, TARGET, mesh_of(processes))
+    calls = []
+    for own in (tokens, shards.cut(tokens, 1)):
+        with contextlib.ExitStack() as stack, torch.no_grad():
+            if own is not tokens:
+                stack.enter_context(distributed.sequence(shards))
+            seen = stack.enter_context(regard.watch(model, read=read, norms=True, outputs=True))
+            model(own)
+        calls.append(seen.calls)
+    found = {}
+    for whole, part in zip(*calls, strict=True):
+        assert (part.name, part.kind, part.mask, part.shape) == (whole.name, whole.kind, whole.mask, whole.shape)
+        assert part.entropy.shape[2] == part.received.shape[2] == shards.count()
+        joined = part.gathered()
+        for name in POSTPONED:
+            one, other = getattr(whole, name), getattr(joined, name)
+            if isinstance(one, torch.Tensor):
+                found[name] = max(found.get(name, 0.0), _difference(one.double(), other.double()))
+    return found
+
+
+def surveyed(rank, processes):
+    """The largest difference of a statistic of a survey whose texts lie in parts, and one of whole texts."""
+    torch.manual_seed(0)
+    model = _language(position="learned")[0].double()
+    texts = [[2, 5, 6, 5, 6, 7, 8, 5], [2, 9, 5, 6, 9, 5], [3, 2, 4, 8, 4, 8, 2, 1]]
+    whole = regard.survey(model, texts, special=[2])
+    parts = regard.survey(model, texts, special=[2], mesh=mesh_of(processes))
+    assert (whole.texts, whole.tokens) == (parts.texts, parts.tokens)
+    differences = [
+        abs(one.values[name] - other.values[name])
+        for one, other in zip(whole.heads, parts.heads, strict=True)
+        for name in one.values
+        if one.values[name] == one.values[name]
+    ]
+    assert len(differences) > 20
+    return max(differences)

@@ -26,3 +26,14 @@ def test_what_needs_whole_sequences_is_refused(group):
         for name, error in found.items():
             assert error.startswith("ArgumentError: "), (name, error)
             assert "needs whole sequences, and within regard.distributed.sequence" in error, (name, error)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_watched_parts_give_the_readings_of_the_whole(group, order):
+    for differences in group.call("sharded_layers", "watched", order):
+        assert len(differences) == 16
+        assert max(differences.values()) < 1e-12, differences
+
+
+def test_a_survey_of_texts_in_parts_gives_the_statistics_of_whole_texts(group):
+    assert max(group.call("sharded_layers", "surveyed")) < 1e-12

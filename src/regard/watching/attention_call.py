@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from regard.shapes import Grid, Requested
 from regard.summaries import record_summary
 from regard.watching.intercepted import READ
 from regard.watching.mechanisms import Mechanism
+
+if TYPE_CHECKING:
+    from regard.distributed.shards import Shards
 
 Kind = Literal["self", "causal", "cross"]
 
@@ -80,6 +83,9 @@ class AttentionCall:
         value: ``[batch, heads, keys, value_dim]``: the values; None unless outputs are requested.
         tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
         visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
+        shards: which queries and which keys each process holds, if the sequences are sharded
+            (`regard.distributed`); then ``queries`` and ``keys`` are those of the whole, and readings of queries and of
+            keys are this process's part of them. None: they are not.
 
     Example:
         >>> import torch
@@ -138,6 +144,22 @@ class AttentionCall:
     value: Requested[Tensor] = None
     tiles: Requested[tuple[TileSource, ...]] = None
     visible_mask: Mask | None = None
+    shards: "tuple[Shards, Shards] | None" = None
+
+    def gathered(self) -> "AttentionCall":
+        """The same call with the readings of the whole sequences, on every process that holds a part of them.
+
+        Every process must call this. A call whose sequences are not sharded is returned as it is.
+        """
+        if self.shards is None:
+            return self
+        self.settle()
+        queries, keys = self.shards
+        readings = {
+            **{name: _joined(getattr(self, name), queries, 2) for name in OF_QUERIES},
+            **{name: _joined(getattr(self, name), keys, axis) for name, axis in OF_KEYS.items()},
+        }
+        return self.another(shards=None, **readings)
 
     def postpone(self, postponed: Postponed, names: Sequence[str] = READ) -> None:
         """Let another object deliver some attributes later, by `receive`: the readings, and others of `POSTPONED`."""
@@ -221,6 +243,19 @@ class AttentionCall:
     def _shown(self) -> list[tuple[str, object]]:
         attributes = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
         return [(name, value) for name, value, default in attributes if value is not default and name != "visible_mask"]
+
+
+OF_QUERIES = (
+    "lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares", "head_output",
+)  # fmt: skip
+"""The attributes that have an axis of queries, the third."""
+
+OF_KEYS = {"received": 2, "rows": 3, "value_norms": 2, "value": 2}
+"""The attributes of which each process has those of its own keys, and the axis of the keys."""
+
+
+def _joined(tensor: Tensor | None, shards: "Shards", axis: int) -> Tensor | None:
+    return None if tensor is None else shards.join(tensor.to(shards.mesh.device_type), axis).cpu()
 
 
 POSTPONED = (*READ, "value_norms", "head_output", "value", "reach", "visible_mask")

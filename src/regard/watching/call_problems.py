@@ -425,6 +425,12 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
     if is_random and weights is None:
         raise ArgumentError("its weights are drawn at random, and observe does not give those that it drew")
     query, key, value = (tensor.detach() for tensor in (problem.query, problem.key, problem.value))
+    placed = problem.placed
+    if placed is not None:
+        if is_random:
+            raise ArgumentError("its weights are drawn at random, and those of several processes are not joined")
+        parts = (tensor.detach() for tensor in (placed.query, placed.key, placed.value))
+        placed = replace(placed, **dict(zip(("query", "key", "value"), parts, strict=True)))
     innermost = problem.score
     while isinstance(innermost, Wrapper):
         innermost = innermost.score
@@ -433,7 +439,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
         scale = _scale_of(query, None)
     row = problem.row
     # Everything that is read has an axis of heads, also for a call of fewer axes.
-    watched = replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None, rank=4)
+    watched = replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None, placed=placed, rank=4)
     return Intercepted(
         source=REGARD,
         mask=kind_of_mask(problem.mask, problem.grid),
@@ -441,7 +447,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
         causal=is_causal_mask(problem.mask),
         problem=None if is_random else watched,
         weights=weights.detach() if is_random and weights is not None else None,
-        value=value,
+        value=value if placed is None else placed.value,
         has_bias=problem.bias is not None,
         scale=float(scale) if isinstance(scale, Real) else None,
         cap=problem.score.cap if isinstance(problem.score, SoftCap) else None,

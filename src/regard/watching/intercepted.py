@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.attention.execution import BACKENDS, choose_reader, execute, full_precision
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
+from regard.attention.result import Attended
 from regard.masks import Mask
 from regard.normalizers import softmax
 from regard.scores import ScaledDot
@@ -107,7 +108,7 @@ class Intercepted:
     def output(self) -> Tensor | None:
         """Each head's output before dropout, ``[batch, heads, queries, value_dim]``; None where values are unknown."""
         if self.problem is not None:
-            return execute(self.problem, "auto").output
+            return _executed(self.problem).output
         if self.value is None or self.weights is None:
             return None
         return self.weights.to(self.value.dtype) @ spread_heads(self.value, self.grid.heads)
@@ -128,6 +129,8 @@ class Intercepted:
             grid = problem.grid
             masked = self.scores if self.scores is not None else self.weights.log()
             gatherer.add(masked.to(gatherer.dtype), self.weights.to(gatherer.dtype), grid)
+        elif problem.placed is not None:
+            _executed(problem, gatherer)
         elif problem.pairs:
             with full_precision(problem.query):
                 small = problem.pairs < SMALL_PAIRS
@@ -138,6 +141,15 @@ class Intercepted:
         if self.weights is not None and self.scores is None:
             readings["lse"] = None
         return readings
+
+
+def _executed(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
+    """Runs a problem; of a sharded one, every process runs its part."""
+    if problem.placed is None:
+        return execute(problem, "auto", gatherer)
+    from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
+
+    return execute_sharded(problem, "auto", gatherer)
 
 
 def _one_element(tensor: Tensor) -> Tensor:

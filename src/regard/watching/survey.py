@@ -3,10 +3,10 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, KindError, RegardError
 from regard.shapes import kind_of, whole_number
@@ -25,6 +25,9 @@ from regard.watching.head_survey import Survey
 from regard.watching.survey_state import Part, State, agreed, described, from_all, processes, together
 from regard.watching.watch import watch
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 
 def survey(
     model: nn.Module,
@@ -38,6 +41,7 @@ def survey(
     layers: int | Sequence[int] | None = None,
     forward: Forward | None = None,
     state: str | os.PathLike[str] | None = None,
+    mesh: "DeviceMesh | None" = None,
 ) -> Survey:
     """Statistics of every head of a model over a corpus: entropy, sinks, positional, same-token and induction patterns.
 
@@ -54,7 +58,8 @@ def survey(
     so memory is linear in the length of a text and does not depend on the number of texts.
 
     Under ``torchrun``, or in processes that have a group of ``torch.distributed``, each process runs a part of the
-    batches and all get the result. Every process must be given the same texts.
+    batches and all get the result. Every process must be given the same texts. With ``mesh`` all of them run every text
+    together, and each holds a part of its tokens: for texts that are too long for one process.
 
     Args:
         model: any model whose attention `regard.watch` sees. It runs in evaluation mode, without gradients, and its
@@ -66,9 +71,13 @@ def survey(
         special: ids of special tokens, besides those that the tokenizer marks.
         offsets: the largest distance in tokens for which the share of weight at it is taken.
         layers: which layers, by number from 0; None: all.
-        forward: ``(model, ids [batch, tokens])``, which calls the model where ``model(ids)`` would be wrong.
+        forward: ``(model, ids [batch, tokens])``, which calls the model where ``model(ids)`` would be wrong. With
+            ``mesh``, ids are this process's part of the tokens, and the model runs within
+            `regard.distributed.sequence`.
         state: a folder. After each batch the sums are written there, so that the same call continues where a killed one
             ended, in any number of processes, and more texts can follow later. None: nothing is written.
+        mesh: a mesh of one axis with all processes, each of which holds a part of every text; the attention must be
+            that of regard. None: every process runs whole texts.
 
     Returns:
         the statistics of all heads.
@@ -99,7 +108,7 @@ def survey(
     if forward is not None and not callable(forward):
         raise KindError(f"forward must be a function of the model and ids; it is {kind_of(forward)}")
     reader = Tokenizer(tokenizer, special, max_length)
-    run = _Run(model, reader, offsets, layers, forward or call_model)
+    run = _Run(model, reader, offsets, layers, forward or call_model, mesh)
     options = {
         "model": described(model) if state is not None else "",
         "tokenizer": reader.describe(),
@@ -113,7 +122,10 @@ def survey(
     model.eval()
     try:
         with processes() as (rank, count):
-            parts = _read(run, batches(texts, size), lambda: State(state, options), Part(rank, count))
+            if mesh is not None and mesh.size() != count:
+                raise ArgumentError(f"mesh must have all {count} processes, on one axis; it has {mesh.size()}")
+            part = Part(rank, count) if mesh is None else Part()
+            parts = _read(run, batches(texts, size), lambda: State(state, options), part, rank, count)
     finally:
         for module, training in was_training:
             module.training = training
@@ -123,13 +135,23 @@ def survey(
     return Survey.of(whole, offsets)
 
 
-def _read(run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State], part: Part) -> list[Part]:
-    """The parts of all processes and of earlier runs."""
+def _read(
+    run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State], part: Part, rank: int, count: int
+) -> list[Part]:
+    """The parts of all processes and of earlier runs.
+
+    Args:
+        run: reads a batch.
+        corpus: the batches.
+        open_state: reads what earlier runs have left.
+        part: what this process reads; the first process writes it where all read the same.
+        rank, count: the number of this process, and of all.
+    """
     with ExitStack() as stack:
-        with agreed(part.processes):  # no process writes before all have read the state
+        with agreed(count):  # no process writes before all have read the state
             state = open_state()
-            stack.enter_context(state.locked(part.rank))
-        with agreed(part.processes):
+            stack.enter_context(state.locked(rank))
+        with agreed(count):
             skipped = 0
             for batch in corpus:
                 if state.is_done(batch):
@@ -137,7 +159,8 @@ def _read(run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State],
                 elif batch.number % part.processes == part.rank:
                     run.read(batch, part)
                     part.finish(batch)
-                    state.save(part)
+                    if rank == part.rank:
+                        state.save(part)
             state.check(skipped)
         return [*state.earlier, *from_all(part, part.processes)]
 
@@ -146,9 +169,15 @@ class _Run:
     """Reads batches: the arguments of `survey` that this depends on."""
 
     def __init__(
-        self, model: nn.Module, tokenizer: Tokenizer, offsets: int, layers: int | Sequence[int] | None, forward: Forward
+        self,
+        model: nn.Module,
+        tokenizer: Tokenizer,
+        offsets: int,
+        layers: int | Sequence[int] | None,
+        forward: Forward,
+        mesh: "DeviceMesh | None",
     ):
-        self._model, self._tokenizer, self._offsets = model, tokenizer, offsets
+        self._model, self._tokenizer, self._offsets, self._mesh = model, tokenizer, offsets, mesh
         self._layers, self._forward = layers, forward
         parameter = next(model.parameters(), None)
         self._device = torch.device("cpu") if parameter is None else parameter.device
@@ -171,17 +200,28 @@ class _Run:
         reader = Reader(texts, self._offsets)
         with watch(self._model, read=reader.readings, layers=self._layers) as seen:
             try:
-                self._forward(self._model, texts.ids)
+                self._forward_parts(texts.ids)
             except RegardError:
                 raise
             except Exception as error:
                 numbers = ", ".join(str(number) for number in texts.numbers)
                 length = texts.ids.shape[1]
                 raise DataError(f"the model cannot run text {numbers} of {length} tokens: {error}") from error
-        for call in seen.calls:
+        for call in (each.gathered() for each in seen.calls):
             if reader.fits(call):
                 sums.add(call.name, reader.sums(call))
             else:
                 shape = f"{call.queries} queries and {call.keys} keys for {texts.ids.shape[1]} tokens"
                 sums.ignored[call.name] = "cross-attention" if call.kind == "cross" else shape
         sums.tokens += int(texts.counted.sum())
+
+    def _forward_parts(self, ids: Tensor) -> None:
+        """Calls the model with whole texts, or with this process's part of them."""
+        if self._mesh is None:
+            self._forward(self._model, ids)
+            return
+        from regard.distributed import Shards, sequence  # imports torch.distributed's meshes
+
+        shards = Shards.contiguous(ids.shape[1], self._mesh)
+        with sequence(shards):
+            self._forward(self._model, shards.cut(ids, 1))

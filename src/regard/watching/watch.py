@@ -220,6 +220,11 @@ class Watch(Observer):
     ) -> None:
         """Record a call without a known pattern."""
         grid = intercepted.grid
+        placed = None if intercepted.problem is None else intercepted.problem.placed
+        if placed is not None and self._keep:
+            raise ArgumentError(
+                "keep=True keeps whole queries and keys, of which this process has a part: leave it out"
+            )
         chosen = _heads_of_call(self._heads, grid.heads, name)
         wants_pairs = self._read.weights or self._keep
         repeated = intercepted.kv_heads == grid.heads and owner.groups > 1
@@ -244,6 +249,7 @@ class Watch(Observer):
             dropout=intercepted.dropout,
             mechanism=mechanism_of(owner.module),
             part=part,
+            shards=None if placed is None else (placed.queries, placed.keys),
         )
         if call.mechanism == "differential":
             call.maps = maps_of_heads(owner.module, part, grid.heads)
