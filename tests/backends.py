@@ -2,7 +2,9 @@
 
 import torch
 
+import covering
 import regard
+from regard.attention.backends.cpu.backend import required_kernels
 from regard.attention.execution import BACKENDS
 from regard.attention.problem import validate
 
@@ -20,9 +22,32 @@ ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distanc
 """Readings that have one entry for each query."""
 
 
+COMPILED = {
+    ("float32", "relu"): ("softmax", "entmax15"),
+    ("float64", "relu"): ("softmax", "entmax15"),
+    ("float32", "tanh"): ("softmax", "entmax15", "sparsemax"),
+}
+"""The kernels that are compiled without ``--full``: dtype and units of a score → normalizers; of the others all.
+
+Compiling them takes seconds each. Inner products meet every normalizer in both dtypes, sums of tanh in float64.
+"""
+
+
 def accepts(backend, inputs, **arguments):
     """Whether a backend runs this problem; ``auto`` runs all."""
-    return backend == "auto" or not regard.plan(*inputs, **arguments).reasons[backend].startswith("cannot")
+    if backend == "auto":
+        return True
+    accepted = not regard.plan(*inputs, **arguments).reasons[backend].startswith("cannot")
+    return accepted and (backend != "cpu" or is_compiled(inputs, **arguments))
+
+
+def is_compiled(inputs, **arguments):
+    """Whether the kernels of a problem that ``cpu`` runs are among those that are compiled."""
+    required = required_kernels(validate(*inputs, **arguments), None)
+    if covering.is_full or not required:
+        return True
+    *_, dtype, units, normalizer = required[-1].name.split("_")
+    return normalizer in COMPILED.get((dtype, units), (normalizer,))
 
 
 def measure(backend, inputs, parameters=(), grad_output=None, **arguments):

@@ -36,9 +36,10 @@ MARK = re.compile(r"^ {0,3}(?:> ?)*(`{3,}|~{3,}|:{3,}) *(\S*)(.*)$")
 
 
 def sources(folder: Path) -> list[Path]:
-    """The pages in a folder of docs that somebody wrote, without those that a build makes."""
+    """The pages in a folder of docs that somebody wrote, without those that a build makes, even now."""
+    paths = sorted(folder.rglob("*.md"))
     made = set(generated())
-    return [path for path in sorted(folder.rglob("*.md")) if made.isdisjoint([path, *path.parents])]
+    return [path for path in paths if made.isdisjoint([path, *path.parents])]
 
 
 def pages(language: str) -> dict[str, str]:

@@ -47,7 +47,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if config.getoption("full"):
+    covering.is_full = config.getoption("full")
+    if covering.is_full:
         settings.load_profile("full")
 
 

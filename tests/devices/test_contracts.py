@@ -29,9 +29,9 @@ SINGLE, HALF = torch.float32, torch.bfloat16
 
 LAWS = {
     nonfinite.test_what_is_hidden_reaches_nothing: [
-        (backend, dtype, poison, "tiny")
-        for backend, dtype in (("sdpa", SINGLE), ("reference", SINGLE))
-        for poison in ("nan", "inf", "huge")
+        ("sdpa", SINGLE, "nan", "tiny"),
+        ("sdpa", SINGLE, "huge", "tiny"),
+        ("reference", SINGLE, "inf", "tiny"),
     ],
     nonfinite.test_what_is_hidden_reaches_nothing_through_any_score: [
         ("scaled_dot", "entmax15", "nan", "lengths", False),
@@ -45,12 +45,10 @@ LAWS = {
         ("modified", "local", "nan", "lengths", False),
     ],
     nonfinite.test_a_visible_nan_is_seen: [
-        ("causal", "softmax", "scaled_dot"),
         ("window", "sparsemax", "additive"),
-        ("lengths", "sigmoid", "distance"),
         ("keep", "entmax13", "cosine"),
         ("documents", "hard", "scaled_dot"),
-        ("none", "sink", "additive"),
+        ("none", "sink", "distance"),
     ],
     nonfinite.test_a_score_of_minus_infinity_is_hidden: [
         ("auto", "softmax", SINGLE),

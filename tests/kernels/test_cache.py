@@ -92,17 +92,12 @@ def only_file(folder):
 
 @pytest.mark.slow
 def test_a_kernel_of_attention_is_compiled_once_by_another_process(tmp_path):
-    """No call imports the compiler; a file that is damaged then is named, and crashes no process."""
+    """No call imports the compiler."""
     first = run(ATTEND, REGARD_CACHE=str(tmp_path))
     assert "compiling the CPU kernel 'attention_forward_float32_product_softmax'" in first
     assert str(tmp_path) in first
     assert "compiled" in first
     assert "compil" not in run(ATTEND, REGARD_CACHE=str(tmp_path))
-    (path,) = tmp_path.glob("regard/*/attention_forward*")
-    overwrite(path, 0.3, 0.8)
-    said = run(ATTEND, REGARD_CACHE=str(tmp_path)).splitlines()
-    assert len([line for line in said if str(path) in line and "damaged" in line]) == 1
-    assert cache.load(path, target.target()) is not None
 
 
 @pytest.mark.slow

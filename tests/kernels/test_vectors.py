@@ -237,8 +237,8 @@ REGISTERS = {"haswell": 32, "nehalem": 16}
 @covering(
     name=OLDER,
     dtype=["float32", "float64"],
-    # Compiling takes all of the time. These two have vectors of 8 numbers, and of 2.
-    sample_where=lambda name, dtype: (name, dtype) in (("haswell", "float32"), ("nehalem", "float64")),
+    # Compiling takes all of the time. This one has the fewest registers and the shortest vectors, of 2 numbers.
+    sample_where=lambda name, dtype: (name, dtype) == ("nehalem", "float64"),
 )
 def test_kernels_for_older_processors(name, dtype, tmp_path):
     """Kernels are written for vectors of any size; what an older processor would run gives the same here."""

@@ -53,6 +53,14 @@ def made(tiny, train, tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def newer(tiny, train, tmp_path_factory):
+    """Another run, which is complete."""
+    path = tmp_path_factory.mktemp("newer") / "y"
+    train(tiny(seed=2, epochs=1), path)
+    return path
+
+
 @pytest.fixture
 def old(made, tmp_path):
     """A copy of it."""
@@ -206,9 +214,8 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("moment", range(4))
-def test_killed_while_it_replaces(old, tiny, train, signal_at, tmp_path, monkeypatch, moment, exchanges):
-    train(tiny(seed=2, epochs=1), tmp_path / "y")
-    os.rename(tmp_path / "y", tmp_path / "x.new")
+def test_killed_while_it_replaces(old, newer, tiny, train, tmp_path, monkeypatch, moment, exchanges):
+    shutil.copytree(newer, tmp_path / "x.new")
     new = RunFolder.open(tmp_path / "x.new")
     new.manifest.write(dataclasses.replace(new.manifest.read(), replaces="x"))
     counted = killing_after(moment)
