@@ -35,21 +35,35 @@ def _is_that_of_one_process(group, *case):
         assert gradient < 1e-11
 
 
-@covering(score=ALL_SCORES, bias=BIASES, mask=SOME_MASKS, kv_heads=KV, order=ORDERS, processes=PROCESSES)
+@covering(
+    score=ALL_SCORES,
+    bias=["none", "tensor", "shaw", "diagonal_sum"],
+    mask=SOME_MASKS,
+    kv_heads=KV,
+    order=ORDERS,
+    processes=PROCESSES,
+)
 def test_scores_and_biases(groups, score, bias, mask, kv_heads, order, processes):
     _is_that_of_one_process(groups(processes), score, "softmax", mask, bias, kv_heads, order)
 
 
-@covering(normalizer=ALL_NORMALIZERS, mask=SOME_MASKS, order=ORDERS, processes=PROCESSES)
+@covering(
+    normalizer=ALL_NORMALIZERS, mask=["none", "causal", "lengths_both", "where"], order=ORDERS, processes=PROCESSES
+)
 def test_normalizers_and_masks(groups, normalizer, mask, order, processes):
     # Shares of a sum that may be near 0 have no digits to compare.
     score = "features" if normalizer == "ratio" else "scaled_dot"
     _is_that_of_one_process(groups(processes), score, normalizer, mask, "none", 3, order)
 
 
-@pytest.mark.parametrize("mask", sorted(set(MASKS) - set(SOME_MASKS)))
-def test_other_masks(groups, mask):
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks(groups, mask):
     _is_that_of_one_process(groups(3), "additive", "sparsemax", mask, "alibi", 1, "balanced")
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_biases(groups, bias):
+    _is_that_of_one_process(groups(4), "scaled_dot", "softmax", "causal", bias, 3, "balanced")
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("bfloat16", 3e-2), ("float16", 4e-3)])
