@@ -1,0 +1,60 @@
+"""Trainings of the language task in each process of a group, whose lines share the tokens of windows."""
+
+import os
+from pathlib import Path
+
+import datasets
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+from regard.tasks.language import TASK
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
+from regard.training.config import RunConfig
+from regard.training.reporter import SilentReporter
+from regard.training.run import train
+from regard.training.run_folder import RunFolder
+
+
+class Interrupted(BaseException):
+    """Ends a training as a kill does: nothing is saved after the step."""
+
+
+class InterruptingReporter(SilentReporter):
+    """Interrupts a training after a step, in every process after the same one; 0: never."""
+
+    def __init__(self, step):
+        self.left = step
+
+    def step(self, fraction, text):
+        self.left -= 1
+        if self.left == 0:
+            raise Interrupted
+
+
+def trained(rank, processes, cache, folder, configuration, interrupted_at=0, resume=False):
+    """Trains, and returns whether the run was interrupted."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    address = {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    os.environ |= {name: str(value) for name, value in names.items()} | address
+    rank_zero_only.rank = rank
+    datasets.config.HF_DATASETS_CACHE = Path(cache)
+    config = RunConfig.from_dict(configuration, "test", TASK)
+    opened = RunFolder.open(folder) if resume else RunFolder(Path(folder))
+    try:
+        train(TASK, config, opened, resume=resume, reporter=InterruptingReporter(interrupted_at))
+    except Interrupted:
+        return True
+    return False
+
+
+def state_of(folder):
+    """The weights after the last step, and the metrics of the validations."""
+    folder = RunFolder(Path(folder))
+    weights = load_checkpoint(list_checkpoints(folder.checkpoints)[-1])["state_dict"]
+    rows = [{name: row[name] for name in ("step", "val_loss", "val_bits_per_byte")} for row in folder.read_metrics()]
+    return weights, rows
+
+
+def largest_difference(one, other):
+    """Of weights, of two runs."""
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
