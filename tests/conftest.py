@@ -102,6 +102,15 @@ def no_kernel_awaited(monkeypatch):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _unsynced_files():
+    """Nothing waits for a disk, dozens of times in each training: only a power cut would show what that is for."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(os, "fsync", lambda descriptor: None)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _poisoned_memory():
     """Memory that was never written holds NaN, or the largest integer, so that reading it shows."""
     patch = pytest.MonkeyPatch()
