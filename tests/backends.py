@@ -23,8 +23,8 @@ ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distanc
 
 
 COMPILED = {
-    ("float32", "relu"): ("softmax", "entmax15"),
-    ("float64", "relu"): ("softmax", "entmax15"),
+    ("float32", "relu"): ("softmax",),
+    ("float64", "relu"): ("softmax", "entmax15", "sigmoid"),
     ("float32", "tanh"): ("softmax", "entmax15", "sparsemax"),
 }
 """The kernels that are compiled without ``--full``: dtype and units of a score → normalizers; of the others all.
