@@ -11,6 +11,7 @@ import torch
 from hypothesis import settings
 from torch.utils import _device
 
+import backends
 import covering
 from browsers import chromium, pages  # noqa: F401
 from regard.kernels.availability import kernels_awaited
@@ -47,8 +48,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    covering.is_full = config.getoption("full")
-    if covering.is_full:
+    backends.is_full = config.getoption("full")
+    if backends.is_full:
         settings.load_profile("full")
 
 
