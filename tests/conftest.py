@@ -11,6 +11,7 @@ import torch
 from hypothesis import settings
 from torch.utils import _device
 
+import backends
 import covering
 from browsers import chromium, pages  # noqa: F401
 from regard.kernels.availability import kernels_awaited
@@ -47,8 +48,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    covering.is_full = config.getoption("full")
-    if covering.is_full:
+    backends.is_full = config.getoption("full")
+    if backends.is_full:
         settings.load_profile("full")
 
 
@@ -99,6 +100,15 @@ def no_kernel_awaited(monkeypatch):
     from regard.kernels import availability
 
     monkeypatch.setattr(availability, "_WAITING", [])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _unsynced_files():
+    """Nothing waits for a disk, dozens of times in each training: only a power cut would show what that is for."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(os, "fsync", lambda descriptor: None)
+    yield
+    patch.undo()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,9 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pytest
 from torch import Tensor
 
-is_full = False
-"""Whether ``--full`` was given; `conftest` sets it."""
-
 
 def covering(
     where: Callable[..., bool] | None = None, sample_where: Callable[..., bool] | None = None, **axes: Iterable
@@ -36,14 +33,14 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     for mark in metafunc.definition.iter_markers("covering"):
         axes, where, sample_where = mark.args
         values = list(axes.values())
-        full = metafunc.config.getoption("full")
-        conditions = [condition for condition in (None if full else sample_where, where) if condition is not None]
+        is_full = metafunc.config.getoption("full")
+        conditions = [condition for condition in (None if is_full else sample_where, where) if condition is not None]
         rows = [
             row
             for row in itertools.product(*values)
             if all(condition(**dict(zip(axes, row, strict=True))) for condition in conditions)
         ]
-        if not full:
+        if not is_full:
             rows = pairwise_of(rows) if conditions else pairwise(values)
         cases = [pytest.param(*row, id="-".join(map(_identifier, row))) for row in rows]
         metafunc.parametrize(list(axes), cases)
