@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import regard
 from cases import BIASES, MASKS, NORMALIZERS, SCORES, B, H, K, Q, problem
-from regard import distributed, masks, normalizers, scores
+from regard import biases, distributed, masks, normalizers, scores
 from regard.versions import tensors_of
 
 READ = {
@@ -43,6 +43,7 @@ MORE_NORMALIZERS = {
 MORE_SCORES = {
     "location_aware": lambda: _location_aware(),
     "user_score": lambda: _Positions(),
+    "subclass": lambda: _Tripled(),
 }
 ALL_SCORES, ALL_NORMALIZERS = SCORES | MORE_SCORES, NORMALIZERS | MORE_NORMALIZERS
 ORDERS = ("contiguous", "balanced")
@@ -54,6 +55,25 @@ class _Positions(scores.Score):
 
     def prepare(self, query, key):
         return scores.Prepared(query, key + torch.arange(key.shape[2])[:, None] * 0.1, scores.InnerProduct())
+
+
+class _Tripled(scores.Distance):
+    """A subclass of a score that knows parts of sequences, with a way of its own to prepare them."""
+
+    def prepare(self, query, key):
+        return super().prepare(3.0 * query, key)
+
+
+class _DerivedBias(biases.Bias):
+    """A bias that keeps a parameter, and a table that is calculated from it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(Q, K).double())
+        self.table = self.weight.exp()
+
+    def forward(self, query, grid):
+        return grid.cut(self.table)
 
 
 def _location_aware():
@@ -180,6 +200,53 @@ def with_weights(rank, processes, normalizer, mask, order):
         dist.all_reduce(gradient)
     joined = distributed.gather(seen.weights.detach(), queries)
     return _difference(joined, whole.weights), max(map(_difference, found, expected))
+
+
+def hidden_nan(rank, processes, score):
+    """How many NaN are in output and gradients where hidden elements are NaN: sharded, and on one process."""
+    query, key, value = problem()
+    query[:, :, 0], key[:, :, -2:], value[:, :, -2:] = torch.nan, torch.nan, torch.nan
+    mask = masks.lengths(K - 2) & ~masks.lengths(K, 1)
+    tensors = [tensor.requires_grad_() for tensor in (query, key, value)]
+    (made_score, *_), leaves = parts_of(score, "softmax", "none", "none", torch.float64)
+    counts = []
+    queries, keys = shards(Q, processes, "balanced"), shards(K, processes, "balanced")
+    for is_sharded in (True, False):
+        if is_sharded:
+            with distributed.sequence(queries, keys):
+                parts = queries.cut(query, -2), keys.cut(key, -2), keys.cut(value, -2)
+                output = regard.attend(*parts, score=made_score, mask=mask)
+        else:
+            output = regard.attend(*tensors, score=made_score, mask=mask)
+        gradients = torch.autograd.grad(output.sum(), [*tensors, *leaves], materialize_grads=True)
+        counts.append(sum(int(one.isnan().sum()) for one in (output, *gradients)))
+    return counts
+
+
+def map_with_nan(rank, processes):
+    """The NaN of a map of maxima: on one process, and sharded."""
+    query, key, value = (tensor[:1, :1] for tensor in problem(kv_heads=H))
+    key[:, :, -1] = torch.nan
+    read = regard.Readings(pooled=(2, 2))
+    one = regard.observe(query, key, value, normalizer="sigmoid", read=read, backend="reference")
+    queries, keys = shards(Q, processes, "contiguous"), shards(K, processes, "contiguous")
+    with distributed.sequence(queries, keys):
+        parts = queries.cut(query, -2), keys.cut(key, -2), keys.cut(value, -2)
+        seen = regard.observe(*parts, normalizer="sigmoid", read=read)
+    return int(one.pooled_max.isnan().sum()), int(seen.pooled_max.isnan().sum())
+
+
+def derived_bias(rank, processes):
+    """The error of a call whose bias keeps a tensor and another that is calculated from it."""
+    query, key, value = problem()
+    queries, keys = shards(Q, processes, "contiguous"), shards(K, processes, "contiguous")
+    parts = queries.cut(query, -2), keys.cut(key, -2), keys.cut(value, -2)
+    try:
+        with distributed.sequence(queries, keys):
+            regard.attend(*parts, bias=_DerivedBias())
+    except regard.errors.BackendError as error:
+        return str(error)
+    return "no error"
 
 
 def _difference(found, expected):

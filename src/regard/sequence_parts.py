@@ -95,7 +95,7 @@ def refuse_parts(owner: str) -> None:
 
 def within(sequences: "tuple[Shards, ...]") -> AbstractContextManager[None]:
     """Returns a context with the sequences that `current` gave, for a calculation that is repeated later."""
-    if not sequences:
+    if not sequences and not are_parts():
         return nullcontext()
     from regard.distributed.sequences import sequence
 

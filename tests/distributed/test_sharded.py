@@ -81,10 +81,35 @@ def test_other_dtypes(groups, dtype, rounding):
 def test_the_same_weights_are_dropped(groups, normalizer, mask):
     """One process draws a seed, and drops what seed, row and key decide."""
     for output, gradient in groups(3).call(
-        "sharded_laws", "case", "scaled_dot", normalizer, mask, "none", 3, "balanced", 0.4, "float32"
+        "sharded_laws", "case", "scaled_dot", normalizer, mask, "none", 3, "balanced", 0.4
     ):
-        assert output < 1e-5
-        assert gradient < 1e-5
+        assert output < 1e-12
+        assert gradient < 1e-11
+
+
+@pytest.mark.parametrize("score", ["cosine", "additive_projected", "trilinear", "distance", "general"])
+def test_what_nobody_sees_has_no_effect(groups, score):
+    """NaN in hidden keys, values and queries reaches neither outputs nor gradients, of parameters either."""
+    for found, expected in groups(3).call("sharded_laws", "hidden_nan", score):
+        assert found == expected
+
+
+def test_a_map_keeps_a_nan(groups):
+    for one, sharded in groups(2).call("sharded_laws", "map_with_nan"):
+        assert one == sharded == 2
+
+
+def test_a_subclass_is_prepared_by_itself(groups):
+    for output, gradient in groups(2).call(
+        "sharded_laws", "case", "subclass", "softmax", "causal", "none", 3, "contiguous", 0.0
+    ):
+        assert output < 1e-12
+        assert gradient < 1e-11
+
+
+def test_a_tensor_that_derives_from_another_is_refused(groups):
+    for text in groups(2).call("sharded_laws", "derived_bias"):
+        assert "calculated from another one there" in text
 
 
 @covering(

@@ -91,6 +91,11 @@ class Bias(Module, ABC):
         """
 
     @property
+    def reads_query(self) -> bool:
+        """Whether this bias may depend on the queries themselves, so that a sharded call sends them."""
+        return True
+
+    @property
     def is_diagonal(self) -> bool:
         """Whether this bias depends on key − query alone, so that `diagonals` returns it in linear memory."""
         return False
@@ -171,6 +176,10 @@ class TensorBias(Bias):
         check_pairs("bias", self.tensor, grid)
         check_device("bias", self.tensor, grid)
 
+    @property
+    def reads_query(self) -> bool:
+        return False
+
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Bias":
         return TensorBias(function(self.tensor))
 
@@ -198,6 +207,10 @@ class DiagonalBias(Bias):
         >>> isinstance(biases.alibi(2), biases.DiagonalBias)
         True
     """
+
+    @property
+    def reads_query(self) -> bool:
+        return False
 
     @property
     def is_diagonal(self) -> bool:
@@ -257,6 +270,10 @@ class SummedBias(Bias):
 
     def needs_gradient(self, query: Tensor) -> bool:
         return any(bias.needs_gradient(query) for bias in self)
+
+    @property
+    def reads_query(self) -> bool:
+        return any(bias.reads_query for bias in self)
 
     @property
     def is_diagonal(self) -> bool:

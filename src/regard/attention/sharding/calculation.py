@@ -14,8 +14,9 @@ from regard.attention.sharding.placement import Placed
 from regard.attention.sharding.rows import Piece, Rows
 from regard.attention.sharding.steps import Block, Step, Steps, part_of_keys
 from regard.distributed.exchange import Route
+from regard.masks import Mask
 from regard.scores import Places, Prepared
-from regard.shapes import spread_heads, upcast
+from regard.shapes import Grid, spread_heads, upcast
 
 
 @dataclass(eq=False)
@@ -39,6 +40,11 @@ class Call:
         """The steps of the call."""
         each = self.prepared.primitive.elements_per_pair(self.prepared.query, self.prepared.key)
         return Steps(self.problem, self.placed.queries, self.placed.keys, each)
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether this process's keys and values are finite, so that hidden ones need no care."""
+        return all(bool(one.isfinite().all()) for one in (self.prepared.key, self.placed.value))
 
     @property
     def steps(self) -> list[Step]:
@@ -70,10 +76,57 @@ class Call:
         raise AssertionError(f"{position} is not one of this process's queries")
 
 
+def without_unseen(problem: Problem) -> Placed:
+    """Returns this process's parts with 0 in place of NaN and infinities that nobody sees.
+
+    These are keys and values that no query sees, and queries that see no key; the projections of a score would bring
+    them into its gradients (contract 10).
+    """
+    placed, mask = problem.placed, problem.hiding_mask
+    assert placed is not None
+    parts = placed.query, placed.key, placed.value
+    if mask is None or all(bool(part.isfinite().all()) for part in parts):
+        return placed
+    grid = problem.grid.tile(batch=placed.batch)
+    queries_seen = _joined_spans([_seen(mask, grid.tile(queries=span), -1) for span in placed.queries.own], placed)
+    keys_seen = _joined_spans([_seen(mask, grid.tile(keys=span), -2) for span in placed.keys.own], placed)
+    query, key, value = (
+        torch.where(seen | part.isfinite(), part, 0.0)
+        for part, seen in zip(parts, (queries_seen, keys_seen, keys_seen), strict=True)
+    )
+    return replace(placed, query=query, key=key, value=value)
+
+
+ROWS = 1024
+"""Query rows of which the visible pairs are looked at at once."""
+
+
+def _seen(mask: Mask, grid: Grid, axis: int) -> Tensor:
+    """Returns which queries of a tile see a key in some head, or which keys are seen, ``[batch, n]``.
+
+    Args:
+        mask: the mask.
+        grid: the tile.
+        axis: −1 for queries, −2 for keys.
+    """
+    span = grid.query_span
+    blocks = [range(first, min(first + ROWS, span.stop)) for first in range(span.start, span.stop, ROWS)]
+    seen = [mask.allows(grid.tile(queries=rows)).expand(*grid.tile(queries=rows).shape) for rows in blocks]
+    parts = [each.any(axis).any(1) for each in seen]
+    if axis == -1:
+        return torch.cat(parts, 1)
+    return torch.stack(parts).any(0) if parts else torch.zeros(grid.shape[0], grid.shape[3], dtype=torch.bool)
+
+
+def _joined_spans(seen: list[Tensor], placed: Placed) -> Tensor:
+    """Returns ``[batch, 1, n, 1]`` of all own positions."""
+    joined = torch.cat(seen, 1) if seen else torch.zeros(len(placed.batch), 0, dtype=torch.bool)
+    return joined.to(placed.query.device)[:, None, :, None]
+
+
 def prepared_call(problem: Problem, seed: int = 0) -> Call:
     """Returns the call of a placed problem, with the score lowered for this process's queries and keys."""
-    placed = problem.placed
-    assert placed is not None
+    placed = without_unseen(problem)
     places = Places(
         placed.queries.length,
         placed.keys.length,
@@ -93,12 +146,23 @@ class Received:
         query: prepared queries of the rows, ``[batch, heads, rows, dim']``.
         own_query: the user's queries of the rows, which some biases read; ``[batch, heads, rows, dim]``, or None.
         key, value: of this process, ``[batch, kv_heads, own keys, ...]``.
+        parts: in a backward pass the keys and values that were read: where they begin, and the two leaves. A gradient
+            of a part of one leaf would be as large as all of it.
     """
 
     query: Tensor
     own_query: Tensor | None
     key: Tensor
     value: Tensor
+    parts: "list[tuple[int, Tensor, Tensor]] | None" = None
+
+    def part(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """Returns some keys and their values; in a backward pass as leaves of its graph."""
+        key, value = self.key.narrow(2, first, count), self.value.narrow(2, first, count)
+        if self.parts is not None:
+            key, value = key.detach().requires_grad_(), value.detach().requires_grad_()
+            self.parts.append((first, key, value))
+        return key, value
 
 
 @dataclass(eq=False)
@@ -119,7 +183,7 @@ class Calculated:
 def calculate(call: Call, step: Step, route: Route, received: Received) -> Calculated:
     """Returns weights and partial output of a step."""
     problem, placed = call.problem, call.placed
-    is_finite = all(bool(one.isfinite().all()) for one in (received.query, received.key, received.value))
+    is_finite = not problem.may_hide or (call.is_finite and bool(received.query.isfinite().all()))
     scored = [_score(call, received, block, first, is_finite) for block, first in _with_starts(step.blocks)]
     pieces = [piece for piece, _, _ in scored]
     query = received.query.to(upcast(placed.value).dtype)
@@ -130,7 +194,7 @@ def calculate(call: Call, step: Step, route: Route, received: Received) -> Calcu
     weights = rows.weigh(problem)
     outputs = [rows.anchor.expand(*rows.anchor.shape[:3], placed.value.shape[3])]
     for (piece, value, shown), weight in zip(scored, weights, strict=True):
-        mixed = weight * keep_factors(call, piece).to(weight.dtype) if problem.dropout else weight
+        mixed = weight * keep_factors(call, piece, weight.dtype) if problem.dropout else weight
         spread = spread_heads(value, problem.grid.heads)
         outputs.append(mixed @ spread if shown is None else visible_product(mixed, spread, shown))
     return Calculated(rows, weights, torch.cat(outputs, dim=2))
@@ -156,14 +220,17 @@ def _score(
     whole_rows = problem.grid.tile(batch=placed.batch, queries=block.rows)
     scores, values, shown, positions, columns = [], [], [], [], []
     for keys, at in part_of_keys(block, placed.keys.own):
-        value = upcast(received.value.narrow(2, at, len(keys)))
-        cut = replace(call.prepared, query=query, key=received.key.narrow(2, at, len(keys)))
+        key, own_value = received.part(at, len(keys))
+        value = upcast(own_value)
+        cut = replace(call.prepared, query=query, key=key)
         inputs = Inputs(cut, own_query, value, whole_rows.tile(keys=keys))
         if problem.may_hide and not is_finite:
             inputs = with_visible_pairs(problem, inputs)
             assert inputs.shown is not None
             shown.append(inputs.shown.expand(inputs.grid.shape))
-        scores.append(masked_scores(problem, inputs))
+        score = masked_scores(problem, inputs)
+        # Pairs that a bias of −∞ hides get no gradient, as those that the mask hides.
+        scores.append(score if problem.bias is None else score.masked_fill(score == -torch.inf, -torch.inf))
         values.append(value)
         positions.append(inputs.grid.key_index)
         columns.append(torch.arange(at, at + len(keys), device=value.device))
@@ -192,7 +259,7 @@ def _shifted(bits: Tensor, places: int) -> Tensor:
 _LOW = (1 << 32) - 1
 
 
-def keep_factors(call: Call, piece: Piece) -> Tensor:
+def keep_factors(call: Call, piece: Piece, dtype: torch.dtype) -> Tensor:
     """Returns 0 for each dropped weight and ``1 / (1 − p)`` for the others, ``[batch, heads, rows, keys]``.
 
     The choice depends on the seed, the row and the key alone, as in the CPU kernels
@@ -209,4 +276,5 @@ def keep_factors(call: Call, piece: Piece) -> Tensor:
     bits = (((bits ^ (bits >> 16)) * 0x85EBCA6B) & _LOW) ^ high
     bits = ((bits ^ (bits >> 13)) * 0xC2B2AE35) & _LOW
     bits = bits ^ (bits >> 16)
-    return torch.where(bits < round(rate * (1 << 32)), 0.0, 1.0 / (1.0 - rate))
+    factor = torch.tensor(1.0 / (1.0 - rate), dtype=dtype, device=bits.device)
+    return torch.where(bits < round(rate * (1 << 32)), torch.zeros_like(factor), factor)

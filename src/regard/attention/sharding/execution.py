@@ -21,6 +21,7 @@ from regard.attention.sharding.steps import Step
 from regard.attention.sharding.whole import attend_whole
 from regard.distributed.exchange import Route, Travelling
 from regard.distributed.shards import Shards, agree_backward
+from regard.errors import BackendError
 from regard.shapes import upcast
 from regard.transforms import uncompiled
 from regard.versions import Versions, tensors_of
@@ -51,16 +52,14 @@ def execute_sharded(
     begin_call(problem, backend, verb, read, need_weights)
     if needs_whole(problem) is not None:
         return attend_whole(problem, gatherer, need_weights)
-    query, value = placed.query, placed.value
-    with torch.autocast(query.device.type, enabled=False):
+    with torch.autocast(placed.query.device.type, enabled=False):
         call = prepared_call(problem, _common_seed(placed.queries) if problem.dropout else 0)
-        prepared = call.prepared
-        own_query = query if problem.bias is not None else None
-        others = [
-            tensor
-            for tensor in tensors_of([prepared.primitive, prepared.scale, prepared.modifiers, *_parts(problem)])
-            if tensor.requires_grad
-        ]
+        prepared, query, value = call.prepared, call.placed.query, call.placed.value
+        own_query = query if problem.bias is not None and problem.bias.reads_query else None
+        parts = [prepared.primitive, prepared.scale, prepared.modifiers, *_parts(problem)]
+        others = [tensor for tensor in tensors_of(parts) if tensor.requires_grad]
+        if torch.is_grad_enabled():
+            _check_independence(others)
         inputs = prepared.query.expand(query.shape[0], query.shape[1], -1, -1), prepared.key, value, own_query
         output, weights = _Attend.apply(call, gatherer, need_weights, *inputs, *others)
     return Attended(output, weights if need_weights else None)
@@ -68,6 +67,31 @@ def execute_sharded(
 
 def _parts(problem: Problem) -> tuple[object, ...]:
     return problem.normalizer, problem.mask, problem.bias
+
+
+def _check_independence(tensors: Sequence[Tensor]) -> None:
+    """Raises BackendError if one of these tensors is calculated from another, whose gradient would count twice."""
+    known = {id(_node_of(tensor)): tensor for tensor in tensors}
+    for tensor in tensors:
+        pending = [] if tensor.grad_fn is None else [node for node, _ in tensor.grad_fn.next_functions]
+        seen = set[int]()
+        while pending:
+            node = pending.pop()
+            if node is None or id(node) in seen:
+                continue
+            seen.add(id(node))
+            if id(node) in known:
+                raise BackendError(
+                    f"a tensor of shape {list(tensor.shape)} of the score, normalizer, mask or bias is calculated from "
+                    f"another one there, of shape {list(known[id(node)].shape)}: keep only one of them there, or "
+                    "calculate it in forward"
+                )
+            pending.extend(following for following, _ in node.next_functions)
+
+
+def _node_of(tensor: Tensor) -> Any:
+    """Returns the node of the graph through which a gradient reaches a tensor."""
+    return tensor.view_as(tensor).grad_fn.next_functions[0][0] if tensor.grad_fn is None else tensor.grad_fn  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def _common_seed(shards: Shards) -> int:
@@ -96,14 +120,14 @@ class _Attend(torch.autograd.Function):
         ctx.seeing = torch.zeros(query.shape[:3], dtype=torch.bool, device=value.device)
         readings = None if gatherer is None else StepReadings(call, gatherer)
         for step, route, received in _journeys(call, query, own_query, key, value):
-            done = calculate(call, step, route, received)
-            _put(call, step, output, route.collect(done.partial))
+            calculated = calculate(call, step, route, received)
+            _put(call, step, output, route.collect(calculated.partial))
             if call.problem.may_hide:
-                _put(call, step, ctx.seeing, route.collect(_visible(done), "max")[..., 0] > 0)
+                _put(call, step, ctx.seeing, route.collect(_visible(calculated), "max")[..., 0] > 0)
             if need_weights:
-                _put(call, step, weights, done.rows.collected(done.weights, 0.0))
+                _put(call, step, weights, calculated.rows.collected(calculated.weights, 0.0))
             if readings is not None:
-                readings.add(step, route, done)
+                readings.add(step, route, calculated)
         ctx.versions.forget_changed()
         if readings is not None:
             readings.finish()
@@ -124,40 +148,42 @@ class _Attend(torch.autograd.Function):
         has_weights = ctx.need_weights
         if has_weights and grad_weights is None:
             grad_weights = torch.zeros(*query.shape[:3], call.placed.keys.length, dtype=dtype, device=value.device)
-        leaves = [key.detach().requires_grad_(), value.detach().requires_grad_()]
-        totals = [torch.zeros_like(leaf, dtype=dtype) for leaf in leaves] + [torch.zeros_like(one) for one in others]
-        grad_query = torch.zeros_like(query)
-        grad_own = None if own_query is None else torch.zeros_like(own_query)
-        for step, route, received in _journeys(call, query, own_query, *leaves):
-            received.query.requires_grad_()
-            rows = [received.query]
-            if received.own_query is not None:
-                rows.append(received.own_query.requires_grad_())
-            with torch.enable_grad():
-                done = calculate(call, step, route, received)
-            results, grads = [done.partial], [route.send(call.own_rows(grad_output, step))]
-            if has_weights:
-                assert grad_weights is not None
-                columns = route.send_columns(call.own_rows(grad_weights, step))
-                pieces = columns.split([len(block.rows) for block in step.blocks], dim=2) if step.blocks else ()
-                for weight, piece, part in zip(done.weights, done.rows.pieces, pieces, strict=True):
-                    if weight.requires_grad:
-                        results.append(weight)
-                        grads.append(part.index_select(3, piece.columns))
-            gradients_found = torch.autograd.grad(results, [*rows, *leaves, *others], grads, allow_unused=True)
-            of_rows, rest = gradients_found[: len(rows)], gradients_found[len(rows) :]
-            for total, each in zip(totals, rest, strict=True):
-                if each is not None:
-                    total += each
-            collected = [
-                route.collect(torch.zeros_like(row) if each is None else each)
-                for row, each in zip(rows, of_rows, strict=True)
-            ]
-            _put(call, step, grad_query, collected[0])
-            if grad_own is not None:
-                _put(call, step, grad_own, collected[1])
-        of_key, of_value = totals[0].to(key.dtype), totals[1].to(value.dtype)
-        return None, None, None, grad_query, of_key, of_value, grad_own, *totals[2:]
+        totals = [torch.zeros_like(one, dtype=upcast(one).dtype) for one in (query, key, value, *others)]
+        of_query, of_key, of_value, *of_others = totals
+        of_own_query = None if own_query is None else torch.zeros_like(own_query, dtype=dtype)
+        with torch.autocast(query.device.type, enabled=False):
+            for step, route, received in _journeys(call, query, own_query, key, value):
+                received.parts = []
+                rows = [received.query.requires_grad_()]
+                if received.own_query is not None:
+                    rows.append(received.own_query.requires_grad_())
+                with torch.enable_grad():
+                    calculated = calculate(call, step, route, received)
+                results, grads = [calculated.partial], [route.send(call.own_rows(grad_output, step))]
+                if has_weights:
+                    assert grad_weights is not None
+                    columns = route.send_columns(call.own_rows(grad_weights, step))
+                    pieces = columns.split([len(block.rows) for block in step.blocks], dim=2) if step.blocks else ()
+                    for weight, piece, part in zip(calculated.weights, calculated.rows.pieces, pieces, strict=True):
+                        if weight.requires_grad:
+                            results.append(weight)
+                            grads.append(part.index_select(3, piece.columns))
+                leaves = [*rows, *others, *(leaf for _, *pair in received.parts for leaf in pair)]
+                derivatives = iter(torch.autograd.grad(results, leaves, grads, allow_unused=True))
+                for row, total in zip(rows, (of_query, of_own_query), strict=False):
+                    assert total is not None
+                    _put(call, step, total, route.collect(upcast(_or_zeros(next(derivatives), row))))
+                for total in of_others:
+                    total += _or_zeros(next(derivatives), total)
+                for first, part, _ in received.parts:
+                    for total in (of_key, of_value):
+                        slot = total.narrow(2, first, part.shape[2])
+                        slot += _or_zeros(next(derivatives), slot)
+        return None, None, None, of_query, of_key, of_value, of_own_query, *of_others
+
+
+def _or_zeros(gradient: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if gradient is None else gradient
 
 
 def _journeys(
@@ -188,10 +214,10 @@ def _put(call: Call, step: Step, whole: Tensor, rows: Tensor) -> None:
         before += len(span)
 
 
-def _visible(done: Calculated) -> Tensor:
+def _visible(calculated: Calculated) -> Tensor:
     """Returns 1 for each row of which this process has a visible key, else 0, ``[batch, heads, rows, 1]``."""
-    anchor = done.rows.anchor
+    anchor = calculated.rows.anchor
     parts: Sequence[Tensor] = [
-        (piece.scores != -torch.inf).any(-1, keepdim=True).to(anchor.dtype) for piece in done.rows.pieces
+        (piece.scores != -torch.inf).any(-1, keepdim=True).to(anchor.dtype) for piece in calculated.rows.pieces
     ]
     return torch.cat([anchor, *parts], dim=2)

@@ -167,10 +167,14 @@ def needs_whole(problem: Problem) -> str | None:
 
 
 def knows_places(score: Score) -> bool:
-    """Whether a score can be prepared for a part of a sequence."""
+    """Whether a score can be prepared for a part of a sequence: a `prepare` of a subclass says nothing of parts."""
     inner = getattr(score, "score", None)
-    if isinstance(inner, Score) and not knows_places(inner):
+    if score.is_causal or (isinstance(inner, Score) and not knows_places(inner)):
         return False
-    kind = type(score)
-    is_ours = kind.__module__.startswith("regard.")
-    return not score.is_causal if is_ours else kind.prepare_at is not Score.prepare_at
+    for kind in type(score).__mro__:
+        if "prepare_at" in vars(kind):
+            return True
+        if "prepare" in vars(kind):
+            # Those of regard without `prepare_at` prepare each query and each key by itself.
+            return kind.__module__.startswith("regard.")
+    return False

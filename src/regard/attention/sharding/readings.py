@@ -130,17 +130,24 @@ class StepReadings:
         whole.rows = torch.cat([one.rows for one in self.columns], -1)
         for name in ("pooled_sum", "pooled_max", "tile"):
             parts = torch.stack([getattr(one, name) for one in self.columns])
-            is_maximum = name == "pooled_max"
-            joined = parts.amax(0) if is_maximum else parts.sum(0)
-            if joined.numel():
-                _reduce(shards, joined, dist.ReduceOp.MAX if is_maximum else dist.ReduceOp.SUM)
-            setattr(whole, name, joined)
+            if parts.numel():
+                setattr(whole, name, _joined(shards, parts, is_maximum=name == "pooled_max"))
         whole.chosen, whole.rectangle = first.chosen, first.rectangle
         self.gatherer.fill(whole.tensors())
 
 
-def _reduce(shards: Shards, whole: Tensor, operation: Any) -> None:
-    collective(shards, lambda group, timeout: group.allreduce(whole, operation, timeout))
+def _joined(shards: Shards, parts: Tensor, is_maximum: bool) -> Tensor:
+    """Returns the sum or the maximum over the first axis and over all processes; a NaN stays one."""
+
+    def reduce(tensor: Tensor, operation: Any) -> Tensor:
+        collective(shards, lambda group, timeout: group.allreduce(tensor, operation, timeout))
+        return tensor
+
+    if not is_maximum:
+        return reduce(parts.sum(0), dist.ReduceOp.SUM)
+    # The maximum of a backend may drop a NaN.
+    is_nan = reduce(parts.isnan().any(0).float(), dist.ReduceOp.SUM) > 0
+    return reduce(parts.nan_to_num(0.0).amax(0), dist.ReduceOp.MAX).masked_fill(is_nan, torch.nan)
 
 
 def _largest(weights: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,10 @@ BLOCK = 512
 KEY_BLOCK = 64
 """Granularity of this range."""
 
+STEP_ELEMENTS = 1 << 23
+"""Elements that the pairs of one step may have in memory at once on a process: more than in a block of one process,
+since every step costs some exchanges."""
+
 PROBES = 5
 """Blocks on which the number of visible keys is tried, to choose the size of all blocks."""
 
@@ -62,6 +66,7 @@ class Steps:
     def __init__(self, problem: Problem, queries: Shards, keys: Shards, elements_per_pair: int):
         self.problem, self.queries, self.keys = problem, queries, keys
         self.grid, self.mask = problem.grid, problem.hiding_mask
+        self.limit = max(STEP_ELEMENTS, block_elements(self.grid.device))
         self.per_pair = max(1, elements_per_pair * self.grid.batch * self.grid.heads)
 
     def keys_of(self, rows: range, process: int) -> tuple[range, ...]:
@@ -79,7 +84,8 @@ class Steps:
     @cached_property
     def block_rows(self) -> int:
         """The query rows of a block."""
-        limit = block_elements(self.grid.device) // self.per_pair
+        # A step has a block of every owner.
+        limit = self.limit // (self.per_pair * self.queries.processes)
         widest = max(map(self.keys.count, range(self.keys.processes)), default=0)
         full = max(1, min(BLOCK, limit // max(widest, 1)))
         if self.mask is None or full == BLOCK or self.grid.queries <= full:
@@ -119,7 +125,7 @@ class Steps:
         visible = [
             [[self.keys_of(rows, other) for other in processes] for rows in blocks[process]] for process in processes
         ]
-        limit = max(1, block_elements(self.grid.device))
+        limit = self.limit
         steps: list[Step] = []
         first, last = 0, max(map(len, blocks), default=0)
         while first < last:

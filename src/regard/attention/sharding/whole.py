@@ -34,6 +34,10 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
         # All processes draw the same numbers.
         state = torch.get_rng_state().to(placed.queries.mesh.device_type)
         torch.set_rng_state(placed.queries.of_first(state).cpu())
+        generator = problem.normalizer.generator
+        if generator is not None:
+            state = generator.get_state().to(placed.queries.mesh.device_type)
+            generator.set_state(placed.queries.of_first(state).cpu())
     attended = execute(one, "auto", own, need_weights)
     if gatherer is not None and own is not None:
         fields = dict(zip(_FIELDS, own.tensors(), strict=True))
