@@ -104,13 +104,11 @@ def _reading(group: ProcessGroup, row: dict[str, Any], dtype: str) -> dict[str, 
 def long(options: argparse.Namespace) -> None:
     """Prints time and memory of long sequences."""
     rows = []
-    short = max(1, options.length // 16)
     cases = [
         ("window", "observe", options.length, options.length),
         ("causal", "observe", min(2048, options.length), options.length),
-        ("window", "attend", options.length, options.length),
-        ("window", "attend, gradients", options.length // 4, options.length // 4),
-        ("causal", "attend, gradients", short // 4, short // 4),
+        ("window", "attend, gradients", options.length // 8, options.length // 8),
+        ("causal", "attend, gradients", options.length // 64, options.length // 64),
     ]
     with closing(ProcessGroup(options.processes)) as group:
         for mask, what, queries, keys in cases:

@@ -17,7 +17,7 @@ from torch.distributed.tensor.experimental._attention import _cp_options, contex
 from torch.nn import functional as F
 
 import regard
-from regard import distributed, masks
+from regard import distributed, masks, scores
 from regard.distributed import Shards
 from regard.shapes import Grid
 
@@ -173,17 +173,26 @@ def counted_bytes() -> Iterator[list[int]]:
         yield count
 
 
-def count_bytes(rank: int, processes: int, normalizer: str, mask: str, length: int) -> dict[str, Any]:
-    """Bytes sent forward and backward, counted and planned."""
+def count_bytes(
+    rank: int, processes: int, normalizer: str, mask: str, length: int, bias: str = "none", score: str = "features",
+    dtype: str = "float32",
+) -> dict[str, Any]:  # fmt: skip
+    """Bytes sent forward and backward, counted and planned; the names are those of ``tests/cases.py``."""
     from sharded_laws import ALL_NORMALIZERS
 
     shards = Shards.contiguous(length, _mesh(processes))
     generator = torch.Generator().manual_seed(rank)
+    number = getattr(torch, dtype)
     tensors = [
-        torch.randn(1, HEADS, shards.count(), DIM, generator=generator).requires_grad_()
-        for _ in ("query", "key", "value")
+        torch.randn(1, HEADS, shards.count(), DIM, generator=generator).to(number).requires_grad_() for _ in range(3)
     ]
-    options = {"normalizer": ALL_NORMALIZERS[normalizer](), "mask": _mask(mask, length)}
+    vector = torch.linspace(-1.0, 1.0, DIM).to(number)
+    options = {
+        "score": scores.Additive(vector) if score == "additive" else scores.Features("elu"),
+        "normalizer": ALL_NORMALIZERS[normalizer](),
+        "mask": _mask(mask, length),
+        "bias": None if bias == "none" else bias,
+    }
     with distributed.sequence(shards):
         plan: Any = regard.plan(*tensors, **options)
         with counted_bytes() as forward:

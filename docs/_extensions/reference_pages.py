@@ -43,6 +43,8 @@ PAGES = {
     "listed.",
     "regard.attention": "The verbs again, and the interface of a backend: what it is given, what it returns, and how "
     "it is registered.",
+    "regard.distributed": "Sequences that lie in pieces on several processes: who holds what, and what plain tensors "
+    "stand for. :doc:`../../how-to/shard-a-sequence` shows their use.",
     "regard.explanations": "Worked calculations: every intermediate number of an attention by its name.",
     "regard.models": "Models that are made of these parts, as the tasks train them: translators, language models, "
     "classifiers, captioners, and the searches that write their texts.",

@@ -55,7 +55,7 @@ class ShardedPlan(Plan):
     def __str__(self) -> str:
         return "\n".join(
             (
-                f"{self.sizes} · {self.processes} processes",
+                f"{self.sizes} · {counted(self.processes, 'process')}",
                 f"→ {self.backend}  {self.reasons[self.backend]}",
                 f"  this process sends {self.sent:,} bytes in {counted(self.steps, 'step')}, in a backward pass "
                 f"{self.sent_backward:,} bytes, and holds {self.held:,} bytes",

@@ -1,0 +1,26 @@
+"""What `regard.plan` says of a sharded call: exactly the bytes that reach PyTorch's collectives."""
+
+from contextlib import closing
+
+import pytest
+
+from covering import covering
+from process_groups import ProcessGroup
+
+
+@pytest.fixture(scope="module")
+def group():
+    with closing(ProcessGroup(3)) as started:
+        yield started
+
+
+@covering(
+    normalizer=["softmax", "ratio", "sigmoid", "hard", "top_k", "over_queries"], mask=["none", "causal", "window"],
+    bias=["none", "alibi"], score=["features", "additive"], dtype=["float64", "float32", "bfloat16"],
+)  # fmt: skip
+def test_what_is_sent_is_what_the_plan_says(group, normalizer, mask, bias, score, dtype):
+    found = group.call("bench.scripts.sharded_parts", "count_bytes", normalizer, mask, 61, bias, score, dtype)
+    for each in found:
+        assert each["counted"] == each["planned"]
+        assert each["way"] == ("whole" if normalizer == "over_queries" else "rows")
+    assert any(sum(each["counted"]) for each in found)
