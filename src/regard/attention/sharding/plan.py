@@ -118,7 +118,8 @@ def _plan_of_whole(problem: Problem, placed: Placed, why: str) -> ShardedPlan:
 def _bytes_a_row(call: Call) -> int:
     """Returns the bytes of the queries that travel, over the batch rows and heads of one position."""
     query, prepared = call.placed.query, call.prepared.query
-    own = query.shape[3] * query.element_size() if call.problem.bias is not None else 0
+    bias = call.problem.bias
+    own = query.shape[3] * query.element_size() if bias is not None and bias.reads_query else 0
     return len(call.placed.batch) * query.shape[1] * (prepared.shape[3] * prepared.element_size() + own)
 
 
