@@ -5,8 +5,9 @@ The elements of a tensor cannot be read under a compiler or an exporter, nor tho
 operations and whose control flow does not depend on elements.
 """
 
+from collections.abc import Callable
 from math import isfinite
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from torch.nn import Parameter
 from torch.utils._pytree import _register_namedtuple
 
 Named = TypeVar("Named", bound=type)
+Function = TypeVar("Function", bound=Callable[..., object])
 
 _BATCHED = torch._C._dispatch_key_parse("Batched")
 _BATCHING = torch._C._dispatch_key_parse("VmapMode")
@@ -175,6 +177,11 @@ def is_traced(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling() or _is_tracing():
         return True
     return tensor.is_meta or (type(tensor) is not Tensor and isinstance(tensor, (FakeTensor, FunctionalTensor)))
+
+
+def uncompiled(function: Function) -> Function:
+    """Decorates a function that compilers run as it is, because processes exchange tensors in it."""
+    return cast(Function, torch.compiler.disable(function))
 
 
 def is_batched(tensor: Tensor) -> bool:

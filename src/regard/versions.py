@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from regard.errors import BackendError
 
 _PLAIN = (str, bytes, int, float, complex, type(None))
+_NUMBERS = (int, float, complex)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _CONTENTS = ("_parameters", "_buffers", "_modules")
 _BOOKKEEPING = vars(nn.Module()).keys() - set(_CONTENTS)
@@ -63,18 +64,25 @@ def tensors_of(owner: object) -> list[Tensor]:
     captured object contributes the attributes that the function names, directly or in a method that it names, or all
     attributes if it names none. Running statistics of normalization layers do not count, since layers update them.
     """
-    tensors: dict[int, Tensor] = {}
+    return [leaf for leaf in leaves_of(owner) if isinstance(leaf, Tensor)]
+
+
+def leaves_of(owner: object) -> list[Tensor | FunctionType | float | complex]:
+    """Returns the tensors, functions and numbers that an object holds, found as `tensors_of` says."""
+    leaves: dict[int, Tensor | FunctionType | float | complex] = {}
     seen: dict[int, object] = {}
     pending: list[tuple[Any, frozenset[str]]] = [(owner, frozenset())]
     while pending:
         value, names = pending.pop()
-        if isinstance(value, Tensor):
-            tensors[id(value)] = value
+        if isinstance(value, (Tensor, *_NUMBERS)):
+            leaves[id(value)] = value
         elif id(value) not in seen and not isinstance(value, _PLAIN):
             # A reference keeps the id from being reused.
             seen[id(value)] = value
+            if isinstance(value, FunctionType):
+                leaves[id(value)] = value
             pending.extend(_contents(value, names))
-    return list(tensors.values())
+    return list(leaves.values())
 
 
 def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
@@ -83,7 +91,7 @@ def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozense
         # A copy, since another thread, or the end of an object that is a weak key, may change the dictionary meanwhile.
         yield from ((item, names) for pair in list(value.items()) for item in pair)
     elif isinstance(value, _CONTAINERS):
-        yield from ((item, names) for item in value if not isinstance(item, _PLAIN))
+        yield from ((item, names) for item in value)
     elif isinstance(value, partial):
         yield from ((item, names) for item in (value.func, value.args, value.keywords))
     elif isinstance(value, MethodType):

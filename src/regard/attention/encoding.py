@@ -84,11 +84,13 @@ class Parts:
     Attributes:
         tensors: the tensors.
         numbers, integers: the numbers, which a compiler may leave symbolic.
+        foreign: returns a text of an object that has none otherwise; None: there is none.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
     integers: list[int] = field(default_factory=list)
+    foreign: Callable[[Any], str] | None = None
 
 
 def encode(value: Any, parts: Parts | None) -> str | None:
@@ -115,6 +117,8 @@ def encode(value: Any, parts: Parts | None) -> str | None:
         name, items = "Sequential", [encode(item, parts) for item in cast(nn.Sequential, value)]
     elif kind in FIELDS:
         name, items = kind.__name__, [encode(getattr(value, field), parts) for field in FIELDS[kind]]
+    elif parts is not None and parts.foreign is not None:
+        return parts.foreign(value)
     else:
         return None
     text = repr(name)

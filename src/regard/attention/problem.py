@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.attention.sharding.placement import Placed, is_placed
 from regard.axes import Float
 from regard.biases import Bias, bias_for
-from regard.errors import ArgumentError, KindError, RegardError, ShapeError
+from regard.errors import ArgumentError, BackendError, KindError, RegardError, ShapeError
 from regard.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
 from regard.masks import Band, Mask, Spans, as_mask, causal
 from regard.normalizers import as_normalizer
@@ -194,6 +194,11 @@ class Problem:
     def lowered(self) -> Lowered:
         """The problem in primitives."""
         if self._lowered is None:
+            if self.placed is not None:
+                raise BackendError(
+                    "only attend, attend_with_weights, observe, plan and layers that call them take sharded sequences: "
+                    "write regard.distributed.gather(tensor) for each tensor of this call"
+                )
             prepared = self.score.prepare(self.query, self.key)
             parts = self.normalizer, self.row, self.hiding_mask, self.bias, self.query, self.key
             self._lowered = Lowered(prepared, *parts)
@@ -364,35 +369,18 @@ def validate(
         ArgumentError: a value is out of range.
         UnknownNameError: no score or normalizer has this name.
     """
-    if is_placed(query):
-        from regard.attention.sharding.agreement import in_agreement  # imports torch.distributed
+    if is_placed(query, key, value):
+        from regard.attention.sharding.checked import placed_problem  # imports torch.distributed
 
-        return in_agreement(_validate_placed, _description, query, key, value, score, normalizer, mask, bias, dropout)
+        return placed_problem(_validate_placed, query, key, value, score, normalizer, mask, bias, dropout)
     return _validate(query, key, value, score, normalizer, mask, bias, dropout)
-
-
-def _description(problem: Problem) -> dict[str, Any]:
-    """Returns what must be the same on all processes of a sharded call."""
-    placed = problem.placed
-    assert placed is not None
-    parts = placed.query, placed.key, placed.value
-    wants_gradient = torch.is_grad_enabled() and (any(part.requires_grad for part in parts) or problem.wants_gradient)
-    return {
-        "shapes": tuple(tuple(tensor.shape) for tensor in (problem.query, problem.key, problem.value)),
-        "dtype": problem.query.dtype,
-        "gradient": wants_gradient,
-        "positions": (placed.queries.same_order, placed.keys.same_order),
-        "score": problem.score,
-        "normalizer": problem.normalizer,
-        "mask": problem.mask,
-        "bias": problem.bias,
-        "dropout": problem.dropout,
-    }
 
 
 def _validate_placed(placed: Placed, *parts: Any) -> Problem:
     """Checks the arguments of a sharded call, as those of the whole."""
     problem = _validate(*placed.whole(), *parts)
+    parts = placed.query, placed.key, placed.value
+    placed.query, placed.key, placed.value = (one.to(problem.query.dtype) for one in parts)  # autocast's
     problem.placed = placed
     return problem
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.answered import answered
 from regard.attention.problem import Along, Problem
 from regard.axes import Float
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.errors import ArgumentError, KindError, RegardError, ShapeError
 from regard.masks.mask import Mask
 from regard.records.shaded_table import readings_html
 from regard.shapes import Grid, Requested, check_integers, kind_of, span_length, whole_number
@@ -169,7 +169,12 @@ class Gatherer:
 
     def __init__(self, problem: Problem, read: Readings, area: Grid | None = None):
         grid = problem.grid
-        check_readings(read, grid)
+        try:
+            check_readings(read, grid)
+        except RegardError as error:
+            if problem.placed is not None:
+                problem.placed.refuse(error)
+            raise
         self.read = read
         self.normalizer = problem.normalizer
         self.grid = grid

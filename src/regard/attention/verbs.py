@@ -275,10 +275,10 @@ def run(
     Raises:
         UnknownNameError, BackendError: as `attend`.
     """
-    if is_traced(problem.query):
-        return attend_traced(problem, backend, gatherer, need_weights)
     if problem.placed is not None:
         return _run_placed(problem, backend, gatherer, need_weights)
+    if is_traced(problem.query):
+        return attend_traced(problem, backend, gatherer, need_weights)
     calls = recording()
     run_problem = execute_counted if _len_torch_dispatch_stack() and counts_operations() else execute
     execution = run_problem if calls is None else partial(execute_recorded, calls)

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from regard.distributed.shards import Shards, wait
+from regard.distributed.collectives import begin, collective, wait
+from regard.distributed.shards import Shards
 
 
 class Route:
@@ -128,18 +129,16 @@ class Route:
     def all(self, flag: bool) -> bool:
         """Whether this is true on every process."""
         one = torch.tensor(int(flag)).to(self.keys.mesh.device_type)
-        wait(dist.all_reduce(one, op=dist.ReduceOp.MIN, group=self.keys.mesh.get_group(), async_op=True), self.keys)
+        collective(self.keys, lambda group, timeout: group.allreduce(one, dist.ReduceOp.MIN, timeout))
         return bool(one)
 
     def _exchange(self, received: Tensor, sent: Tensor, receives: list[int], sends: list[int]) -> None:
         wait(self._begin(received, sent.contiguous(), receives, sends), self.keys)
 
     def _begin(self, received: Tensor, sent: Tensor, receives: list[int], sends: list[int]) -> Any:
-        group = self.keys.mesh.get_group()
-        try:
-            return dist.all_to_all_single(received, sent, receives, sends, group=group, async_op=True)
-        except RuntimeError as error:
-            raise _refused(error) from error
+        return begin(
+            self.keys, lambda group, timeout: group.alltoall_base(received, sent, receives, sends, timeout=timeout)
+        )
 
 
 @dataclass
@@ -162,12 +161,6 @@ class Travelling:
         """Waits, and returns the rows ``[batch, heads, rows, features]``."""
         wait(self.work, self.shards)
         return self.received.permute(1, 2, 0, 3)
-
-
-def _refused(error: RuntimeError) -> Exception:
-    from regard.errors import BackendError
-
-    return BackendError(f"torch.distributed cannot exchange rows: {error}")
 
 
 class Total(torch.autograd.Function):

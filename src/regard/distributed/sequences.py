@@ -2,29 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from regard.distributed.shards import Shards, wait
+from regard.distributed.agreement import agree
+from regard.distributed.shards import Shards
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.shapes import kind_of
 
 LENGTH = -2
 """The axis of positions in queries, keys and values."""
 
-_current: ContextVar[tuple[Shards, ...]] = ContextVar("sharded sequences", default=())
+_current: tuple[Shards, ...] = ()  # of all threads: PyTorch's threads of a backward pass compute checkpoints again
 
 
 def current() -> tuple[Shards, ...]:
     """Returns the shards of the innermost `sequence`; none outside of it."""
-    return _current.get()
+    return _current
 
 
 @contextmanager
@@ -47,11 +46,12 @@ def sequence(*shards: Shards) -> Iterator[None]:
             raise KindError(
                 f"sequence takes Shards; it got {kind_of(one)}: write sequence(Shards.contiguous(length, mesh))"
             )
-    outer = _current.set(shards)
+    global _current
+    outer, _current = _current, shards
     try:
         yield
     finally:
-        _current.reset(outer)
+        _current = outer
 
 
 def shards_of(**lengths: int) -> list[Shards]:
@@ -70,10 +70,7 @@ def shards_of(**lengths: int) -> list[Shards]:
     first, processes = known[0], range(known[0].processes)
     everywhere = {name: {first.rank: length} for name, length in lengths.items()}
     if len(known) > 1:
-        own = torch.tensor(list(lengths.values())).to(first.mesh.device_type)
-        received = [torch.empty_like(own) for _ in processes]
-        wait(dist.all_gather(received, own, group=first.mesh.get_group(), async_op=True), first)
-        table = torch.stack(received).tolist()
+        table = agree(first, "the lengths of a call", numbers=list(lengths.values()))
         everywhere = {name: {p: table[p][column] for p in processes} for column, name in enumerate(lengths)}
     chosen = []
     for name, held in everywhere.items():
@@ -93,11 +90,13 @@ def shard(tensor: Tensor, shards: Shards | DeviceMesh, dim: int = LENGTH) -> DTe
 
     Args:
         tensor: the whole tensor, the same on every process.
-        shards: which positions each process holds; or a mesh with one axis: one piece after the other.
+        shards: which positions each process holds, one piece after the other, as PyTorch's ``Shard`` does; or a mesh
+            with one axis.
         dim: the axis of positions; that of queries, keys and values by default.
 
     Raises:
         ShapeError: the axis is not as long as the shards.
+        ArgumentError: the shards are in another order, which a DTensor cannot say.
     """
     if isinstance(shards, DeviceMesh):
         shards = Shards.contiguous(tensor.shape[dim], shards)
@@ -106,6 +105,11 @@ def shard(tensor: Tensor, shards: Shards | DeviceMesh, dim: int = LENGTH) -> DTe
     if tensor.shape[dim] != shards.length:
         raise ShapeError(
             f"tensor must have {shards.length} positions along axis {dim}; it has shape {list(tensor.shape)}"
+        )
+    if not shards.is_contiguous:
+        raise ArgumentError(
+            "a DTensor holds one piece after the other, and these shards are in another order: write "
+            "`with sequence(shards):` around the calls, and shards.cut(tensor, dim) for each tensor"
         )
     return as_sharded(shards.cut(tensor, dim), shards, dim)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +12,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from regard.errors import ArgumentError, KindError
+from regard.distributed.agreement import agree, next_call
+from regard.distributed.collectives import collective
+from regard.errors import ArgumentError, BackendError, KindError, ShapeError
 from regard.shapes import kind_of, whole_number
+from regard.transforms import is_batched
+from regard.versions import Versions
 
 TIMEOUT = 300.0
 """Seconds that a process waits for the others in one exchange, unless its `Shards` say another number."""
@@ -154,13 +158,30 @@ class Shards:
             tensor: this process's part.
             dim: the axis of positions.
         """
-        return _Join.apply(tensor, dim % tensor.dim(), self)
+        dim = dim % tensor.dim()
+        number = next_call(self)
+        shape = list(tensor.shape)
+        has_part, shape[dim] = shape[dim] == self.count(), self.length
+        error = None
+        if not has_part:
+            error = ShapeError(
+                f"tensor must have the {self.count()} positions of this process along axis {dim}; it has shape "
+                f"{list(tensor.shape)}"
+            )
+        wants_gradient = torch.is_grad_enabled() and tensor.requires_grad
+        parts = {
+            "shape": str(shape), "dtype": str(tensor.dtype), "gradient": str(wants_gradient),
+            "positions": self.order_digest,
+        }  # fmt: skip
+        agree(self, f"call {number} (gather)", parts, error)
+        if error is not None:
+            raise error
+        return _Join.apply(tensor, dim, self, number)
 
     def of_first(self, tensor: Tensor) -> Tensor:
         """Returns the first process's tensor, on every process; all have one of this shape."""
         tensor = tensor.contiguous().clone()
-        first = int(self.mesh.mesh.flatten()[0])
-        wait(dist.broadcast(tensor, src=first, group=self.mesh.get_group(), async_op=True), self)
+        collective(self, lambda group, timeout: group.broadcast(tensor, 0, timeout))
         return tensor
 
     @property
@@ -168,45 +189,61 @@ class Shards:
         """What two shards have in common if their processes hold the same positions."""
         return self.length, self.spans
 
+    @cached_property
+    def order_digest(self) -> str:
+        """A short text that is equal for equal orders."""
+        return f"{self!r}, {blake2b(repr(self.same_order).encode(), digest_size=8).hexdigest()}"
+
 
 class _Join(torch.autograd.Function):
     """Implements `Shards.join`."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, dim: int, shards: Shards) -> Tensor:
-        ctx.dim, ctx.shards = dim, shards
+    def forward(ctx: Any, tensor: Tensor, dim: int, shards: Shards, number: int) -> Tensor:
+        ctx.dim, ctx.shards, ctx.number = dim, shards, number
         own = tensor.movedim(dim, 0).contiguous()
         parts = [own.new_empty(shards.count(process), *own.shape[1:]) for process in range(shards.processes)]
         widest = max(map(len, parts))  # equal sizes, which every collective takes
         sent = own.new_zeros(widest, *own.shape[1:])
         sent[: len(own)] = own
         received = [torch.empty_like(sent) for _ in parts]
-        wait(dist.all_gather(received, sent, group=shards.mesh.get_group(), async_op=True), shards)
+        collective(shards, lambda group, timeout: group.allgather(received, sent, timeout))
         whole = own.new_empty(shards.length, *own.shape[1:])
         for process, part in enumerate(received):
             whole[shards.positions(process, own.device)] = part[: shards.count(process)]
         return whole.movedim(0, dim)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        agree_backward(ctx.shards, ctx.number, gradients)
         gradient = gradients[0].contiguous().clone()
-        wait(dist.all_reduce(gradient, group=ctx.shards.mesh.get_group(), async_op=True), ctx.shards)
-        return ctx.shards.cut(gradient, ctx.dim), None, None
+        collective(ctx.shards, lambda group, timeout: group.allreduce(gradient, dist.ReduceOp.SUM, timeout))
+        return ctx.shards.cut(gradient, ctx.dim), None, None, None
 
 
-def wait(work: "dist.Work | None", shards: Shards) -> None:
-    """Waits for an exchange; raises BackendError if a process has left or does not answer in time."""
-    from regard.errors import BackendError
+def agree_backward(
+    shards: Shards, number: int, gradients: Sequence[Tensor | None], versions: Versions | None = None
+) -> None:
+    """Returns when all processes begin the backward pass of the same call.
 
+    Raises:
+        BackendError: they do not; a second or batched derivative is taken; a tensor of the call was changed.
+    """
+    error = None
     try:
-        if work is not None:
-            work.wait(timedelta(seconds=shards.timeout))
-    except RuntimeError as error:  # of every backend of torch.distributed, and DistBackendError
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BackendError(
-            f"process {shards.rank} of the {shards.processes} that hold the sequence waited for the others in vain: "
-            f"one has left, failed, or takes part in another call; it waits {shards.timeout:g} s ({reason})"
-        ) from error
+        if torch.is_grad_enabled():
+            raise BackendError(
+                "a sharded call has no second derivative; gather the tensors, and call regard on the whole"
+            )
+        if any(one is not None and is_batched(one) for one in gradients):
+            raise BackendError("a sharded call has no batched gradients; take one after the other")
+        if versions is not None:
+            versions.check()
+    except BackendError as refusal:
+        error = refusal
+    agree(shards, f"the backward pass of call {number}", error=error)
+    if error is not None:
+        raise error
 
 
 def _processes(mesh: DeviceMesh) -> int:

@@ -7,7 +7,8 @@ where they are added up. No process holds keys of another, or a matrix of weight
 
 =================  ===================================================================================================
 placement.py       what a call's tensors stand for: the parts of this process, and the whole that is checked
-agreement.py       a comparison of the call between the processes, before anything is exchanged
+checked.py         the check of a call, of whose failure the other processes learn
+agreement.py       what the processes compare of a call before anything is exchanged
 steps.py           which rows travel together, and which keys they see
 rows.py            the normalizers on rows whose keys lie on several processes
 calculation.py     one step: scores, weights, output, and its readings

@@ -1,107 +1,128 @@
-"""A comparison of a call between the processes that make it, before they exchange anything else.
+"""What the processes of a sharded call compare before they exchange anything else (`regard.distributed.agreement`)."""
 
-If one of them has other sizes, another mask or another version, or refuses its arguments, every process raises one
-error, and none waits for the others.
-"""
-
-import hashlib
+import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import cache
+from hashlib import blake2b, sha256
+from types import CodeType, FunctionType
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from regard.attention.sharding.placement import place_tensors, processes_of
-from regard.distributed.shards import Shards, wait
-from regard.errors import BackendError, RegardError
-from regard.versions import tensors_of
+from regard.attention.encoding import Parts, encode
+from regard.attention.problem import Problem
+from regard.attention.readings import Readings
+from regard.distributed.agreement import agree
+from regard.errors import BackendError
+from regard.transforms import active_transform
+from regard.versions import leaves_of
 
-Checked = TypeVar("Checked")
-
-NAMES = (
-    "version", "shapes", "dtype", "gradient", "positions", "score", "normalizer", "mask", "bias", "dropout",
-)  # fmt: skip
-"""What the processes compare."""
-
-TEXT = 400
-"""Bytes of the error of a process that the others are shown."""
+NAME = "sharded"
+"""What the backend of sharded calls is called."""
 
 _digests = WeakIdKeyDictionary()  # tensor → its version and its digest
 
+_OWN = re.compile(r" at 0x[0-9a-fA-F]+|(?<=cuda):\d+|(?<=xpu):\d+")
+"""What differs between processes in the text of equal values: addresses and numbers of devices."""
 
-def in_agreement(
-    check: Callable[..., Checked], describe: Callable[[Checked], Mapping[str, Any]], query: Any, key: Any, value: Any,
-    *parts: Any,
-) -> Checked:  # fmt: skip
-    """Returns the checked problem of a sharded call that every process makes alike.
+
+def begin_call(
+    problem: Problem, backend: str, verb: str, read: Readings | None = None, need_weights: bool = False
+) -> None:
+    """Returns when every process makes the same sharded call.
 
     Args:
-        check: ``(placed, *parts) ->`` the problem.
-        describe: ``(problem) ->`` what the processes compare, by the names of `NAMES`.
-        query, key, value: the user's tensors.
-        parts: score, normalizer, mask, bias and dropout.
+        problem: the whole problem, with ``placed``.
+        backend, read, need_weights: what else a call may ask for.
+        verb: what begins.
 
     Raises:
-        RegardError: what is wrong with the arguments of this process.
-        BackendError: the calls differ, another process refuses its arguments, or one does not answer.
+        BackendError: this process cannot run the call, the calls differ, or a process does not answer.
     """
-    processes = processes_of(query)
+    placed = problem.placed
+    assert placed is not None
     try:
-        problem = check(place_tensors(query, key, value), *parts)
-    except RegardError as error:
-        _agree(processes, {}, error)
+        _check_runs(backend)
+    except BackendError as error:
+        placed.refuse(error)
         raise
-    versions = f"regard {sys.modules['regard'].__version__}, PyTorch {torch.__version__}"
-    _agree(processes, {"version": versions, **describe(problem)})
-    return problem
+    tensors = placed.query, placed.key, placed.value
+    wants = torch.is_grad_enabled() and (problem.wants_gradient or any(one.requires_grad for one in tensors))
+    described = {
+        "version": _versions(),
+        "shape": str([list(tensor.shape) for tensor in (problem.query, problem.key, problem.value)]),
+        "dtype": " ".join(str(one.dtype) for one in tensors),
+        "requires_grad": str([wants, *(wants and one.requires_grad for one in tensors)]),
+        "order": f"{placed.queries.order_digest}; {placed.keys.order_digest}",
+        "score": text_of(problem.score),
+        "normalizer": text_of(problem.normalizer),
+        "mask": text_of(problem.mask),
+        "bias": text_of(problem.bias),
+        "dropout": repr(problem.dropout),
+        "read": f"{text_of(read)}, need_weights={need_weights}",
+    }
+    agree(placed.queries, f"call {placed.number} ({verb})", described)
 
 
-def _agree(shards: Shards, parts: dict[str, Any], error: Exception | None = None) -> None:
-    own = torch.zeros(len(NAMES), 32, dtype=torch.uint8)
-    for row, name in enumerate(NAMES):
-        if name in parts:
-            own[row] = torch.frombuffer(bytearray(hashlib.sha256(_described(parts[name])).digest()), dtype=torch.uint8)
-    message = f"{type(error).__name__}: {error}".encode()[:TEXT] if error else b""
-    said = torch.zeros(TEXT, dtype=torch.uint8)
-    if message:
-        said[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-    sent = torch.cat([own.flatten(), said]).to(shards.mesh.device_type)
-    received = [torch.empty_like(sent) for _ in range(shards.processes)]
-    wait(dist.all_gather(received, sent, group=shards.mesh.get_group(), async_op=True), shards)
-    if error is not None:
-        return
-    for process, other in enumerate(received):
-        rows, text = other.cpu()[: own.numel()].view_as(own), bytes(other.cpu()[own.numel() :].tolist()).rstrip(b"\0")
-        if text:
-            raise BackendError(f"process {process} cannot make this call: {text.decode(errors='replace')}")
-        for row, name in enumerate(NAMES):
-            if not torch.equal(rows[row], own[row]):
-                here = _described(parts[name])[:TEXT].decode(errors="replace")
-                raise BackendError(
-                    f"{name} differs between process {shards.rank} and process {process} of the sequence, and every "
-                    f"process must make the same call; here it is {here}"
-                )
+def _check_runs(backend: str) -> None:
+    if backend not in ("auto", NAME):
+        raise BackendError(f"backend {backend!r} cannot run this: the sequence is sharded; only {NAME!r} runs it")
+    why = active_transform()
+    if why is not None:
+        raise BackendError(f"a sharded call has derivatives in reverse mode alone, and {why}")
 
 
-def _described(value: Any) -> bytes:
-    """Returns a text that is equal for equal values, with the contents of tensors as digests."""
-    text = repr(value).encode()
-    if isinstance(value, (int, float, str, bool, tuple, torch.dtype, type(None))):
-        return text
-    return b" ".join((text.split(b" at 0x")[0], *map(_digest, tensors_of(value))))
+@cache
+def _versions() -> str:
+    return f"regard {sys.modules['regard'].__version__}, PyTorch {torch.__version__}"
 
 
-def _digest(tensor: Tensor) -> bytes:
+def text_of(value: Any) -> str:
+    """Returns a text that is equal for equal values, with the contents of tensors as digests.
+
+    What is no part of regard contributes its tensors, its numbers, and the instructions of its functions.
+    """
+    shown = _OWN.sub("", repr(value))
+    if value is None:
+        return shown
+    parts = Parts(foreign=lambda one: f"{type(one).__name__} {sorted(map(_text_of_leaf, leaves_of(one)))}")
+    contents = [str(encode(value, parts)), *map(repr, parts.numbers + parts.integers), *map(_digest, parts.tensors)]
+    return f"{shown} with the contents {blake2b(' '.join(contents).encode(), digest_size=6).hexdigest()}"
+
+
+def _text_of_leaf(leaf: Any) -> str:
+    if isinstance(leaf, Tensor):
+        return _digest(leaf)
+    return _text_of_code(leaf.__code__) if isinstance(leaf, FunctionType) else repr(leaf)
+
+
+def _text_of_code(code: CodeType) -> str:
+    constants = [_text_of_constant(one) for one in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
+
+
+def _text_of_constant(constant: Any) -> str:
+    if isinstance(constant, CodeType):
+        return _text_of_code(constant)
+    return repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+
+
+def _digest(tensor: Tensor) -> str:
+    """Returns a digest of the elements, calculated again after every change in place."""
+    if type(tensor).__module__.startswith("torch.distributed"):
+        return repr(tensor.shape)
     known = _digests.get(tensor)
-    version = 0 if tensor.is_inference() else tensor._version
-    if known is not None and known[0] == version:
+    version = None if tensor.is_inference() else tensor._version
+    if known is not None and version is not None and known[0] == version:
         return known[1]
+    shape = f"{list(tensor.shape)} {tensor.dtype}"
+    if tensor.is_meta:
+        return shape
     with torch.no_grad():
         plain = tensor.detach().cpu().contiguous()
-        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-    digest = hashlib.sha256(data + repr((list(tensor.shape), tensor.dtype)).encode()).hexdigest()[:16].encode()
+        data = plain.reshape(-1).view(torch.uint8).numpy().data if plain.numel() else b""
+    digest = f"{shape} {sha256(data).hexdigest()}"
     _digests[tensor] = version, digest
     return digest

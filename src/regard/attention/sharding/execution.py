@@ -13,18 +13,20 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
+from regard.attention.sharding.agreement import begin_call
 from regard.attention.sharding.calculation import Calculated, Call, Received, calculate, prepared_call
-from regard.attention.sharding.plan import check_sharded_backend, needs_whole
+from regard.attention.sharding.plan import needs_whole
 from regard.attention.sharding.readings import StepReadings
 from regard.attention.sharding.steps import Step
 from regard.attention.sharding.whole import attend_whole
 from regard.distributed.exchange import Route, Travelling
-from regard.distributed.shards import Shards
-from regard.errors import BackendError
+from regard.distributed.shards import Shards, agree_backward
 from regard.shapes import upcast
+from regard.transforms import uncompiled
 from regard.versions import Versions, tensors_of
 
 
+@uncompiled
 def execute_sharded(
     problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> Attended:
@@ -44,7 +46,9 @@ def execute_sharded(
     """
     placed = problem.placed
     assert placed is not None
-    check_sharded_backend(backend)
+    verb = "attend" if gatherer is None else "observe"
+    read = None if gatherer is None else gatherer.read
+    begin_call(problem, backend, verb, read, need_weights)
     if needs_whole(problem) is not None:
         return attend_whole(problem, gatherer, need_weights)
     query, value = placed.query, placed.value
@@ -107,12 +111,8 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():
-            raise BackendError(
-                "a sharded call has no second derivative; gather the tensors, and call regard on the whole"
-            )
-        ctx.versions.check()
         call: Call = ctx.call
+        agree_backward(call.placed.queries, call.placed.number, gradients, ctx.versions)
         query, key, value, own_query, *others = ctx.saved_tensors
         grad_output, grad_weights = gradients
         dtype = upcast(value).dtype

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError, KindError, ShapeError
 from regard.layout import with_four_axes, without_added_axes
 from regard.sequence_parts import are_parts
 
@@ -32,6 +33,7 @@ class Placed:
         rank: how many axes the user's tensors have.
         wrap: makes of a part with the user's axes what the call returns; its axis of positions, or None where every
             process has the whole.
+        number: which call it is of those that the processes have made.
     """
 
     query: Tensor
@@ -43,21 +45,28 @@ class Placed:
     batch_size: int
     rank: int
     wrap: Callable[[Tensor, int | None, "Shards"], Any]
+    number: int
 
     def whole(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns query, key and value of the whole call, without memory for their elements."""
+        """Returns query, key and value of the whole call, without memory for their elements, which are NaN."""
         lengths = self.queries.length, self.keys.length, self.keys.length
         wholes = (
-            part.new_empty(()).expand(self.batch_size, part.shape[1], length, part.shape[3])
+            part.new_full((), torch.nan).expand(self.batch_size, part.shape[1], length, part.shape[3])
             for part, length in zip((self.query, self.key, self.value), lengths, strict=True)
         )
         query, key, value = (without_added_axes(whole, self.rank) for whole in wholes)
         return query, key, value
 
+    def refuse(self, error: Exception) -> None:
+        """Tells the other processes that this one cannot make the call."""
+        from regard.distributed.agreement import refuse
 
-def is_placed(query: object) -> bool:
+        refuse(self.queries, self.number, error)
+
+
+def is_placed(*tensors: object) -> bool:
     """Whether a call's tensors are parts: DTensors, or plain ones within `regard.distributed.sequence`."""
-    return _is_dtensor(query) or are_parts()
+    return any(map(_is_dtensor, tensors)) or are_parts()
 
 
 def _is_dtensor(tensor: object) -> bool:
@@ -65,47 +74,69 @@ def _is_dtensor(tensor: object) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def processes_of(query: Any) -> "Shards":
-    """Returns shards of the processes that make a call, whatever its lengths are, for their agreement."""
+def processes_of(*tensors: Any) -> "Shards | None":
+    """Returns shards of the processes that make a call, whatever its lengths are; None if it does not say them."""
     from regard.distributed.sequences import current
     from regard.distributed.shards import Shards
 
     if current():
         return current()[0]
-    mesh = query.device_mesh
-    if mesh.ndim > 1:
-        from torch.distributed.tensor import Shard
+    from torch.distributed.tensor import Shard
 
-        along = [axis for axis, one in enumerate(query.placements) if one == Shard(query.dim() + LENGTH)]
-        axis = along[0] if along else mesh.ndim - 1
-        mesh = mesh[(mesh.mesh_dim_names or ())[axis]]
-    return Shards.contiguous(0, mesh)
+    for tensor in filter(_is_dtensor, tensors):
+        mesh, along = tensor.device_mesh, Shard(tensor.dim() + LENGTH)
+        if mesh.ndim == 1:
+            return Shards.contiguous(0, mesh)
+        if along in tensor.placements and mesh.mesh_dim_names:
+            return Shards.contiguous(0, mesh[mesh.mesh_dim_names[tensor.placements.index(along)]])
+    return None
 
 
-def place_tensors(query: Any, key: Any, value: Any) -> Placed:
+def place_tensors(query: Any, key: Any, value: Any, number: int) -> Placed:
     """Returns the parts of a call for which `is_placed` is true.
 
     Raises:
         KindError, ShapeError, ArgumentError: the tensors are not sharded alike, or along other axes than the length.
     """
     tensors = {"query": query, "key": key, "value": value}
+    is_dtensor = any(map(_is_dtensor, tensors.values()))
+    sides = [] if is_dtensor else _sides(query, key)
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             raise KindError(f"{name} must be a floating-point tensor; it is a {type(tensor).__name__}")
         if not 2 <= tensor.dim() <= 4:
             raise ArgumentError(f"{name} must have 2 to 4 axes; it has shape {list(tensor.shape)}")
-    if _is_dtensor(query) or _is_dtensor(key) or _is_dtensor(value):
-        return _of_dtensors(tensors)
-    from regard.distributed.sequences import shards_of
-
-    queries, keys = shards_of(query=query.shape[LENGTH], key=key.shape[LENGTH])
+    if is_dtensor:
+        return _of_dtensors(tensors, number)
+    queries, keys = sides
+    if value.shape[LENGTH] != keys.count():
+        raise ShapeError(f"value must have key's keys, {keys.count()} on this process; it has {value.shape[LENGTH]}")
+    for name, tensor in tensors.items():
+        _check_device(name, tensor, queries)
     rank = query.dim()
     query, key, value = (with_four_axes(tensor, rank) for tensor in (query, key, value))
     batch = query.shape[0]
-    return Placed(query, key, value, queries, keys, range(batch), batch, rank, lambda part, axis, shards: part)
+    return Placed(query, key, value, queries, keys, range(batch), batch, rank, lambda part, axis, shards: part, number)
 
 
-def _of_dtensors(tensors: dict[str, Any]) -> Placed:
+def _sides(query: Any, key: Any) -> list["Shards"]:
+    """Returns the shards of plain queries and keys; other processes learn their lengths whatever they are."""
+    from regard.distributed.sequences import shards_of
+
+    def length(tensor: Any) -> int:
+        return tensor.shape[LENGTH] if isinstance(tensor, Tensor) and tensor.dim() >= 2 else -1
+
+    return shards_of(query=length(query), key=length(key))
+
+
+def _check_device(name: str, tensor: Tensor, shards: "Shards") -> None:
+    if tensor.device.type != shards.mesh.device_type:
+        raise KindError(
+            f"{name} must be on the mesh's device, {shards.mesh.device_type}; it is on {tensor.device.type}"
+        )
+
+
+def _of_dtensors(tensors: dict[str, Any], number: int) -> Placed:
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
     for name, tensor in tensors.items():
@@ -146,7 +177,12 @@ def _of_dtensors(tensors: dict[str, Any]) -> Placed:
     def shards_of(length: int) -> Shards:
         for one in current():
             if one.length == length and one.mesh == line:
-                return one
+                if one.is_contiguous:
+                    return one
+                raise ArgumentError(
+                    "a DTensor holds one piece after the other, and sequence(...) says another order: pass plain parts "
+                    "within it, shards.cut(tensor, dim)"
+                )
         return Shards.contiguous(length, line)
 
     batch_size = query.shape[0] if rank > 2 else 1
@@ -161,12 +197,21 @@ def _of_dtensors(tensors: dict[str, Any]) -> Placed:
 
         split = [isinstance(placement, Shard) for placement in tensor.placements]
         # What every process has gets the sum of the gradients of all parts.
-        gradients = [placement if one else Partial() for placement, one in zip(tensor.placements, split, strict=True)]
+        gradients = [
+            Partial() if index in (axis, batch_axis) and not split[index] else placement
+            for index, placement in enumerate(tensor.placements)
+        ]
         local = tensor.to_local(grad_placements=gradients)
+        if split[axis] and local.shape[LENGTH] != shards.count():
+            raise ShapeError(
+                f"a process must have {shards.count()} of {shards.length} positions, as PyTorch's Shard cuts them; a "
+                f"DTensor has {local.shape[LENGTH]}: write regard.distributed.shard(tensor, mesh)"
+            )
         if not split[axis]:
             local = shards.cut(local, LENGTH)
         if batch_axis is not None and not split[batch_axis]:
             local = local[batch.start : batch.stop]
+        _check_device("a DTensor", local, shards)
         return with_four_axes(local, rank)
 
     queries, keys = shards_of(query.shape[LENGTH]), shards_of(tensors["key"].shape[LENGTH])
@@ -186,4 +231,4 @@ def _of_dtensors(tensors: dict[str, Any]) -> Placed:
         return result
 
     parts = part(query, queries), part(tensors["key"], keys), part(tensors["value"], keys)
-    return Placed(*parts, queries, keys, batch, batch_size, rank, wrap)
+    return Placed(*parts, queries, keys, batch, batch_size, rank, wrap, number)

@@ -4,18 +4,14 @@ from dataclasses import dataclass
 
 from regard.attention.planner import Candidates, Plan
 from regard.attention.problem import Problem
+from regard.attention.sharding.agreement import NAME, begin_call
 from regard.attention.sharding.calculation import Call, prepared_call
 from regard.attention.sharding.placement import Placed
 from regard.attention.sharding.rows import KINDS, STEPS_TO_AGREE
 from regard.counted import counted
 from regard.distributed.exchange import Route
-from regard.errors import BackendError
 from regard.scores.score import Score
 from regard.shapes import upcast
-
-NAME = "sharded"
-"""What the backend of sharded calls is called."""
-
 
 SUMS = {"softmax": (2, 1), "ratio": (1, 1), "entmax": (2, 1)}
 """Numbers of each row that the processes join in a forward pass, and the further ones of a backward pass."""
@@ -71,7 +67,7 @@ class ShardedPlan(Plan):
 
 def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
     """Returns the plan of a placed problem; raises BackendError for a backend that cannot run it."""
-    check_sharded_backend(name)
+    begin_call(problem, name, "plan")
     placed = problem.placed
     assert placed is not None
     why = needs_whole(problem)
@@ -157,12 +153,6 @@ def _joined_numbers(kind: str, size: int) -> tuple[int, int]:
     if kind == "entmax":
         numbers += 2 * STEPS_TO_AGREE + 2
     return numbers, further
-
-
-def check_sharded_backend(name: str) -> None:
-    """Raises BackendError for a backend that runs no sharded call."""
-    if name not in ("auto", NAME):
-        raise BackendError(f"backend {name!r} cannot run this: the sequence is sharded; only {NAME!r} runs it")
 
 
 def needs_whole(problem: Problem) -> str | None:

@@ -1,6 +1,7 @@
 """The readings of a sharded call: what each process reads of its own keys, joined over the processes."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,8 +11,9 @@ from regard.attention.readings import Gatherer, Readings
 from regard.attention.sharding.calculation import Calculated, Call
 from regard.attention.sharding.rows import log_sum_exp
 from regard.attention.sharding.steps import Block, Step, part_of_keys
+from regard.distributed.collectives import collective
 from regard.distributed.exchange import Route
-from regard.distributed.shards import wait
+from regard.distributed.shards import Shards
 
 OF_ROWS = {"entropy": "sum", "peak": "max", "distance": "sum", "shares": "sum", "weights": "sum"}
 """Readings of a query, and how those of several parts of its keys are joined; the largest weights are joined apart."""
@@ -131,11 +133,14 @@ class StepReadings:
             is_maximum = name == "pooled_max"
             joined = parts.amax(0) if is_maximum else parts.sum(0)
             if joined.numel():
-                operation = dist.ReduceOp.MAX if is_maximum else dist.ReduceOp.SUM
-                wait(dist.all_reduce(joined, op=operation, group=shards.mesh.get_group(), async_op=True), shards)
+                _reduce(shards, joined, dist.ReduceOp.MAX if is_maximum else dist.ReduceOp.SUM)
             setattr(whole, name, joined)
         whole.chosen, whole.rectangle = first.chosen, first.rectangle
         self.gatherer.fill(whole.tensors())
+
+
+def _reduce(shards: Shards, whole: Tensor, operation: Any) -> None:
+    collective(shards, lambda group, timeout: group.allreduce(whole, operation, timeout))
 
 
 def _largest(weights: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
