@@ -17,8 +17,12 @@ import regard
 from regard import distributed, masks, normalizers, scores
 from regard.distributed import Shards
 
-TIMEOUT = 2.0
+LIMITS = {"differs": 60.0, "fails": 2.0, "dies": 60.0}
+"""Seconds that processes wait in each kind of case; in the second they wait in vain."""
+
 Q, K = 5, 7
+
+_limits = {}  # mesh → kind of case
 
 
 def _tensors(requires_grad=True, dtype=torch.float64):
@@ -28,7 +32,8 @@ def _tensors(requires_grad=True, dtype=torch.float64):
 
 
 def _shards(mesh):
-    return [Shards.contiguous(length, mesh, timeout=TIMEOUT) for length in (Q, K)]
+    limit = LIMITS[_limits.get(mesh, "differs")]
+    return [Shards.contiguous(length, mesh, timeout=limit) for length in (Q, K)]
 
 
 def _parts(mesh, tensors=None):
@@ -106,7 +111,7 @@ def _order(mesh, rank):
     queries, keys = _shards(mesh)
     if rank:
         spans = (range(2), range(5, 7)), (range(2, 5),)
-        keys = Shards(K, mesh, spans, TIMEOUT)
+        keys = Shards(K, mesh, spans, keys.timeout)
     tensors = _tensors()
     with distributed.sequence(queries, keys):
         return regard.attend(queries.cut(tensors[0], -2), *(keys.cut(one, -2) for one in tensors[1:]))
@@ -267,6 +272,7 @@ def _mesh():
 def faulty(rank, processes, kind, name):
     """What a call of `CALLS`, `FAILING` or `KILLED` raises, and whether a common call after it is right."""
     mesh = _mesh()
+    _limits[mesh] = kind
     with distributed.sequence(*_shards(mesh)):
         answer = _attempt(lambda: {"differs": CALLS, "fails": FAILING, "dies": KILLED}[kind][name](mesh, rank))
     return answer, _attempt(lambda: _common(mesh))
