@@ -48,7 +48,7 @@ LAWS = {
         ("window", "sparsemax", "additive"),
         ("keep", "entmax13", "cosine"),
         ("documents", "hard", "scaled_dot"),
-        ("none", "sink", "distance"),
+        ("lengths", "sigmoid", "distance"),
     ],
     nonfinite.test_a_score_of_minus_infinity_is_hidden: [
         ("auto", "softmax", SINGLE),
