@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 import regard
 from regard import distributed, masks, scores
-from regard.distributed import Shards
+from regard.distributed import Shards, collectives, exchange
 from regard.shapes import Grid
 
 DIM = 64
@@ -143,33 +143,45 @@ def _difference_of_rows(
     return worst
 
 
+class _Counting:
+    """A group that counts the bytes which this process sends to others, where they are numbers of rows."""
+
+    def __init__(self, group: Any, count: list[int]):
+        self.group, self.count = group, count
+
+    def alltoall_base(self, output: Tensor, rows: Tensor, receives: Any, sends: Sequence[int], **rest: Any) -> Any:
+        sent = sum(size for process, size in enumerate(sends) if process != self.group.rank())
+        self.count[0] += sent * rows[:1].numel() * rows.element_size()
+        return self.group.alltoall_base(output, rows, receives, sends, **rest)
+
+    def allgather(self, outputs: list[Tensor], own: Tensor, *rest: Any) -> Any:
+        if own.is_floating_point():
+            self.count[0] += own.numel() * own.element_size() * (len(outputs) - 1)
+        return self.group.allgather(outputs, own, *rest)
+
+    def allreduce(self, tensor: Tensor, *rest: Any) -> Any:
+        processes = self.group.size()
+        if tensor.is_floating_point():
+            self.count[0] += 2 * tensor.numel() * tensor.element_size() * (processes - 1) // processes
+        return self.group.allreduce(tensor, *rest)
+
+    def broadcast(self, *arguments: Any) -> Any:
+        return self.group.broadcast(*arguments)
+
+
 @contextmanager
 def counted_bytes() -> Iterator[list[int]]:
     """Counts in its only element the bytes of rows that this process hands to torch.distributed for other processes.
 
     An all-reduce counts as that of a ring: twice the tensor, less one share. What the processes compare before a call
-    (`regard.attention.sharding.agreement`) is not among them.
+    (`regard.distributed.agreement`) is not among them.
     """
-    count = [0]
-    exchange, gather, reduce, rank = dist.all_to_all_single, dist.all_gather, dist.all_reduce, dist.get_rank()
+    count, begin = [0], collectives.begin
 
-    def exchanging(output: Tensor, rows: Tensor, receives: Any, sends: Sequence[int], **options: Any) -> Any:
-        sent = sum(size for process, size in enumerate(sends) if process != rank)
-        count[0] += sent * rows[:1].numel() * rows.element_size()
-        return exchange(output, rows, receives, sends, **options)
+    def counting(shards: Shards, start: Any) -> Any:
+        return begin(shards, lambda group, timeout: start(_Counting(group, count), timeout))
 
-    def gathering(outputs: list[Tensor], own: Tensor, **options: Any) -> Any:
-        if own.is_floating_point():
-            count[0] += own.numel() * own.element_size() * (len(outputs) - 1)
-        return gather(outputs, own, **options)
-
-    def reducing(tensor: Tensor, **options: Any) -> Any:
-        processes = dist.get_world_size()
-        if tensor.is_floating_point():
-            count[0] += 2 * tensor.numel() * tensor.element_size() * (processes - 1) // processes
-        return reduce(tensor, **options)
-
-    with mock.patch.multiple(dist, all_to_all_single=exchanging, all_gather=gathering, all_reduce=reducing):
+    with mock.patch.object(collectives, "begin", counting), mock.patch.object(exchange, "begin", counting):
         yield count
 
 

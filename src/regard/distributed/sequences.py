@@ -32,7 +32,8 @@ def sequence(*shards: Shards) -> Iterator[None]:
 
     A model whose layers know nothing of meshes runs unchanged on its part of the text: attention sees the whole
     sequence, positions count through it, and everything else treats each token by itself. Gradients of parameters are
-    this process's part; sum them over the mesh, as DistributedDataParallel does (it divides by the processes). Call
+    this process's part; sum them over the mesh, as DistributedDataParallel does (it divides by the processes, so a mean
+    over own tokens has to be weighed by their number where parts are uneven). Call
     ``backward()`` within it too where `torch.utils.checkpoint` computes a layer again; regard's own does not need it.
 
     Args:

@@ -15,7 +15,7 @@ from regard.module_calls import Module
 from regard.nn import SequenceAttention, SequenceCache, TransformerEncoder, TransformerEncoderLayer
 from regard.nn.called_layers import new_caches
 from regard.positions import Learned
-from regard.sequence_parts import refuse_parts, shards_of_part
+from regard.sequence_parts import refuse_parts
 
 INITIAL_STD = 0.02
 """Standard deviation of the initial weights (Radford et al. 2018, section 4.1)."""
@@ -95,7 +95,8 @@ class LanguageModel(Module):
     def loss_of(self, tokens: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> LanguageLoss:
         """The loss of the tokens that follow others; of a process's part, if the sequences are sharded.
 
-        The mean over the processes of these parts is the loss of the whole, however uneven they are.
+        It is a mean over the tokens of the part. Where parts are uneven, the loss of the whole is the mean of these
+        means, each weighed by its tokens, as the training loop weighs them.
 
         Args:
             tokens: ``int64 [batch, length]``.
@@ -103,9 +104,8 @@ class LanguageModel(Module):
             label_smoothing: ε in [0, 1].
         """
         loss = output_loss(self._features(tokens), self.output, labels, label_smoothing=label_smoothing)
-        shards = shards_of_part(labels.shape[1], "tokens")
-        count = labels.numel() if shards is None else len(labels) * shards.length / shards.processes
-        return LanguageLoss(loss.total / count, loss.nll.view(labels.shape))
+        # A process may have no token.
+        return LanguageLoss(loss.total / max(1, labels.numel()), loss.nll.view(labels.shape))
 
     def start(self) -> list[SequenceCache]:
         """The caches before the first token."""
