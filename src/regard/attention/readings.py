@@ -237,9 +237,8 @@ class Gatherer:
             self.add_rows(masked, weights, grid)
             self.add_columns(weights, grid)
 
-    @torch.no_grad()
     def add_rows(self, masked: Tensor, weights: Tensor, grid: Grid) -> None:
-        """Reads what one tile says of its queries, as `add`."""
+        """Reads what one tile says of its queries, as `add`, but leaves it to the caller to track no gradients."""
         read = self.read
         b, q, k = self._places(grid)
         self.lse[b, :, q] = self.normalizer.log_sum_exp(masked)
@@ -260,9 +259,8 @@ class Gatherer:
         if read.shares:
             self.add_shares(weights, grid)
 
-    @torch.no_grad()
     def add_columns(self, weights: Tensor, grid: Grid) -> None:
-        """Reads what one tile says of its keys and of the map, as `add`."""
+        """Reads what one tile says of its keys and of the map, as `add_rows`."""
         read = self.read
         b, _, k = self._places(grid)
         if read.received:

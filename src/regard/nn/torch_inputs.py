@@ -141,7 +141,8 @@ def read_torch_masks(
     if key_padding_mask is not None:
         shape = {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)}
         _check_mask(names[0], key_padding_mask, shape, device)
-        tensors.append(joined(key_padding_mask, -1, "key").reshape(rows, 1, 1, -1))
+        whole = joined(key_padding_mask, -1, "key")
+        tensors.append(whole.reshape(rows, 1, 1, whole.shape[-1]))
     if attn_mask is not None:
         queries, keys = whole_length(queries, "query"), whole_length(keys, "key")
         shapes = {"[queries, keys]": (queries, keys), "[batch * heads, queries, keys]": (rows * heads, queries, keys)}
