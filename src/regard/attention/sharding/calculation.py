@@ -77,7 +77,7 @@ class Call:
 
 
 def without_unseen(problem: Problem) -> Placed:
-    """Returns this process's parts with 0 in place of NaN and infinities that nobody sees.
+    """Returns this process's parts with 0 in place of NaN and infinities that no pair shows.
 
     These are keys and values that no query sees, and queries that see no key; the projections of a score would bring
     them into its gradients (contract 10).
