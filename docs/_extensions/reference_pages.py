@@ -314,7 +314,7 @@ class InterfaceDomain(PythonDomain):
         exact = super().find_obj(env, modname, classname, name, type, 0)
         if exact or not name:
             return exact
-        if getattr(self, "_count", 0) != len(self.objects):
+        if getattr(self, "_count", -1) != len(self.objects):
             self._count, self._by_end = len(self.objects), {}
             for full, entry in self.objects.items():
                 if not entry.aliased:
