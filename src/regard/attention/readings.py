@@ -183,7 +183,7 @@ class Gatherer:
         self.cells = _cells(read.pooled, grid)
         self.chosen = sorted(set(_chosen(read.rows, grid)))
         self.rectangle = read.tile or ((0, 0), (0, 0))
-        # Of a sharded call, the readings of this process come from its own gatherers, which `fill` this one.
+        # A sharded call gathers this process's readings elsewhere, and fills this gatherer with them.
         if problem.placed is None or area is not None:
             self.clear()
 

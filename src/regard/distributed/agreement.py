@@ -67,19 +67,19 @@ def agree(
     elif not refusing and differing[0] - len(head) < len(texts):
         name, text = list(texts.items())[differing[0] - len(head)]
     encoded = text.encode()[:TEXT].ljust(TEXT, b"\0")
-    told = [
+    texts_of_all = [
         bytes(row.tolist()).rstrip(b"\0").decode(errors="replace")
         for row in _gathered(shards, torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
     ]
     if error is not None:
         return []
     if refusing:
-        raise _disagreement(shards, f"process {refusing[0]} cannot make this call: {told[refusing[0]]}")
+        raise _disagreement(shards, f"process {refusing[0]} cannot make this call: {texts_of_all[refusing[0]]}")
     other = next(process for process, row in enumerate(table) if row[differing[0]] != table[0][differing[0]])
     raise _disagreement(
         shards,
-        f"the processes of a sequence must make the same calls; {name} differs: process 0 has {told[0]}, and process "
-        f"{other} has {told[other]}",
+        f"the processes of a sequence must make the same calls; {name} differs: process 0 has {texts_of_all[0]}, "
+        f"and process {other} has {texts_of_all[other]}",
     )
 
 

@@ -76,14 +76,14 @@ def shards_of(**lengths: int) -> list[Shards]:
         everywhere = {name: {p: table[p][column] for p in processes} for column, name in enumerate(lengths)}
     chosen = []
     for name, held in everywhere.items():
-        found = [one for one in known if all(one.count(process) == length for process, length in held.items())]
-        if len(found) != 1:
+        fitting = [one for one in known if all(one.count(process) == length for process, length in held.items())]
+        if len(fitting) != 1:
             shares = ", ".join(f"{one.count()} of {one.length}" for one in known)
             raise ShapeError(
                 f"{name} has {lengths[name]} positions; of the sequences that sequence(...) names this process holds "
-                f"{shares}, {'and several of them are of this length' if found else 'and none of this length'}"
+                f"{shares}, {'and several of them are of this length' if fitting else 'and none of this length'}"
             )
-        chosen.append(found[0])
+        chosen.append(fitting[0])
     return chosen
 
 

@@ -71,8 +71,8 @@ class LocalGaussian(Normalizer):
         positions = torch.arange(row.shape[axis], device=row.device).view(shape)
         if isinstance(sigma, Tensor):
             sigma = sigma.expand(rows).unsqueeze(axis)
-        window = _window(positions, center.expand(rows).unsqueeze(axis), sigma, row.dtype)
-        return _windowed(self.normalizer(row, dim), window, row).to(scores.dtype)
+        window = gaussian_window(positions, center.expand(rows).unsqueeze(axis), sigma, row.dtype)
+        return windowed(self.normalizer(row, dim), window, row).to(scores.dtype)
 
     def weigh(
         self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
@@ -81,8 +81,8 @@ class LocalGaussian(Normalizer):
         center, sigma = self._checked((grid.batch, grid.heads, grid.queries), "[batch, heads, queries]")
         if isinstance(sigma, Tensor):
             sigma = grid.cut(sigma.unsqueeze(-1))
-        window = _window(grid.key_index, grid.cut(center.unsqueeze(-1)), sigma, row.dtype)
-        return _windowed(self.normalizer.weigh(row, grid), window, row).to(scores.dtype)
+        window = gaussian_window(grid.key_index, grid.cut(center.unsqueeze(-1)), sigma, row.dtype)
+        return windowed(self.normalizer.weigh(row, grid), window, row).to(scores.dtype)
 
     def _checked(self, rows: tuple[int, ...], axes: str) -> tuple[Tensor, float | Tensor]:
         for name, parameter in (("center", self.center), ("sigma", self.sigma)):
@@ -112,13 +112,15 @@ def check_each_row(
         check_broadcast(name, parameter, rows, axes, f"write {name}[:, None] for [batch, queries]" if by_batch else "")
 
 
-def _windowed(weights: Tensor, window: Tensor, scores: Tensor) -> Tensor:
+def windowed(weights: Tensor, window: Tensor, scores: Tensor) -> Tensor:
+    """Returns weights times their window; hidden pairs, whose scores are −∞, stay 0."""
     hidden = hidden_pairs(scores)
     # Hidden pairs pass no gradient to the window either, even if the incoming gradient is NaN.
     return weights * window if hidden is None else (weights * window).masked_fill(hidden, 0.0)
 
 
-def _window(positions: Tensor, center: Tensor, sigma: float | Tensor, dtype: torch.dtype) -> Tensor:
+def gaussian_window(positions: Tensor, center: Tensor, sigma: float | Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns ``exp(−(j − center)² / (2 sigma²))`` of each position j, in a dtype; the arguments broadcast."""
     deviation = sigma.to(dtype) if isinstance(sigma, Tensor) else sigma
     # The division comes first, since the square of a long distance could overflow.
     return ((positions - center.to(dtype)) / deviation).square().mul(-0.5).exp()

@@ -54,25 +54,25 @@ class Call:
         """Returns the ways of the rows of a step."""
         return Route(self.placed.keys, step.counts, step.seen)
 
-    @cached_property
-    def query_starts(self) -> dict[int, int]:
-        """First position of each run of own queries → where it begins among them."""
-        starts, before = {}, 0
-        for span in self.placed.queries.own:
-            starts[span.start] = before
-            before += len(span)
-        return starts
-
     def own_rows(self, tensor: Tensor, step: Step) -> Tensor:
         """Returns the part of a tensor ``[batch, heads, own queries, ...]`` that belongs to a step."""
-        parts = [tensor.narrow(2, self.index_of(rows.start), len(rows)) for rows in step.own]
+        parts = [tensor.narrow(2, self._index_of(rows.start), len(rows)) for rows in step.own]
         return torch.cat(parts, 2) if parts else tensor.narrow(2, 0, 0)
 
-    def index_of(self, position: int) -> int:
+    def put_rows(self, whole: Tensor, step: Step, rows: Tensor) -> None:
+        """Writes the rows of a step into such a tensor: the inverse of `own_rows`."""
+        for span, part in zip(
+            step.own, rows.split([len(span) for span in step.own], dim=2) if step.own else (), strict=True
+        ):
+            whole.narrow(2, self._index_of(span.start), len(span)).copy_(part)
+
+    def _index_of(self, position: int) -> int:
         """Returns where a query's position is among those that this process holds."""
+        before = 0
         for span in self.placed.queries.own:
             if position in span:
-                return self.query_starts[span.start] + position - span.start
+                return before + position - span.start
+            before += len(span)
         raise AssertionError(f"{position} is not one of this process's queries")
 
 

@@ -121,11 +121,11 @@ class _Attend(torch.autograd.Function):
         readings = None if gatherer is None else StepReadings(call, gatherer)
         for step, route, received in _journeys(call, query, own_query, key, value):
             calculated = calculate(call, step, route, received)
-            _put(call, step, output, route.collect(calculated.partial))
+            call.put_rows(output, step, route.collect(calculated.partial))
             if call.problem.may_hide:
-                _put(call, step, ctx.seeing, route.collect(_visible(calculated), "max")[..., 0] > 0)
+                call.put_rows(ctx.seeing, step, route.collect(_visible(calculated), "max")[..., 0] > 0)
             if need_weights:
-                _put(call, step, weights, calculated.rows.collected(calculated.weights, 0.0))
+                call.put_rows(weights, step, calculated.rows.collected(calculated.weights, 0.0))
             if readings is not None:
                 readings.add(step, route, calculated)
         ctx.versions.forget_changed()
@@ -172,7 +172,7 @@ class _Attend(torch.autograd.Function):
                 derivatives = iter(torch.autograd.grad(results, leaves, grads, allow_unused=True))
                 for row, total in zip(rows, (of_query, of_own_query), strict=False):
                     assert total is not None
-                    _put(call, step, total, route.collect(upcast(_or_zeros(next(derivatives), row))))
+                    call.put_rows(total, step, route.collect(upcast(_or_zeros(next(derivatives), row))))
                 for total in of_others:
                     total += _or_zeros(next(derivatives), total)
                 for first, part, _ in received.parts:
@@ -203,15 +203,6 @@ def _journeys(
         ahead = depart(call.steps[index + 1]) if index + 1 < len(call.steps) else None
         arrived = [each.arrive() for each in travelling]
         yield step, route, Received(arrived[0], arrived[1] if own_query is not None else None, key, value)
-
-
-def _put(call: Call, step: Step, whole: Tensor, rows: Tensor) -> None:
-    """Writes the rows of a step into a tensor of all own rows."""
-    before = 0
-    for span in step.own:
-        start = call.index_of(span.start)
-        whole[:, :, start : start + len(span)] = rows[:, :, before : before + len(span)]
-        before += len(span)
 
 
 def _visible(calculated: Calculated) -> Tensor:

@@ -44,13 +44,13 @@ class StepReadings:
             for span in (placed.keys.own or (range(0),))
         ]
 
-    def add(self, step: Step, route: Route, done: Calculated) -> None:
+    def add(self, step: Step, route: Route, calculated: Calculated) -> None:
         """Reads one step."""
         blocks = [self._read(block, piece.scores, weights) for block, piece, weights in zip(
-            step.blocks, done.rows.pieces, done.weights, strict=True
+            step.blocks, calculated.rows.pieces, calculated.weights, strict=True
         )]  # fmt: skip
-        anchor = done.rows.anchor
-        lse = torch.cat([anchor, *log_sum_exp(done.rows, self.call.problem)], dim=2)
+        anchor = calculated.rows.anchor
+        lse = torch.cat([anchor, *log_sum_exp(calculated.rows, self.call.problem)], dim=2)
         self._put(step, "lse", route.collect(lse, "max")[..., 0])
         for name, how in OF_ROWS.items():
             if getattr(self.of_rows, name):
@@ -117,11 +117,7 @@ class StepReadings:
         self._put(step, "top_indices", top_indices)
 
     def _put(self, step: Step, name: str, rows: Tensor) -> None:
-        before, whole = 0, getattr(self.of_own_rows, name)
-        for span in step.own:
-            start = self.call.index_of(span.start)
-            whole[:, :, start : start + len(span)] = rows[:, :, before : before + len(span)]
-            before += len(span)
+        self.call.put_rows(getattr(self.of_own_rows, name), step, rows)
 
     def finish(self) -> None:
         """Joins what was read of keys and of the map, and gives all to the gatherer."""
@@ -152,5 +148,5 @@ def _joined(shards: Shards, parts: Tensor, is_maximum: bool) -> Tensor:
 
 def _largest(weights: Tensor, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Returns the k largest weights, NaN first, and their indices."""
-    top, places = weights.topk(min(k, weights.shape[-1]), dim=-1)
-    return top, indices.gather(-1, places)
+    largest, order = weights.topk(min(k, weights.shape[-1]), dim=-1)
+    return largest, indices.gather(-1, order)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.attention.problem import Problem
 from regard.distributed.exchange import CollectColumns, Route, SendColumns, Total
+from regard.normalizers.local import gaussian_window, windowed
 from regard.normalizers.normalizer import RowPrimitive, plain_rows, tempered
 from regard.normalizers.parameter import along_heads
 from regard.shapes import Grid
@@ -57,10 +58,11 @@ class Rows:
     def __init__(self, route: Route, pieces: Sequence[Piece], anchor: Tensor, own: Sequence[Grid]):
         self.route, self.pieces, self.anchor, self.own = route, pieces, anchor, own
 
-    def total(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Returns the sum over all processes of numbers of each row, ``[batch, heads, rows, 1]`` a block."""
-        whole: Tensor = Total.apply(torch.cat([self.anchor, *parts], dim=2), self.route)
-        self.anchor = whole[:, :, :0]
+    def total(self, parts: Sequence[Tensor], width: int = 1) -> list[Tensor]:
+        """Returns the sum over all processes of numbers of each row, ``[batch, heads, rows, width]`` a block."""
+        first = self.anchor.expand(*self.anchor.shape[:3], width)
+        whole: Tensor = Total.apply(torch.cat([first, *parts], dim=2), self.route)
+        self.anchor = whole[:, :, :0, :1]
         return self._split(whole)
 
     def maximum(self, parts: Sequence[Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
@@ -206,9 +208,11 @@ def _entmax(rows: Rows, row: RowPrimitive) -> list[Tensor]:
         torch.where(_hidden(piece), -torch.inf, (piece.scores.masked_fill(_hidden(piece), 0.0) - maximum) * a)
         for piece, maximum, a in zip(rows.pieces, maxima, powers, strict=True)
     ]
+    anchor = rows.anchor
     with torch.no_grad():
         tau = _thresholds(rows, scaled, powers, maxima)
         slope = _sum_and_slope(rows, scaled, tau, powers)[1]
+    rows.anchor = anchor  # that of the search has no derivative
     sums = rows.total(
         [_power(each - at, a)[0].sum(-1, keepdim=True) for each, at, a in zip(scaled, tau, powers, strict=True)]
     )
@@ -265,9 +269,7 @@ def _sum_and_slope(
     for each, at, a in zip(scaled, tau, powers, strict=True):
         weights, derivative = _power(each - at, a)
         parts.append(torch.cat([weights.sum(-1, keepdim=True), derivative.sum(-1, keepdim=True)], dim=-1))
-    anchor, rows.anchor = rows.anchor, rows.anchor.expand(*rows.anchor.shape[:3], 2)
-    both = rows.total(parts)
-    rows.anchor = anchor
+    both = rows.total(parts, width=2)
     return [each[..., :1] for each in both], [each[..., 1:] for each in both]
 
 
@@ -284,18 +286,11 @@ def _power(above: Tensor, a: float | Tensor) -> tuple[Tensor, Tensor]:
 def _windowed(row: RowPrimitive, weights: Tensor, piece: Piece) -> Tensor:
     """Luong's Gaussian window over the weights."""
     assert row.center is not None
-    grid = piece.grid
-    rows = (grid.batch, grid.heads, grid.queries)
-
-    def of_rows(value: Tensor) -> Tensor:
-        whole = value.expand(rows)
-        b, q = grid.batch_span, grid.query_span
-        return whole[b.start : b.stop, :, q.start : q.stop, None].to(weights.dtype)
-
-    sigma = of_rows(row.sigma) if isinstance(row.sigma, Tensor) else row.sigma
-    assert sigma is not None
-    distance = piece.key_index.to(weights.dtype) - of_rows(row.center)
-    return torch.where(_hidden(piece), 0.0, weights * (-0.5 * (distance / sigma).square()).exp())
+    assert row.sigma is not None
+    sigma = piece.grid.cut(row.sigma.unsqueeze(-1)) if isinstance(row.sigma, Tensor) else row.sigma
+    center = piece.grid.cut(row.center.unsqueeze(-1))
+    window = gaussian_window(piece.key_index, center, sigma, weights.dtype)
+    return windowed(weights, window, piece.scores)
 
 
 KINDS: dict[str, Callable[[Rows, RowPrimitive], list[Tensor]]] = {

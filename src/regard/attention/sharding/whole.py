@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
-from regard.attention.readings import FIELDS as _FIELDS
-from regard.attention.readings import Gatherer
+from regard.attention.readings import FIELDS, Gatherer
 from regard.attention.result import Attended
 from regard.attention.sharding.placement import LENGTH
+from regard.distributed.shards import Shards
 from regard.errors import ArgumentError
 
 
@@ -40,17 +40,16 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
             generator.set_state(placed.queries.of_first(state).cpu())
     attended = execute(one, "auto", own, need_weights)
     if gatherer is not None and own is not None:
-        fields = dict(zip(_FIELDS, own.tensors(), strict=True))
+        fields = dict(zip(FIELDS, own.tensors(), strict=True))
         for name in ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares"):
             fields[name] = _cut(fields[name], placed.queries)
-        for name in ("received", "rows"):
-            axis = 2 if name == "received" else 3
-            tensor = fields[name]
-            fields[name] = placed.keys.cut(tensor, axis) if tensor.dim() > axis else tensor
+        for name, axis in (("received", 2), ("rows", 3)):
+            fields[name] = _cut(fields[name], placed.keys, axis)
         gatherer.fill(list(fields.values()))
     weights = None if attended.weights is None else placed.queries.cut(attended.weights, 2)
     return Attended(placed.queries.cut(attended.output, 2), weights)
 
 
-def _cut(tensor: Tensor, shards: object) -> Tensor:
-    return shards.cut(tensor, 2) if tensor.dim() > 2 else tensor  # pyright: ignore[reportAttributeAccessIssue]
+def _cut(tensor: Tensor, shards: Shards, axis: int = 2) -> Tensor:
+    """Returns this process's part of a reading; one that was not taken is empty, and stays so."""
+    return shards.cut(tensor, axis) if tensor.dim() > axis else tensor
