@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
-from regard.attention.readings import FIELDS, Gatherer
+from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.attention.sharding.placement import LENGTH
 from regard.distributed.shards import Shards
@@ -40,12 +40,11 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
             generator.set_state(placed.queries.of_first(state).cpu())
     attended = execute(one, "auto", own, need_weights)
     if gatherer is not None and own is not None:
-        fields = dict(zip(FIELDS, own.tensors(), strict=True))
         for name in ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares"):
-            fields[name] = _cut(fields[name], placed.queries)
+            setattr(own, name, _cut(getattr(own, name), placed.queries))
         for name, axis in (("received", 2), ("rows", 3)):
-            fields[name] = _cut(fields[name], placed.keys, axis)
-        gatherer.fill(list(fields.values()))
+            setattr(own, name, _cut(getattr(own, name), placed.keys, axis))
+        gatherer.fill(own.tensors())
     weights = None if attended.weights is None else placed.queries.cut(attended.weights, 2)
     return Attended(placed.queries.cut(attended.output, 2), weights)
 
