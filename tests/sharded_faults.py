@@ -353,6 +353,14 @@ def _batched(query, key, value):
     return torch.autograd.grad(output, query, torch.ones(2, *output.shape).double(), is_grads_batched=True)
 
 
+def _replicated(mesh, tensor):
+    return DTensor.from_local(tensor, mesh, [Replicate()])
+
+
+def _of_pytorch(layer, *sizes):
+    return layer(4, 1, *sizes, batch_first=True, dtype=torch.float64).eval()
+
+
 REFUSED = {
     "partial": lambda mesh: regard.attend(*(DTensor.from_local(one, mesh, [Partial()]) for one in _tensors())),
     "heads": lambda mesh: regard.attend(*_dtensors(mesh, "h")),
@@ -377,6 +385,24 @@ REFUSED = {
         lambda q, k, v: torch.func.jvp(lambda q: regard.attend(q, k, v), (q.detach(),), (q.detach(),))
     ),
     "batched gradients": _in_sequence(_batched),
+    "mask of DTensors": lambda mesh: regard.attend(*_dtensors(mesh), mask=_replicated(mesh, torch.ones(Q, K).bool())),
+    "bias of DTensors": lambda mesh: regard.attend(*_dtensors(mesh), bias=_replicated(mesh, torch.ones(Q, K).double())),
+    "lengths of DTensors": lambda mesh: regard.attend(
+        *_dtensors(mesh), mask=masks.lengths(_replicated(mesh, torch.tensor([2, 5])))
+    ),
+    "temperature of DTensors": lambda mesh: normalizers.query_temperature(_replicated(mesh, torch.ones(3, Q))),
+    "PyTorch's function": _in_sequence(torch.nn.functional.scaled_dot_product_attention),
+    "PyTorch's attention": _in_sequence(lambda q, k, v: _of_pytorch(torch.nn.MultiheadAttention)(q[0], q[0], q[0])),
+    "PyTorch's layer": _in_sequence(lambda q, k, v: _of_pytorch(torch.nn.TransformerEncoderLayer, 8)(q[0])),
+    "cut of a part": lambda mesh: _shards(mesh)[0].cut(_parts(mesh)[0], -2),
+    "cut of another axis": lambda mesh: _shards(mesh)[0].cut(_tensors()[0], 4),
+    "shard of another axis": lambda mesh: distributed.shard(_tensors()[0], mesh, 4),
+    "whole query": _in_sequence(lambda q, k, v: regard.attend(_tensors()[0], k, v)),
+    "timeout": lambda mesh: Shards.contiguous(Q, mesh, timeout=0.0),
+    "work of a mask": lambda mesh: Shards.balanced(masks.causal(), mesh),
+    "work that is no number": lambda mesh: Shards.balanced([1.0, float("nan")], mesh),
+    "negative work": lambda mesh: Shards.balanced([1.0, -1.0], mesh),
+    "spans that are no runs": lambda mesh: Shards(Q, mesh, (range(3), range(3, Q))),
 }
 """Calls that no process can make, each ``(mesh)``."""
 
@@ -407,6 +433,12 @@ def repeated(rank, processes, how):
         else:
             results = [torch.autograd.grad(one(*parts).sum(), parts) for one in (called[how], attend)]
     return all(map(torch.equal, *results))
+
+
+def shown(rank, processes):
+    """The texts of what calls of DTensors return."""
+    parts = _dtensors(_mesh())
+    return repr(regard.observe(*parts)), repr(regard.attend_with_weights(*parts))
 
 
 def changed_in_inference(rank, processes):

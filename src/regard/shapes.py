@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.layout import mask_or_bias_error
-from regard.transforms import sent
+from regard.transforms import is_dtensor, sent
 
 POSITION_LIMIT = 2**61
 """The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
@@ -310,8 +310,17 @@ def check_same_dim(query: Tensor, key: Tensor) -> None:
         )
 
 
+def check_undivided(name: str, tensor: object) -> None:
+    """Raises KindError if ``tensor`` is a DTensor: only queries, keys and values may be divided."""
+    if is_dtensor(tensor):
+        raise KindError(
+            f"{name} must be a plain tensor, the whole of it on every process; it is a DTensor (write "
+            "tensor.full_tensor())"
+        )
+
+
 def check_dense(name: str, tensor: object) -> None:
-    """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
+    """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized nor divided."""
     if not isinstance(tensor, Tensor):
         numbers = isinstance(tensor, (list, tuple)) or kind_of(tensor) == "a ndarray"
         hint = f" (write torch.tensor({name}, dtype=torch.float32))" if numbers and name in _INPUTS else ""
@@ -322,6 +331,7 @@ def check_dense(name: str, tensor: object) -> None:
         raise KindError(f"{name} must be a dense tensor; it has the layout {tensor.layout}")
     if tensor.is_quantized:
         raise KindError(f"{name} must be a dense tensor; it is quantized ({tensor.dtype})")
+    check_undivided(name, tensor)
 
 
 def check_floating(name: str, tensor: object) -> None:

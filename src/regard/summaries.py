@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.transforms import has_data
+from regard.transforms import has_data, is_dtensor
 
 RANGE_LIMIT = 2**24
 """The range of a tensor with more elements is not computed."""
@@ -17,11 +17,14 @@ def tensor_summary(value: Tensor) -> str:
     """Returns shape, dtype and range, e.g. ``[2, 3, 5] float32, 0.25 to 1``.
 
     The device is named unless it is the CPU. Infinite and NaN elements are counted; the range is that of the others.
-    The range is left out if the elements cannot be read (meta, traced, transformed) or are more than `RANGE_LIMIT`.
+    The range is left out if the elements cannot be read (meta, traced, transformed, on several processes, of which the
+    placements are named instead) or are more than `RANGE_LIMIT`.
     """
     kind = f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     parts = [kind if value.device.type == "cpu" else f"{kind} on {value.device}"]
-    if _has_range(value):
+    if is_dtensor(value):
+        parts.append(", ".join(map(str, value.placements)))  # pyright: ignore[reportAttributeAccessIssue]
+    elif _has_range(value):
         parts += _range(value.detach())
     return ", ".join(parts)
 

@@ -5,6 +5,7 @@ The elements of a tensor cannot be read under a compiler or an exporter, nor tho
 operations and whose control flow does not depend on elements.
 """
 
+import sys
 from collections.abc import Callable
 from math import isfinite
 from typing import TypeVar, cast
@@ -53,6 +54,12 @@ def has_data(tensor: Tensor) -> bool:
         or torch._is_functional_tensor(tensor)
         or get_proxy_mode() is not None
     )
+
+
+def is_dtensor(value: object) -> bool:
+    """Whether this is a DTensor, whose elements lie on several processes."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
 
 
 READS_PINNED_MEMORY = ("cuda", "xpu")

@@ -18,6 +18,7 @@ from regard.shapes import (
     check_floating,
     check_pairs,
     check_result,
+    check_undivided,
     kind_of,
     uncalled,
     upcast,
@@ -408,6 +409,7 @@ def _check_tensor(tensor: Tensor) -> None:
     """Raises KindError unless a tensor is dense and has a dtype in which scores can be computed."""
     if isinstance(tensor, Tensor) and tensor.dtype == torch.bool:
         raise KindError("bias must hold floating-point numbers; it holds torch.bool (a bool tensor belongs in mask=)")
+    check_undivided("bias", tensor)
     check_floating("bias", tensor)
 
 

@@ -54,11 +54,14 @@ def dry_run(task: "Task", fitted: "FittedConfig") -> None:
             print(line)
         seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), fabric)
     parameters = sum(parameter.numel() * parameter.element_size() for parameter in experiment.model.parameters())
+    sharing = getattr(training, "sequence_processes", 1)
+    activations //= sharing
+    divided = "" if sharing == 1 else f" on each of the {sharing} processes that share it"
     # Weights, gradients, and the two moments of Adam.
     states = 4 * parameters
     print(
         f"memory: at least {_size(states + activations)} besides PyTorch and the data: weights, gradients and moments "
-        f"{_size(states)}, activations of a batch up to {_size(activations)}"
+        f"{_size(states)}, activations of a batch up to {_size(activations)}{divided}"
     )
     epoch = seconds * len(batches)
     print(

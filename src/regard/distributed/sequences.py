@@ -1,7 +1,7 @@
 """Tensors of sharded sequences: cutting, joining, and what the plain tensors of a model's layers stand for."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -9,14 +9,21 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
+from torch.overrides import TorchFunctionMode
 
 from regard.distributed.agreement import agree
-from regard.distributed.shards import Shards
+from regard.distributed.shards import Shards, check_whole
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.shapes import kind_of
 
 LENGTH = -2
 """The axis of positions in queries, keys and values."""
+
+OTHER_ATTENTION = (
+    "scaled_dot_product_attention", "multi_head_attention_forward", "flex_attention", "_native_multi_head_attention",
+    "_transformer_encoder_layer_fwd",
+)  # fmt: skip
+"""PyTorch's functions of attention."""
 
 _current: tuple[Shards, ...] = ()  # of all threads: PyTorch's threads of a backward pass compute checkpoints again
 
@@ -30,11 +37,12 @@ def current() -> tuple[Shards, ...]:
 def sequence(*shards: Shards) -> Iterator[None]:
     """Within it, plain tensors of queries, keys and values are this process's parts of sharded sequences.
 
-    A model whose layers know nothing of meshes runs unchanged on its part of the text: attention sees the whole
-    sequence, positions count through it, and everything else treats each token by itself. Gradients of parameters are
-    this process's part; sum them over the mesh, as DistributedDataParallel does (it divides by the processes, so a mean
-    over own tokens has to be weighed by their number where parts are uneven). Call
-    ``backward()`` within it too where `torch.utils.checkpoint` computes a layer again; regard's own does not need it.
+    A model that is made of regard's layers runs unchanged on its part of the text: attention sees the whole sequence,
+    positions count through it, and everything else must treat each token by itself. PyTorch's own attention would see
+    the part alone, so it raises an error; what else mixes tokens, such as a convolution, is not noticed. Gradients of
+    parameters are this process's part; sum them over the mesh, as DistributedDataParallel does (it divides by the
+    processes, so a mean over own tokens has to be weighed by their number where parts are uneven). Call ``backward()``
+    within it too where `torch.utils.checkpoint` computes a layer again; regard's own does not need it.
 
     Args:
         shards: the sequences that calls may have, such as a source and a target. A call's lengths say which one its
@@ -42,6 +50,7 @@ def sequence(*shards: Shards) -> Iterator[None]:
 
     Raises:
         KindError: an argument is no `Shards`.
+        ArgumentError: PyTorch's own attention is called.
     """
     for one in shards:
         if not isinstance(one, Shards):
@@ -51,9 +60,22 @@ def sequence(*shards: Shards) -> Iterator[None]:
     global _current
     outer, _current = _current, shards
     try:
-        yield
+        with _OtherAttention() if shards else nullcontext():
+            yield
     finally:
         _current = outer
+
+
+class _OtherAttention(TorchFunctionMode):
+    """Refuses attention of PyTorch, which knows nothing of other processes, while tensors are parts."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _current and getattr(func, "__name__", "") in OTHER_ATTENTION:
+            raise ArgumentError(
+                f"within regard.distributed.sequence PyTorch's {func.__name__} would see this process's part alone: "
+                "use regard's layers or regard.attend"
+            )
+        return func(*args, **(kwargs or {}))
 
 
 def shards_of(**lengths: int) -> list[Shards]:
@@ -79,9 +101,11 @@ def shards_of(**lengths: int) -> list[Shards]:
         fitting = [one for one in known if all(one.count(process) == length for process, length in held.items())]
         if len(fitting) != 1:
             shares = ", ".join(f"{one.count()} of {one.length}" for one in known)
+            is_whole = any(one.length == lengths[name] for one in known)
             raise ShapeError(
                 f"{name} has {lengths[name]} positions; of the sequences that sequence(...) names this process holds "
                 f"{shares}, {'and several of them are of this length' if fitting else 'and none of this length'}"
+                f"{f': pass its part, shards.cut({name}, dim)' if is_whole and not fitting else ''}"
             )
         chosen.append(fitting[0])
     return chosen
@@ -101,13 +125,12 @@ def shard(tensor: Tensor, shards: Shards | DeviceMesh, dim: int = LENGTH) -> DTe
         ArgumentError: the shards are in another order, which a DTensor cannot say.
     """
     if isinstance(shards, DeviceMesh):
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise ShapeError(f"dim must be an axis of the tensor, which has shape {list(tensor.shape)}; it is {dim}")
         shards = Shards.contiguous(tensor.shape[dim], shards)
     if not isinstance(shards, Shards):
         raise KindError(f"shards must be Shards or a DeviceMesh; it is {kind_of(shards)}")
-    if tensor.shape[dim] != shards.length:
-        raise ShapeError(
-            f"tensor must have {shards.length} positions along axis {dim}; it has shape {list(tensor.shape)}"
-        )
+    check_whole(tensor, dim, shards.length)
     if not shards.is_contiguous:
         raise ArgumentError(
             "a DTensor holds one piece after the other, and these shards are in another order: write "
@@ -147,7 +170,8 @@ def gather(tensor: Any, shards: Shards | None = None, dim: int | None = None) ->
         dim: the axis of positions. None: the sharded one of a DTensor, −2 of a plain tensor.
 
     Raises:
-        KindError, ArgumentError: the tensor is not sharded, or along several axes.
+        KindError: the tensor is neither a DTensor nor a part together with shards.
+        ArgumentError: it is sharded along several axes.
     """
     if not isinstance(tensor, DTensor):
         if not isinstance(tensor, Tensor) or shards is None:

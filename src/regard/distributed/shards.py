@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from regard.distributed.agreement import agree, next_call
 from regard.distributed.collectives import collective
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError
-from regard.shapes import kind_of, whole_number
+from regard.shapes import kind_of, positive_number, whole_number
 from regard.transforms import is_batched
 from regard.versions import Versions
 
@@ -27,6 +27,9 @@ PIECES = (1, 2, 4, 8, 16, 32, 64)
 
 IMBALANCE = 0.05
 """How much more than the mean the busiest process may have to do, in an order that suffices."""
+
+MOST_SHOWN = 100
+"""Characters of the runs of positions in a message."""
 
 Spans = tuple[range, ...]
 """Runs of positions, ascending."""
@@ -89,13 +92,24 @@ class Shards:
             timeout: see `Shards`.
         """
         processes = _processes(mesh)
+        if not isinstance(work, (Sequence, Tensor)):
+            raise KindError(
+                f"work must be numbers, one a position; it is {kind_of(work)}: masks.work_of_keys gives those of a mask"
+            )
         costs = torch.as_tensor(work, dtype=torch.float64, device="cpu")
         if costs.dim() != 1:
             raise ArgumentError(f"work must have one number a position; it has shape {list(costs.shape)}")
+        if not bool((costs.isfinite() & (costs >= 0)).all()):
+            raise ArgumentError("work must be finite and at least 0 at each position")
         return cls(len(costs), mesh, balanced_spans(costs, processes), timeout)
 
     def __post_init__(self) -> None:
         _processes(self.mesh)
+        positive_number("timeout", self.timeout)
+        if not all(isinstance(span, range) for spans in self.spans for span in spans):
+            raise KindError(
+                "spans must be runs of positions for each process, such as ((range(0, 2), range(6, 8)), ...)"
+            )
         positions = sorted((span.start, span.stop) for spans in self.spans for span in spans if span)
         ends = [0, *(stop for _, stop in positions)]
         if [start for start, _ in positions] != ends[:-1] or ends[-1] != self.length:
@@ -147,7 +161,11 @@ class Shards:
         Args:
             tensor: the whole tensor.
             dim: the axis of positions.
+
+        Raises:
+            ShapeError: the axis is not as long as the sequence.
         """
+        check_whole(tensor, dim, self.length)
         parts = [tensor.narrow(dim, span.start, len(span)) for span in self.own]
         return torch.cat(parts, dim) if parts else tensor.narrow(dim, 0, 0)
 
@@ -191,8 +209,10 @@ class Shards:
 
     @cached_property
     def order_digest(self) -> str:
-        """A short text that is equal for equal orders."""
-        return f"{self!r}, {blake2b(repr(self.same_order).encode(), digest_size=8).hexdigest()}"
+        """A short text that is equal for equal orders: the first runs of positions, and a digest of all."""
+        spans = " | ".join(", ".join(f"{span.start}–{span.stop - 1}" for span in own if span) for own in self.spans)
+        shown = spans if len(spans) <= MOST_SHOWN else f"{spans[:MOST_SHOWN]}…"
+        return f"{self!r}, {shown}, {blake2b(repr(self.same_order).encode(), digest_size=8).hexdigest()}"
 
 
 class _Join(torch.autograd.Function):
@@ -244,6 +264,12 @@ def agree_backward(
     agree(shards, f"the backward pass of call {number}", error=error)
     if error is not None:
         raise error
+
+
+def check_whole(tensor: Tensor, dim: int, length: int) -> None:
+    """Raises ShapeError unless an axis of a tensor has all positions of a sequence."""
+    if not -tensor.dim() <= dim < tensor.dim() or tensor.shape[dim] != length:
+        raise ShapeError(f"tensor must have all {length} positions along axis {dim}; it has shape {list(tensor.shape)}")
 
 
 def _processes(mesh: DeviceMesh) -> int:

@@ -98,6 +98,8 @@ def check_lines(run: Any) -> None:
 
 def _check_divisor(processes: int, world_size: int) -> None:
     if world_size % processes:
+        alone = f": give devices {processes} too" if world_size == 1 else ""
         raise ArgumentError(
-            f"sequence_processes must divide the {world_size} processes of the run (devices, nodes); it is {processes}"
+            f"sequence_processes must divide the number of processes of the run (devices times nodes), {world_size}; "
+            f"it is {processes}{alone}"
         )

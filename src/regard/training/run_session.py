@@ -43,6 +43,7 @@ class RunSession:
         self._task = task
         self._resume = resume
         self._old: Path | None = None
+        self._is_removed = False
         self._locks: list[RunLock] = []
         self._exits = contextlib.ExitStack()
 
@@ -58,7 +59,7 @@ class RunSession:
                 self._lock(self.folder.path)
             else:
                 self._begin()
-            exits.enter_context(advising(lambda: continue_with(self._current_path(), self._task.name)))
+            exits.enter_context(advising(self._advice))
             self.folder.write_config(self._config)
             self._exits = exits.pop_all()
         return self
@@ -68,6 +69,7 @@ class RunSession:
     ) -> None:
         try:
             if isinstance(error, Exception) and not self._resume and self._is_untrained():
+                self._is_removed = True
                 with contextlib.suppress(RunError):
                     remove_own_files(self.folder.path)
         finally:
@@ -138,6 +140,10 @@ class RunSession:
     def _current_path(self) -> Path:
         # A signal may come after the folder was renamed, and before this object knows.
         return self.folder.path if self.folder.path.exists() or self._old is None else self._old
+
+    def _advice(self) -> str:
+        # What a signal makes the command say; a folder that is being removed cannot be continued.
+        return "" if self._is_removed else continue_with(self._current_path(), self._task.name)
 
     def _is_untrained(self) -> bool:
         return not self.folder.model.is_file() and not list_checkpoints(self.folder.checkpoints)

@@ -1,6 +1,5 @@
 """What the tensors of a call stand for: this process's parts of sharded sequences, and the whole that is checked."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from torch import Tensor
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.layout import with_four_axes, without_added_axes
 from regard.sequence_parts import are_parts
+from regard.transforms import is_dtensor
 
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards
@@ -66,12 +66,7 @@ class Placed:
 
 def is_placed(*tensors: object) -> bool:
     """Whether a call's tensors are parts: DTensors, or plain ones within `regard.distributed.sequence`."""
-    return any(map(_is_dtensor, tensors)) or are_parts()
-
-
-def _is_dtensor(tensor: object) -> bool:
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
+    return any(map(is_dtensor, tensors)) or are_parts()
 
 
 def processes_of(*tensors: Any) -> "Shards | None":
@@ -83,7 +78,7 @@ def processes_of(*tensors: Any) -> "Shards | None":
         return current()[0]
     from torch.distributed.tensor import Shard
 
-    for tensor in filter(_is_dtensor, tensors):
+    for tensor in filter(is_dtensor, tensors):
         mesh, along = tensor.device_mesh, Shard(tensor.dim() + LENGTH)
         if mesh.ndim == 1:
             return Shards.contiguous(0, mesh)
@@ -99,14 +94,14 @@ def place_tensors(query: Any, key: Any, value: Any, number: int) -> Placed:
         KindError, ShapeError, ArgumentError: the tensors are not sharded alike, or along other axes than the length.
     """
     tensors = {"query": query, "key": key, "value": value}
-    is_dtensor = any(map(_is_dtensor, tensors.values()))
-    sides = [] if is_dtensor else _sides(query, key)
+    has_dtensors = any(map(is_dtensor, tensors.values()))
+    sides = [] if has_dtensors else _sides(query, key)
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             raise KindError(f"{name} must be a floating-point tensor; it is a {type(tensor).__name__}")
         if not 2 <= tensor.dim() <= 4:
             raise ArgumentError(f"{name} must have 2 to 4 axes; it has shape {list(tensor.shape)}")
-    if is_dtensor:
+    if has_dtensors:
         return _of_dtensors(tensors, number)
     queries, keys = sides
     if value.shape[LENGTH] != keys.count():

@@ -14,6 +14,7 @@ from regard.attention.result import Attended
 from regard.attention.sharding.placement import LENGTH
 from regard.distributed.shards import Shards
 from regard.errors import ArgumentError
+from regard.sequence_parts import within
 
 
 def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool) -> Attended:
@@ -38,7 +39,8 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
         if generator is not None:
             state = generator.get_state().to(placed.queries.mesh.device_type)
             generator.set_state(placed.queries.of_first(state).cpu())
-    attended = execute(one, "auto", own, need_weights)
+    with within(()):
+        attended = execute(one, "auto", own, need_weights)
     if gatherer is not None and own is not None:
         for name in ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares"):
             setattr(own, name, _cut(getattr(own, name), placed.queries))
