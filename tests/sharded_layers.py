@@ -93,6 +93,24 @@ def _language(**options):
     return models.LanguageModel(config), [tokens], lambda model, tokens: model(tokens[..., 0].long())
 
 
+def _translator(**options):
+    """A translator of sources and targets with padding, whose predictions of padding are 0."""
+    config = models.TranslatorConfig(
+        19, 19, architecture="transformer", hidden=DIM, heads=HEADS, encoder_layers=1, decoder_layers=2, dropout=0.0,
+        **options,
+    )  # fmt: skip
+    source, target = (
+        torch.arange(BATCH * length).view(BATCH, length, 1).double() * 7 % 19 for length in (SOURCE, TARGET)
+    )
+    lengths, known = torch.tensor([SOURCE - 3, SOURCE]), torch.tensor([TARGET, TARGET - 4])
+
+    def call(model, target, source):
+        encoded = model.encode(source[..., 0].long(), lengths)
+        return model.decode_tokens(encoded, target[..., 0].long(), known, need_weights=False).readout
+
+    return models.TransformerTranslator(config), [target, source], call
+
+
 def _named(attention):
     layer = nn.TransformerEncoderLayer(DIM, HEADS, 8, 0.0, batch_first=True, attention=attention, bidirectional=False)
     lengths = torch.tensor([TARGET, TARGET - 4])
@@ -116,6 +134,9 @@ CASES = {
     "language_sinusoidal": lambda: _language(position="sinusoidal"),
     "language_learned": lambda: _language(position="learned"),
     "language_rotary": lambda: _language(position="rotary", feedforward_chunk=5),
+    "translator_sinusoidal": lambda: _translator(position="sinusoidal"),
+    "translator_t5": lambda: _translator(position="t5", self_attention="qk_norm", normalizer="entmax15"),
+    "translator_linear": lambda: _translator(self_attention="linear"),
     **{f"layer_{name}": lambda name=name: _named(name) for name in NAMED},
 }
 
@@ -141,6 +162,7 @@ REFUSED = {
     "recurrent": lambda x: models.RecurrentEncoder(torch.nn.Embedding(9, 4), 6)(x[..., 0].long(), _lengths(x)),
     "classifier": lambda x: models.TextClassifier(models.TextClassifierConfig(9, 2))(x[..., 0].long(), _lengths(x)),
     "language model": lambda x: _language()[0].loss(x[..., 0].long()),
+    "translator": lambda x: _translator()[0](*[x[..., 0].long(), _lengths(x)] * 2),
 }  # fmt: skip
 
 
@@ -188,7 +210,7 @@ def layer(rank, processes, name, order):
     shards = {side: shards_of(order, length, mesh) for side, length in lengths.items()}
     tensors, sides = [], []
     for one in inputs:
-        sides.append("target" if isinstance(one, torch.Tensor) else one)
+        sides.append(one if isinstance(one, str) else "source" if one.shape[1] == SOURCE else "target")
         random = torch.randn(BATCH, lengths[sides[-1]], DIM, dtype=torch.float64)
         tensors.append(one if isinstance(one, torch.Tensor) else random.requires_grad_())
     whole = call(module, *tensors)

@@ -44,6 +44,7 @@ GRID = {
 DROPPED = {
     **GRID, "score": ["scaled_dot", "dot", "general", "additive", "distance"],
     "normalizer": ["softmax", "sink", "sparsemax", "entmax15", "sigmoid"], "dropout": [0.3],
+    "bias": [name for name in BIASES if name not in ("shaw", "dense_sum")],
 }  # fmt: skip
 """Cases that the compiled loops of one process run, which drop the same weights."""
 READINGS = {

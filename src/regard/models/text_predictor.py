@@ -150,7 +150,22 @@ class TextPredictor(Module, ABC):
             target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` included.
             label_smoothing: ε in [0, 1].
         """
-        labels, is_token = predicted_tokens(target, target_lengths)
+        return self.loss_of_labels(predicted, *predicted_tokens(target, target_lengths), label_smoothing)
+
+    def loss_of_labels(
+        self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float = 0.0
+    ) -> Loss:
+        """The loss of predictions of known tokens; of a process's part, if the targets are sharded.
+
+        It is a mean over the tokens of the part. Where parts are uneven, the loss of the whole is the mean of these
+        means, each weighed by its tokens, as the training loop weighs them.
+
+        Args:
+            predicted: the prediction.
+            labels: ``int64 [batch, length]``, the tokens that are predicted.
+            is_token: bool ``[batch, length]``, False for padding.
+            label_smoothing: ε in [0, 1].
+        """
         tokens = is_token.sum()
         loss = self._cross_entropy(predicted, labels, is_token, label_smoothing)
         total = loss.total

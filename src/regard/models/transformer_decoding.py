@@ -99,10 +99,23 @@ class TransformerPredictor(TextPredictor):
             target_lengths: ``int64 [batch]``, tokens of each target; None: all.
             need_weights: whether the weights are requested.
         """
-        embedded = self.target_input(target[:, :-1])
-        batch, length = embedded.shape[:2]
         # The last token of a target predicts nothing.
         lengths = None if target_lengths is None else (target_lengths - 1).clamp(min=0)
+        return self.decode_tokens(encoded, target[:, :-1], lengths, need_weights=need_weights)
+
+    def decode_tokens(
+        self, encoded: Encoded, tokens: Tensor, lengths: Tensor | None = None, *, need_weights: bool = True
+    ) -> TranslatorOutput:
+        """Predict the token after each of known tokens; of a process's part, if the targets are sharded.
+
+        Args:
+            encoded: the annotations.
+            tokens: ``int64 [batch, length]``, from ``bos`` on.
+            lengths: ``int64 [batch]``, how many of the tokens of each whole target are no padding; None: all.
+            need_weights: whether the weights are requested.
+        """
+        embedded = self.target_input(tokens)
+        batch, length = embedded.shape[:2]
         if not runs(self.decoder, DECODER) or is_observed(self.decoder):
             return self._decode_called(encoded, embedded, lengths, need_weights)
         packing, visible = Packing.full(batch, length), masks.causal()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.configuration import check_at_least, check_between, check_probabilities
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.models.configs import LanguageModelConfig as ModelConfig
 from regard.tasks.fitting import LANGUAGE, DataSize
 from regard.tasks.inputs.input import (
@@ -20,7 +20,7 @@ from regard.tasks.inputs.input import (
     initial_tokenizer,
     tokenizer_path,
 )
-from regard.tasks.options import MOST_BATCH, DataOptions, WordVectorOptions
+from regard.tasks.options import MOST_BATCH, DataOptions, SequenceOptions, WordVectorOptions
 from regard.tasks.outputs.next_token import (
     ContinuationOptions,
     NextTokenExperiment,
@@ -30,7 +30,6 @@ from regard.tasks.outputs.next_token import (
 )
 from regard.tasks.sequence_lines import check_lines
 from regard.training.config import TrainingConfig
-from regard.training.processes import process_count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +68,7 @@ class DataConfig(WordVectorOptions, DataOptions):
 
 
 @dataclass(frozen=True)
-class LanguageTrainingConfig(TrainingConfig):
+class LanguageTrainingConfig(SequenceOptions, TrainingConfig):
     """How a language model is trained, and for how long."""
 
     batch_size: int = 32
@@ -82,15 +81,11 @@ class LanguageTrainingConfig(TrainingConfig):
     """Probability that is distributed over all tokens, 0 to below 1 (Szegedy et al. 2016, section 7)."""
     validation_tokens: int = 0
     """Tokens that each validation predicts: the first of the validation text; 0: all."""
-    sequence_processes: int = 1
-    """Processes that share the tokens of each window, so that a longer context fits into their memory; a divisor of the
-    number of all processes (devices times nodes). The groups of so many processes train on different windows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_between(self, 1, MOST_BATCH, "batch_size")
         check_at_least(self, 0, "steps_per_epoch", "validation_tokens")
-        check_at_least(self, 1, "sequence_processes")
         check_probabilities(self, "label_smoothing")
 
 
@@ -173,8 +168,7 @@ class RunningText(Input):
             validation = sum(path.stat().st_size for path in self.open(data.validation, (), data))
         elif data.train is not None:
             rows -= validation
-        size = self.sized(training, rows, validation, (0.0, 0.0), "bytes")
-        return replace(size, processes=max(1, size.processes // training.sequence_processes))
+        return self.sized(training, rows, validation, (0.0, 0.0), "bytes")
 
     def learn(self, run: Any, folder: RunFolder, rows: tuple[Path, ...]) -> dict[str, Any]:
         from regard.data.text.running_text import names_of, read_text
@@ -253,15 +247,7 @@ class LanguageTask(NextTokenTask):
     variant = ("data", "tokenizer")
 
     def check_run(self, run: Any) -> None:
-        processes = run.training.sequence_processes
-        if processes == 1:
-            return
-        check_lines(processes, process_count(run.training))
-        if run.model.self_attention == "native_sparse":
-            raise ArgumentError(
-                "sequence_processes must be 1 with self_attention 'native_sparse', which needs whole sequences; it is "
-                f"{processes}"
-            )
+        check_lines(run)
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)

@@ -129,6 +129,19 @@ class WordVectorOptions:
 
 
 @dataclass(frozen=True)
+class SequenceOptions:
+    """How many processes share a text; a base of the `TrainingConfig` of a task on texts."""
+
+    sequence_processes: int = 1
+    """Processes that share the tokens of each text, so that a longer one fits into their memory; a divisor of the
+    number of all processes (devices times nodes). The groups of so many processes train on different texts."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)
+        check_at_least(self, 1, "sequence_processes")
+
+
+@dataclass(frozen=True)
 class BatchOptions:
     """How a trained model is used."""
 

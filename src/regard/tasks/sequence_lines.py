@@ -1,4 +1,4 @@
-"""Lines of processes that share the tokens of the same windows, beside those that have other windows."""
+"""Lines of processes that share the tokens of the same texts, beside those that have other texts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import ArgumentError
 from regard.tasks.lazy import torch
+from regard.tasks.task import TableExperiment
+from regard.training.processes import process_count
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
 
     from regard.distributed import Shards
+    from regard.training.task import EpochLoader
 
 
 class SequenceLines:
-    """A mesh of processes: those of one line have the same windows, and each keeps a part of their tokens.
+    """A mesh of processes: those of one line have the same texts, and each keeps a part of their tokens.
 
     Args:
-        processes: of a line; 1: each process has windows of its own.
+        processes: of a line; 1: each process has texts of its own.
         device: the type of the devices of the model.
     """
 
@@ -31,7 +34,7 @@ class SequenceLines:
         """Returns the number of a process's line, and how many lines there are; a process alone has all tokens."""
         if world_size == 1:
             return rank, world_size
-        check_lines(self.processes, world_size)
+        _check_divisor(self.processes, world_size)
         return rank // self.processes, world_size // self.processes
 
     @cached_property
@@ -45,12 +48,13 @@ class SequenceLines:
         return mesh["sequence"]
 
     def shards(self, length: int) -> Shards | None:
-        """Returns which tokens of a window each process of a line has; None if each has all.
+        """Returns which tokens of a text each process of a line has; None if each has all.
 
-        Under a causal mask the processes of a line compute equally many pairs of tokens.
+        The processes of a line compute equally many pairs of tokens, under a causal mask as well. Texts of one length
+        are shared in one order, so that the lengths of a source and a target tell which is which where it matters.
 
         Args:
-            length: tokens of a window.
+            length: tokens of a text, padding included.
         """
         if self._line is None:
             return None
@@ -67,8 +71,32 @@ class SequenceLines:
         return numbers
 
 
-def check_lines(processes: int, world_size: int) -> None:
-    """Raises ArgumentError if the processes of a run cannot be divided into lines."""
+class LineExperiment(TableExperiment):
+    """A prepared run whose processes may share texts; its options are a `regard.tasks.options.SequenceOptions`."""
+
+    @cached_property
+    def lines(self) -> SequenceLines:
+        """The processes that share the tokens of a text."""
+        return SequenceLines(self.training.sequence_processes, self.device.type)
+
+    def batches(self, rank: int, world_size: int) -> EpochLoader:
+        return super().batches(*SequenceLines(self.training.sequence_processes, "cpu").share(rank, world_size))
+
+
+def check_lines(run: Any) -> None:
+    """Raises ArgumentError if the processes of a run cannot be divided into lines, or its model needs whole texts."""
+    processes = run.training.sequence_processes
+    if processes == 1:
+        return
+    _check_divisor(processes, process_count(run.training))
+    if run.model.self_attention == "native_sparse":
+        raise ArgumentError(
+            "sequence_processes must be 1 with self_attention 'native_sparse', which needs whole sequences; it is "
+            f"{processes}"
+        )
+
+
+def _check_divisor(processes: int, world_size: int) -> None:
     if world_size % processes:
         raise ArgumentError(
             f"sequence_processes must divide the {world_size} processes of the run (devices, nodes); it is {processes}"

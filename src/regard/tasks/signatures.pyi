@@ -525,6 +525,7 @@ def train(
     strategy: str = 'auto',
     label_smoothing: float = 0.1,
     scheduled_sampling: float = 0.0,
+    sequence_processes: int = 1,
     tokens_per_batch: int | None = None,
     validation_pairs: int | None = None,
 ) -> _TrainedTranslator:
@@ -615,7 +616,11 @@ def train(
             section 7).
         scheduled_sampling: Probability that a decoder step reads the predicted token, 0 to below 1 (Bengio et
             al. 2015).
-        tokens_per_batch: Target tokens of a batch, padding included, on each device. Default: from the data.
+        sequence_processes: Processes that share the tokens of each text, so that a longer one fits into their
+            memory; a divisor of the number of all processes (devices times nodes). The groups of so many
+            processes train on different texts.
+        tokens_per_batch: Target tokens of a batch, padding included, on each device, or on each group of
+            sequence_processes devices. Default: from the data.
         validation_pairs: Pairs that each validation translates: the first of the validation data; 0: all.
             Default: from the data.
     """
@@ -835,12 +840,12 @@ def train(
     devices: int | str = 'auto',
     nodes: int = 1,
     strategy: str = 'auto',
+    sequence_processes: int = 1,
     batch_size: int | None = None,
     windows: Literal['random', 'consecutive'] = 'random',
     steps_per_epoch: int = 0,
     label_smoothing: float = 0.0,
     validation_tokens: int = 0,
-    sequence_processes: int = 1,
 ) -> _TrainedLanguageModel:
     """Predict the next token of running text: a decoder-only Transformer.
 
@@ -905,6 +910,9 @@ def train(
         devices: A number of devices, a list of their indices '0,1', or auto.
         nodes: Machines of a distributed training, each with the same devices.
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
+        sequence_processes: Processes that share the tokens of each text, so that a longer one fits into their
+            memory; a divisor of the number of all processes (devices times nodes). The groups of so many
+            processes train on different texts.
         batch_size: Windows of a batch, on each device, or on each group of sequence_processes devices. Default:
             from the data.
         windows: Windows begin at any token (random), or an epoch has every token once (consecutive), in random
@@ -913,9 +921,6 @@ def train(
         label_smoothing: Probability that is distributed over all tokens, 0 to below 1 (Szegedy et al. 2016,
             section 7).
         validation_tokens: Tokens that each validation predicts: the first of the validation text; 0: all.
-        sequence_processes: Processes that share the tokens of each window, so that a longer context fits into
-            their memory; a divisor of the number of all processes (devices times nodes). The groups of so many
-            processes train on different windows.
     """
 
 @overload

@@ -19,6 +19,7 @@ from regard.tasks.options import (
     EvaluationOptions,
     NBestOptions,
     SearchOptions,
+    SequenceOptions,
     TokenOptions,
     WordVectorOptions,
 )
@@ -34,12 +35,14 @@ from regard.tasks.outputs.text import (
     perplexity,
 )
 from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, bleu_tokenizer, text_scores
+from regard.tasks.sequence_lines import LineExperiment, check_lines
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
 from regard.training.results import rounded
-from regard.training.task import Metric
+from regard.training.task import Metric, StepLoss
 
 if TYPE_CHECKING:
     from regard.data.text.alignment import Alignment
+    from regard.data.text.batches import PairBatch
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
@@ -77,11 +80,11 @@ class DataConfig(WordVectorOptions, TokenOptions):
 
 
 @dataclass(frozen=True)
-class TranslationTrainingConfig(SampledTextTraining):
+class TranslationTrainingConfig(SequenceOptions, SampledTextTraining):
     """How a translator is trained, and for how long."""
 
     tokens_per_batch: int = 2000
-    """Target tokens of a batch, padding included, on each device."""
+    """Target tokens of a batch, padding included, on each device, or on each group of sequence_processes devices."""
     validation_pairs: int = 0
     """Pairs that each validation translates: the first of the validation data; 0: all."""
 
@@ -201,6 +204,31 @@ class Evaluation(TextEvaluation):
             title="BLEU by source length in words",
         )
         return [*paths, save(figure, folder.pictures / f"bleu-by-length-{name}.png")]
+
+
+class TranslationExperiment(LineExperiment, TextExperiment):
+    """A translator and its pairs.
+
+    Processes that share texts do so in training. A validation, which needs less memory, translates token by token, so
+    that each process has whole texts of its own.
+    """
+
+    def loss(self, batch: PairBatch) -> StepLoss:
+        from regard.models.text_predictor import predicted_tokens
+
+        labels, is_token = predicted_tokens(batch.target, batch.target_lengths)
+        source, target = (self.lines.shards(tokens.shape[1]) for tokens in (batch.source, labels))
+        if source is None or target is None:
+            return super().loss(batch)
+        from regard.distributed import sequence
+
+        inputs, labels, is_token = (target.cut(part, 1) for part in (batch.target[:, :-1], labels, is_token))
+        with sequence(source, target):
+            encoded = self.model.encode(source.cut(batch.source, 1), batch.source_lengths)
+            predicted = self.model.decode_tokens(encoded, inputs, batch.target_lengths - 1, need_weights=False)
+            loss = self.model.loss_of_labels(predicted, labels, is_token, self.training.label_smoothing)
+        nll = self.lines.sums(loss.nll * loss.tokens)
+        return StepLoss(loss.total, nll / batch.target_tokens, int(loss.tokens))
 
 
 class TrainedTranslator(TrainedText):
@@ -384,7 +412,7 @@ class TranslateTask(TextTask):
     rules = TRANSLATE
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
-    experiment = TextExperiment
+    experiment = TranslationExperiment
     trained = TrainedTranslator
     model_class = "regard.models.translator:Translator"
     variant = ("model", "attention", "architecture")
@@ -407,8 +435,15 @@ class TranslateTask(TextTask):
         }
 
     def check_run(self, run: Any) -> None:
-        if run.model.architecture == "transformer" and run.training.scheduled_sampling:
+        architecture, processes = run.model.architecture, run.training.sequence_processes
+        if architecture == "transformer" and run.training.scheduled_sampling:
             raise ArgumentError("scheduled_sampling must be 0 with architecture 'transformer', which has no steps")
+        if architecture != "transformer" and processes > 1:
+            raise ArgumentError(
+                f"sequence_processes must be 1 with architecture {architecture!r}, which reads one token after the "
+                f"other; it is {processes}: give architecture 'transformer'"
+            )
+        check_lines(run)
 
     def validation_limit(self, run: Any) -> int:
         return run.training.validation_pairs

@@ -198,7 +198,9 @@ class Input(ABC):
         self, training: Any, rows: int, validation: int, lengths: tuple[float, float], unit: str | None = None
     ) -> DataSize:
         """A size of data, and the machine."""
-        return DataSize(rows, unit or self.examples, *lengths, validation, is_on_cpu(training), process_count(training))
+        # Processes that share texts have the same batches.
+        processes = max(1, process_count(training) // getattr(training, "sequence_processes", 1))
+        return DataSize(rows, unit or self.examples, *lengths, validation, is_on_cpu(training), processes)
 
     def mean_lengths(self, rows: Any, data: DataOptions) -> tuple[float, float]:
         """The mean length of an input and of a text to write in some rows, in bytes or frames; 0: it does not count."""

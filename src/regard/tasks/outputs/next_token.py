@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,11 @@ from regard.configuration import check_at_least, check_between, check_finite
 from regard.errors import ArgumentError, RunError
 from regard.tasks.attended import attended_words
 from regard.tasks.lazy import np, torch
-from regard.tasks.sequence_lines import SequenceLines
+from regard.tasks.sequence_lines import LineExperiment, SequenceLines
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.results import Attended, Prediction, TextAnswer, rounded
-from regard.training.task import Baseline, EpochLoader, Metric, StepLoss, ValidationResult
+from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,21 +101,13 @@ class TextLossOptions:
         check_at_least(self, 0, "stride", "limit")
 
 
-class NextTokenExperiment(TableExperiment):
+class NextTokenExperiment(LineExperiment):
     """A language model and its text; the validation examples have a ``table`` of tokens."""
 
     unit = "tokens"
 
     def examine(self, rows: Any) -> None:
         self.batches(0, 1)  # a text that is too short is an error now
-
-    @cached_property
-    def lines(self) -> SequenceLines:
-        """The processes that share the tokens of a window."""
-        return SequenceLines(self.training.sequence_processes, self.device.type)
-
-    def batches(self, rank: int, world_size: int) -> EpochLoader:
-        return super().batches(*SequenceLines(self.training.sequence_processes, "cpu").share(rank, world_size))
 
     def baseline(self) -> Baseline:
         train, text = self.train.table, self.validation.table  # pyright: ignore[reportAttributeAccessIssue]
