@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import regard
 from cases import BIASES, MASKS, NORMALIZERS, SCORES, B, H, K, Q, problem
 from regard import biases, distributed, masks, normalizers, scores
+from regard.attention.sharding import rows as sharded_rows
 from regard.versions import tensors_of
 
 READ = {
@@ -234,6 +235,18 @@ def map_with_nan(rank, processes):
         parts = queries.cut(query, -2), keys.cut(key, -2), keys.cut(value, -2)
         seen = regard.observe(*parts, normalizer="sigmoid", read=read)
     return int(one.pooled_max.isnan().sum()), int(seen.pooled_max.isnan().sum())
+
+
+def steps_to_a_threshold(rank, processes, normalizer):
+    """How often the processes join their sums to find the thresholds of a pass."""
+    steps, sums = [], sharded_rows._sum_and_slope
+    sharded_rows._sum_and_slope = lambda *arguments: steps.append(1) or sums(*arguments)
+    try:
+        with torch.no_grad():
+            readings(rank, processes, "peak", normalizer, "causal", "balanced")
+    finally:
+        sharded_rows._sum_and_slope = sums
+    return len(steps)
 
 
 def derived_bias(rank, processes):

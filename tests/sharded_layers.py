@@ -67,7 +67,7 @@ def _transformer():
 
 def _decoder():
     """Lengths of the memory, and rotary positions of the target."""
-    config = nn.LayerConfig(DIM, HEADS, 8, dropout=0.0, position="rotary", norm_first=True, normalizer="sparsemax")
+    config = nn.LayerConfig(DIM, HEADS, 8, dropout=0.0, position="rotary", norm_first=True)
     lengths = torch.tensor([SOURCE - 3, SOURCE])
 
     def call(stack, target, source):

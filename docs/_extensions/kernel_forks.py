@@ -43,9 +43,11 @@ def serve(address: str) -> None:
 
 
 def imported():
-    """Imports what the cells of most pages do. Returns the application of a kernel."""
+    """Imports what the cells of most pages do, those that train too. Returns the application of a kernel."""
     # A kernel chooses this before anything imports Matplotlib.
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    import datasets  # noqa: F401
+    import lightning.fabric  # noqa: F401
     import matplotlib.figure  # noqa: F401
     from ipykernel.kernelapp import IPKernelApp
 

@@ -51,6 +51,7 @@ def device(monkeypatch):
     monkeypatch.setattr(Grid, "whole", whole_on_device)
     for function in ("randn", "rand") if HAS_GPU else ():
         monkeypatch.setattr(torch, function, _drawn_on_host(getattr(torch, function)))
+    torch.manual_seed(20170612)
     with torch.device(name), torch.autograd.set_multithreading_enabled(HAS_GPU):
         yield name
 

@@ -30,7 +30,6 @@ SINGLE, HALF = torch.float32, torch.bfloat16
 LAWS = {
     nonfinite.test_what_is_hidden_reaches_nothing: [
         ("sdpa", SINGLE, "nan", "tiny"),
-        ("sdpa", SINGLE, "huge", "tiny"),
         ("reference", SINGLE, "inf", "tiny"),
     ],
     nonfinite.test_what_is_hidden_reaches_nothing_through_any_score: [
@@ -46,7 +45,7 @@ LAWS = {
     ],
     nonfinite.test_a_visible_nan_is_seen: [
         ("window", "sparsemax", "additive"),
-        ("keep", "entmax13", "cosine"),
+        ("keep", "entmax15", "cosine"),
         ("documents", "hard", "scaled_dot"),
         ("lengths", "sigmoid", "distance"),
     ],
@@ -135,10 +134,10 @@ NORMALIZERS = {
 """Most operators of a block, without and with a gradient."""
 
 
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("mask", [None, masks.causal()], ids=["all", "causal"])
-def test_operators_follow_from_the_number_of_blocks(operators, normalizer, mask, monkeypatch):
+@pytest.mark.parametrize(("normalizer", "is_causal"), [("softmax", False), *((name, True) for name in NORMALIZERS)])
+def test_operators_follow_from_the_number_of_blocks(operators, normalizer, is_causal, monkeypatch):
     normalizing, forward, both = NORMALIZERS[normalizer]
+    mask = masks.causal() if is_causal else None
     batch, heads, length = 3, 2, 8
     inputs = [torch.randn(batch, heads, length, 4, requires_grad=True) for _ in range(3)]
     elements = batch * heads * length**2

@@ -58,7 +58,7 @@ def test_normalizers_and_masks(groups, normalizer, mask, order, processes):
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks(groups, mask):
-    _is_that_of_one_process(groups(3), "additive", "sparsemax", mask, "alibi", 1, "balanced")
+    _is_that_of_one_process(groups(3), "additive", "softmax", mask, "alibi", 1, "balanced")
 
 
 @pytest.mark.parametrize("bias", BIASES)
@@ -92,6 +92,13 @@ def test_what_nobody_sees_has_no_effect(groups, score):
     """NaN in hidden keys, values and queries reaches neither outputs nor gradients, of parameters either."""
     for found, expected in groups(3).call("sharded_laws", "hidden_nan", score):
         assert found == expected
+
+
+@pytest.mark.parametrize("normalizer", ["sparsemax", "entmax15", "entmax13"])
+def test_a_threshold_is_found_in_few_steps(groups, normalizer):
+    """Bisection alone would take 52 of each pass, and `readings` makes two."""
+    for steps in groups(2).call("sharded_laws", "steps_to_a_threshold", normalizer):
+        assert 2 <= steps <= 2 * 13
 
 
 def test_a_map_keeps_a_nan(groups):

@@ -230,35 +230,49 @@ def _entmax(rows: Rows, row: RowPrimitive) -> list[Tensor]:
 def _thresholds(
     rows: Rows, scaled: Sequence[Tensor], powers: Sequence[float | Tensor], maxima: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Returns thresholds at which the sum of each row is 1, or at least that."""
+    """Returns thresholds at which the sum of each row is 1, or at least that.
+
+    A sum falls as the threshold rises, at most as fast as it did before if alpha is at most 2: then Newton's steps from
+    a threshold that is too low stay too low, and are soon exact. One from a threshold that is too high may lead
+    anywhere. So the last step from below is kept, and made where the other leaves the bracket.
+    """
     low, high = [torch.full_like(each, -1.0) for each in maxima], [torch.zeros_like(each) for each in maxima]
-    tau = low
+    tau, reached, steps = low, low, low
     for step in range(1, MOST_STEPS + 1):
         sums, slopes = _sum_and_slope(rows, scaled, tau, powers)
-        low = [torch.where(each >= 1.0, at, end) for each, at, end in zip(sums, tau, low, strict=True)]
-        high = [torch.where(each < 1.0, at, end) for each, at, end in zip(sums, tau, high, strict=True)]
-        if step % STEPS_TO_AGREE == 0 and rows.route.all(all(map(_is_solved, sums, low, high))):
-            break
-        halves = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
-        if step % 3 == 0:
-            tau = halves
-            continue
         newton = [
             at + (each - 1.0) / by.clamp_min(torch.finfo(by.dtype).tiny)
             for at, each, by in zip(tau, sums, slopes, strict=True)
         ]
-        tau = [
-            torch.where((each > a) & (each < b), each, half)
-            for each, a, b, half in zip(newton, low, high, halves, strict=True)
+        is_below = [each >= 1.0 - _tolerance(each) for each in sums]
+        low = _chosen(is_below, tau, low)
+        high = [
+            torch.where(each < 1.0 - _tolerance(each), at, end) for each, at, end in zip(sums, tau, high, strict=True)
         ]
-    return tau
+        is_newer = [each | (step == 1) for each in is_below]
+        reached, steps = _chosen(is_newer, sums, reached), _chosen(is_newer, newton, steps)
+        if step % STEPS_TO_AGREE == 0 and rows.route.all(all(map(_is_solved, reached, low, high))):
+            break
+        tau = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+        if step % 3:
+            for candidates in (steps, newton):
+                is_inside = [(each > a) & (each < b) for each, a, b in zip(candidates, low, high, strict=True)]
+                tau = _chosen(is_inside, candidates, tau)
+    return low
+
+
+def _chosen(conditions: Sequence[Tensor], those: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
+    return list(map(torch.where, conditions, those, others))
+
+
+def _tolerance(total: Tensor) -> float:
+    return ROUNDINGS * torch.finfo(total.dtype).eps
 
 
 def _is_solved(total: Tensor, low: Tensor, high: Tensor) -> bool:
     """Whether the sums of all rows are 1, or the ends of their brackets are neighbouring numbers."""
-    rounding = torch.finfo(total.dtype).eps
-    is_one = (total - 1.0).abs() <= ROUNDINGS * rounding
-    return bool((is_one | ((high - low) <= rounding * low.abs()) | total.isnan()).all())
+    is_one = (total - 1.0).abs() <= _tolerance(total)
+    return bool((is_one | ((high - low) <= torch.finfo(low.dtype).eps * low.abs()) | total.isnan()).all())
 
 
 def _sum_and_slope(
