@@ -65,5 +65,11 @@ def test_viewers_that_were_destroyed_leave_nothing(browser):
     page.evaluate(ROUNDS, 8)
     first = counts()
     page.evaluate(ROUNDS, 50)
-    assert counts() == first
+    # The browser may keep a canvas for some frames more; what leaks it never releases.
+    for _ in range(20):
+        more = {name: count for name, count in counts().items() if count > first[name]}
+        if not more:
+            break
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(done))")
+    assert not more, first
     page.close()
