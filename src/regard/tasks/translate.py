@@ -214,15 +214,15 @@ class TranslationExperiment(LineExperiment, TextExperiment):
     """
 
     def loss(self, batch: PairBatch) -> StepLoss:
-        from regard.models.text_predictor import predicted_tokens
-
-        labels, is_token = predicted_tokens(batch.target, batch.target_lengths)
-        source, target = (self.lines.shards(tokens.shape[1]) for tokens in (batch.source, labels))
+        inputs = batch.target[:, :-1]
+        source, target = (self.lines.shards(tokens.shape[1]) for tokens in (batch.source, inputs))
         if source is None or target is None:
             return super().loss(batch)
         from regard.distributed import sequence
+        from regard.models.text_predictor import predicted_tokens
 
-        inputs, labels, is_token = (target.cut(part, 1) for part in (batch.target[:, :-1], labels, is_token))
+        parts = inputs, *predicted_tokens(batch.target, batch.target_lengths)
+        inputs, labels, is_token = (target.cut(part, 1) for part in parts)
         with sequence(source, target):
             encoded = self.model.encode(source.cut(batch.source, 1), batch.source_lengths)
             predicted = self.model.decode_tokens(encoded, inputs, batch.target_lengths - 1, need_weights=False)
