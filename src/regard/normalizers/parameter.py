@@ -6,7 +6,7 @@ from numbers import Real
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import check_floating
+from regard.shapes import check_floating, check_undivided
 from regard.transforms import can_read
 
 
@@ -51,6 +51,7 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
     """
     expected = "finite" if above == -math.inf else f"finite and greater than {above:g}"
     if isinstance(value, Tensor):
+        check_undivided(name, value)
         check_floating(name, value)
         if can_read(value) and not bool((value.isfinite() & (value > above)).all()):
             elements = value.item() if value.numel() == 1 else value.tolist()

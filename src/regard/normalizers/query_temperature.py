@@ -10,7 +10,7 @@ from regard.normalizers.local import check_each_row
 from regard.normalizers.normalizer import Normalizer, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range, set_attribute
 from regard.ownership import own_copy
-from regard.shapes import Grid, check_undivided, upcast
+from regard.shapes import Grid, upcast
 from regard.summaries import parameter_summary
 
 
@@ -56,7 +56,6 @@ class QueryTemperature(Normalizer):
                 f"temperature must be a tensor for [batch, heads, queries]; it is a {type(temperature).__name__}: "
                 "for one number write normalizers.Softmax(temperature)"
             )
-        check_undivided("temperature", temperature)
         check_range("temperature", temperature, above=0.0)
         self.normalizer = own_copy(normalizer)
         self.random, self.generator, self.couples = normalizer.random, normalizer.generator, normalizer.couples
