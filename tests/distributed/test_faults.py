@@ -8,26 +8,19 @@ from process_groups import ProcessGroup
 from sharded_faults import CALLS, FAILING, KILLED, REFUSED
 
 
-@pytest.fixture(scope="module")
-def three():
-    group = ProcessGroup(3)
-    yield group
-    group.close()
-    assert [process.exitcode for process in group.processes] == [0, 0, 0]  # no exchange is left over that waits
+@pytest.fixture
+def three(groups):
+    return groups(3)
 
 
-@pytest.fixture(scope="module")
-def four():
-    group = ProcessGroup(4)
-    yield group
-    group.close()
+@pytest.fixture
+def four(groups):
+    return groups(4)
 
 
-@pytest.fixture(scope="module")
-def two():
-    group = ProcessGroup(2)
-    yield group
-    group.close()
+@pytest.fixture
+def two(groups):
+    return groups(2)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -2,16 +2,13 @@
 
 import pytest
 
-from process_groups import ProcessGroup
 from sharded_layers import CASES, ORDERS
 
 
-@pytest.fixture(scope="module")
-def group():
+@pytest.fixture
+def group(groups):
     """Three processes, of which no two have as much of every sequence."""
-    group = ProcessGroup(3)
-    yield group
-    group.close()
+    return groups(3)
 
 
 @pytest.mark.parametrize("order", ORDERS)

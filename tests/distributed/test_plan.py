@@ -1,17 +1,13 @@
 """What `regard.plan` says of a sharded call: exactly the bytes that reach PyTorch's collectives."""
 
-from contextlib import closing
-
 import pytest
 
 from covering import covering
-from process_groups import ProcessGroup
 
 
-@pytest.fixture(scope="module")
-def group():
-    with closing(ProcessGroup(3)) as started:
-        yield started
+@pytest.fixture
+def group(groups):
+    return groups(3)
 
 
 @covering(

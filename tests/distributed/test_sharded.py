@@ -4,25 +4,9 @@ import pytest
 
 from cases import BIASES, KV, MASKS
 from covering import covering
-from process_groups import ProcessGroup
 from sharded_laws import ALL_NORMALIZERS, ALL_SCORES, ORDERS, READ
 
 PROCESSES = (2, 3, 4)
-
-
-@pytest.fixture(scope="module")
-def groups():
-    """A group of each size, started when it is first used."""
-    started = {}
-
-    def group(processes):
-        if processes not in started:
-            started[processes] = ProcessGroup(processes)
-        return started[processes]
-
-    yield group
-    for one in started.values():
-        one.close()
 
 
 SOME_MASKS = ("none", "causal", "window", "lengths_both", "where", "grids", "nobody")

@@ -5,7 +5,6 @@ import dataclasses
 import datasets
 import pytest
 
-from process_groups import ProcessGroup
 from regard.errors import ArgumentError
 from regard.tasks import language, translate
 from regard.training.config import RunConfig
@@ -33,14 +32,13 @@ def language_run(folder, lines, training):
 
 def translate_run(folder, lines, training):
     """A run whose batches are all pairs, on all processes together: with 4 targets of 11 to 13 tokens on 2 lines."""
-    texts = [
-        "an old owl\tun mochuelo",
-        "it sat in an oak\tse sento ya",
-        "it saw\tvio mucho",
-        "we sang a song\tcantamos eh",
+    pairs = [
+        "an old owl\tun mochuelo\n",
+        "it sat in an oak\tse sento ya\n",
+        "it saw\tvio mucho\n",
+        "we sang a song\tcantamos eh\n",
     ]
-    pairs = [f"{text}\n" for text in texts] + [f"{text[::-1]}\n" for text in reversed(texts)]
-    (folder / "train.tsv").write_text("source\ttarget\n" + "".join(pairs[:4] * 2), encoding="utf-8")
+    (folder / "train.tsv").write_text("source\ttarget\n" + "".join(pairs * 2), encoding="utf-8")
     (folder / "validation.tsv").write_text("source\ttarget\n" + "".join(pairs[:3]), encoding="utf-8")
     return RunConfig(
         "translate",
@@ -71,11 +69,9 @@ def cache():
     return str(datasets.config.HF_DATASETS_CACHE)
 
 
-@pytest.fixture(scope="module")
-def group():
-    group = ProcessGroup(4)
-    yield group
-    group.close()
+@pytest.fixture
+def group(groups):
+    return groups(4)
 
 
 @pytest.fixture(scope="module")
