@@ -14,6 +14,7 @@ from torch.utils import _device
 import backends
 import covering
 from browsers import chromium, pages  # noqa: F401
+from fonts import hide_system_fonts, need_system_fonts  # noqa: F401
 from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import compiling_process
 from regard.transforms import can_branch_on
@@ -48,6 +49,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    hide_system_fonts(config)
     backends.is_full = config.getoption("full")
     if backends.is_full:
         settings.load_profile("full")

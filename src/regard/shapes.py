@@ -451,11 +451,38 @@ def check_factory(device: object, dtype: object) -> None:
         return
     if isinstance(device, bool) or not isinstance(device, (str, int, torch.device)):
         raise KindError(f"device must be a torch.device or its name; it is {_with_type(device)}")
+    usable_device(device)
+
+
+def usable_device(device: str | int | torch.device, with_elements: bool = False) -> torch.device:
+    """Returns the device, with its index, if a tensor can be made on it.
+
+    Args:
+        device: a device or its name.
+        with_elements: whether the tensors must have elements, which those of ``meta`` do not.
+
+    Raises:
+        ArgumentError: PyTorch does not know the device, or has no such device here: its build may lack the device, or the
+            machine a driver.
+    """
     try:
         torch.device(device)
     except RuntimeError:
         line = ': write device="cuda"' if str(device).partition(":")[0].lower() in ("gpu", "nvidia") else ""
         raise ArgumentError(f"device must be one that PyTorch knows; it is {device!r}{line}") from None
+    try:
+        usable = torch.empty(0, device=device).device
+    except Exception as error:  # PyTorch raises RuntimeError, AssertionError or ImportError, by device and build
+        raise unusable_device(device, error) from error
+    if with_elements and usable.type == "meta":
+        raise ArgumentError("device 'meta' cannot be used here: its tensors have no elements")
+    return usable
+
+
+def unusable_device(device: object, error: Exception) -> ArgumentError:
+    """Returns the error of a device that failed, with the first line of its reason."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return ArgumentError(f"device {str(device)!r} cannot be used here: {reason}")
 
 
 def known_name(name: str, value: object, known: Collection[str], here: str = "") -> str:

@@ -114,7 +114,7 @@ def test_doctor_compares_every_backend_on_a_device(regard, monkeypatch):
     assert code == 1
     assert "WRONG: on this device it gave" in output
     monkeypatch.setattr(backend, "run", run)
-    assert_one_line(regard("doctor", "--device", "nowhere"), "'nowhere' cannot be used here")
+    assert_one_line(regard("doctor", "--device", "nowhere"), "device must be one that PyTorch knows; it is 'nowhere'")
     assert_one_line(regard("doctor", "--device", "meta"), "'meta' cannot be used here")
     assert_one_line(regard("doctor", "--device", "cpu", "--json"), "--json", "--device")
 

@@ -431,3 +431,28 @@ def test_parts_that_do_not_fit_each_other_are_refused():
 
 def test_a_layer_list_may_be_a_module_list():
     assert nn.TransformerEncoder.from_layers(torch.nn.ModuleList([encoder_layer()]))(x).shape == x.shape
+
+
+MISSING_DEVICE = {
+    "a CUDA build without a driver": RuntimeError("Found no NVIDIA driver on your system."),
+    "a build without CUDA": AssertionError("Torch not compiled with CUDA enabled"),
+    "a device of a package that is missing": ModuleNotFoundError("No module named 'torch.hpu'"),
+}
+"""What PyTorch 2.11 to 2.14 raise for a device that is not there, by the build."""
+
+
+@pytest.mark.parametrize("build", MISSING_DEVICE)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "device" in (case[1] or {})])
+def test_a_device_that_is_not_there_is_refused_in_one_line(name, build, monkeypatch):
+    make, valid, _ = CASES[name]
+    new_tensor = torch.empty
+
+    def empty(*sizes, device=None, **others):
+        if device is not None and torch.device(device).type != "cpu":
+            raise MISSING_DEVICE[build]
+        return new_tensor(*sizes, device=device, **others)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    for device in ("cuda", "cuda:1", "xpu", torch.device("cuda", 0)):
+        with pytest.raises(ArgumentError, match=f"^device '{device}' cannot be used here: .*{MISSING_DEVICE[build]}"):
+            make(**{**valid, "device": device})

@@ -21,14 +21,6 @@ def drawn(figure):
     return file.getvalue()
 
 
-def needs(text):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        Lettering([text])
-    if caught:
-        pytest.skip(f"no installed font has {text!r}")
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -107,23 +99,23 @@ def test_plain_text_needs_no_other_font():
 @pytest.mark.parametrize(
     "text", ["你好", "日本語", "한국어", "السلام", "שלום", "नमस्ते", "ไม้เอก", "e\u0323\u0301", "Ελλάδα"]
 )
-def test_any_script_is_drawn_without_a_warning(text):
-    needs(text)
+def test_any_script_is_drawn_without_a_warning(text, need_system_fonts):
+    need_system_fonts(text)
     figure = alignment([[1.0]], [text], [f"a{text}"], title=f"{text} and plain")
     assert drawn(figure)
     assert figure.axes[0].get_xticklabels()[0].get_text() == text
 
 
-def test_one_font_for_a_whole_word_and_regional_forms():
-    needs("直あ가")
+def test_one_font_for_a_whole_word_and_regional_forms(need_system_fonts):
+    need_system_fonts("直あ가")
     assert Lettering(["直"]).families("直")[0].endswith("SC")
     assert Lettering(["直", "あ"]).families("直")[0].endswith("JP")
     assert Lettering(["直", "가"]).families("直a")[0].endswith("KR")
 
 
-def test_right_to_left_words_are_shaped():
+def test_right_to_left_words_are_shaped(need_system_fonts):
     """The joined letters of a word are narrower than the same letters apart."""
-    needs("سلام")
+    need_system_fonts("سلام")
     figure = new_sheet(4, 2)
     letters = Lettering(["سلام"])
     widths = []

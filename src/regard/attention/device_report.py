@@ -20,7 +20,7 @@ from regard.attention.execution import BACKENDS
 from regard.attention.planner import Candidates, first_choice
 from regard.attention.problem import Problem
 from regard.attention.trials import no_trials, surroundings, verify
-from regard.errors import ArgumentError
+from regard.shapes import usable_device
 
 SECONDS = 55.0
 """Time after which no further kind is tried, unless another limit is given."""
@@ -159,17 +159,6 @@ def _synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize()
 
 
-def available(name: str) -> torch.device:
-    """Returns the device of this name, with its index; raises ArgumentError if a tensor cannot be there."""
-    try:
-        tensor = torch.zeros(1, device=name)
-        tensor.item()
-    except (RuntimeError, AssertionError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise ArgumentError(f"device {name!r} cannot be used here: {reason}") from error
-    return tensor.device
-
-
 def rows(device: torch.device, seconds: float = SECONDS) -> Iterator[Row]:
     """Yields the rows of all kinds until the time is over, and says on stderr how far it is.
 
@@ -202,7 +191,7 @@ def report(name: str, seconds: float = SECONDS) -> int:
     Raises:
         ArgumentError: there is no such device.
     """
-    device = available(name)
+    device = usable_device(name, with_elements=True)
     print(" · ".join(f"{key} {value}" for key, value in surroundings(device).items()))
     print(
         f"kind, backend (→: what auto takes), largest difference, time at {timed_length(device):,} keys, outcome",

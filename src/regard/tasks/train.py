@@ -16,7 +16,6 @@ from regard.errors import ArgumentError, KindError, RegardError, RunError
 from regard.old_names import WRITTEN_ANEW, unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
-from regard.tasks.trained_run import check_device
 from regard.training.config import fit_config, options_by_section, section_kinds
 from regard.training.sections import checked_fields
 
@@ -108,7 +107,9 @@ def train(
                 else f'regard.train("{task}", (inputs, targets))'
             )
         )
-    check_device(device)
+    from regard.shapes import usable_device
+
+    usable_device(device, with_elements=True)
     temporary = Path(tempfile.mkdtemp(prefix="regard-")) if run is None else None
     path = Path(str(run)) if temporary is None else temporary / "run"
     data_folder = stored_folder(path)

@@ -239,27 +239,16 @@ def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
-def check_device(device: str) -> None:
-    """Raise ArgumentError if PyTorch cannot use a device."""
-    try:
-        torch.ones((), device=device).item()  # raises for "meta", whose tensors have no elements
-    except Exception as error:  # of PyTorch, and of the packages that bring devices
-        raise _unusable(device, error) from error
-
-
 def on_device(model: Any, device: str) -> Any:
     """The model on a device of PyTorch.
 
     Raises:
         ArgumentError: the device cannot be used.
     """
-    check_device(device)
+    from regard.shapes import unusable_device, usable_device
+
+    usable_device(device, with_elements=True)
     try:
         return model.to(device)
     except Exception as error:
-        raise _unusable(device, error) from error
-
-
-def _unusable(device: str, error: Exception) -> ArgumentError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return ArgumentError(f"device {device!r} cannot be used: {reason}")
+        raise unusable_device(device, error) from error
