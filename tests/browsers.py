@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from fonts import write_fontconfig, write_widened_fonts
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
              "--disable-component-update", "--disable-sync"]  # fmt: skip
@@ -19,8 +21,8 @@ def _missing(reason):
 
 
 @pytest.fixture(scope="session")
-def chromium():
-    """A running Chromium: one for all tests of a process, since Playwright keeps an event loop in its thread."""
+def launch():
+    """Starts Chromium in an environment. A process has one Playwright, which keeps an event loop in its thread."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         _missing("no Chromium is installed")
@@ -29,9 +31,24 @@ def chromium():
     except ImportError:
         _missing("playwright is not installed")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield browser
-        browser.close()
+        browsers = []
+
+        def start(**environment):
+            browser = playwright.chromium.launch(
+                executable_path=path, args=ARGUMENTS, env={**os.environ, **environment}
+            )
+            browsers.append(browser)
+            return browser
+
+        yield start
+        for browser in browsers:
+            browser.close()
+
+
+@pytest.fixture(scope="session")
+def chromium(launch):
+    """A running Chromium: one for all tests of a process."""
+    return launch()
 
 
 class Pages:
@@ -68,3 +85,11 @@ class Pages:
 def pages(chromium):
     """The pages of the one browser."""
     return Pages(chromium)
+
+
+@pytest.fixture(scope="session")
+def wide_pages(launch, tmp_path_factory):
+    """The pages of a browser whose only font has letters half as wide again as a wide one's."""
+    folder = tmp_path_factory.mktemp("fonts")
+    write_widened_fonts(folder, 1.5)
+    return Pages(launch(FONTCONFIG_FILE=str(write_fontconfig(folder, folder))))

@@ -13,7 +13,7 @@ from torch.utils import _device
 
 import backends
 import covering
-from browsers import chromium, pages  # noqa: F401
+from browsers import chromium, launch, pages, wide_pages  # noqa: F401
 from fonts import hide_system_fonts, need_system_fonts  # noqa: F401
 from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import compiling_process

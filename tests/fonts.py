@@ -32,6 +32,19 @@ def write_fontconfig(folder, fonts):
     return path
 
 
+def write_widened_fonts(folder, factor):
+    """Writes DejaVu Sans, regular and bold, with letters ``factor`` times as far apart, into a folder."""
+    from fontTools.ttLib import TTFont  # a dependency of Matplotlib
+
+    for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf"):
+        font = TTFont(bundled_fonts() / name)
+        metrics = font["hmtx"].metrics
+        font["hmtx"].metrics = {glyph: (round(factor * width), left) for glyph, (width, left) in metrics.items()}
+        for table in {"GPOS", "GSUB", "kern"} & set(font.keys()):  # distances of pairs, and joined letters
+            del font[table]
+        font.save(folder / name)
+
+
 def hide_system_fonts(config):
     """Hides them until the tests end. The workers of pytest-xdist inherit the environment of the first process."""
     if SYSTEM_FONTS_HIDDEN in os.environ or bundled_fonts() is None:

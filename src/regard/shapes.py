@@ -462,7 +462,7 @@ def usable_device(device: str | int | torch.device, with_elements: bool = False)
         with_elements: whether the tensors must have elements, which those of ``meta`` do not.
 
     Raises:
-        ArgumentError: PyTorch does not know the device, or has no such device here: its build may lack the device, or the
+        ArgumentError: PyTorch does not know the device, or has no such device here: its build may lack it, or the
             machine a driver.
     """
     try:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 import regard
@@ -397,3 +398,17 @@ def test_triton_counts_a_scale_that_is_a_tensor_as_float32():
     score = regard.scores.ScaledDot(torch.ones(2, 1, 1))
     assert "up to 128 features" in triton_backend._obstacle(validate(*inputs, score=score))
     assert triton_backend._obstacle(validate(*inputs)) is None
+
+
+def test_a_plan_says_what_is_compared_only_at_the_first_call():
+    later = "its first call on the device is compared with 'reference'"
+    with FakeTensorMode():
+        fake = torch.empty(2, 3, 5, 7, device="mps")
+        for query in (fake, torch.empty(2, 3, 5, 7, device="meta")):
+            plan = regard.plan(query, query, query)
+            assert plan.backend == "sdpa"
+            assert plan.reasons["sdpa"].endswith(later)
+            assert later not in regard.plan(query, query, query, backend="reference").reasons["reference"]
+        assert "mps:0; FlexAttention has both passes on cuda and xpu" in regard.plan(fake, fake, fake).reasons["flex"]
+    for query in (torch.randn(2, 3, 5, 7), on_device(torch.randn(2, 3, 5, 7))):  # here the plan compares it itself
+        assert later not in str(regard.plan(query, query, query))

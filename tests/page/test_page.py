@@ -63,7 +63,7 @@ def open_tab(pages):
 
     with ExitStack() as opened:
 
-        def make(client, **options):
+        def make(client, pages=pages, **options):
             tabs.append(Tab(pages, opened, client, **options))
             tabs[-1].client = client
             return tabs[-1]
@@ -282,11 +282,12 @@ def test_axe_finds_nothing_serious(open_tab, run_of, expected, look):
         tab.errors[:] = [error for error in tab.errors if "status of 500" not in error]
 
 
+@pytest.mark.parametrize("font", ["pages", "wide_pages"])
 @pytest.mark.parametrize("width", [320, 640])
-def test_narrow_windows_and_large_text(open_tab, run_of, expected, width):
+def test_narrow_windows_and_large_text(open_tab, run_of, expected, width, font, request):
     """320 pixels is also a window of 640 at 200 %: everything is in reach without scrolling sideways."""
     with serving(*open_models([run_of("transformer"), run_of("bahdanau")])) as client:
-        tab = open_tab(client, size=(width, 640))
+        tab = open_tab(client, request.getfixturevalue(font), size=(width, 640))
         page = tab.page
         page.fill("#text", SENTENCE)
         tab.wait_for(expected("transformer").text)

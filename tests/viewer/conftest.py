@@ -114,7 +114,7 @@ def show(pages, tmp_path):
     shown = []
     with contextlib.ExitStack() as opened:
 
-        def make(view, *, size=(1100, 800), **options):
+        def make(view, *, size=(1100, 800), pages=pages, **options):
             path = view.save(tmp_path / f"view-{len(shown)}.html")
             requests, complaints = [], []
             listeners = {

@@ -10,8 +10,9 @@ ZOOMED = {"size": (320, 640), "device_scale_factor": 2}
 """A window of 640 pixels at 200 %: 320 CSS pixels."""
 
 
-def test_nothing_is_cut_off_and_canvases_are_sharp(show):
-    shown = show(View(documents.everything()), **ZOOMED)
+@pytest.mark.parametrize("font", ["pages", "wide_pages"])
+def test_nothing_is_cut_off_and_canvases_are_sharp(show, font, request):
+    shown = show(View(documents.everything()), pages=request.getfixturevalue(font), **ZOOMED)
     for view in VIEWS:
         shown.show(view)
         assert shown.page.evaluate("devicePixelRatio") == 2

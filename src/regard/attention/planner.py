@@ -92,7 +92,7 @@ class Plan:
         >>> print(plan)
         batch 2 · heads 4 · queries 5 · keys 5 · dim 8
           sdpa       cannot: the normalizer is not a plain softmax
-          flex       cannot: the inputs are on cpu; FlexAttention is for accelerators
+          flex       cannot: the inputs are on cpu; FlexAttention has both passes on cuda and xpu
           triton     cannot: the inputs are on cpu; its kernels are for GPUs of NVIDIA
         → reference  so few pairs that computing them all at once costs least
           linear     cannot: the normalizer is neither 'identity' nor 'ratio'
@@ -249,6 +249,8 @@ def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
         else:
             passed_over = _passed_over(backend.name, candidates)
             reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
+    if trials.is_pending(chosen, candidates.problem):
+        reasons[chosen.name] += "; its first call on the device is compared with 'reference'"
     return Plan(chosen.name, reasons, candidates)
 
 

@@ -122,6 +122,17 @@ def objection(backend: Backend, problem: Problem, gatherer: Gatherer | None = No
     return _OUTCOMES.get(identity)
 
 
+def is_pending(backend: Backend, problem: Problem) -> bool:
+    """Whether a backend will be compared with the specification at its first call of this kind on a device.
+
+    So it is for tensors without elements, which no trial can follow, and while PyTorch compiles or exports.
+    """
+    device = problem.query.device.type
+    if device == "cpu" or backend.name in SPECIFICATION:
+        return False
+    return device in UNTRIED or identity_of(backend, problem) not in _OUTCOMES
+
+
 def verify(backend: Backend, problem: Problem) -> Trial | None:
     """Tries a backend on a small problem of this kind again, and keeps the outcome; returns as `compare`."""
     device = problem.query.device

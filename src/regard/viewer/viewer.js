@@ -411,10 +411,11 @@ button.primary { background: var(--text); color: var(--background); border-color
 .list.query .list-name { box-shadow: inset 3px 0 var(--asks); }
 .list.key .list-name { box-shadow: inset 3px 0 var(--answers); }
 .numbers { display: flex; flex-wrap: wrap; gap: 1px; }
-.numbers .cell { width: 35px; padding: 4px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
+.numbers .cell { width: max(35px, 5.4ch); padding: 4px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
 .numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
 .fold { border: 0; background: none; padding: 2px 4px; min-height: 22px; font-size: 12px; color: var(--text); text-decoration: underline; }
 .opened { margin-top: 6px; padding-left: 8px; border-left: 3px solid var(--text); }
+.sum { overflow-x: auto; }
 .walk table { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
 .walk th, .walk td { padding: 1px 4px; text-align: right; font-weight: 400; }
 .walk th[scope="row"], .walk thead th:first-child { text-align: left; max-width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -431,7 +432,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 .walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
 .walking.slim .scroll { position: relative; order: 2; inset: auto; width: auto; height: 400px; border-top: 1px solid var(--border); }
 .slim .columns { height: 170px; }
-@media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: 31px; font-size: 10px; } }
+@media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: max(31px, 5.4ch); font-size: 10px; } }
 @media (forced-colors: active) {
   .walk .cell, .bar-room i { forced-color-adjust: none; }
   .amount { background: CanvasText; }

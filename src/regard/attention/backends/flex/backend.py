@@ -32,7 +32,7 @@ from regard.scores import InnerProduct
 from regard.shapes import Grid, spread_heads, upcast
 from regard.transforms import active_transform, in_memory, is_batched
 
-DEVICES = {"cuda", "xpu"}
+DEVICES = ("cuda", "xpu")
 """Devices for which PyTorch has both passes of FlexAttention."""
 
 SMALLEST_DIM, LARGEST_DIM = 16, 256
@@ -50,7 +50,7 @@ class Flex(Backend):
 
     def declines(self, problem: Problem) -> str | None:
         if problem.query.device.type not in DEVICES:
-            return f"the inputs are on {problem.query.device}; FlexAttention is for accelerators"
+            return f"the inputs are on {problem.query.device}; FlexAttention has both passes on {' and '.join(DEVICES)}"
         if problem.query.device.type == "cuda" and find_spec("triton") is None:
             return "Triton is not installed, which compiles FlexAttention"
         return _obstacle(problem)
