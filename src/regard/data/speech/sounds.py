@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.speech.streams import sound_streams
 from regard.errors import ArgumentError, DataError, MissingPartError
 from regard.regular_file import read_bytes, require_regular
 
@@ -27,10 +27,6 @@ LARGEST_SOUND = 8 * MOST_SAMPLES + (1 << 20)
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
 """Sampling rates that a sound may have, in Hz."""
-
-_SHORTER = re.compile(r"^\s*data : (\d+) \(should be (\d+)\)", re.MULTILINE)
-# What programs write that do not know the length of a stream when they begin it.
-_UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +48,10 @@ class Sound:
 
 
 def read_sound(source: Path | bytes, rate: int | None = None, name: str | None = None) -> Sound:
-    """Read a sound; several channels become their mean.
+    """Read a sound to the end of what is there; several channels become their mean.
+
+    What the header says about its length only tells whether a file was cut off (`regard.data.speech.streams`). Streams
+    that follow each other in the file are joined, at the rate of the first one.
 
     Args:
         source: a file, or its content.
@@ -66,28 +65,42 @@ def read_sound(source: Path | bytes, rate: int | None = None, name: str | None =
     """
     where = name or (str(source) if isinstance(source, Path) else "the sound")
     content = source if isinstance(source, bytes) else _content(source, where)
+    if len(content) > LARGEST_SOUND:
+        raise DataError(
+            f"{where}: has {len(content):,} bytes, and at most {LARGEST_SOUND:,} are read: cut it into parts"
+        )
+    parts: list[Sound] = []
+    read = 0
+    for stream in sound_streams(content, where):
+        sound, channels = _read_stream(stream, where, read)
+        read += len(sound.samples) * channels
+        rate = rate or sound.rate
+        if len(sound.samples):
+            parts.append(sound if sound.rate == rate else Sound(resampled(sound.samples, sound.rate, rate), rate))
+    if not parts or rate is None:
+        raise DataError(f"{where}: holds no samples; leave it out")
+    return parts[0] if len(parts) == 1 else Sound(np.concatenate([one.samples for one in parts]), rate)
+
+
+def _read_stream(stream: bytes | bytearray, where: str, before: int) -> tuple[Sound, int]:
+    """One stream of a file, and its number of channels; `before` samples of other streams were read."""
     library = _soundfile()
     try:
-        with library.SoundFile(io.BytesIO(content)) as file:
-            _check_size(where, file)
-            expected = file.frames
-            frames = file.read(dtype="float32", always_2d=True)
-            own_rate = int(file.samplerate)
+        with library.SoundFile(io.BytesIO(stream)) as file:
+            _check_size(where, file, before)
+            expected, rate, channels = int(file.frames), int(file.samplerate), int(file.channels)
+            # A coding that cannot be searched has no number of frames.
+            frames = file.read(expected, dtype="float32", always_2d=True)
     except library.LibsndfileError as error:
         reason = str(error).removeprefix("Error opening <_io.BytesIO object").split(": ")[-1].strip().rstrip(".")
         raise DataError(
             f"{where}: is not a sound that can be read, or is damaged ({reason}); give wav or flac, or convert it"
         ) from error
-    if len(frames) < expected:
+    if len(frames) < expected and not stream.startswith(b"OggS"):
         raise DataError(f"{where}: is truncated: {len(frames):,} of {expected:,} samples are there; copy it again")
-    if not len(frames):
-        raise DataError(f"{where}: holds no samples; leave it out")
     if not np.isfinite(frames).all():
         raise DataError(f"{where}: holds samples that are NaN or infinite; write it again")
-    samples = frames.mean(axis=1, dtype=np.float64).astype(np.float32)
-    if rate is None or rate == own_rate:
-        return Sound(samples, own_rate)
-    return Sound(resampled(samples, own_rate, rate), rate)
+    return Sound(frames.mean(axis=1, dtype=np.float64).astype(np.float32), rate), channels
 
 
 def resampled(samples: NDArray[np.float32], from_rate: int, to_rate: int) -> NDArray[np.float32]:
@@ -129,23 +142,24 @@ def _content(path: Path, where: str) -> bytes:
     return content
 
 
-def _check_size(where: str, file: "soundfile.SoundFile") -> None:
-    """Raise DataError before a sound is read that is too long, or that has fewer bytes than its header says."""
+def _check_size(where: str, file: "soundfile.SoundFile", before: int) -> None:
+    """Raise DataError before a stream is read that is too long, or makes the whole sound too long.
+
+    Args:
+        where: names the sound in messages.
+        file: the stream.
+        before: samples of all channels of the streams before it.
+    """
     rate, frames, channels = int(file.samplerate), int(file.frames), int(file.channels)
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise DataError(
             f"{where}: has {rate:,} samples a second; {LOWEST_RATE:,} to {HIGHEST_RATE:,} can be read: convert it"
         )
-    if frames > LONGEST_SECONDS * rate or frames * channels > MOST_SAMPLES:
+    if frames > LONGEST_SECONDS * rate or before + frames * channels > MOST_SAMPLES:
         raise DataError(
             f"{where}: lasts {frames / rate:,.0f} s with {channels} channels; at most {LONGEST_SECONDS:,.0f} s and "
             f"{MOST_SAMPLES:,} samples are read: cut it into parts"
         )
-    shorter = _SHORTER.search(file.extra_info)
-    if shorter is not None:
-        declared, present = map(int, shorter.groups())
-        if declared > present and declared not in _UNKNOWN_SIZES:
-            raise DataError(f"{where}: is truncated: {present:,} of {declared:,} bytes are there; copy it again")
 
 
 def _soundfile() -> Any:
@@ -195,7 +209,7 @@ def read_features(path: Path, name: str | None = None) -> NDArray[np.float32]:
     where = name or str(path)
     try:
         # Mapped: a file that is shorter than its header says is refused before memory is taken.
-        require_regular(path, 8 * MOST_FRAMES * MOST_FEATURES + (1 << 20))  # numbers of 8 bytes, and a header
+        size = require_regular(path, 8 * MOST_FRAMES * MOST_FEATURES + (1 << 20))  # numbers of 8 bytes, and a header
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise DataError(f"{where}: no such file; check the path") from error
@@ -216,6 +230,9 @@ def read_features(path: Path, name: str | None = None) -> NDArray[np.float32]:
             f"{where}: must have 1 to {MOST_FRAMES:,} frames of 1 to {MOST_FEATURES:,} features; its shape is "
             f"{list(array.shape)}"
         )
+    behind = size - getattr(array, "offset", size) - array.nbytes
+    if behind > 0:
+        raise DataError(f"{where}: holds {behind:,} bytes behind its array; save all features as one array")
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(values).all():

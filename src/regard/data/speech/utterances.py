@@ -154,6 +154,9 @@ def _of_folder(folder: Path) -> Iterator[Utterance]:
     return (Utterance(path, path.parent.name, str(folder)) for path in files)
 
 
+_VERSION = 2
+"""Increased when the features of the same files change."""
+
 _BLOCK = 256  # utterances whose features are in memory at once
 
 
@@ -215,7 +218,7 @@ def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> Feature
 
     schema = pa.schema([("features", pa.list_(pa.float32()))])
     state = tuple(file_state(one.path, one.name) for one in utterances)
-    key = fingerprint("speech", state, astuple(front_end))
+    key = fingerprint("speech", _VERSION, state, astuple(front_end))
 
     def batches(counts: dict[str, int]) -> Iterator["pa.RecordBatch"]:
         for first in range(0, len(utterances), _BLOCK):
