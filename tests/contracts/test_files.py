@@ -12,7 +12,7 @@ OWN = {
     "data/corpus_files.py": "a temporary file of an AtomicFile",
     "cli/prediction_file.py": "a checked file, and a temporary file of an AtomicFile",
     "data/cache.py": "a temporary file of an AtomicFile, and a checked file",
-    "data/records.py": "a checked file",
+    "data/parquet.py": "a checked file",
     "data/speech/sounds.py": "a checked file",
     "exports/torch_programs.py": "a temporary file of an AtomicFile",
     "models/checkpoint.py": "a temporary file of an AtomicFile, and a checked file",

@@ -17,8 +17,8 @@ from regard.data.images.image_rows import captioned_images, labelled_images
 from regard.data.images.masked_images import open_masked
 from regard.data.images.pictures import pixel_table
 from regard.data.labels import Labels
-from regard.data.records import column_names
 from regard.data.speech.utterances import open_utterances
+from regard.data.tables import column_names
 from regard.data.text.running_text import text_blocks, text_files
 from regard.data.text.sources import open_labelled, open_pairs
 from regard.errors import DataError
@@ -121,7 +121,7 @@ def test_json_is_read_strictly(opener):
 def test_values_of_json(opener):
     """What is no text, and text that no file can hold."""
     first, second = opener.first, opener.second
-    for value in ("NaN", "Infinity", "1e400", "null", "[]", "[[1]]", '"\\ud800"', '"\\udce9.png"', '" \\ud83d "'):
+    for value in ("Infinity", "1e400", "[[1]]", "{}", '"\\ud800"', '"\\udce9.png"', '" \\ud83d "'):
         for name, other in ((second, first), (first, second)):
             message = opener(".jsonl", f'{{"{other}": "a.png", "{name}": {value}}}\n')
             assert isinstance(message, str), (name, value)
@@ -161,8 +161,7 @@ def test_parquet_columns(tmp_path):
         ([1.0, 2.5], ["1", "2.5"]),
         ([True, False], ["true", "false"]),
         (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
-        ([1.0, float("nan")], "row 2, column 'label' must be text or a finite number; it is nan"),
-        ([1.0, None], "row 2 has no field 'label'"),
+        ([1.0, float("inf")], "row 2, column 'label' must be text or a finite number; it is inf"),
         ([b"x", b"y"], "row 1, column 'label' must be text"),
         ([["x"], ["y"]], "row 1, column 'label' must be text"),
     ):

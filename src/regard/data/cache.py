@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Increased when the content of a table changes for the same key.
-_LAYOUT = 2
+_LAYOUT = 3
 
 
 def require_datasets() -> None:
@@ -100,15 +100,15 @@ def written_by_any(*files: Path) -> Iterator[None]:
 
 
 def cached_table(
-    key: str, schema: "pa.Schema", batches: Callable[[dict[str, int]], Iterator["pa.RecordBatch"]]
-) -> tuple["datasets.Dataset", dict[str, int]]:
+    key: str, schema: "pa.Schema", batches: Callable[[dict[str, Any]], Iterator["pa.RecordBatch"]]
+) -> tuple["datasets.Dataset", dict[str, Any]]:
     """The memory-mapped table of the rows of ``batches``; it is written only if the cache does not have it.
 
     Args:
         key: key of the content; equal keys mean equal tables.
         schema: the columns of every batch.
-        batches: yields the rows, one batch in memory at a time. It writes counts into its argument, which are saved
-            with the table.
+        batches: yields the rows, one batch in memory at a time. It writes counts and lines into its argument,
+            which are saved with the table.
 
     Returns:
         the table, which is backed by an Arrow file and has the fingerprint ``key``, and the counts.
@@ -128,13 +128,13 @@ def cached_table(
 
 
 def _write(
-    path: Path, counts: Path, schema: "pa.Schema", batches: Callable[[dict[str, int]], Iterator["pa.RecordBatch"]]
+    path: Path, counts: Path, schema: "pa.Schema", batches: Callable[[dict[str, Any]], Iterator["pa.RecordBatch"]]
 ) -> None:
     # The file is written under another name and renamed: an interrupted process leaves no partial table, and several
     # processes can write the same table at the same time.
     import pyarrow as pa
 
-    counted: dict[str, int] = {}
+    counted: dict[str, Any] = {}
     with AtomicFile(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches(counted):
             writer.write_batch(batch)

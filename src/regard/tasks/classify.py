@@ -308,7 +308,7 @@ def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
     Raises:
         DataError: a row does not list positions, or there are fewer rows than texts.
     """
-    from regard.data.records import record_places
+    from regard.data.tables import record_places
 
     path = Path(data) if isinstance(data, (str, Path)) else Path()
     if path.suffix != ".tsv" or not path.is_file():

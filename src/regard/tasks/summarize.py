@@ -448,7 +448,7 @@ def open_articles(
 
 def columns_of(source: Any) -> list[str]:
     """The columns of a table that is a file; none for any other source."""
-    from regard.data.records import READERS, column_names
+    from regard.data.tables import READERS, column_names
     from regard.data.text.sources import local_files
 
     paths = local_files(source)

@@ -491,7 +491,7 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
     Raises:
         DataError: an alignment is not in Pharaoh format, or there are fewer alignments than pairs.
     """
-    from regard.data.records import record_places
+    from regard.data.tables import record_places
     from regard.data.text.alignment import Alignment
 
     path = Path(data) if isinstance(data, (str, Path)) else Path()

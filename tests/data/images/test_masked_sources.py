@@ -136,7 +136,7 @@ def test_wrong_sources(tmp_path):
     with pytest.raises(DataError, match="there are no rows"):
         open_masked(empty)
     empty.write_text("image\tmask\n \tb.png\n")
-    with pytest.raises(DataError, match="row 1: image is empty"):
+    with pytest.raises(DataError, match="row 1 has no image and mask, and so has no other"):
         open_masked(empty)
     empty.write_text("picture\tmask\na\tb\n")
     with pytest.raises(DataError, match="'image'"):

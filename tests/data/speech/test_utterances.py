@@ -49,8 +49,8 @@ def test_columns_are_chosen_and_labels_may_be_numbers(tmp_path):
     ("name", "content", "reason"),
     [
         ("a.tsv", "", "is empty"),
-        ("a.tsv", "audio\ttext\n", "no row has a text"),
-        ("a.tsv", "audio\ttext\n \tone\n", "row 1 names no file"),
+        ("a.tsv", "audio\ttext\n", "no row has a sound and a text"),
+        ("a.tsv", "audio\ttext\n \tone\n", "no row has a sound and a text .the first without them is row 1."),
         ("a.txt", "x", "unknown kind of file"),
         ("a.tsv", "audio\ttext\tsegments\nx.wav\tone\t0.5-0.2\n", "row 1: the column 'segments'"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.data.records import column_names
+from regard.data.tables import column_names
 from regard.data.text.extended_vocabulary import ExtendedVocabulary
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import DataError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data import records
+from regard.data import json_rows, records, tables
 from regard.data.text import sources
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError
@@ -50,7 +50,7 @@ def error_of(*arguments, **options):
     return message
 
 
-@pytest.mark.parametrize("kind", records.READERS)
+@pytest.mark.parametrize("kind", tables.READERS)
 def test_every_kind_of_file_gives_the_same_pairs(tmp_path, kind):
     path = written(tmp_path, kind[1:])
     assert pairs_of(open_pairs(path, "spa", "eng")) == PAIRS
@@ -62,7 +62,7 @@ def test_pairs_are_memory_mapped_and_read_once(tmp_path, own_cache, monkeypatch)
     dataset = open_pairs(path, "spa", "eng")
     assert isinstance(dataset.data, datasets.table.MemoryMappedTable)
     assert [file["filename"].startswith(str(own_cache)) for file in dataset.cache_files] == [True]
-    monkeypatch.setitem(records.READERS, ".tsv", lambda *_: pytest.fail("read again"))
+    monkeypatch.setitem(tables.READERS, ".tsv", lambda *_: pytest.fail("read again"))
     assert pairs_of(open_pairs(path, "spa", "eng")) == PAIRS
 
 
@@ -137,7 +137,7 @@ def test_empty_sides_are_left_out_and_counted(tmp_path, caplog):
 
 
 def test_a_json_array_larger_than_one_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_CHUNK", 7)
+    monkeypatch.setattr(json_rows, "CHUNK", 7)
     rows = [{"a": f"ñandú {i}", "b": "é" * i + "."} for i in range(23)]
     path = write(tmp_path / "a.json", json.dumps(rows, ensure_ascii=False))
     assert pairs_of(open_pairs(path, "a", "b")) == [(r["a"], r["b"]) for r in rows]
@@ -162,7 +162,7 @@ class TestMessages:
     def test_folder(self, tmp_path):
         assert error_of(tmp_path, "a", "b") == f"{tmp_path}: is a folder; name the file inside it"
 
-    @pytest.mark.parametrize("kind", records.READERS)
+    @pytest.mark.parametrize("kind", tables.READERS)
     def test_empty_file(self, tmp_path, kind):
         path = write(tmp_path / f"a{kind}", "")
         assert error_of(path, "a", "b") == f"{path}: the file is empty; it should hold sentences"
@@ -172,7 +172,7 @@ class TestMessages:
         path = write(tmp_path / "a.tsv", content)
         assert error_of(path, "a", "b") == f"{path}: no row has text on both sides; check the columns and the file"
 
-    @pytest.mark.parametrize("kind", records.READERS)
+    @pytest.mark.parametrize("kind", tables.READERS)
     def test_wrong_column(self, tmp_path, kind):
         message = error_of(written(tmp_path, kind[1:]), "spa", "englisch")
         assert "there is no column 'englisch'; did you mean 'eng'? (columns: 'eng', 'spa'" in message
@@ -234,8 +234,6 @@ class TestMessages:
     def test_jsonl(self, tmp_path):
         path = write(tmp_path / "a.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"\n')
         assert error_of(path, "a", "b").startswith(f"{path}: line 2 is not JSON")
-        write(path, '{"a": "x", "b": "y"}\n{"a": "x"}\n')
-        assert error_of(path, "a", "b") == f"{path}: line 2 has no field 'b'; correct or remove it"
         write(path, '{"a": "x", "b": "y"}\n{"a": "x", "b": 3}\n')
         assert error_of(path, "a", "b") == f"{path}: line 2, column 'b' must be text; it is a number"
         write(path, '{"a": "x", "b": "\\ud800"}\n')
@@ -249,17 +247,12 @@ class TestMessages:
         path = write(tmp_path / "a.json", '[{"a": "x", "b": "y"}, {"a": ')
         assert error_of(path, "a", "b").startswith(f"{path}: object 2 of the array is not JSON")
 
-    def test_null_in_parquet(self, tmp_path):
-        path = tmp_path / "a.parquet"
-        pq.write_table(pa.table({"a": ["x", None], "b": ["y", "z"]}), path)
-        assert error_of(path, "a", "b") == f"{path}: row 2 has no field 'a'; correct or remove it"
-
     def test_unknown_kind(self, tmp_path):
         path = write(tmp_path / "a.docx", "x")
         assert error_of(path).startswith(f"{path}: unknown kind of file '.docx'; give .tsv, .csv")
 
     def test_a_line_without_end(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(records, "_LONGEST_LINE", 32)
+        monkeypatch.setattr(records, "LONGEST_LINE", 32)
         path = write(tmp_path / "a.tsv", "a\tb\n" + "x" * 50)
         assert "line 2 is longer than 16 MiB" in error_of(path, "a", "b")
 

@@ -1,5 +1,6 @@
 """Tables of images: files or descriptions of scenes, with captions or a label, and the boxes of named objects."""
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.counted import counted
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
 from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.reading import SUFFIXES
 from regard.data.images.scenes import Box, Scene
-from regard.data.records import check_limit, checked_text, label_text, nearest_column, record_places, shortened
+from regard.data.records import (
+    Records,
+    StoredFile,
+    check_file,
+    check_limit,
+    checked_text,
+    is_null,
+    label_text,
+    missing_column,
+    shortened,
+)
+from regard.data.tables import open_records
 from regard.errors import DataError
+
+log = logging.getLogger("regard")
 
 IMAGE, CAPTIONS, CAPTION, LABEL, OBJECTS = "image", "captions", "caption", "label", "objects"
 
@@ -69,10 +84,15 @@ def captioned_images(
         ArgumentError: ``limit`` is below 1.
     """
     check_limit(limit)
+    table = _ImageTable(source, image_column or IMAGE, text_column or CAPTION)
     rows: dict[object, ImageRow] = {}
-    for origin, record in table_records(source):
-        record = _renamed(origin, record, {IMAGE: image_column, CAPTION: text_column})
-        row = _row(source, origin, record, _captions(origin, record))
+    for origin, record in table.rows():
+        texts = _captions(origin, record, [text_column] if text_column else [CAPTIONS, CAPTION])
+        image, kept = record.get(table.image), tuple(text for text in texts if text)
+        table.left_out_texts += len(texts) - len(kept)
+        if not table.keeps(origin, image, kept):
+            continue
+        row = table.row(origin, record, kept)
         key = row.picture.path if isinstance(row.picture, PictureFile) else row.picture
         if key in rows:
             before = rows[key]
@@ -80,6 +100,7 @@ def captioned_images(
         elif limit is not None and len(rows) == limit:
             break
         rows[key] = row
+    table.say(len(rows))
     return list(rows.values())
 
 
@@ -107,18 +128,18 @@ def labelled_images(
         files, left_out = class_images(Path(source))
         warn_of_left_out(Path(source), left_out, "images")
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
+    table = _ImageTable(source, image_column or IMAGE, label_column or LABEL)
     rows = []
-    for origin, record in table_records(source):
-        record = _renamed(origin, record, {IMAGE: image_column, LABEL: label_column})
-        label = label_text(record.get(LABEL))
-        if not label:
-            raise DataError(
-                f"{origin}: {LABEL!r} must be text that is not empty, or a finite number; it is "
-                f"{shortened(record.get(LABEL))}{_hint(LABEL, record)}"
-            )
-        rows.append(_row(source, origin, record, (checked_text(label, f"{origin}: {LABEL!r}"),)))
+    for origin, record in table.rows():
+        label = record.get(table.text)
+        text = "" if is_null(label) else label_text(label)
+        if text is None:
+            raise DataError(f"{origin}: {table.text!r} must be text or a finite number; it is {shortened(label)}")
+        if table.keeps(origin, record.get(table.image), text):
+            rows.append(table.row(origin, record, (checked_text(text, f"{origin}: {table.text!r}"),)))
         if len(rows) == limit:
             break
+    table.say(len(rows))
     return rows
 
 
@@ -135,65 +156,96 @@ def class_images(folder: Path) -> ClassFiles:
     return entries
 
 
-def table_records(source: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a table, each after its origin such as ``"train.jsonl: line 7"``; there is at least one.
+class _ImageTable:
+    """A table of images, and what is left out of it.
+
+    Args:
+        source: the file.
+        image: the column of the images.
+        text: the column of the captions or labels.
+
+    Attributes:
+        left_out_texts: empty captions of images that have others.
 
     Raises:
-        DataError: the table cannot be read, or has no rows.
+        DataError: the table cannot be read, or has no such column.
     """
-    path, empty = Path(source), True
-    for position, record in record_places(path):
-        empty = False
-        yield f"{path}: {position}", record
-    if empty:
-        raise DataError(f"{path}: there are no rows; it should hold an image a row")
+
+    def __init__(self, source: str | Path, image: str, text: str):
+        self.path, self.image, self.text = Path(source), image, text
+        check_file(self.path, "rows")
+        self._records = open_records(self.path)
+        for name in self._records.columns and (image, text):
+            others = (CAPTIONS,) if name == CAPTION else ()
+            if not any(_has_column(self._records, one) for one in (name, *others)):
+                raise missing_column(self._records, name)
+        if self._records.remark:
+            log.warning("%s: %s", self.path, self._records.remark)
+        self.left_out_texts, self._left_out, self._first = 0, 0, ""
+
+    def rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The rows, each after its origin such as ``"train.jsonl: line 7"``; there is at least one."""
+        empty = True
+        for position, record in self._records.rows(None):
+            empty = False
+            if any(value not in (None, "") for value in record.values()):  # else an empty line of separators
+                yield f"{self.path}: {position}", record
+        if empty:
+            raise DataError(f"{self.path}: there are no rows; it should hold an image a row")
+
+    def keeps(self, origin: str, image: Any, texts: Any) -> bool:
+        """Whether a row has an image and a text; else it is counted."""
+        if texts and not is_null(image) and image != "":
+            return True
+        self._left_out += 1
+        self._first = self._first or origin
+        return False
+
+    def row(self, origin: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
+        """The row of an image with its texts."""
+        image, picture = record[self.image], None
+        if isinstance(image, Mapping):
+            picture = Scene.from_dict(image, origin)
+        elif isinstance(image, StoredFile):
+            picture = PictureFile(image, origin)
+        elif isinstance(image, str) and image.strip():
+            image = checked_text(image.strip(), f"{origin}: {self.image!r}")
+            picture = PictureFile(str(self.path.parent / image), origin)
+        if picture is None:
+            raise DataError(f"{origin}: {self.image!r} must be the path of an image; it is {shortened(image)}")
+        return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
+
+    def say(self, kept: int) -> None:
+        """Warn with what was left out; DataError if nothing is left."""
+        named = f"{shortened(self.image)} and {shortened(self.text)}"
+        if not kept and self._left_out:
+            raise DataError(f"{self._first}: has no {named}, and so has no other row; check the columns and the file")
+        if self._left_out:
+            rows = counted(self._left_out, "row")
+            log.warning("%s: left out %s without %s; %d are left", self.path, rows, named, kept)
+        if self.left_out_texts:
+            log.warning("%s: left out %s without text", self.path, counted(self.left_out_texts, "caption"))
 
 
-def _row(source: str | Path, origin: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
-    image = record.get(IMAGE)
-    picture: Picture
-    if isinstance(image, Mapping):
-        picture = Scene.from_dict(image, origin)
-    elif isinstance(image, str) and image.strip():
-        image = checked_text(image.strip(), f"{origin}: {IMAGE!r}")
-        picture = PictureFile(str(Path(source).parent / image), origin)
-    else:
+def _has_column(records: Records, name: str) -> bool:
+    """Whether a table has a column, or an object of this name."""
+    return any(one == name or one.startswith(f"{name}.") for one in (*records.columns, *records.others))
+
+
+def _captions(origin: str, record: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    """The captions of a row; those that are missing or without text are empty."""
+    contents = [record[name] for name in columns if not is_null(record.get(name)) and record[name] not in ("", [])]
+    if len(contents) > 1:
+        raise DataError(f"{origin}: has {' and '.join(map(repr, columns))}; name one of them")
+    texts = [contents[0]] if contents and isinstance(contents[0], str) else contents[0] if contents else []
+    if not isinstance(texts, list):
         raise DataError(
-            f"{origin}: {IMAGE!r} must be the path of an image; it is {shortened(image)}{_hint(IMAGE, record)}"
+            f"{origin}: {' or '.join(map(repr, columns))} must be a text or a list of texts; it is {shortened(texts)}"
         )
-    return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
-
-
-def _renamed(origin: str, record: Mapping[str, Any], columns: Mapping[str, str | None]) -> Mapping[str, Any]:
-    """The row with the columns that a user named under the names of this file; other columns of these names go."""
-    named = {name: column for name, column in columns.items() if column is not None and column != name}
-    for column in named.values():
-        if column not in record:
-            raise DataError(f"{origin}: there is no column {shortened(column)}{_hint(column, record)}")
-    gone = {*named, *((CAPTIONS,) if CAPTION in named else ()), *named.values()}
-    rest = {name: value for name, value in record.items() if name not in gone}
-    return rest | {name: record[column] for name, column in named.items()}
-
-
-def _hint(name: str, record: Mapping[str, Any]) -> str:
-    """What a message adds where a column is missing: the name that is most like it."""
-    nearest = None if name in record else nearest_column(name, record)
-    return "" if nearest is None else f"; did you mean the column {shortened(nearest)}?"
-
-
-def _captions(origin: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-    columns = [record[name] for name in (CAPTIONS, CAPTION) if record.get(name) not in (None, "")]
-    if len(columns) > 1:
-        raise DataError(f"{origin}: has {CAPTIONS!r} and {CAPTION!r}; name one of them")
-    content = columns[0] if columns else record.get(CAPTIONS, record.get(CAPTION))
-    texts = [content] if isinstance(content, str) else content
-    if not isinstance(texts, list) or not texts:
-        hint = "" if CAPTIONS in record else _hint(CAPTION, record)
-        raise DataError(f"{origin}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text{hint}")
     for text in texts:
-        if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{origin}: a caption must be text that is not empty; it is {shortened(text)}")
-    return tuple(checked_text(text.strip(), f"{origin}: a caption") for text in texts)
+        if not is_null(text) and not isinstance(text, str):
+            raise DataError(f"{origin}: a caption must be text; it is {shortened(text)}")
+    return tuple("" if is_null(text) else checked_text(text.strip(), f"{origin}: a caption") for text in texts)
 
 
 def _objects(origin: str, content: Any) -> Iterator[NamedObject]:

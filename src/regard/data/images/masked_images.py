@@ -1,5 +1,6 @@
 """Images with the class of each pixel: their sources (folders, tables, generated scenes), and one table of them all."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -9,13 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.counted import counted
 from regard.data.cache import cached_pixels, fingerprint
 from regard.data.class_folders import example_files, warn_of_left_out
 from regard.data.images.pictures import PictureFile
 from regard.data.images.reading import SUFFIXES, fit_image, read_class_map, read_image
 from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
-from regard.data.records import READERS, Records, check_limit, choose_columns, open_records, text_rows
+from regard.data.records import Records, StoredFile, check_limit, choose_columns, text_rows
+from regard.data.tables import READERS, open_records
 from regard.errors import DataError
+
+log = logging.getLogger("regard")
 
 IMAGES, MASKS = "images", ("labels", "masks")
 """The folder of the images, and the possible names of the folder of the class maps."""
@@ -35,13 +40,13 @@ class MaskedFiles:
         origin: where both are named, for messages: ``"train.tsv: row 7"``; None: nowhere.
     """
 
-    image: str
-    mask: str
+    image: str | StoredFile
+    mask: str | StoredFile
     origin: str | None = None
 
     @property
     def name(self) -> str:
-        return self.image
+        return str(self.image)
 
     def state(self) -> tuple[object, ...]:
         return PictureFile(self.image, self.origin).state(), PictureFile(self.mask, self.origin).state()
@@ -107,7 +112,7 @@ def source_files(source: str | Path) -> list[Path]:
     files = [] if path.is_dir() else [path]
     for row in open_masked(source):
         if isinstance(row, MaskedFiles):
-            files += [Path(row.image), Path(row.mask)]
+            files += [Path(one) for one in (row.image, row.mask) if isinstance(one, str)]
     return files
 
 
@@ -152,14 +157,24 @@ def _of_table(path: Path) -> Iterator[MaskedImage]:
     if not records.columns or records.columns == [COLUMN]:
         return
     columns = choose_columns(records, "image", "mask")
-    for number, (image, mask) in enumerate(text_rows(records, columns), start=1):
+    left_out, first, kept = 0, 0, 0
+    for number, cells in enumerate(text_rows(records, columns, files=columns), start=1):
         position = f"{path}: row {number}"
-        for column, text in (("image", image), ("mask", mask)):
-            if not text.strip():
-                raise DataError(f"{position}: {column} is empty; it must be the path of a file")
-        row = MaskedFiles(str(path.parent / image.strip()), str(path.parent / mask.strip()), position)
+        image, mask = (one if isinstance(one, StoredFile) else one.strip() for one in cells)
+        if "" in (image, mask):
+            left_out, first = left_out + 1, first or number
+            continue
+        kept += 1
+        image, mask = (str(path.parent / one) if isinstance(one, str) else one for one in (image, mask))
+        row = MaskedFiles(image, mask, position)
         row.state()  # a file that is missing is an error now
         yield row
+    if left_out and not kept:
+        raise DataError(
+            f"{path}: row {first} has no image and mask, and so has no other; check the columns and the file"
+        )
+    if left_out:
+        log.warning("%s: left out %s without an image or a mask; %d are left", path, counted(left_out, "row"), kept)
 
 
 def _scenes(records: Records) -> Iterator[Street]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from regard.data.cache import cached_pixels, file_state, fingerprint
 from regard.data.images.reading import MOST_PIXELS, Fit, fit_image, read_image
 from regard.data.images.scenes import Scene
+from regard.data.records import StoredFile
 from regard.errors import KindError, ShapeError
 
 _VERSION = 1
@@ -25,19 +26,21 @@ class PictureFile:
     """An image in a file.
 
     Attributes:
-        path: the file.
+        path: the file, or a cell of a table that holds it.
         origin: where it is named, for messages: ``"train.jsonl: line 7"``; None: nowhere.
     """
 
-    path: str
+    path: str | StoredFile
     origin: str | None = None
 
     @property
     def name(self) -> str:
-        return self.path
+        return str(self.path)
 
     def state(self) -> tuple[object, ...]:
         """What the pixels depend on; DataError if there is no such file."""
+        if isinstance(self.path, StoredFile):
+            return self.path.state()
         return file_state(self.path, self.path if self.origin is None else f"{self.origin}: {self.path}")
 
     def pixels(self) -> NDArray[np.uint8]:
@@ -95,7 +98,8 @@ class InputImage:
         """Read an image.
 
         Args:
-            source: a path, the bytes of a file, pixels uint8 ``[height, width, 3]``, a `Scene` or another picture.
+            source: a path, the bytes of a file, a cell of a table that holds one, pixels uint8 ``[height, width, 3]``,
+                a `Scene` or another picture.
             size: height and width that the model reads.
             fit: how the image is brought to this size.
             origin: where the source is named, for messages.
@@ -126,6 +130,8 @@ def input_pixels(source: Any, origin: str) -> tuple[str, NDArray[np.uint8]]:
     """Returns the name and the pixels of an image; arguments and errors are those of `InputImage.open`."""
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source), read_image(source)
+    if isinstance(source, StoredFile):
+        return source.name, read_image(source)
     if isinstance(source, (bytes, bytearray)):
         return "image", read_image(bytes(source), origin)
     if isinstance(source, (PictureFile, Scene)):

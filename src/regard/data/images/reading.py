@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.atomic_file import AtomicFile
+from regard.data.records import StoredFile
 from regard.errors import ArgumentError, DataError, MissingPartError, ShapeError
 from regard.fork_lock import ForkLock
 from regard.regular_file import LARGEST_IMAGE, open_regular
@@ -31,7 +32,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", "
 _ORIENTATION = 0x0112  # tag of the Exif standard
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
-ImageSource = str | os.PathLike[str] | bytes
+ImageSource = str | os.PathLike[str] | bytes | StoredFile
 
 Fit = Literal["crop", "stretch"]
 FITS = ("crop", "stretch")
@@ -50,7 +51,7 @@ def read_image(source: ImageSource, origin: str | None = None, *, most_pixels: i
     bits are divided by 257, of an animation the first picture is read. The size is checked before a pixel is decoded.
 
     Args:
-        source: a file, or its bytes.
+        source: a file, its bytes, or a cell of a table that holds it.
         origin: where the image is named, for messages: ``"train.jsonl: line 7"``; None: only the file is named.
         most_pixels: largest height × width; Pillow's own limit, `PIL.Image.MAX_IMAGE_PIXELS`, holds as well.
 
@@ -70,7 +71,7 @@ def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixel
     """The numbers of an image whose pixels are classes: grey levels of 8 or 16 bits, or indices of a palette.
 
     Args:
-        source: a file, or its bytes.
+        source: a file, its bytes, or a cell of a table that holds it.
         origin: where the image is named, for messages.
         most_pixels: largest height × width.
 
@@ -113,6 +114,8 @@ def image_size(source: ImageSource, origin: str | None = None) -> tuple[int, int
 
 def image_name(source: ImageSource, origin: str | None = None) -> str:
     """How messages name an image: by its origin and its file."""
+    if isinstance(source, StoredFile):
+        return source.name
     file = f"an image of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
     return file if origin is None else f"{origin}: {file}"
 
@@ -166,6 +169,8 @@ def _head(file: Any) -> "Image.Image":
 
 @contextmanager
 def _content(source: ImageSource, name: str) -> Iterator[Any]:
+    if isinstance(source, StoredFile):
+        source = source.content()
     if isinstance(source, bytes):
         if not source:
             raise DataError(f"{name}: the image is empty")

@@ -15,9 +15,10 @@ from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import class_files, warn_of_left_out
 from regard.data.ragged import Ragged
-from regard.data.records import READERS, Records, check_file, choose_columns, open_records, text_rows
+from regard.data.records import Records, check_file, choose_columns, text_rows
 from regard.data.speech.log_mel import LogMel
 from regard.data.speech.sounds import read_features, read_sound
+from regard.data.tables import READERS, open_records
 from regard.errors import DataError
 
 if TYPE_CHECKING:
@@ -99,22 +100,25 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
     records = open_records(path)
     columns = _columns(records, sound_column, text_column)
     timed = [SEGMENTS] if SEGMENTS in records.columns else []
-    utterances, empty = [], 0
+    utterances, empty, first = [], 0, ""
     for number, (file, text, *times) in enumerate(text_rows(records, [*columns, *timed], columns[1:]), start=1):
-        if not text.strip():
-            empty += 1
-            continue
         position = f"{path}: row {number}"
-        if not file.strip() or "\0" in file:
+        if not text.strip() or not file.strip():
+            empty, first = empty + 1, first or position
+            continue
+        if "\0" in file:
             raise DataError(f"{position} names no file; correct or remove it")
         if limit is not None and len(utterances) >= limit:
             break
         segments = parsed_segments(times[0], position) if times else None
         utterances.append(Utterance(path.parent / file.strip(), text.strip(), position, segments))
     if not utterances:
-        raise DataError(f"{path}: no row has a text; check the columns and the file")
+        first = f" (the first without them is {first.removeprefix(f'{path}: ')})" if first else ""
+        raise DataError(f"{path}: no row has a sound and a text{first}; check the columns and the file")
     if empty:
-        log.warning("%s: left out %s without a text; %d are left", path, counted(empty, "row"), len(utterances))
+        log.warning(
+            "%s: left out %s without a sound or a text; %d are left", path, counted(empty, "row"), len(utterances)
+        )
     return utterances
 
 

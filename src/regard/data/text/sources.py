@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any
 from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
+from regard.data.parquet import arrow_rows, class_names, flattened
 from regard.data.records import (
-    READERS,
     SIDES,
     Records,
+    Say,
     aligned_records,
-    arrow_rows,
     check_file,
     check_limit,
     check_utf8,
     choose_columns,
-    flattened,
-    open_records,
     text_rows,
 )
+from regard.data.tables import READERS, open_records
 from regard.errors import ArgumentError, DataError
 from regard.regular_file import LARGEST_RECORD, read_bytes
 
@@ -105,10 +104,15 @@ def open_pairs(
     else:
         for path in paths:
             check_file(path, "sentences")
+            if len(paths) == 2 and path.suffix.lower() in READERS:
+                raise DataError(
+                    f"{path}: is a table, and each of two files must be text, whose line n belongs to line n of the "
+                    "other; name one table with both columns"
+                )
         where, loaded = " and ".join(map(str, paths)), None
         key = fingerprint("pairs", tuple(map(file_state, paths)), columns if len(paths) == 1 else None, *reading)
 
-    def read() -> Iterator[Pair]:
+    def read(say: Say) -> Iterator[Pair]:
         if paths is None:
             records = _hub_records(where, loaded)
         elif len(paths) == 2:
@@ -120,7 +124,7 @@ def open_pairs(
                 f"{where}: unknown kind of file {paths[0].suffix!r}; give {', '.join(READERS)}, "
                 "or two text files with a comma between them"
             )
-        chosen = choose_columns(records, *columns, options)
+        chosen = choose_columns(records, *columns, options, say)
         return text_rows(records, chosen, chosen[1:] if numbers else ())
 
     return pair_table(key, where, read, lowercase, limit)
@@ -153,7 +157,7 @@ def open_labelled(
     files, left_out = class_texts(folder)
     warn_of_left_out(folder, left_out, "texts")
     key = fingerprint("classes", tuple(map(file_state, files)), limit)
-    return pair_table(key, str(folder), lambda: _class_pairs(files[:limit]))
+    return pair_table(key, str(folder), lambda _: _class_pairs(files[:limit]))
 
 
 def class_texts(folder: Path) -> ClassFiles:
@@ -222,21 +226,12 @@ def _load_from_hub(name: str, split: str) -> "datasets.Dataset":
 
 def _hub_records(name: str, loaded: Any) -> Records:
     """The rows of a loaded data set; the number of a class is replaced by its name."""
-    classes = {column: feature.names for column, feature in loaded.features.items() if hasattr(feature, "names")}
-    columns = flattened(loaded.features.arrow_schema.empty_table()).column_names
+    schema = loaded.features.arrow_schema
+    columns = flattened(schema.empty_table()).column_names
     blocks = itertools.chain.from_iterable(table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))
 
     def rows(chosen: Sequence[str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
-        for position, record in arrow_rows(name, blocks, chosen or columns):
-            for column in classes.keys() & record.keys():
-                number, names = record[column], classes[column]
-                # −1 marks a row without a class, as in the test parts of some benchmarks.
-                if number is None or not 0 <= number < len(names):
-                    raise DataError(
-                        f"{name}: a row has the class {number}; the data set has {len(names)}, so it has no labels"
-                    )
-                record[column] = names[number]
-            yield position, record
+        return arrow_rows(name, blocks, chosen or columns, class_names(schema))
 
     return Records(name, name, columns, rows)
 
@@ -277,14 +272,15 @@ def _quiet_datasets(*, offline: bool) -> Iterator[None]:
 
 
 def pair_table(
-    key: str, where: str, read: Callable[[], Iterator[Pair]], lowercase: bool = False, limit: int | None = None
+    key: str, where: str, read: Callable[[Say], Iterator[Pair]], lowercase: bool = False, limit: int | None = None
 ) -> "datasets.Dataset":
     """The memory-mapped table of the pairs that ``read`` yields, without those with an empty side.
 
     Args:
         key: key of the content in the cache.
         where: where the pairs are from, for messages.
-        read: gives the pairs; it is not called if the cache has the table.
+        read: gives the pairs, and says in lines what the user should know of them; it is not called if the cache has
+            the table, which has the lines too.
         lowercase: whether to turn every text into lower case.
         limit: largest number of pairs; None: all pairs.
 
@@ -295,11 +291,12 @@ def pair_table(
 
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])
 
-    def batches(counts: dict[str, int]) -> Iterator["pa.RecordBatch"]:
+    def batches(counts: dict[str, Any]) -> Iterator["pa.RecordBatch"]:
         counts["empty"] = counts["kept"] = 0
+        counts["said"] = said = []
 
         def kept() -> Iterator[Pair]:
-            for source, target in read():
+            for source, target in read(said.append):
                 source, target = source.strip(), target.strip()
                 if source and target:
                     counts["kept"] += 1
@@ -314,6 +311,8 @@ def pair_table(
             raise DataError(f"{where}: no row has text on both sides; check the columns and the file")
 
     table, counts = cached_table(key, schema, batches)
+    for line in counts["said"]:
+        log.warning("%s", line)
     if counts["empty"]:
         left_out = counted(counts["empty"], "row")
         log.warning("%s: left out %s with an empty side; %d are left", where, left_out, counts["kept"])

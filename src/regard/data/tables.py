@@ -1,0 +1,53 @@
+"""Tables of every kind of file, as `regard.data.records.Records`.
+
+A reader stores only one line (at most 16 MiB) or one block of rows at a time.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.data.delimited import delimited
+from regard.data.json_rows import json_objects
+from regard.data.parquet import parquet
+from regard.data.records import Records, check_file
+from regard.errors import DataError
+
+READERS: dict[str, Callable[[Path], Records]] = {
+    ".tsv": delimited,
+    ".csv": delimited,
+    ".jsonl": json_objects,
+    ".json": json_objects,
+    ".parquet": parquet,
+}
+"""What opens a table, by the suffix of its name."""
+
+
+def open_records(path: Path) -> Records:
+    """Open a table.
+
+    Raises:
+        DataError: it cannot be read, or its suffix is not in `READERS`.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise DataError(f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(READERS)}")
+    return reader(path)
+
+
+def column_names(path: Path) -> list[str]:
+    """The columns of a table, as its header or its first row names them; raises as `open_records`."""
+    return open_records(path).columns
+
+
+def record_places(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows of a table with all their columns, each after its position; empty lines of a .tsv or .csv are left out.
+
+    Raises:
+        DataError: the file cannot be read or is empty, a row has other columns than the header, or is no JSON object.
+    """
+    check_file(path, "rows")
+    rows = open_records(path).rows(None)
+    if path.suffix.lower() not in (".tsv", ".csv"):
+        return iter(rows)
+    return (row for row in rows if any(value != "" for value in row[1].values()))
