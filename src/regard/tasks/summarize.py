@@ -509,7 +509,7 @@ def encode_articles(
 
     limits = max_length, max_summary, cut_summaries
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
-    key = fingerprint("articles", dataset._fingerprint, tokenizer.fingerprint, copy, *limits)
+    key = fingerprint("articles", 2, dataset._fingerprint, tokenizer.fingerprint, copy, *limits)
     refused = f"none of {len(dataset)} summaries has at most {max_summary} tokens; raise --max-summary"
     table, counted = encoded_table(key, dataset, encode, refused)
     if counted["overlong"]:

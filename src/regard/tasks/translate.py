@@ -312,12 +312,11 @@ class TrainedTranslator(TrainedText):
         texts, references = [one.text for one in predictions], self.input.targets(rows)
         scores = text_scores(texts, references)
         alignments, rate = read_alignments(written.source, len(inputs)), None
-        targets = self.target_tokenizer.encode_batch(references)
         if alignments is not None and self.model.attends:
-            loss, links = self._alignments(inputs, targets, options.batch_size)
+            loss, links = self._alignments(inputs, references, options.batch_size)
             rate = alignment_error_rate(links, [one.sure for one in alignments], [one.possible for one in alignments])
         else:
-            loss, _ = self.known_texts(inputs, targets, options.batch_size)
+            loss, _ = self.known_texts(inputs, self.target_tokenizer.encode_batch(references), options.batch_size)
         return Evaluation(
             **written.fields,
             pairs=len(inputs),
@@ -345,22 +344,23 @@ class TrainedTranslator(TrainedText):
         Returns:
             for each pair a set of ``(source word, target word)``.
         """
-        inputs = self.input.read(sources, self)
-        return self._alignments(inputs, self.target_tokenizer.encode_batch(list(targets)), **options)[1]
+        return self._alignments(self.input.read(sources, self), targets, **options)[1]
 
     def _alignments(
-        self, inputs: Sequence[ReadText], targets: Sequence[list[int]], batch_size: int = 64, min_weight: float = 0.0
+        self, inputs: Sequence[ReadText], targets: Sequence[str], batch_size: int = 64, min_weight: float = 0.0
     ) -> tuple[float, list[set[tuple[int, int]]]]:
         from regard.pictures import merge
 
-        loss, weights = self.known_texts(inputs, targets, batch_size, need_weights=True)
+        ids = self.target_tokenizer.encode_batch(list(targets))
+        loss, weights = self.known_texts(inputs, ids, batch_size, need_weights=True)
         links = []
-        for one, ids, of_pair in zip(inputs, targets, weights, strict=True):
-            target_words = self.target_tokenizer.word_groups(ids)
-            source_words = self.source_tokenizer.word_groups(one.ids)
+        for one, target, of_pair in zip(inputs, targets, weights, strict=True):
+            # Words of the texts themselves: a part of one may be unknown.
+            target_words = self.target_tokenizer.word_groups([], target)
+            source_words = self.source_tokenizer.word_groups([], one.text)
             merged = enumerate(merge(of_pair, target_words, source_words))
             links.append(
-                {(int(word.argmax()), target) for target, word in merged if word.size and word.max() >= min_weight}
+                {(int(word.argmax()), number) for number, word in merged if word.size and word.max() >= min_weight}
             )
         return loss, links
 

@@ -5,6 +5,7 @@ import pytest
 from regard.data.tables import column_names
 from regard.data.text.extended_vocabulary import ExtendedVocabulary
 from regard.data.text.tokenizers import Tokenizer
+from regard.data.text.words import split_words
 from regard.errors import DataError
 
 KNOWN = "the dog of saw a big tree and ( the tree ) saw the dog ."
@@ -61,6 +62,36 @@ def test_other_units_are_copied_as_well():
         extended, ids = vocabulary(tokenizer, text)
         assert extended.words == ("Ω",)
         assert extended.decode(extended.encode(text, ids)) == text
+
+
+DEVANAGARI = "वुरारु का घर क़लम बड़ा है।"
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+@pytest.mark.parametrize(
+    "text", [DEVANAGARI, "วันนี้ดีมาก", "e\u0301te\u0301 q\u0307\u0323z", "\u1112\u1161\u11ab 글", "שָׁלוֹם", "İ \u0344 Å"]
+)
+def test_letters_with_marks_are_copied_once(kind, text):
+    tokenizer = Tokenizer.train(["the dog"] * 3, kind)
+    extended, ids = vocabulary(tokenizer, text)
+    assert extended.decode(extended.encode(text, ids)) == tokenizer.normalize(text)
+
+
+def test_the_words_of_copied_letters_are_those_of_the_text():
+    tokenizer = Tokenizer.train(["the dog"] * 3, "char")
+    extended, ids = vocabulary(tokenizer, DEVANAGARI)
+    found = extended.encode(DEVANAGARI, ids)
+    assert extended.word_groups(found) == tokenizer.word_groups(ids, DEVANAGARI)
+    words = [extended.decode(found[group.start : group.stop]) for group in extended.word_groups(found)]
+    assert words == split_words(tokenizer.normalize(DEVANAGARI))
+
+
+def test_a_space_that_no_text_of_the_training_has_is_copied():
+    tokenizer = Tokenizer.train(["猫狗"], "char")
+    extended, ids = vocabulary(tokenizer, "猫 是 狗")
+    found = extended.encode("猫 是 狗", ids)
+    assert extended.decode(found) == "猫 是 狗"
+    assert extended.tokens(found) == ["猫", "␣", "是", "␣", "狗"]
 
 
 def test_rare_words_are_left_out_of_a_vocabulary():

@@ -101,6 +101,36 @@ def test_sub_words_merge():
     assert tokenizer.decode(ids, unknown="") == "unaba, b xa"
 
 
+MARKED = "क़ुा वुरारु e\u0301\u0323 q\u0307\u0323 \u0344 \u1100\u1161ㅏ İX Å ▁ שּׁ สวัสดี ﬁ ｆ\u3000\u00a0 क्षि"
+"""Letters with marks that the normalization joins, reorders, takes apart or leaves alone, and several spaces."""
+
+
+@given(text=st.text(st.sampled_from(sorted(set(MARKED)) + ["a", "\u0301"]), max_size=13), lowercase=st.booleans())
+@settings(max_examples=200, deadline=None)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seen", ["a b", MARKED])
+def test_the_spans_of_a_text_follow_each_other_and_miss_no_character(kind, seen, text, lowercase):
+    tokenizer = Tokenizer.train([seen] * 2, kind, 300, lowercase)
+    ids, spans, written = tokenizer.encode(text), tokenizer.spans(text), tokenizer.written(text)
+    assert len(spans) == len(written) == len(ids)
+    assert all(before.stop <= after.start for before, after in zip(spans, spans[1:], strict=False))
+    visible = [position for position, letter in enumerate(text) if not letter.isspace() and letter != "▁"]
+    assert [position for span in spans for position in span] == visible
+    assert "".join(written) == tokenizer.normalize(text).replace(" ", "")
+    for id, piece in zip(ids, written, strict=True):
+        assert id == tokenizer.UNK or tokenizer.decode([id]) == piece
+    groups = tokenizer.word_groups(ids, text)
+    assert [position for group in groups for position in group] == list(range(len(ids)))
+
+
+def test_a_mark_belongs_to_its_own_piece_or_to_the_letter_that_it_was_composed_with():
+    tokenizer = Tokenizer.train(["abc"], "char")
+    assert tokenizer.spans("वुरा") == [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
+    assert tokenizer.spans("e\u0301o") == [range(0, 2), range(2, 3)]
+    assert tokenizer.spans("\u1100\u1161 \u0958o") == [range(0, 2), range(3, 3), range(3, 4), range(4, 4), range(4, 5)]
+    assert tokenizer.tokens(tokenizer.encode("वु\u0958"), "वु\u0958") == ["व", "◌ु", "\u0958", "◌\u093c"]
+
+
 def test_each_han_character_is_a_word():
     tokenizer = Tokenizer.train(["我喜欢茶"] * 2, "char")
     assert tokenizer.words(tokenizer.encode("我喜欢茶")) == list("我喜欢茶")

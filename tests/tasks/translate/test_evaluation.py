@@ -9,6 +9,7 @@ import torch
 
 from regard.data.text.alignment import alignment_error_rate
 from regard.data.text.sources import open_pairs
+from regard.data.text.words import split_words
 from regard.errors import DataError, RunError
 from regard.tasks.inputs.input import tokenizer_path
 from regard.tasks.outputs.text_metrics import text_scores
@@ -77,6 +78,13 @@ def test_an_alignment_is_text(tmp_path, value):
     path.write_text(json.dumps({"en": "a", "es": "b", "alignment": value}))
     with pytest.raises(DataError, match="row 1: the column 'alignment' must be text"):
         read_alignments(path, 1)
+
+
+def test_links_are_between_the_words_of_the_texts_where_a_letter_is_unknown(runs):
+    source, target = "The dΩg वुरारु sleeps.", "El pΩrro duerme Ωुx."
+    (links,) = runs["bahdanau"].alignments([source], [target])
+    assert {word for _, word in links} == set(range(len(split_words(target))))
+    assert {word for word, _ in links} <= set(range(len(split_words(source))))
 
 
 def test_a_link_needs_the_least_weight(runs):

@@ -41,14 +41,19 @@ class ExtendedVocabulary:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """A label for each id, as `Tokenizer.tokens` gives it; words of the text as they are written."""
         labels = self.tokenizer.tokens(self._known(ids))
-        return [self._word(id) or label for id, label in zip(ids, labels, strict=True)]
+        words = map(self._word, ids)
+        return [label if word is None else word.strip() or "␣" for word, label in zip(words, labels, strict=True)]
 
     def word_groups(self, ids: Sequence[int]) -> list[range]:
         """The tokens of each word, as `Tokenizer.word_groups` gives them."""
-        return self.tokenizer.word_groups(self._known(ids))
+        return self.tokenizer.word_groups(self._known(ids), unknown=self._texts(ids))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without padding, ``bos`` and ``eos``."""
+        return self.tokenizer.decode(self._known(ids), unknown=self._texts(ids))
+
+    def _texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each id that the tokenizer does not know."""
         tokens, texts = self.tokens(ids), []
         for position, id in enumerate(ids):
             word = self._word(id)
@@ -59,7 +64,7 @@ class ExtendedVocabulary:
             # An unknown piece does not say whether a space came before it; before a word there is one.
             spaced = self.tokenizer.kind == "word" and has_space_before(word, tokens[position - 1] if position else "")
             texts.append(f" {word}" if spaced else word)
-        return self.tokenizer.decode(self._known(ids), unknown=texts)
+        return texts
 
     def _known(self, ids: Sequence[int]) -> list[int]:
         return [id if id < len(self.tokenizer) else self.tokenizer.UNK for id in ids]
@@ -72,9 +77,5 @@ def _unknown(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> dict[int, s
     """The position of each unknown id, and the text that it stands for."""
     if tokenizer.UNK not in ids:
         return {}
-    spans = tokenizer.spans(text)
-    return {
-        position: tokenizer.normalize(text[spans[position].start : spans[position].stop])
-        for position, id in enumerate(ids)
-        if id == tokenizer.UNK
-    }
+    written = tokenizer.written(text)
+    return {position: written[position] or " " for position, id in enumerate(ids) if id == tokenizer.UNK}

@@ -181,6 +181,10 @@ class PieceTokenizer(ABC):
         return cls._checked_parts(kind, sorted(vocabulary, key=vocabulary.__getitem__), model.get("merges", []))
 
 
+def _is_space(character: str) -> bool:
+    return character == MARK or character.isspace()
+
+
 def _mapping(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("a part is missing")
@@ -279,21 +283,34 @@ class Tokenizer(PieceTokenizer):
     def spans(self, text: str) -> list[range]:
         """The characters of a text that each id of `encode` stands for, without white space.
 
-        A piece that is nothing but a space has the empty range before what follows it.
+        The spans follow each other, and none has a character of another one: a character that the normalization
+        composes belongs to the piece of the result with the characters before it. A piece that is nothing but a space
+        has the empty range before what follows it; a piece of a character that the normalization takes apart, and that
+        is not its first piece, the empty range behind that character.
         """
         encoded = self._checked(self._backend.encode, text)
-        spans = []
-        for start, stop in encoded.offsets:
-            # Marks that a letter was composed with belong to it.
-            while stop < len(text) and stop > start and character_class(text[stop]) == "mark":
-                stop += 1
-            start += len(text[start:stop]) - len(text[start:stop].lstrip())
-            spans.append(range(start, max(start, stop)))
-        # The mark before the first word stands for no character.
-        return [
-            range(span.start, span.start) if self._pieces[id] == MARK else span
-            for id, span in zip(encoded.ids, spans, strict=True)
-        ]
+        starts = [start for start, _ in encoded.offsets]
+        stops = [len(text)]
+        for start, later in zip(reversed(starts), [len(text), *reversed(starts)], strict=False):
+            stops.append(later if later > start else stops[-1])
+        spans, end = [], 0
+        for id, start, stop in zip(encoded.ids, starts, reversed(stops[1:]), strict=True):
+            if start < end:
+                start = stop = end
+            while start < stop and _is_space(text[start]):
+                start += 1
+            if self._pieces[id] == MARK:  # the mark before the first word stands for no character
+                stop = start
+            while start < stop and _is_space(text[stop - 1]):
+                stop -= 1
+            spans.append(range(start, stop))
+            end = stop
+        return spans
+
+    def written(self, text: str) -> list[str]:
+        """What each id of `encode` stands for, as `decode` would write it; empty for a space."""
+        text = self.normalize(text)
+        return [text[span.start : span.stop] for span in self.spans(text)]
 
     def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = _UNKNOWN) -> str:
         """The text of ids.
@@ -307,18 +324,21 @@ class Tokenizer(PieceTokenizer):
         pieces = [next(texts) if id == self.UNK else self._piece(id) for id in ids if id not in left_out]
         return "".join(pieces).replace(MARK, " ").strip(" ")
 
-    def word_groups(self, ids: Sequence[int], text: str | None = None) -> list[range]:
+    def word_groups(
+        self, ids: Sequence[int], text: str | None = None, *, unknown: Sequence[str] | None = None
+    ) -> list[range]:
         """The tokens of each word (as `regard.data.text.words` defines it).
 
         Args:
             ids: ids of the vocabulary.
             text: the text that was encoded to ``ids``, or None. With it, a word that is unknown in part is one group.
+            unknown: without the text, the text for each unknown piece, as in `decode`.
 
         Returns:
-            ranges of positions in ``ids``, in order, that cover every position once; without the text, a special id is
-            a group.
+            ranges of positions in ``ids``, in order, that cover every position once; a special id whose text is not
+            known is a group.
         """
-        words = self._words_without_text(ids) if text is None else self._words_in(text)
+        words = self._words_without_text(ids, unknown) if text is None else self._words_in(text)
         groups: list[range] = []
         before = None
         for position, word in enumerate(words):
@@ -332,19 +352,28 @@ class Tokenizer(PieceTokenizer):
     def _words_in(self, text: str) -> list[int | None]:
         # The number of the word of each token of a text.
         word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
-        return [word_at.get(span.start) for span in self.spans(text)]
+        words: list[int | None] = []
+        end = 0
+        for span in self.spans(text):
+            is_rest = not span and words and span.start == end  # of a character that was taken apart
+            words.append(words[-1] if is_rest else word_at.get(span.start))
+            end = span.stop
+        return words
 
-    def _words_without_text(self, ids: Sequence[int]) -> list[int | None]:
+    def _words_without_text(self, ids: Sequence[int], unknown: Sequence[str] | None) -> list[int | None]:
         text, starts = "", []
+        texts, first = iter(unknown or ()), self.UNK + (unknown is None)  # whose text is known
         for id in ids:
             piece = self._piece(id).replace(MARK, " ")
-            if id <= self.UNK:
+            if id == self.UNK and unknown is not None:
+                piece = next(texts)
+            elif id <= self.UNK:
                 # A separate word; the unknown piece does not say whether a space came before it.
                 piece = _UNKNOWN if id == self.UNK else f" {_UNKNOWN} "
             starts.append(len(text) + len(piece) - len(piece.lstrip(" ")))
             text += piece
         word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
-        return [word_at.get(start, -1) if id > self.UNK else None for id, start in zip(ids, starts, strict=True)]
+        return [word_at.get(start, -1) if id >= first else None for id, start in zip(ids, starts, strict=True)]
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """The words that `word_groups` groups, as text; special ids by their names."""
@@ -361,16 +390,25 @@ class Tokenizer(PieceTokenizer):
             text: the text that was encoded to ``ids``, or None. With it, an unknown piece is labelled as it is written.
         """
         inside = {i for group in self.word_groups(ids, text) for i in group[1:]}
-        spans = None if text is None else self.spans(text)
+        unknown = {} if text is None else self._unknown_labels(ids, text)
         labels = []
         for position, id in enumerate(ids):
-            label = self._piece(id).lstrip(MARK) or "␣"
-            if text is not None and spans is not None and id == self.UNK:
-                label = text[spans[position].start : spans[position].stop] or label
+            label = unknown.get(position) or self._piece(id).lstrip(MARK) or "␣"
             if character_class(label[0]) == "mark":
                 label = "◌" + label
             labels.append(f"·{label}" if position in inside and self.kind == "bpe" else label)
         return labels
+
+    def _unknown_labels(self, ids: Sequence[int], text: str) -> dict[int, str]:
+        # As they are written; the rest of a character that was taken apart as it was normalized.
+        if self.UNK not in ids:
+            return {}
+        spans, written = self.spans(text), self.written(text)
+        return {
+            position: text[spans[position].start : spans[position].stop] or written[position]
+            for position, id in enumerate(ids)
+            if id == self.UNK
+        }
 
     @classmethod
     def _from_content(cls, content: Any) -> Self:
