@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +38,17 @@ MOST_SIDE = 8192
 class Labels:
     """The names of labels, in the order of their numbers.
 
+    Names are equal if Unicode says so: one with a letter and its accent as two characters is that with one character.
+
     Args:
         names: different texts.
     """
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
-        self._numbers = {name: number for number, name in enumerate(self.names)}
+        numbers = {name: number for number, name in enumerate(self.names)}
+        # Runs of earlier versions may have two labels for one name.
+        self._numbers = {_composed(name): number for name, number in numbers.items()} | numbers
 
     @classmethod
     def of(cls, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> "Labels":
@@ -58,7 +63,7 @@ class Labels:
             DataError: there is one label only, there are more than `MOST_LABELS`, or one has more than
                 `MOST_CHARACTERS`.
         """
-        names = _different(dataset)
+        names = set({_composed(name): name for name in sorted(_different(dataset))}.values())
         longest = max(map(len, names))
         if longest > MOST_CHARACTERS:
             raise DataError(
@@ -91,15 +96,18 @@ class Labels:
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """The number of each label, as a list of one, as `regard.data.text.batches.encode_pairs` wants it."""
-        return [[self._numbers[name]] for name in texts]
+        return [[self.number(name)] for name in texts]
 
     def number(self, name: str) -> int:
         """The number of a label."""
-        return self._numbers[name]
+        return self._numbers[self._known(name)]
+
+    def _known(self, name: str) -> str:
+        return name if name in self._numbers else _composed(name)
 
     def require(self, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> None:
         """Raise DataError, which names them, if other labels occur; arguments as in `of`."""
-        unknown = sorted(_different(dataset) - self._numbers.keys(), key=_order)
+        unknown = sorted({name for name in _different(dataset) if self._known(name) not in self._numbers}, key=_order)
         if unknown:
             raise DataError(
                 f"{where}: no training {unit} has the label {_listed(unknown)} (known: {_listed(self.names)})"
@@ -132,6 +140,10 @@ def _different(dataset: "datasets.Dataset | Set[str]") -> set[str]:
     for block in dataset.iter(16_384):
         names.update(block["target"])  # pyright: ignore
     return names
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def _order(name: str) -> tuple[int, float, str]:

@@ -32,7 +32,7 @@ from regard.tasks.outputs.text import (
     WrittenTexts,
     word_text,
 )
-from regard.tasks.outputs.text_metrics import caption_scores
+from regard.tasks.outputs.text_metrics import ORDER, caption_scores, cider_limit
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
 from regard.tasks.trained_run import draw_figures
 from regard.training.results import Attended, Prediction, TextAnswer, rounded
@@ -212,10 +212,14 @@ class Evaluation(TextEvaluation):
     bleu2: float
     bleu3: float
     bleu4: float
+    bleu_order: int
+    """The longest n-grams that BLEU-4 counts: 4, or less where no true caption has so many words."""
     bleu_signature: str
     """How sacreBLEU computed BLEU-4."""
     cider: float
     """CIDEr-D, 0 to 10."""
+    cider_limit: float
+    """The largest CIDEr-D that is possible with these true captions: 10, or less where they are short or alike."""
     pointing: float | None
     """Pointing accuracy, 0 to 1: the share of the names said for which the cell with the largest weight is on the
     object; None if the data do not say where objects are, or the model has no attention."""
@@ -239,14 +243,19 @@ class Evaluation(TextEvaluation):
             f"{self.data}: {self.images} images · BLEU-1 {self.bleu1:.2f} · BLEU-2 {self.bleu2:.2f} · BLEU-3 "
             f"{self.bleu3:.2f} · BLEU-4 {self.bleu4:.2f} · CIDEr {self.cider:.3f} · loss {self.loss:.4f}"
         )
+        lines = [first, self.search_line()]
+        if self.bleu_order < ORDER:
+            lines.append(f"  no true caption has {ORDER} words: n-grams count up to {self.bleu_order}, in BLEU-4 too")
+        if round(self.cider_limit, 3) < 10:
+            lines.append(f"  {limit_line(self.cider_limit)}")
         if self.pointing is None:
-            return [first, self.search_line()]
+            return lines
         pointing = (
             f"  pointing accuracy {self.pointing:.3f} over {self.names} names said (chance {self.pointing_chance:.3f}; "
             f"{self.names_shown:.3f} of the names are of something in the image; {self.pointing_weight:.3f} of the "
             "weight is on it)"
         )
-        return [first, self.search_line(), pointing]
+        return [*lines, pointing]
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, the captions (``evaluation-<name>.tsv``), and pictures of the first ones."""
@@ -260,6 +269,14 @@ class Evaluation(TextEvaluation):
         folder.make_pictures()
         figures = (one.figure() for one in self.predictions[:DRAWN])
         return [*paths, *draw_figures(folder.pictures, figures, f"caption-{name}")]
+
+
+def limit_line(limit: float) -> str:
+    """Why CIDEr cannot reach 10."""
+    return (
+        f"CIDEr is at most {limit:.3f} here, not 10: the mean of n-grams of 1 to {ORDER} words, of which short true "
+        "captions have no long ones, and those of all images count nothing"
+    )
 
 
 class CaptionExperiment(TextExperiment):
@@ -298,7 +315,7 @@ class TrainedCaptioner(TrainedText):
 
     def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
         rows, inputs, predictions = written.rows, written.inputs, written.predictions
-        scores = caption_scores([one.text for one in predictions], [row.texts for row in rows])
+        scores = caption_scores(written.texts, written.references)
         longest = self.model.longest(self.config.data.max_length)
         targets = [[ids[:longest] for ids in self.tokenizer.encode_batch(list(row.texts))] for row in rows]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
@@ -311,8 +328,10 @@ class TrainedCaptioner(TrainedText):
             bleu2=scores.bleu[1],
             bleu3=scores.bleu[2],
             bleu4=scores.bleu[3],
+            bleu_order=scores.bleu_order,
             bleu_signature=scores.signature,
             cider=scores.cider,
+            cider_limit=scores.cider_limit,
             loss=loss,
             pointing=None if measured is None else measured.accuracy,
             names_shown=None if measured is None else measured.shown,
@@ -395,7 +414,9 @@ class CaptionTask(TextTask):
 
     def sizes(self, experiment: TableExperiment) -> list[str]:
         captions = sum(len(one.captions) for one in experiment.train.examples)  # pyright: ignore[reportAttributeAccessIssue]
-        return [f"{captions} captions", *super().sizes(experiment), *self.input.sizes(experiment)]
+        limit = cider_limit(experiment.references)  # pyright: ignore[reportAttributeAccessIssue]
+        limited = [limit_line(limit)] if round(limit, 3) < 10 else []
+        return [f"{captions} captions", *super().sizes(experiment), *self.input.sizes(experiment), *limited]
 
     def longest(self, run: Any, model: Any, batch: Any) -> int:
         return model.longest(run.data.max_length)

@@ -373,8 +373,8 @@ class TrainedSummarizer(TrainedText):
         data, copies = self.config.data, self.config.model.copy
         articles, references = list(rows["source"]), list(rows["target"])
         spans = read_spans(written.source, written.columns[0] or "article", len(articles), data.lowercase)
-        texts = [one.text for one in predictions]
-        scores = rouge_scores(texts, references)
+        texts, read = written.texts, self.compared(articles)
+        scores = rouge_scores(texts, [text for (text,) in written.references])
         targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
         if copies:
             targets = [
@@ -383,7 +383,7 @@ class TrainedSummarizer(TrainedText):
             ]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         shares = [share > LEAST_SHARE for one in predictions for share in one.copied_share]
-        counted = SpanCount(0, 0) if spans is None else spans_exact(texts, spans)
+        counted = SpanCount(0, 0) if spans is None else spans_exact(texts, [self.compared(each) for each in spans])
         return Evaluation(
             **written.fields,
             articles=len(articles),
@@ -391,8 +391,8 @@ class TrainedSummarizer(TrainedText):
             loss=loss,
             perplexity=perplexity(loss),
             copied_tokens=sum(shares) / max(1, len(shares)) if copies else None,
-            novel_words=novel_share(texts, articles, 1),
-            novel_trigrams=novel_share(texts, articles, 3),
+            novel_words=novel_share(texts, read, 1),
+            novel_trigrams=novel_share(texts, read, 3),
             repeated_trigrams=repeated_share(texts, 3),
             spans=None if spans is None else counted.spans,
             copied_spans_exact=counted.exact / counted.spans if counted.spans else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -275,9 +276,10 @@ class Evaluation(TextEvaluation):
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, and the transcriptions with their references (``evaluation-<name>.txt``)."""
+        references = (re.sub(r"[\t\r\n]+", " ", text) for text in self.references)
         rows = [
             f"{one.sound.name}\t{reference}\t{one.text}"
-            for reference, one in zip(self.references, self.transcriptions, strict=True)
+            for reference, one in zip(references, self.transcriptions, strict=True)
         ]
         lines = ["sound\treference\ttranscription", *rows]
         return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
@@ -353,8 +355,7 @@ class TrainedTranscriber(TrainedText):
         rows, inputs, predictions = written.rows, written.inputs, written.predictions
         from regard.pictures import merge
 
-        references = [self.tokenizer.normalize(one.text) for one in rows]
-        texts = [one.text for one in predictions]
+        texts, references = written.texts, [text for (text,) in written.references]
         rates = error_rates(texts, references)
         ids = self.tokenizer.encode_batch(references)
         loss, weights = self.known_texts(inputs, ids, options.batch_size, need_weights=True)
@@ -375,7 +376,7 @@ class TrainedTranscriber(TrainedText):
             attention_on_words=share,
             window=options.window,
             ctc_weight=self.ctc_weight(options),
-            references=references,
+            references=self.input.targets(rows),
             transcriptions=predictions,
         )
 

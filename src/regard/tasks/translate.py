@@ -34,7 +34,15 @@ from regard.tasks.outputs.text import (
     length_ratio,
     perplexity,
 )
-from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, bleu_tokenizer, text_scores
+from regard.tasks.outputs.text_metrics import (
+    ORDER,
+    LengthBin,
+    bleu_by_length,
+    bleu_name,
+    bleu_order,
+    bleu_tokenizer,
+    text_scores,
+)
 from regard.tasks.sequence_lines import LineExperiment, check_lines
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
 from regard.training.results import rounded
@@ -168,6 +176,8 @@ class Evaluation(TextEvaluation):
     """Evaluated pairs."""
     bleu: float
     """0 to 100."""
+    bleu_order: int
+    """The longest n-grams that BLEU counts: 4, or less where no reference has so many tokens."""
     chrf: float
     """0 to 100."""
     bleu_signature: str
@@ -183,8 +193,12 @@ class Evaluation(TextEvaluation):
 
     def lines(self) -> list[str]:
         rate = "" if self.alignment_error_rate is None else f" · AER {self.alignment_error_rate:.3f}"
-        scores = f"BLEU {self.bleu:.2f} · chrF {self.chrf:.2f} · perplexity {self.perplexity:.2f}{rate}"
-        by_length = [f"  {part.label:>7} words: BLEU {part.bleu:6.2f} ({part.pairs} pairs)" for part in self.by_length]
+        bleu = f"{bleu_name(self.bleu_order)} {self.bleu:.2f}"
+        scores = f"{bleu} · chrF {self.chrf:.2f} · perplexity {self.perplexity:.2f}{rate}"
+        by_length = [
+            f"  {part.label:>7} words: {bleu_name(part.bleu_order)} {part.bleu:6.2f} ({part.pairs} pairs)"
+            for part in self.by_length
+        ]
         first = f"{self.data}: {self.pairs} pairs · {scores}"
         return [first, self.search_line(), *by_length, self.bleu_signature]
 
@@ -197,8 +211,9 @@ class Evaluation(TextEvaluation):
         if not bins:
             return paths
         folder.make_pictures()
+        orders = ["" if part.bleu_order == ORDER else f"\n{bleu_name(part.bleu_order)}" for part in bins]
         figure = bleu_by_length(
-            [part.label for part in bins],
+            [part.label + order for part, order in zip(bins, orders, strict=True)],
             {folder.path.name: [part.bleu for part in bins]},
             [part.pairs for part in bins],
             title="BLEU by source length in words",
@@ -306,14 +321,14 @@ class TrainedTranslator(TrainedText):
         return [] if line is None else [line]
 
     def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = written.rows, written.inputs, written.predictions
+        inputs = written.inputs
         from regard.data.text.alignment import alignment_error_rate
 
-        texts, references = [one.text for one in predictions], self.input.targets(rows)
+        texts, references = written.texts, [text for (text,) in written.references]
         scores = text_scores(texts, references)
         alignments, rate = read_alignments(written.source, len(inputs)), None
         if alignments is not None and self.model.attends:
-            loss, links = self._alignments(inputs, references, options.batch_size)
+            loss, links = self._alignments(inputs, self.input.targets(written.rows), options.batch_size)
             rate = alignment_error_rate(links, [one.sure for one in alignments], [one.possible for one in alignments])
         else:
             loss, _ = self.known_texts(inputs, self.target_tokenizer.encode_batch(references), options.batch_size)
@@ -325,7 +340,7 @@ class TrainedTranslator(TrainedText):
             perplexity=perplexity(loss),
             alignment_error_rate=rate,
             by_length=bleu_by_length([one.text for one in inputs], texts, references),
-            translations=predictions,
+            translations=written.predictions,
         )
 
     def alignments(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[set[tuple[int, int]]]:
@@ -449,10 +464,12 @@ class TranslateTask(TextTask):
         return run.training.validation_pairs
 
     def sizes(self, experiment: TextExperiment) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        tokenizer = bleu_tokenizer([text for (text,) in experiment.references])
+        references = [text for (text,) in experiment.references]
+        tokenizer, order = bleu_tokenizer(references), bleu_order(references)
         return [
             f"vocabularies {len(experiment.files['source'])} and {len(experiment.files['target'])}",
             *([] if tokenizer == "13a" else [f"BLEU of the tokenizer {tokenizer}"]),
+            *([] if order == ORDER else [f"BLEU is {bleu_name(order)}: no reference has {ORDER} tokens"]),
         ]
 
     def simple_texts(self, rows: Any, references: Sequence[str]) -> tuple[str, list[str]]:

@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 import pickle
@@ -105,7 +106,7 @@ MARKED = "क़ुा वुरारु e\u0301\u0323 q\u0307\u0323 \u0344 \u1
 """Letters with marks that the normalization joins, reorders, takes apart or leaves alone, and several spaces."""
 
 
-@given(text=st.text(st.sampled_from(sorted(set(MARKED)) + ["a", "\u0301"]), max_size=13), lowercase=st.booleans())
+@given(text=st.text(st.sampled_from([*sorted(set(MARKED)), "a", "́"]), max_size=13), lowercase=st.booleans())
 @settings(max_examples=200, deadline=None)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seen", ["a b", MARKED])
@@ -113,7 +114,7 @@ def test_the_spans_of_a_text_follow_each_other_and_miss_no_character(kind, seen,
     tokenizer = Tokenizer.train([seen] * 2, kind, 300, lowercase)
     ids, spans, written = tokenizer.encode(text), tokenizer.spans(text), tokenizer.written(text)
     assert len(spans) == len(written) == len(ids)
-    assert all(before.stop <= after.start for before, after in zip(spans, spans[1:], strict=False))
+    assert all(before.stop <= after.start for before, after in itertools.pairwise(spans))
     visible = [position for position, letter in enumerate(text) if not letter.isspace() and letter != "▁"]
     assert [position for span in spans for position in span] == visible
     assert "".join(written) == tokenizer.normalize(text).replace(" ", "")
@@ -125,9 +126,9 @@ def test_the_spans_of_a_text_follow_each_other_and_miss_no_character(kind, seen,
 
 def test_a_mark_belongs_to_its_own_piece_or_to_the_letter_that_it_was_composed_with():
     tokenizer = Tokenizer.train(["abc"], "char")
-    assert tokenizer.spans("वुरा") == [range(0, 1), range(1, 2), range(2, 3), range(3, 4)]
-    assert tokenizer.spans("e\u0301o") == [range(0, 2), range(2, 3)]
-    assert tokenizer.spans("\u1100\u1161 \u0958o") == [range(0, 2), range(3, 3), range(3, 4), range(4, 4), range(4, 5)]
+    assert tokenizer.spans("वुरा") == [range(1), range(1, 2), range(2, 3), range(3, 4)]
+    assert tokenizer.spans("e\u0301o") == [range(2), range(2, 3)]
+    assert tokenizer.spans("\u1100\u1161 \u0958o") == [range(2), range(3, 3), range(3, 4), range(4, 4), range(4, 5)]
     assert tokenizer.tokens(tokenizer.encode("वु\u0958"), "वु\u0958") == ["व", "◌ु", "\u0958", "◌\u093c"]
 
 

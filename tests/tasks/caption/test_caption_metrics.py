@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.data.images.image_rows import NamedObject
 from regard.errors import ArgumentError
-from regard.tasks.outputs.text_metrics import caption_scores, plain_words
+from regard.tasks.outputs.text_metrics import caption_scores, cider_limit, plain_words
 from regard.tasks.pointing import AttendedCaption, names_said, pointing
 
 
@@ -41,6 +43,44 @@ def test_a_true_caption_is_perfect_and_several_are_allowed():
 def test_short_captions_pay_the_brevity_penalty():
     found = caption_scores(["a dog"], [["a dog runs here"]])
     assert found.bleu[0] == pytest.approx(100 * math.exp(1 - 4 / 2))
+
+
+@pytest.mark.parametrize(
+    ("captions", "limit", "order"),
+    [
+        (["a dog", "two men"], 5, 2),
+        (["dog", "sea"], 2.5, 1),
+        (["a dog runs here", "two men"], 7.5, 4),
+        (["a dog runs", "two men sit"], 7.5, 3),
+        (["a dog runs", "a cat sits"], 7.5, 3),
+        (["a dog", "a dog"], 0, 2),  # n-grams of every image count nothing
+        (["a dog runs on the grass"], 0, 4),  # as those of one image do
+        (["a dog runs on the grass", "two men sit on a bench"], 10, 4),
+        (["a", "a dog"], 2.5, 2),  # all images have "a"; half of them have a 1-gram and a 2-gram of their own
+    ],
+)
+def test_the_limits_of_captions_that_are_short_or_alike(captions, limit, order):
+    """The right captions have the largest CIDEr-D that pycocoevalcap 1.2 can give, which is less than 10."""
+    references = [[text] for text in captions]
+    found = caption_scores(captions, references)
+    assert found.cider == pytest.approx(found.cider_limit)
+    assert found.cider_limit == pytest.approx(limit)
+    assert found.bleu == pytest.approx((100, 100, 100, 100))
+    assert found.bleu_order == order
+    assert ("ngram" in found.signature) == (order < 4)
+
+
+WORDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=5).map(" ".join)
+
+
+@given(st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_no_caption_exceeds_the_limit_of_cider(images):
+    captions, references = [one for one, _ in images], [texts for _, texts in images]
+    found = caption_scores(captions, references)
+    assert found.cider <= found.cider_limit + 1e-9
+    assert found.cider_limit == cider_limit(references) <= 10
+    own = caption_scores([texts[0] for texts in references], [texts[:1] for texts in references])
+    assert own.cider == pytest.approx(own.cider_limit)
 
 
 def test_bad_input_and_nothing():

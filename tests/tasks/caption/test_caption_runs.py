@@ -1,6 +1,7 @@
 """A run of the task caption: its files, its captions, its records, and bad input."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,25 @@ def test_a_run_of_each_kind(image_run, name):
     assert np.array(content["weights"]).shape == (len(found.words), 4, 4)
     assert content["box"] == [0, 0, 64, 64]
     np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
+
+
+def test_the_limits_of_short_captions_are_printed(image_run, tmp_path):
+    file = tmp_path / "images.jsonl"
+    for number, caption in enumerate(("a dog", "two men", "the sea")):
+        Image.new("RGB", (9, 9), (number, 0, 0)).save(tmp_path / f"{number}.png")
+        with file.open("a") as lines:
+            lines.write(json.dumps({"image": f"{number}.png", "captions": [caption]}) + "\n")
+    trained = regard.load(image_run("caption-soft"))
+    found = trained.evaluate(str(file), beam=1)
+    assert "  no true caption has 4 words: n-grams count up to 2, in BLEU-4 too" in found.lines()
+    assert any("CIDEr is at most 5.000 here, not 10" in line for line in found.lines())
+    assert found.to_dict()["cider_limit"] == pytest.approx(5)
+    assert "CIDEr is at most 0.000 here" in "".join(trained.evaluate(str(file), beam=1, limit=1).lines())
+    config = config_of("caption-soft")
+    config = replace(config, data=replace(config.data, validation=str(file)))
+    (tmp_path / "run").mkdir()
+    assert "CIDEr is at most 5.000 here" in trained.task.prepare(config, RunFolder(tmp_path / "run")).description
+    assert "at most" not in "".join(trained.evaluate(limit=5, beam=1).lines()[2:])
 
 
 @pytest.mark.parametrize("name", [name for name in CAPTIONERS if name != "caption-none"])

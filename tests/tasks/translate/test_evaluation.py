@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -41,6 +42,24 @@ def test_the_scores_are_those_of_the_translations(runs, corpus):
     assert found.perplexity == pytest.approx(math.exp(found.loss))
     assert found.to_dict()["pairs"] == 13
     assert sum(part.pairs for part in found.by_length) == 13
+
+
+def test_bleu_of_short_texts_says_which_n_grams_it_counts(runs, tiny, tmp_path):
+    file = tmp_path / "short.tsv"
+    file.write_text("english\tspanish\nA dog\tperro\nThe old dog\tel perro\nDogs\tun perro\n")
+    found = runs["bahdanau"].evaluate(str(file), **COLUMNS, beam=1)
+    first, _, *bins, signature = found.lines()
+    assert "· BLEU-2 " in first
+    assert [line.split(": ")[1].split()[0] for line in bins] == [f"BLEU-{part.bleu_order}" for part in found.by_length]
+    assert len(bins) == 2
+    assert signature.endswith("|ngram:2")
+    assert found.to_dict()["bleu_order"] == 2
+    config = tiny(epochs=1)
+    config = replace(config, data=replace(config.data, validation=str(file)))
+    (tmp_path / "run").mkdir()
+    folder = RunFolder(tmp_path / "run")
+    assert "BLEU is BLEU-2: no reference has 4 tokens" in TASK.prepare(config, folder).description
+    found.write(folder, "short")  # its picture names them too
 
 
 def test_the_loss_is_the_mean_over_tokens_one_pair_at_a_time(runs, corpus):

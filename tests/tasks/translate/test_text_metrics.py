@@ -2,11 +2,14 @@
 
 import pytest
 import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.errors import ArgumentError
 from regard.tasks.outputs.text_metrics import (
     LEAST_IN_BIN,
     bleu_by_length,
+    bleu_name,
     bleu_tokenizer,
     error_rates,
     plain_words,
@@ -37,6 +40,54 @@ def test_nothing_and_unequal_numbers():
     assert text_scores([], []).bleu == 0
     with pytest.raises(ArgumentError, match="2 translations and 3 references"):
         text_scores(TRANSLATIONS[:2], REFERENCES)
+
+
+SHORT = ["eins zwei drei", "rot hund", "blau"]
+WORDS = st.lists(st.sampled_from(["rot", "blau", "hund", "katze", "7", "zwei."]), min_size=1, max_size=6).map(" ".join)
+
+
+def test_bleu_of_texts_without_four_words():
+    """sacreBLEU 2.6.0: 0 for the right texts, and 63.3 with a word too many; of 3-grams 100 and 68.5."""
+    right = text_scores(SHORT, SHORT)
+    assert (right.bleu, right.bleu_order) == (pytest.approx(100), 3)
+    assert right.bleu_signature.endswith("|ngram:3")
+    for wrong in (["eins zwei drei vier", *SHORT[1:]], ["eins zwei", *SHORT[1:]], [*SHORT[:2], "grün"], ["", "", ""]):
+        found = text_scores(wrong, SHORT)
+        assert found.bleu < 95
+        assert found.bleu_order == 3
+    assert text_scores(["eins zwei drei vier", *SHORT[1:]], SHORT).bleu == pytest.approx(68.50067, abs=1e-4)
+    assert text_scores([""], ["blau"]).bleu == 0
+    # Only the references decide what is counted, so that all models of a run are measured alike.
+    assert "ngram" not in text_scores(SHORT, [*SHORT[:2], "blau wie das meer"]).bleu_signature
+    assert bleu_name(right.bleu_order) == "BLEU-3"
+    assert bleu_name(4) == "BLEU"
+
+
+def test_bleu_where_every_translation_is_too_short():
+    """One reference of four words; the translation lacks a word of it, and sacreBLEU 2.6.0 gives 0."""
+    references = ["eins zwei drei vier", *SHORT]
+    found = text_scores(["eins zwei drei", *SHORT], references)
+    assert 80 < found.bleu < 100
+    assert "eff:yes" in found.bleu_signature
+    assert found.bleu_order == 4
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=5))
+def test_right_texts_have_the_best_bleu_whatever_their_lengths(pairs):
+    texts, references = map(list, zip(*pairs, strict=True))
+    assert text_scores(references, references).bleu == pytest.approx(100)
+    found = text_scores(texts, references)
+    assert found.bleu <= 100 + 1e-9
+    tokens = [max(len(sacrebleu.BLEU().tokenizer(text).split()) for text in side) for side in (texts, references)]
+    if min(tokens) >= 4:
+        assert found.bleu == sacrebleu.corpus_bleu(texts, [references]).score
+    assert found.bleu_order == min(4, tokens[1])
+
+
+def test_bins_of_short_texts_name_their_bleu():
+    sources = ["a b"] * 12 + ["a b c d e f"] * 12
+    bins = bleu_by_length(sources, ["x y"] * 12 + ["x y z u v w"] * 12, ["x y"] * 12 + ["x y z u v w"] * 12)
+    assert [(one.label, round(one.bleu), one.bleu_order) for one in bins] == [("2", 100, 2), ("6", 100, 4)]
 
 
 SCRIPTS = {

@@ -78,8 +78,8 @@ class LabelExperiment(TableExperiment):
             self.labels.require(set(self.input.targets(part_rows)), where, unit)
 
     def examine(self, rows: Any) -> None:
-        names = Counter(self.input.targets(rows))
-        self.counts = tuple(names[name] for name in self.labels.names)
+        counts = Counter(map(self.labels.number, self.input.targets(rows)))
+        self.counts = tuple(counts[number] for number in range(len(self.labels)))
         self.true = [self.labels.number(name) for name in self.input.targets(self.validation_rows)]
         balanced = self.training.class_weights == "balanced"
         self.class_weights = balanced_weights(self.counts) if balanced else None

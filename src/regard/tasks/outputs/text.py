@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -100,13 +100,21 @@ class TextTask(TableTask):
         """The true texts of each row."""
         return [(text,) for text in self.input.targets(rows)]
 
+    def compared(self, files: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
+        """Texts as they are scored: as the tokenizer, whose text an answer is, normalizes them.
+
+        A true text is as the user wrote it, and an answer has what the tokenizer left of such texts: composed letters,
+        single spaces. Both are normalized, so that the same answer has the same score however it was written.
+        """
+        return [self.target(files).normalize(text) for text in texts]  # pyright: ignore[reportAttributeAccessIssue]
+
     @abstractmethod
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         """The task's metrics of predicted texts.
 
         Args:
-            texts: one for each input.
-            references: the true texts of each input.
+            texts: one for each input, as `compared` gives them.
+            references: the true texts of each input, likewise.
         """
 
     def simple_texts(self, rows: Any, references: Sequence[str]) -> tuple[str, list[str]] | None:
@@ -148,7 +156,7 @@ class TextExperiment(TableExperiment):
     """A model that writes texts, and its data.
 
     Attributes:
-        references: the true texts of each validation example.
+        references: the true texts of each validation example, as they are written.
     """
 
     unit = "tokens"
@@ -156,13 +164,18 @@ class TextExperiment(TableExperiment):
 
     def examine(self, rows: Any) -> None:
         self.references = self.task.references(self.validation_rows)
+        self._compared = [self.task.compared(self.files, texts) for texts in self.references]
+
+    def scores(self, texts: Iterable[str]) -> dict[str, float]:
+        """The task's metrics of a text for each validation example."""
+        return self.task.scores(self.task.compared(self.files, texts), self._compared)
 
     def baseline(self) -> Baseline | None:
         simple = self.task.simple_texts(self.validation_rows, [text for (text, *_) in self.references])
         if simple is None:
             return None
         rule, texts = simple
-        return Baseline(rule, self.task.scores(texts, self.references)[self.task.metrics[0].name])
+        return Baseline(rule, self.scores(texts)[self.task.metrics[0].name])
 
     def loss(self, batch: Any) -> StepLoss:
         loss = self.model.loss(
@@ -196,7 +209,7 @@ class TextExperiment(TableExperiment):
             for row, name, _ in self.input.samples(self.validation_rows, SAMPLES)
         ]
         loss = sum(part[0] for part in parts) / max(1, sum(part[1] for part in parts))
-        return ValidationResult(loss, self.task.scores(predicted, self.references), samples)
+        return ValidationResult(loss, self.scores(predicted), samples)
 
     def longest(self, batch: Any) -> int | list[int]:
         """Largest number of tokens that is written for each row of a validation batch."""
@@ -221,6 +234,8 @@ class WrittenTexts:
         rows: its rows.
         inputs: their inputs, as they were read.
         predictions: what the model wrote.
+        texts: their texts, as they are scored.
+        references: the true texts of each row, as they are scored.
         fields: the fields of `TextEvaluation` but the loss.
     """
 
@@ -229,6 +244,8 @@ class WrittenTexts:
     rows: Any
     inputs: list[Any]
     predictions: list[Any]
+    texts: list[str]
+    references: list[list[str]]
     fields: dict[str, Any]
 
 
@@ -335,7 +352,14 @@ class TrainedText(TrainedRun):
             "length_bounds": bounds,
             "seconds": time.monotonic() - start,
         }
-        return self.evaluation(WrittenTexts(source, columns, rows, inputs, predictions, fields), options)
+        texts = self.compared(one.text for one in predictions)
+        references = [self.compared(true) for true in self.task.references(rows)]
+        written = WrittenTexts(source, columns, rows, inputs, predictions, texts, references, fields)
+        return self.evaluation(written, options)
+
+    def compared(self, texts: Iterable[str]) -> list[str]:
+        """`TextTask.compared` with the files of the run."""
+        return self.task.compared(self.files, texts)
 
     @abstractmethod
     def evaluation(self, written: WrittenTexts, options: Any) -> TextEvaluation:

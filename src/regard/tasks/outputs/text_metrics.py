@@ -1,9 +1,14 @@
-"""Metrics of texts: BLEU and chrF, ROUGE, word error rates, CIDEr, and what a summary shares with its article."""
+"""Metrics of texts: BLEU and chrF, ROUGE, word error rates, CIDEr, and what a summary shares with its article.
+
+Texts are compared in Unicode's composed form (NFC), so that an accent counts alike however it is written.
+"""
 
 import contextlib
 import io
 import re
+import unicodedata
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +19,9 @@ from regard.errors import ArgumentError, MissingPartError
 
 MOST_BINS, LEAST_IN_BIN = 6, 10
 """Bins of lengths, and the sentences of a bin where there are enough for two of them."""
+
+ORDER = 4
+"""The longest n-grams of BLEU and of CIDEr, in tokens, where texts have so many."""
 
 _APOSTROPHES = "'’_"
 _PLAIN_WORD = re.compile("um*|[lm]+(?:j[lm]+)*")
@@ -26,6 +34,8 @@ class TextScores:
 
     bleu: float
     """0 to 100 (Papineni et al. 2002, as sacreBLEU computes it; Post 2018)."""
+    bleu_order: int
+    """The longest n-grams that BLEU counts: 4, or less where no reference has so many tokens."""
     chrf: float
     """0 to 100 (Popović 2015: character n-grams up to 6, β = 2)."""
     bleu_signature: str
@@ -47,13 +57,46 @@ def bleu_tokenizer(references: Sequence[str]) -> str:
     return {"spaced": "13a", "chinese": "zh", "unspaced": "char"}[script]
 
 
-def _check_lengths(kind: str, texts: Sequence[str], references: Sequence[str]) -> None:
+def composed(text: str) -> str:
+    """The text in Unicode's composed form (NFC), in which all metrics compare texts."""
+    return unicodedata.normalize("NFC", text)
+
+
+def _pairs(kind: str, texts: Sequence[str], references: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Both in composed form."""
     if len(texts) != len(references):
         raise ArgumentError(f"there are {len(texts)} {kind} and {len(references)} references")
+    return list(map(composed, texts)), list(map(composed, references))
+
+
+def bleu_name(order: int) -> str:
+    """``"BLEU"``; ``"BLEU-2"`` if it counts n-grams of two tokens at most."""
+    return "BLEU" if order == ORDER else f"BLEU-{order}"
+
+
+def bleu_order(references: Sequence[str], tokenizer: str | None = None) -> int:
+    """The longest n-grams that BLEU can count: 4, or the tokens of the longest reference if that has fewer.
+
+    Args:
+        references: as in `text_scores`.
+        tokenizer: as there.
+    """
+    split = _sacrebleu().BLEU(tokenize=tokenizer or bleu_tokenizer(references)).tokenizer
+    longest = 1
+    for text in references:
+        longest = max(longest, len(split(composed(text).rstrip()).split()))
+        if longest >= ORDER:
+            return ORDER
+    return longest
 
 
 def text_scores(translations: Sequence[str], references: Sequence[str], tokenizer: str | None = None) -> TextScores:
     """Corpus BLEU and chrF by sacreBLEU, on plain (detokenized) text.
+
+    BLEU is the geometric mean of the precisions of 1- to 4-grams, so in sacreBLEU it is 0 where no text has four
+    tokens, even if every text is right. Here the longest n-grams are those that the references have (`bleu_order`), and
+    n-grams that no translation has, since all are too short, are left out (``eff:yes`` in the signature). Where a
+    reference and a translation have four tokens, the value is sacreBLEU's.
 
     Args:
         translations: one text for each sentence.
@@ -63,12 +106,28 @@ def text_scores(translations: Sequence[str], references: Sequence[str], tokenize
     Raises:
         ArgumentError: ``translations`` and ``references`` have different lengths.
     """
-    _check_lengths("translations", translations, references)
+    translations, references = _pairs("translations", translations, references)
     if not references:
-        return TextScores(0.0, 0.0, "", "")
-    metrics = _sacrebleu().BLEU(tokenize=tokenizer or bleu_tokenizer(references)), _sacrebleu().CHRF()
-    values = [metric.corpus_score(list(translations), [list(references)]).score for metric in metrics]
-    return TextScores(*values, *(str(metric.get_signature()) for metric in metrics))
+        return TextScores(0.0, ORDER, 0.0, "", "")
+    tokenizer = tokenizer or bleu_tokenizer(references)
+    order = bleu_order(references, tokenizer)
+    metric, chrf = _sacrebleu().BLEU(tokenize=tokenizer, max_ngram_order=order), _sacrebleu().CHRF()
+    scored = metric.corpus_score(translations, [references])
+    if not all(scored.totals):
+        metric = _sacrebleu().BLEU(tokenize=tokenizer, max_ngram_order=order, effective_order=True)
+        scored = metric.corpus_score(translations, [references])
+    return TextScores(
+        bleu=scored.score,
+        bleu_order=order,
+        chrf=chrf.corpus_score(translations, [references]).score,
+        bleu_signature=_signature(metric, order),
+        chrf_signature=str(chrf.get_signature()),
+    )
+
+
+def _signature(metric: Any, order: int) -> str:
+    """sacreBLEU's signature, which has no word for the longest n-grams, with one where they are not of four tokens."""
+    return f"{metric.get_signature()}{'' if order == ORDER else f'|ngram:{order}'}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +138,8 @@ class LengthBin:
     longest: int
     pairs: int
     bleu: float
+    bleu_order: int = ORDER
+    """As in `TextScores`, of the references of these sentences."""
 
     @property
     def label(self) -> str:
@@ -117,7 +178,7 @@ def bleu_by_length(sources: Sequence[str], translations: Sequence[str], referenc
     for chosen in length_bins(lengths):
         scores = text_scores([translations[i] for i in chosen], [references[i] for i in chosen], tokenizer)
         words = [lengths[i] for i in chosen]
-        bins.append(LengthBin(min(words), max(words), len(chosen), scores.bleu))
+        bins.append(LengthBin(min(words), max(words), len(chosen), scores.bleu, scores.bleu_order))
     return bins
 
 
@@ -153,12 +214,12 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
     Raises:
         ArgumentError: ``summaries`` and ``references`` have different lengths.
     """
-    _check_lengths("summaries", summaries, references)
+    summaries, references = _pairs("summaries", summaries, references)
     if not references:
         return RougeScores(0.0, 0.0, 0.0)
     scores = _torchmetrics()(
-        list(summaries),
-        list(references),
+        summaries,
+        references,
         normalizer=_identity,
         tokenizer=rouge_words,
         rouge_keys=("rouge1", "rouge2", "rougeL"),
@@ -169,10 +230,11 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
 def rouge_words(text: str) -> list[str]:
     """The words that ROUGE counts: letters and digits in lower case, split at anything else.
 
-    For English it gives what the usual implementation (``rouge_score``) gives. Letters and marks of every script are
-    kept, and each character of a script that is written without spaces is a word.
+    For texts of ASCII characters these are the words of the usual implementation (rouge-score 0.1.2, without stemming),
+    which takes every other letter for a space: *naïve* is its two words *na* and *ve*, and a Greek text has none. Here
+    letters and marks of every script are kept, and each character of a script that is written without spaces is a word.
     """
-    lowered = text.lower()
+    lowered = composed(text.lower())
     words = (lowered[span.start : span.stop] for span in word_spans(lowered))
     parts = (part for word in words for part in word.translate(dict.fromkeys(map(ord, _APOSTROPHES), " ")).split())
     return [part for part in parts if character_class(part[0]) in ("letter", "unspaced")]
@@ -225,8 +287,8 @@ def spans_exact(summaries: Sequence[str], spans: Sequence[Sequence[str]]) -> Spa
     """
     exact = 0
     for summary, expected in zip(summaries, spans, strict=True):
-        words, position = split_words(summary), 0
-        for span in map(split_words, expected):
+        words, position = split_words(composed(summary)), 0
+        for span in (split_words(composed(text)) for text in expected):
             starts = range(position, len(words) - len(span) + 1)
             start_of_span = next((start for start in starts if words[start : start + len(span)] == span), None)
             if start_of_span is not None:
@@ -269,7 +331,7 @@ def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> Err
         ArgumentError: they are not equally many, or a reference has no word.
         MissingPartError: jiwer is not installed.
     """
-    _check_lengths("transcriptions", transcriptions, references)
+    transcriptions, references = _pairs("transcriptions", transcriptions, references)
     for number, text in enumerate(references):
         if not text.strip():
             raise ArgumentError(f"references[{number}] has no word; leave it out")
@@ -306,8 +368,12 @@ class CaptionScores:
     """BLEU-1 to BLEU-4, 0 to 100: BLEU-n is the geometric mean of the precisions of 1- to n-grams, times the brevity
     penalty (Papineni et al. 2002), over the whole data set; of the true captions of an image, the nearest length
     counts."""
+    bleu_order: int
+    """The longest n-grams that BLEU-4 counts: 4, or less where no true caption has so many words."""
     cider: float
     """CIDEr-D (Vedantam et al. 2015), as its authors multiply it by 10: 0 to 10."""
+    cider_limit: float
+    """`cider_limit` of the true captions, which no captions exceed."""
     signature: str
     """How sacreBLEU computed BLEU-4."""
 
@@ -330,9 +396,35 @@ def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]])
     predicted = [plain_words(text) for text in captions]
     true = [[plain_words(text) for text in texts] for texts in references]
     if not predicted:
-        return CaptionScores((0.0, 0.0, 0.0, 0.0), 0.0, "")
-    bleu, signature = _bleu(predicted, true)
-    return CaptionScores(bleu, _cider(predicted, true), signature)
+        return CaptionScores((0.0, 0.0, 0.0, 0.0), ORDER, 0.0, 0.0, "")
+    longest = min(ORDER, max(1, *(len(text.split()) for texts in true for text in texts)))
+    bleu, signature = _bleu(predicted, true, longest)
+    return CaptionScores(bleu, longest, _cider(predicted, true), _cider_limit(true), signature)
+
+
+def cider_limit(references: Sequence[Sequence[str]]) -> float:
+    """The largest CIDEr-D that captions of some images could have; below 10 where true captions are short or alike.
+
+    CIDEr is ten times the mean of a similarity of 1-, 2-, 3- and 4-grams. A true caption of two words has no 3- and
+    4-grams, so that its own text has 5, not 10; an n-gram that all images have counts nothing, so that one image alone
+    has 0.
+
+    Args:
+        references: as in `caption_scores`.
+    """
+    return _cider_limit([[plain_words(text) for text in texts] for texts in references])
+
+
+def _cider_limit(references: Sequence[Sequence[str]]) -> float:
+    grams = [
+        [[set(_runs(text.split(), order)) for order in range(1, ORDER + 1)] for text in texts] for texts in references
+    ]
+    images: Counter[tuple[str, ...]] = Counter()
+    for texts in grams:
+        images.update(set().union(*(each for text in texts for each in text)))
+    everywhere = {gram for gram, count in images.items() if count == len(references)}
+    shares = [sum(bool(each - everywhere) for text in texts for each in text) / len(texts) for texts in grams]
+    return 10 / ORDER * sum(shares) / max(1, len(references))
 
 
 def plain_words(text: str) -> str:
@@ -340,12 +432,15 @@ def plain_words(text: str) -> str:
 
     Apostrophes and hyphens inside a word are kept; each character of a script without spaces is a word.
     """
-    lowered = text.lower()
+    lowered = composed(text.lower())
     classes = "".join("j" if letter in "'’-" else character_class(letter)[0] for letter in lowered)
     return " ".join(lowered[word.start() : word.end()] for word in _PLAIN_WORD.finditer(classes))
 
 
-def _bleu(captions: list[str], references: list[list[str]]) -> tuple[tuple[float, float, float, float], str]:
+def _bleu(
+    captions: list[str], references: list[list[str]], longest: int
+) -> tuple[tuple[float, float, float, float], str]:
+    """BLEU-1 to BLEU-4, of n-grams of at most ``longest`` words, and the signature of the last one."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError as error:
@@ -354,10 +449,11 @@ def _bleu(captions: list[str], references: list[list[str]]) -> tuple[tuple[float
     most = max(map(len, references))
     columns: list[Any] = [[texts[n] if n < len(texts) else None for texts in references] for n in range(most)]
     values, signature = [], ""
-    for order in (1, 2, 3, 4):
-        metric = BLEU(max_ngram_order=order, tokenize="none", force=True, smooth_method="none")
+    for order in range(1, ORDER + 1):
+        counted = min(order, longest)
+        metric = BLEU(max_ngram_order=counted, tokenize="none", force=True, smooth_method="none")
         values.append(min(100.0, metric.corpus_score(captions, columns).score))  # rounding gives a little more
-        signature = str(metric.get_signature())
+        signature = _signature(metric, counted)
     return (values[0], values[1], values[2], values[3]), signature
 
 
