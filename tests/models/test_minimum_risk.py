@@ -13,6 +13,7 @@ from regard.errors import ArgumentError, KindError
 from regard.models import Encoded, MinimumRisk, minimum_risk, sample
 from regard.models.search.greedy_and_sampling import ROWS
 from regard.models.search.minimum_risk import mean_utilities
+from regard.models.search.token_choice import own_generator
 
 BOS, EOS = 0, 1
 IDS = {"bos": BOS, "eos": EOS, "max_length": 6}
@@ -82,13 +83,8 @@ def test_the_utility_is_the_bleu_of_a_sentence(found, true):
 def test_the_sample_with_the_largest_mean_utility_is_chosen(order):
     how = MinimumRisk(samples=20, temperature=0.8, order=order, seed=5)
     found = minimum_risk(Chain(), encoded(1, 2, 3), **IDS, how=how)
-    drawn = sample(
-        Chain(),
-        encoded(*[1] * 20, *[2] * 20, *[3] * 20),
-        **IDS,
-        temperature=0.8,
-        generator=torch.Generator().manual_seed(5),
-    )
+    generators = [own_generator(5, number) for number in range(3)]
+    drawn = sample(Chain(), encoded(1, 2, 3), **IDS, temperature=0.8, generator=generators, samples=20)
     for row, one in enumerate(found):
         group = drawn[20 * row : 20 * row + 20]
         means = [sum(utility(a.tokens, b.tokens, order) for b in group) / 20 for a in group]
@@ -104,11 +100,36 @@ def test_the_sample_with_the_largest_mean_utility_is_chosen(order):
 def test_one_sample_is_sampling_and_a_seed_repeats_it():
     rows = encoded(1, 2, 3, 1)
     one = minimum_risk(Chain(), rows, **IDS, how=MinimumRisk(1, 1.3, 4, 7))
-    drawn = sample(Chain(), rows, **IDS, temperature=1.3, generator=torch.Generator().manual_seed(7))
+    generators = [own_generator(7, number) for number in range(4)]
+    drawn = sample(Chain(), rows, **IDS, temperature=1.3, generator=generators)
     assert [found.tokens for found in one] == [found.tokens for found in drawn]
     assert all(found.score == 1.0 for found in one)  # a sample has all in common with itself
     again = minimum_risk(Chain(), rows, **IDS, how=MinimumRisk(1, 1.3, 4, 7))
     assert [found.tokens for found in again] == [found.tokens for found in one]
+
+
+@pytest.mark.parametrize("samples", [1, 5, ROWS // 2 + 1])
+def test_the_draws_of_a_row_follow_its_own_number(samples):
+    """Neither other rows nor their numbers change them, and rows with different numbers have different draws."""
+    lengths, numbers = [1, 2, 3, 2, 2], [7, 2**64 - 1, 0, 4, 5]
+    how, generators = MinimumRisk(samples, 1.5), [own_generator(3, number) for number in numbers]
+    drawn = sample(Chain(), encoded(*lengths), **IDS, generator=generators, samples=samples)
+    together = minimum_risk(Chain(), encoded(*lengths), **IDS, how=how, numbers=numbers)
+    for row, (length, number) in enumerate(zip(lengths, numbers, strict=True)):
+        (alone,) = minimum_risk(Chain(), encoded(length), **IDS, how=how, numbers=[number])
+        assert (alone.tokens, alone.score) == (together[row].tokens, together[row].score)
+        (_, beside) = minimum_risk(Chain(), encoded(3, length), **IDS, how=how, numbers=[9, number])
+        assert beside.tokens == alone.tokens
+        own = sample(Chain(), encoded(length), **IDS, generator=[own_generator(3, number)], samples=samples)
+        assert [one.tokens for one in own] == [one.tokens for one in drawn[samples * row : samples * (row + 1)]]
+    assert samples == 1 or [one.tokens for one in drawn[-samples:]] != [
+        one.tokens for one in drawn[-2 * samples : -samples]
+    ]
+
+
+def test_there_is_a_generator_for_each_row():
+    with pytest.raises(ArgumentError, match="generator must be one, or one for each of 2 rows; there are 1"):
+        sample(Chain(), encoded(1, 2), **IDS, generator=[torch.Generator()])
 
 
 def test_the_random_numbers_of_others_are_left_alone():

@@ -44,6 +44,19 @@ def test_what_is_forbidden_is_never_drawn():
         assert 1 not in choice.draw(forbidden.expand(500, 5), torch.Generator().manual_seed(1))
 
 
+@pytest.mark.parametrize("choice", [TokenChoice(), TokenChoice(top_k=3), TokenChoice(top_p=0.9)])
+def test_a_number_is_in_the_share_of_its_token(choice):
+    """The smallest and the largest number, and what no number draws: a token of probability 0 at either end."""
+    log = torch.tensor([-torch.inf, *LOG.tolist(), -torch.inf])
+    least, most = torch.zeros(1), torch.ones(1).double().nextafter(torch.zeros(1).double())
+    likely = set(choice.draw(log.expand(2000, 7), torch.Generator().manual_seed(2)).tolist())
+    for numbers in (least, most, most.float(), least.double()):
+        assert int(choice.at(log[None], numbers)) in likely
+    numbers = torch.linspace(0, 0.999, 101)
+    together = choice.at(log.expand(101, 7), numbers)
+    assert [int(choice.at(log[None], numbers[row : row + 1])) for row in range(101)] == together.tolist()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

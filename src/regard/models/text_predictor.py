@@ -117,6 +117,7 @@ class TextPredictor(Module, ABC):
         forbidden: Sequence[int] = (),
         decoder: SearchableDecoder | None = None,
         n_best: int = 1,
+        numbers: Sequence[int] | None = None,
     ) -> list[Hypothesis]:
         """The best hypothesis of a search for each row of annotations; padding is never chosen.
 
@@ -129,12 +130,13 @@ class TextPredictor(Module, ABC):
             forbidden: other tokens that are never chosen.
             decoder: what the search asks for the next token; None: the model itself.
             n_best: hypotheses of each row, at most as many as the search has; see `regard.models.search.beam`.
+            numbers: of each row, which decides the draws of ``risk``.
         """
         decoder = self if decoder is None else decoder
         never = self.config.pad, *forbidden
         ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": never, "max_length": max_length}
         if risk is not None:
-            return minimum_risk(decoder, encoded, how=risk, n_best=n_best, **ids)
+            return minimum_risk(decoder, encoded, how=risk, n_best=n_best, numbers=numbers, **ids)
         if width == 1 and n_best == 1:
             return greedy(decoder, encoded, **ids)
         return beam(decoder, encoded, width=width, length_penalty=length_penalty, n_best=n_best, **ids)

@@ -15,6 +15,9 @@ from regard.transforms import exact_dtype, sent
 ROWS = 1024
 """Samples that are drawn at once, unless one sentence has more."""
 
+Pick = Callable[[Tensor, Tensor], Tensor]
+"""Chooses tokens from log-probabilities ``[alive, vocabulary]`` of the rows ``alive``, which have not ended."""
+
 
 def greedy(
     decoder: SearchableDecoder,
@@ -53,7 +56,8 @@ def greedy(
         >>> best.tokens, torch.tensor(best.log_probability).exp()  # 0.6 · 0.5; the tokens [3] have 0.4 · 0.9
         ([2], tensor(0.3000))
     """
-    return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
+    limits = Limits(bos, eos, max_length, forbidden)
+    return _search(decoder, encoded, limits, lambda _: lambda scores, _: scores.argmax(-1))
 
 
 def sample(
@@ -66,7 +70,7 @@ def sample(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
     forbidden: Sequence[int] = (),
     samples: int = 1,
 ) -> list[Hypothesis]:
@@ -82,7 +86,8 @@ def sample(
         top_k: number of most likely tokens to draw from (Fan et al. 2018, section 5.4); 0: all.
         top_p: draw from the smallest set of most likely tokens whose probabilities add up to this, in (0, 1] (nucleus
             sampling, Holtzman et al. 2020, section 3.1); 1: all.
-        generator: random number generator; None: PyTorch's default.
+        generator: random number generator, with which the draws of a row depend on the other rows; or one for each
+            row, with which they do not; None: PyTorch's default.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
         samples: hypotheses of each row.
 
@@ -90,8 +95,8 @@ def sample(
         ``samples`` hypotheses for each row, side by side; their score is the log-probability without temperature.
 
     Raises:
-        ArgumentError: ``temperature`` isn't above 0, ``top_k`` is negative, ``top_p`` is outside (0, 1], or ``samples``
-            is below 1.
+        ArgumentError: ``temperature`` isn't above 0, ``top_k`` is negative, ``top_p`` is outside (0, 1], ``samples`` is
+            below 1, or there are neither one generator nor as many as rows.
 
     Example:
         >>> import torch
@@ -110,31 +115,48 @@ def sample(
         raise ArgumentError(f"samples must be at least 1; it is {samples}")
     if not temperature > 0:
         raise ArgumentError(f"temperature must be above 0; it is {temperature}")
-    choice = TokenChoice(temperature, top_k, top_p)
-    return _search(
-        decoder,
-        encoded,
-        Limits(bos, eos, max_length, forbidden),
-        lambda scores: choice.draw(scores, generator),
-        samples,
-    )
+    choice, limits = TokenChoice(temperature, top_k, top_p), Limits(bos, eos, max_length, forbidden)
+    if generator is None or isinstance(generator, torch.Generator):
+        return _search(decoder, encoded, limits, lambda _: lambda scores, _: choice.draw(scores, generator), samples)
+    generators = list(generator)
+    if len(generators) != len(encoded.lengths):
+        raise ArgumentError(
+            f"generator must be one, or one for each of {len(encoded.lengths)} rows; there are {len(generators)}"
+        )
+
+    def picker(rows: Sequence[int]) -> Pick:
+        def pick(scores: Tensor, alive: Tensor) -> Tensor:
+            # Numbers for samples that have ended too, so that a row's draws do not depend on when others end.
+            dtype = exact_dtype(scores.device)
+            own = (generators[row] for row in rows)
+            numbers = [torch.rand(samples, generator=one, device=one.device, dtype=dtype) for one in own]
+            return choice.at(scores, sent(torch.cat(numbers), scores.device)[alive])
+
+        return pick
+
+    return _search(decoder, encoded, limits, picker, samples)
 
 
 @torch.no_grad()
 def _search(
-    decoder: SearchableDecoder, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor], samples: int = 1
+    decoder: SearchableDecoder,
+    encoded: Encoded,
+    limits: Limits,
+    picker: Callable[[Sequence[int]], Pick],
+    samples: int = 1,
 ) -> list[Hypothesis]:
-    """``samples`` hypotheses for each row; ``pick`` chooses tokens from log-probabilities ``[rows, vocabulary]``."""
+    """``samples`` hypotheses for each row; ``picker`` gives what chooses the tokens of some rows."""
     rows = len(encoded.lengths)
     if not rows:
         return []
     state, lengths = decoder.start(encoded), torch.tensor(limits.lengths(rows), device="cpu")
     if samples == 1:
-        return _run(decoder, state, encoded.lengths, lengths, limits, pick)
+        return _run(decoder, state, encoded.lengths, lengths, limits, picker(range(rows)))
     hypotheses: list[Hypothesis] = []
     for part in torch.arange(rows, device="cpu").split(max(1, ROWS // samples)):
         longest = lengths[part].repeat_interleave(samples)
         index = sent(part, encoded.lengths.device).repeat_interleave(samples)
+        pick = picker(part.tolist())
         hypotheses += _run(decoder, state.select(index), encoded.lengths[index], longest, limits, pick)
     return hypotheses
 
@@ -145,7 +167,7 @@ def _run(
     sources: Tensor,
     longest: Tensor,
     limits: Limits,
-    pick: Callable[[Tensor], Tensor],
+    pick: Pick,
 ) -> list[Hypothesis]:
     """A hypothesis for each row of the state, which has ``sources`` annotations.
 
@@ -162,7 +184,7 @@ def _run(
     while len(alive):
         log_probabilities, state, weights = decoder.step(tokens, state)
         must_end = longest[alive] <= len(chosen) if len(chosen) >= shortest else None
-        tokens = pick(limits.restrict(log_probabilities, must_end))
+        tokens = pick(limits.restrict(log_probabilities, must_end), alive)
         totals[alive] += log_probabilities.gather(1, tokens[:, None]).squeeze(1).to(totals.dtype)
         chosen.append(torch.full_like(totals, limits.eos, dtype=torch.int64).index_copy(0, alive, tokens))
         if weights is not None:

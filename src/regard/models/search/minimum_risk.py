@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, SearchableDecoder
 from regard.models.search.greedy_and_sampling import sample
+from regard.models.search.token_choice import own_generator
 from regard.shapes import whole_number
 
 
@@ -61,6 +61,7 @@ def minimum_risk(
     max_length: int | Sequence[int] = 100,
     forbidden: Sequence[int] = (),
     n_best: int = 1,
+    numbers: Sequence[int] | None = None,
 ) -> list[Hypothesis]:
     """Minimum Bayes risk decoding: the sample with the largest mean utility.
 
@@ -86,10 +87,12 @@ def minimum_risk(
         forbidden: tokens that are never drawn; ``bos`` is never drawn either.
         n_best: different samples of each sentence, as far as there are so many: the best one has the others as
             ``next_best``.
+        numbers: of each row, 0 or more, which decides its draws together with the seed, so that they do not depend on
+            the other rows; None: 0, 1, 2, ...
 
     Returns:
         one hypothesis for each row, whose score is its mean utility, in [0, 1]. Of two with the same, the one that is
-        more likely. The draws depend on the other rows of the batch.
+        more likely.
 
     Raises:
         ArgumentError: ``max_length`` is negative, or has not one number for each row.
@@ -106,6 +109,7 @@ def minimum_risk(
         >>> models.minimum_risk(Chain(), encoded, bos=0, eos=1, how=how)[0].tokens  # most like both [3] and [2]
         [2, 3]
     """
+    numbers = range(len(encoded.lengths)) if numbers is None else numbers
     drawn = sample(
         decoder,
         encoded,
@@ -113,7 +117,7 @@ def minimum_risk(
         eos=eos,
         max_length=max_length,
         temperature=how.temperature,
-        generator=torch.Generator(encoded.lengths.device).manual_seed(how.seed),
+        generator=[own_generator(how.seed, number) for number in numbers],
         forbidden=forbidden,
         samples=how.samples,
     )

@@ -2,11 +2,25 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.configuration import shows_fields
 from regard.errors import ArgumentError
+from regard.transforms import exact_dtype
+
+
+def own_generator(seed: int, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """The random number generator of one text, whose draws depend on no other text.
+
+    Args:
+        seed: of all texts.
+        numbers: of the text.
+        device: of the generator.
+    """
+    state = np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)
+    return torch.Generator(device).manual_seed(int(state[0]))
 
 
 @shows_fields
@@ -42,7 +56,21 @@ class TokenChoice:
         """
         if self.temperature == 0:
             return log_probabilities.argmax(-1)
-        scores = log_probabilities / self.temperature
+        device = log_probabilities.device if generator is None else generator.device
+        numbers = torch.rand(len(log_probabilities), generator=generator, device=device, dtype=exact_dtype(device))
+        return self.at(log_probabilities, numbers)
+
+    def at(self, log_probabilities: Tensor, numbers: Tensor) -> Tensor:
+        """The token of each row whose share of the interval from 0 to 1 a number is in.
+
+        Args:
+            log_probabilities: ``[rows, vocabulary]``; −inf for tokens that are never chosen.
+            numbers: ``[rows]``, at least 0 and below 1.
+
+        Returns:
+            ``int64 [rows]``.
+        """
+        scores, index = log_probabilities / self.temperature, None
         if self.top_p < 1:
             scores, index = scores.sort(dim=-1, descending=True, stable=True)
             if 0 < self.top_k < scores.shape[-1]:
@@ -55,5 +83,9 @@ class TokenChoice:
             most_likely = scores.topk(self.top_k, dim=-1)
             probabilities, index = most_likely.values.softmax(-1), most_likely.indices
         else:
-            return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(1)
-        return index.gather(1, torch.multinomial(probabilities, 1, generator=generator)).squeeze(1)
+            probabilities = scores.softmax(-1)
+        edges = probabilities.to(numbers.dtype).cumsum(-1)
+        # Below the last edge, so that rounding never reaches a token behind those of some probability.
+        places = numbers[:, None] * edges[:, -1:] * (1 - torch.finfo(edges.dtype).eps)
+        chosen = torch.searchsorted(edges, places, right=True).clamp(max=edges.shape[-1] - 1)
+        return (chosen if index is None else index.gather(1, chosen)).squeeze(1)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -383,6 +384,13 @@ class Input(ABC):
     def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
         """A batch of inputs that were read, and of the ids of their targets."""
         raise NotImplementedError
+
+    def content_number(self, one: Any) -> int:
+        """A number that follows from what a model reads of an input that was read, and from nothing else."""
+        content = sha256()
+        for part in self.arguments(self.batch([one])):
+            content.update(part.contiguous().numpy().tobytes())
+        return int.from_bytes(content.digest()[:8], "little")
 
     def batch_annotations(self, batch: Any, config: Any) -> list[int]:
         """How many annotations a model with this configuration makes of each input of a batch."""

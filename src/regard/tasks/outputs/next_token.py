@@ -544,12 +544,11 @@ class TrainedNextTokens(TrainedRun):
 
     def _continued(self, text: str, draw: Sequence[int], options: ContinuationOptions) -> Continuation:
         from regard.models.search import TokenChoice
+        from regard.models.search.token_choice import own_generator
         from regard.models.text_continuation import continue_tokens
 
         tokenizer = self.tokenizer
         prompt = [tokenizer.END, *tokenizer.encode(text)]
-        # Inputs have draws of their own, so that one does not depend on the others.
-        seed = int(np.random.SeedSequence([options.seed, *draw]).generate_state(1, np.uint64)[0])
         continued = continue_tokens(
             self.model,
             prompt,
@@ -557,7 +556,8 @@ class TrainedNextTokens(TrainedRun):
             TokenChoice(options.temperature, options.top_k, options.top_p),
             end=tokenizer.END,
             forbidden=(tokenizer.UNK,),
-            generator=torch.Generator(self.device).manual_seed(seed),
+            # Inputs have draws of their own, so that one does not depend on the others.
+            generator=own_generator(options.seed, *draw, device=self.device),
         )
         likely = continued.first.exp().topk(min(options.next, len(tokenizer)))
         ids = (*prompt, *continued.tokens)

@@ -292,12 +292,13 @@ class TrainedText(TrainedRun):
     def search(self, inputs: Sequence[Any], options: Any) -> list[Hypothesis]:
         """The best hypothesis for each input: ids without ``bos`` and ``eos``."""
         batch = self.input.batch(inputs).to(self.device)
-        longest = self.longest(inputs, options)
+        longest, risk = self.longest(inputs, options), options.minimum_risk
         return self.model.search(
             self.model.encode(*self.input.arguments(batch)),
             width=options.beam,
             length_penalty=options.length_penalty,
-            risk=options.minimum_risk,
+            risk=risk,
+            numbers=None if risk is None else [self.input.content_number(one) for one in inputs],
             max_length=longest,
             forbidden=self.forbidden(),
             decoder=self.decoder(options),
