@@ -136,7 +136,27 @@ class SpokenTexts(SoundInput):
                 left = len(rows) - len(short_enough)
                 log.warning("left out %d of %d sounds whose text has more than %d tokens", left, len(rows), longest)
             rows = self.select(rows, short_enough)
-        return super().encode(rows, run, learnt, target, training)
+        examples = super().encode(rows, run, learnt, target, training)
+        if training and run.model.ctc_weight:
+            ids = target.encode_batch(self.targets(examples.utterances))
+            annotations = -(-examples.features.lengths // run.model.reduction)
+            if count := too_short(annotations.tolist(), ids):
+                log.warning(
+                    "%d of %d sounds are too short for their text: the alignment head (ctc_weight) learns nothing from "
+                    "them, since it needs an annotation, one every %g s, for each token of a text, and one more "
+                    "between two equal tokens; check the texts, or give fewer convolutions or pyramid_layers",
+                    count,
+                    len(examples),
+                    run.model.reduction * run.data.hop_seconds,
+                )
+        return examples
+
+
+def too_short(annotations: Sequence[int], texts: Sequence[Sequence[int]]) -> int:
+    """The number of sounds that have too few annotations for an alignment with the tokens of their text."""
+    from regard.models.speech.ctc import fewest_annotations
+
+    return sum(has < fewest_annotations(ids) for has, ids in zip(annotations, texts, strict=True))
 
 
 @dataclass(frozen=True, repr=False)
@@ -250,6 +270,8 @@ class Evaluation(TextEvaluation):
     """Half-width of the attention's window in seconds; 0: none."""
     ctc_weight: float
     """Weight of the alignment head in the search."""
+    too_short: int
+    """Sounds with too few annotations for an alignment with their text, which the alignment head cannot give."""
     references: list[str]
     transcriptions: list[Transcription]
 
@@ -267,6 +289,11 @@ class Evaluation(TextEvaluation):
         others = [f"CTC weight {self.ctc_weight:g}"] * (self.ctc_weight > 0)
         others += [f"window {self.window:g} s"] * (self.window > 0)
         lines = [first, self.search_line(*others), counts]
+        if self.too_short and self.ctc_weight:
+            lines.append(
+                f"  {self.too_short} of {self.sounds} sounds have too few annotations for their text, which the "
+                "alignment head cannot give; --ctc-weight 0 searches without it"
+            )
         if self.alignment_error is not None and self.attention_on_words is not None:
             lines.append(
                 f"  alignment error {self.alignment_error:.3f} s · attention within the true time "
@@ -376,6 +403,7 @@ class TrainedTranscriber(TrainedText):
             attention_on_words=share,
             window=options.window,
             ctc_weight=self.ctc_weight(options),
+            too_short=too_short([one.annotations for one in inputs], ids),
             references=self.input.targets(rows),
             transcriptions=predictions,
         )

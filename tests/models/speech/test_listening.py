@@ -1,6 +1,7 @@
 """Laws of models that listen: padding, features, the location-aware decoder, the pyramid, windows, transcribers."""
 
 import math
+from itertools import groupby, product
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.checkpoint import load_model, save_model
 from regard.models.encoders import Encoded
-from regard.models.speech.ctc import AlignmentHead
+from regard.models.speech.ctc import AlignmentHead, fewest_annotations
 from regard.models.speech.encoders import BidirectionalLayer, Frames, HalvingConvolution, SpeechEncoder
 from regard.models.speech.encoders import SpeechEncoderConfig as EncoderConfig
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, deltas, normalized
@@ -315,6 +316,24 @@ def test_the_training_loss_is_the_mixture_of_both_losses(kind):
     found.total.backward()
     without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
     assert not without
+
+
+@pytest.mark.parametrize("text", [[], [1], [1, 1], [1, 2, 1], [1, 1, 1], [2, 2, 1, 1], [1, 2, 2]])
+def test_the_fewest_annotations_of_a_text_are_those_of_its_shortest_path(text):
+    """A path gives the tokens that are left when repetitions and then blanks (0) are taken away."""
+
+    def gives(path):
+        return [token for token, _ in groupby(path) if token]
+
+    shortest = next(
+        length for length in range(8) if any(gives(path) == text for path in product(range(3), repeat=length))
+    )
+    assert fewest_annotations(text) == shortest
+    head = AlignmentHead(4, 3)
+    target, lengths = torch.tensor([[7, *text, 8]]), torch.tensor([len(text) + 2])
+    for annotations in {max(1, shortest - 1), max(1, shortest)}:
+        loss = head.loss(Encoded(torch.ones(1, annotations, 4), torch.tensor([annotations])), target, lengths)
+        assert (float(loss.detach()) > 0) == (annotations >= shortest)
 
 
 def test_paths_give_the_probability_of_a_text():

@@ -116,6 +116,63 @@ def test_options_of_a_prediction(trained, files, options):
         assert [one.text for one in found] == [one.text for one in trained.predict(sounds)]
 
 
+@pytest.mark.parametrize("options", [{"samples": 6, "temperature": 1.5, "n_best": 2}, {"beam": 3}])
+def test_other_sounds_change_no_transcription(trained, files, options):
+    sounds = sorted(files["test"].parent.glob("test-*.npy"))[:4]
+    together = [one.text for one in trained.predict(sounds, **options)]
+    assert [one.text for one in trained.predict(sounds, **options, batch_size=1)] == together
+    assert [one.text for one in trained.predict(sounds[::-1], **options)] == together[::-1]
+    assert trained.predict(sounds[2:3], **options)[0].text == together[2]
+
+
+def write_sounds(folder, texts, frames):
+    """A table of features of so many frames, one for each text."""
+    for number in range(len(texts)):
+        features = np.random.default_rng(number).normal(size=(frames, WIDTH))
+        np.save(folder / f"{number}.npy", features.astype(np.float32))
+    table = folder / "sounds.tsv"
+    table.write_text("audio\ttext\n" + "".join(f"{number}.npy\t{text}\n" for number, text in enumerate(texts)))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("texts", "count"),
+    [
+        (["abcdefghijklmno"] * 4 + ["abc"] * 4, 4),
+        (
+            ["abcde", "abcdd", "aabb", "aaa", "ab b", "abba", "aabc", "abcdef"],
+            3,
+        ),  # 5, 6, 6, 5, 4, 5, 5 and 6 are needed
+        (["abc"] * 8, 0),
+    ],
+)
+@pytest.mark.parametrize("model", [SMALL, TRANSFORMER], ids=["recurrent", "transformer"])
+def test_texts_that_are_too_long_for_their_sounds_are_counted(texts, count, model, tmp_path, caplog):
+    """Sounds of 0.2 s with an annotation every 0.04 s have five of them."""
+    table = write_sounds(tmp_path, texts, 20)
+    places = {"train": table, "validation": table}
+    for weight in (0.3, 0.0):
+        caplog.clear()
+        (tmp_path / str(weight)).mkdir()
+        config = config_of(places, {"tokenizer": "char"}, {**model, "ctc_weight": weight}, join=1, stretch=0.0)
+        experiment = TASK.prepare(config, RunFolder(tmp_path / str(weight)))
+        lines = [one.getMessage() for one in caplog.records if "too short for their text" in one.getMessage()]
+        assert len(lines) == (1 if count and weight else 0)
+        assert all(line.startswith(f"{count} of 8 sounds") and "every 0.04 s" in line for line in lines)
+    assert experiment.model.config.reduction == 4
+
+
+def test_an_evaluation_says_what_the_alignment_head_cannot_give(trained, tmp_path):
+    table = write_sounds(
+        tmp_path, ["ba ba ba", "ba do ki", "ba"], 16
+    )  # four annotations; five are needed for the first
+    columns = {"sound_column": "audio", "text_column": "text", "beam": 1}
+    found = trained.evaluate(str(table), **columns)
+    assert found.to_dict()["too_short"] == 1
+    assert "  1 of 3 sounds have too few annotations for their text" in "\n".join(found.lines())
+    assert "too few" not in "\n".join(trained.evaluate(str(table), **columns, ctc_weight=0.0).lines())
+
+
 def test_a_prediction_as_json_pictures_and_records(trained, files, tmp_path):
     (found,) = trained.predict([files["test"].parent / "test-0.npy"])
     content = json.loads(json.dumps(found.to_dict()))

@@ -1,11 +1,19 @@
 """Connectionist temporal classification: annotations that tell the tokens in their order by themselves."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.models.encoders import Encoded
 from regard.module_calls import Module
+
+
+def fewest_annotations(tokens: Sequence[int]) -> int:
+    """How many annotations a path needs that gives these tokens: one for each, and a blank between two equal ones."""
+    return len(tokens) + sum(before == after for before, after in pairwise(tokens))
 
 
 class AlignmentHead(Module):
@@ -34,7 +42,9 @@ class AlignmentHead(Module):
         return self.linear(annotations).float().log_softmax(-1)
 
     def loss(self, encoded: Encoded, target: Tensor, target_lengths: Tensor) -> Tensor:
-        """−log p(y | x) in nats, summed over the batch; a text that is too long for its sound adds nothing.
+        """−log p(y | x) in nats, summed over the batch.
+
+        A text for which a sound has fewer than `fewest_annotations` adds nothing, and has no gradient.
 
         Args:
             encoded: the annotations.
