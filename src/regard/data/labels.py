@@ -167,6 +167,7 @@ class PixelClasses:
         names: two or more different texts.
         height: of an image, in pixels.
         width: of an image, in pixels.
+        numbers: those that class maps have for these classes; (): from 0 on, which is what they become.
 
     Raises:
         DataError: the names are too few or not different, or the size is out of its range.
@@ -175,8 +176,11 @@ class PixelClasses:
     names: tuple[str, ...]
     height: int
     width: int
+    numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.numbers:
+            object.__setattr__(self, "numbers", tuple(range(len(self.names))))
         if len(self.names) < 2:
             raise DataError(f"there must be two or more classes; there is {len(self.names)}: nothing to tell apart")
         for number, name in enumerate(self.names):
@@ -196,7 +200,9 @@ class PixelClasses:
 
     def save(self, path: Path) -> None:
         """Write them as JSON."""
-        content = {"classes": self.names, "height": self.height, "width": self.width}
+        content: dict[str, Any] = {"classes": self.names, "height": self.height, "width": self.width}
+        if self.numbers != tuple(range(len(self))):
+            content["numbers"] = self.numbers
         write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     @classmethod
@@ -210,7 +216,12 @@ class PixelClasses:
             "".join(names).encode()  # ValueError for half a surrogate pair
             if not all(type(side) is int and abs(side) < 1 << 63 for side in (height, width)):
                 raise ValueError("height and width must be whole numbers below 2⁶³")
-            return cls(tuple(names), height, width)
+            numbers = content.get("numbers", list(range(len(names))))
+            if not isinstance(numbers, list) or not all(type(one) is int and 0 <= one < 1 << 16 for one in numbers):
+                raise ValueError("numbers must be whole numbers from 0 to 65,535")
+            if len(set(numbers)) != len(names) or len(numbers) != len(names):
+                raise ValueError("each class must have a number of its own")
+            return cls(tuple(names), height, width, tuple(numbers))
 
         return read_run_file(path, "classes", "a list of classes", classes)
 

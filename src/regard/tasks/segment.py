@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from regard.explanations.model_attention import ModelAttention
     from regard.training.results import Prediction
 
+log = logging.getLogger("regard")
+
 MOST_SIDE = 8192
 """Largest height or width of an image, in pixels."""
 
@@ -60,9 +63,10 @@ class DataConfig(DataOptions):
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     classes: str | None = None
     """Names of the classes in the order of their numbers, separated by commas, or a text file with a name on each line.
-    Default: their numbers."""
+    Default: their numbers, from 0 to the largest; or 0 and 255, if class maps are black and white."""
     ignore: int = -1
-    """Number of the pixels in class maps that do not count, such as those without a class; -1: all pixels count."""
+    """Number of the pixels in class maps that do not count, such as those without a class, which is then no class; -1:
+    all pixels count."""
     height: int = 0
     """Height that images are resized to, in pixels; 0: that of the first training image."""
     width: int = 0
@@ -138,7 +142,8 @@ class PredictionConfig(BatchOptions):
     pixel: str | None = None
     """Pixel whose attention is drawn, as 'x,y' from the upper left corner. Default: the middle of the image."""
     masks: str | None = None
-    """Folder for the class map of each image, as PNG with the numbers of the classes. Default: none are written."""
+    """Folder for the class map of each image, as PNG with the numbers of the training's class maps. Default: none are
+    written."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,24 +226,16 @@ class MaskedImages(Input):
         from regard.data.images.caption_batches import CaptionExample
         from regard.data.images.masked_images import masked_table
 
-        table = masked_table(rows, learnt["classes"].size, run.data.ignored)
+        classes = learnt["classes"]
+        table = masked_table(rows, classes.size, run.data.ignored, classes.numbers)
         # An example is a row of the table, which has the class of each pixel beside its colour, and no caption.
         return ImageExamples([CaptionExample(row, ((),)) for row in range(len(table))], table)
 
     def class_counts(self, examples: Examples, rows: list[MaskedImage], classes: int) -> tuple[int, ...]:
-        from regard.data.images import masked_images
-
         assert isinstance(examples, ImageExamples)
         counts = np.zeros(256, np.int64)
-        for row, image in zip(examples.pixels, rows, strict=True):
-            numbers = np.bincount(row[..., 3].ravel(), minlength=256)
-            unknown = np.flatnonzero(numbers[classes : masked_images.IGNORED]) + classes
-            if len(unknown):
-                raise DataError(
-                    f"{image.name}: a pixel has the class {unknown[0]}, and there are only {classes} classes, from 0 "
-                    f"to {classes - 1}; name all with --classes, or those that do not count with --ignore"
-                )
-            counts += numbers
+        for row in examples.pixels:
+            counts += np.bincount(row[..., 3].ravel(), minlength=256)
         return tuple(counts[:classes].tolist())
 
     def masked(self, batch: CaptionBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -328,8 +325,9 @@ class TrainedSegmenter(TrainedMasks):
                 source = name if isinstance(inputs[row], tuple) else inputs[row]
                 predictions.append(self._segmentation(source, name, image, classes, options.pixel))
         if options.masks is not None:
+            numbers = np.array(self.classes.numbers, np.uint8)
             for one in predictions:
-                save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), one.classes)
+                save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), numbers[one.classes])
         return predictions
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
@@ -341,8 +339,10 @@ class TrainedSegmenter(TrainedMasks):
         inputs, true = [], []
         for row in rows:
             pair = row.load()
-            numbers = masked_images.known_classes(pair.classes, self.config.data.ignored, row.name)
-            classes = torch.from_numpy(numbers).long()
+            known = masked_images.known_classes(
+                pair.classes, self.config.data.ignored, self.classes.numbers, row.mask_name
+            )
+            classes = torch.from_numpy(known).long()
             inputs.append((row.name, pair.pixels))
             true.append(classes.masked_fill(classes == masked_images.IGNORED, IGNORED))
         return inputs, true
@@ -538,16 +538,20 @@ class SegmentTask(MaskTask):
         path, initial, data = folder.file("classes.json"), run.training.init_from, run.data
         if path.is_file():
             return {"classes": PixelClasses.load(path)}
-        size = (data.height, data.width) if data.height else rows[0].load().pixels.shape[:2]
+        height, width = (data.height, data.width) if data.height else rows[0].load().pixels.shape[:2]
         names = CLASSES if data.bundled else class_names(data.classes)
         if initial is not None:
-            before = PixelClasses.load(RunFolder.open(initial).file("classes.json")).names
-            if names and names != before:
+            before = PixelClasses.load(RunFolder.open(initial).file("classes.json"))
+            if names and names != before.names:
                 raise RunError(
-                    f"--init-from: {initial} has the classes {', '.join(before)}, and --classes names others"
+                    f"--init-from: {initial} has the classes {', '.join(before.names)}, and --classes names others"
                 )
-            names = before
-        classes = PixelClasses(tuple(names or _numbers(rows, size, data)), *size)
+            classes = PixelClasses(before.names, height, width, before.numbers)
+        elif data.bundled:
+            classes = PixelClasses(names, height, width)
+        else:
+            names, numbers = _named_numbers(rows, names, data)
+            classes = PixelClasses(names, height, width, numbers)
         classes.save(path)
         return {"classes": classes}
 
@@ -558,20 +562,30 @@ class SegmentTask(MaskTask):
         return f"{self.name}-{'attention' if config.model.attends else 'plain'}"
 
 
-def _numbers(rows: list[MaskedImage], size: tuple[int, int], data: DataConfig) -> Iterator[str]:
-    """The numbers of all classes up to the largest of the training data, as names."""
-    from regard.data.images import masked_images
+def _named_numbers(
+    rows: list[MaskedImage], names: tuple[str, ...], data: DataConfig
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names and the numbers of the classes in the training data; without names the numbers are the names.
 
-    table = masked_images.masked_table(rows, size, data.ignored)
-    numbers = [number for number in np.unique(table[..., 3]).tolist() if number != masked_images.IGNORED]
+    Names are in the order of the numbers from 0 on; the number that does not count may have one among them.
+    """
+    from regard.data.images.masked_images import WHITE, class_numbers_of
+
+    numbers = class_numbers_of(rows, data.ignored)
     if not numbers:
         raise DataError(f"{data.train}: no pixel of the training data has a class that counts; check --ignore")
-    if max(numbers) == 0:
+    if numbers == (0, WHITE):
+        log.warning("%s: the class maps have the numbers 0 and %d alone, which are two classes", data.train, WHITE)
+    if names and len(names) != len(numbers):
+        # Classes that do not occur have names too, and so may the number that does not count.
+        numbers = tuple(number for number in range(len(names)) if number != data.ignored)
+        names = tuple(names[number] for number in numbers)
+    if not names and len(numbers) == 1:
         raise DataError(
-            f"{data.train}: every pixel that counts has the class 0; there is nothing to tell apart (--classes names "
-            "classes that do not occur)"
+            f"{data.train}: every pixel that counts has the class {numbers[0]}; there is nothing to tell apart "
+            "(--classes names classes that do not occur)"
         )
-    return map(str, range(max(numbers) + 1))
+    return names or tuple(map(str, numbers)), numbers
 
 
 TASK = SegmentTask()

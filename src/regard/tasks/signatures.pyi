@@ -345,8 +345,8 @@ class _TrainedSegmenter(regard.tasks.segment.TrainedSegmenter):
             n_best: 1: an image has one map of classes, and no others are ranked after it.
             pixel: Pixel whose attention is drawn, as 'x,y' from the upper left corner. Default: the middle of the
                 image.
-            masks: Folder for the class map of each image, as PNG with the numbers of the classes. Default: none are
-                written.
+            masks: Folder for the class map of each image, as PNG with the numbers of the training's class maps.
+                Default: none are written.
         """
     def evaluate(
         self,
@@ -1509,9 +1509,10 @@ def train(
         held_out: Training images that are used for validation when there are no validation data; at most a
             tenth of them.
         classes: Names of the classes in the order of their numbers, separated by commas, or a text file with a
-            name on each line. Default: their numbers.
-        ignore: Number of the pixels in class maps that do not count, such as those without a class; -1: all
-            pixels count.
+            name on each line. Default: their numbers, from 0 to the largest; or 0 and 255, if class maps are
+            black and white.
+        ignore: Number of the pixels in class maps that do not count, such as those without a class, which is
+            then no class; -1: all pixels count.
         height: Height that images are resized to, in pixels; 0: that of the first training image.
         width: Width that images are resized to, in pixels; 0: that of the first training image.
         channels: Channels of the encoder at half of the image's size; each halving doubles them.

@@ -1,9 +1,10 @@
-"""Data in memory as files that a task reads: lists, pairs, dictionaries, data frames, data sets, images, features."""
+"""Data in memory as files that a task reads: texts, labels, images, class maps, sounds, features."""
 
 from __future__ import annotations
 
 import json
 import logging
+import numbers
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import write_atomically
+from regard.counted import counted
 from regard.errors import ArgumentError, DataError, KindError, MissingPartError, RegardError, RunError
 from regard.tasks.lazy import np
+from regard.tasks.memory_rows import a_type, memory_rows, table_rows
 
 if TYPE_CHECKING:
     from regard.training.reporter import Reporter
     from regard.training.task import Task
+
+log = logging.getLogger("regard")
 
 PATH_COLUMNS = ("audio", "sound", "image", "path", "picture")
 """Names of the column of sounds or images in dictionaries, if no option names it."""
@@ -70,21 +75,34 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
         raise RunError(f"cannot write into the folder {path.parent}: {error.strerror}") from error
     kind = task.input_kind
     lines: list[str] = []
-    for number, row in enumerate(_rows(data, columns, name)):
+    for number, row in enumerate(memory_rows(data, columns, name)):
         content = dict(row)
         if kind != "text":
             content = _path_first(content, columns[0], task, options, f"{name}[{number}]")
-        for position, (column, value) in enumerate(content.items()):
+        needed = _needed(content, columns, kind == "text")
+        for position, (column, value) in enumerate(list(content.items())):
             file = path.with_name(f"{path.name}-{number:06d}-{position}")
             use = None
             if kind != "text":
                 use = kind if position == 0 else "mask" if column == columns[1] == "mask" else None
-            content[column] = _plain(value, use, file, f"{name}[{number}]: {column}")
+            try:
+                content[column] = _plain(value, use, file, f"{name}[{number}]: {column}")
+            except KindError:
+                if column in needed:
+                    raise
+                del content[column]  # a date, an array, ...
         # Half a surrogate pair is written as an escape, so that reading the file names its place.
         lines.append(json.dumps(content) + "\n")
     if not lines:
         raise ArgumentError(f"{name} is empty; give at least one example")
     write_atomically(path.with_suffix(".jsonl"), "".join(lines).encode())
+
+
+def _needed(row: Mapping[str, Any], columns: tuple[str, ...], is_text: bool) -> set[str]:
+    """The columns of a row that its task may read."""
+    if is_text:
+        return set(columns) if row.keys() >= set(columns) else set(row)
+    return {*list(row)[:1], *columns, "captions", "caption", "objects"}
 
 
 def _path_first(row: dict[str, Any], name: str, task: Task, options: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -175,91 +193,47 @@ def named_reporter(quiet: bool, renamed: Renames) -> Reporter:
     return reporter
 
 
-def _a(value: Any) -> str:
-    """The type of a value with its article: ``"an int"``."""
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
 def python_number(value: Any) -> Any:
     """A number of NumPy or PyTorch as one of Python; other values as they are."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
-def _is_column(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, set, Mapping))
-
-
-def _rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapping[str, Any]]:
-    rows: Any = data
-    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_column, data)):
-        if all(isinstance(part, tuple) and len(part) == 2 for part in data):
-            raise KindError(
-                f"{name} may be two columns or two pairs; give lists ([inputs], [targets]) or a list of pairs"
-            )
-        rows = dict(zip(columns, data, strict=True))
-    if isinstance(rows, Mapping):
-        for column, values in rows.items():
-            if not _is_column(values) and not _is_list(values):
-                raise KindError(f"{name}: the column {column} must be a list; it is {_a(values)}")
-        rows = {column: values if _is_list(values) else list(values) for column, values in rows.items()}
-        lengths = {column: len(values) for column, values in rows.items()}
-        if len(set(lengths.values())) > 1:
-            said = " and ".join(f"{length} of {column}" for column, length in lengths.items())
-            raise ArgumentError(f"{name} must have equally many of each column; it has {said}")
-        for row in zip(*rows.values(), strict=True):
-            yield dict(zip(rows, row, strict=True))
-        return
-    rows = _records(rows)
-    if isinstance(rows, (str, bytes)) or (not isinstance(rows, Iterable) and not hasattr(rows, "__getitem__")):
-        raise KindError(f"{name} must be a path, two lists, or an iterable of pairs or dictionaries; "
-                        f"it is {_a(data)}")  # fmt: skip
-    for number, row in enumerate(rows):
-        if isinstance(row, Mapping):
-            yield row
-        elif _is_list(row) and len(row) == len(columns):
-            yield dict(zip(columns, row, strict=True))
-        else:
-            said = f"has {len(row)} parts" if _is_list(row) else f"is {_a(row)}"
-            raise KindError(
-                f"{name}[{number}] must be a dictionary, or have {' and '.join(columns)} as its {len(columns)} parts; "
-                f"it {said}"
-            )
-
-
-def _records(data: Any) -> Any:
-    """The rows of a data frame; other data as they are."""
-    if hasattr(data, "iter_rows"):  # polars
-        return data.iter_rows(named=True)
-    return data.to_dict("records") if hasattr(data, "columns") and hasattr(data, "to_dict") else data  # pandas
-
-
-def _is_list(value: Any) -> bool:
-    return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and hasattr(value, "__getitem__")
+def _is_null(value: Any) -> bool:
+    """Whether a value stands for none: None, NaN, and what pandas and NumPy have for it, such as NaT and NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant"):
+        return True
+    number = python_number(value)  # an image must not be compared, which decodes it
+    return isinstance(number, numbers.Number) and bool(number != number)
 
 
 def _plain(value: Any, use: str | None, path: Path, where: str) -> Any:
     """A value as JSON has it; the arrays and images of a use (image, mask or sound) become files."""
+    if _is_null(value) or (isinstance(value, str) and not value.strip()):
+        return None
+    if isinstance(value, Mapping) and all(map(_is_null, value.values())):  # a null of Arrow, whose fields are null
+        return None
     if isinstance(value, Path) or (use and isinstance(value, str)):
         return str(Path(value).absolute())
-    if use and value is not None:
+    if use:
         try:
             return _store_array(value, use, path, where)
         except OSError as error:  # of the disk, or of Pillow, which reads an image only now
             raise DataError(f"{where} cannot be stored: {error.strerror or error}") from error
-    if value is None or isinstance(value, (str, bool, int, float)):
+    if isinstance(value, (str, bool, int, float)):
         return value
     number = python_number(value)
     if number is not value:
         return number
-    if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
-        return list(value)
-    raise KindError(f"{where} must be text, a number or a list of texts; it is {_a(value)}")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one, None, path, where) for name, one in value.items()}
+    if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1:
+        return [_plain(one, None, path, where) for one in value]
+    raise KindError(f"{where} must be text, a number or a list of texts; it is {a_type(value)}")
 
 
 USES = {
-    "image": "a path, an image of Pillow or an array uint8 [height, width, 3]",
-    "mask": "a path, an image of Pillow or an array of the classes 0 to 255, [height, width]",
+    "image": "a path, the bytes of a file, an image of Pillow or an array uint8 [height, width, 3]",
+    "mask": "a path, the bytes of a file, an image of Pillow or an array of the classes 0 to 255, [height, width]",
     "sound": "a path, features float [frames, features] or {'array': samples, 'sampling_rate': rate}",
 }
 """What an array is used as → what it may be, for messages."""
@@ -269,22 +243,29 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
     """The file of an image, of a mask, or of the samples or the features of a sound."""
     is_pillow = hasattr(value, "getexif") and hasattr(value, "convert")
     array: Any = value
+    content = _file_content(value) if use != "sound" else None
+    if isinstance(content, str):  # a file of its own
+        return str(Path(content).absolute())
+    if content is not None:
+        file = path.with_suffix(".png")  # whatever its format is: images are recognized by their content
+        file.write_bytes(content)
+        return str(file)
     if use == "sound" and isinstance(value, Mapping) and {"array", "sampling_rate"} <= value.keys():
         return _store_samples(value, path.with_suffix(".wav"), where)
     if use == "image" and is_pillow:
         return _store_picture(value, path.with_suffix(".png"))
     if use == "mask" and is_pillow:
-        from PIL import ImageOps
+        from regard.data.images.reading import class_numbers
 
-        array = ImageOps.exif_transpose(array)
+        array = class_numbers(array, where)
     if isinstance(value, (Mapping, bytes, set)):
-        raise KindError(f"{where} must be {USES[use]}; it is {_a(value)}")
+        raise KindError(f"{where} must be {USES[use]}; it is {a_type(value)}")
     try:
         array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     except (TypeError, ValueError) as error:
-        raise KindError(f"{where} must be {USES[use]}; it is {_a(value)}") from error
+        raise KindError(f"{where} must be {USES[use]}; it is {a_type(value)}") from error
     file = path.with_suffix(".npy" if use == "sound" else ".png")
-    said = f"{array.dtype} {list(array.shape)}" if array.ndim else _a(value)
+    said = f"{array.dtype} {list(array.shape)}" if array.ndim else a_type(value)
     if use == "sound":
         if array.dtype.kind == "f" and array.ndim == 2:
             np.save(file, array.astype(np.float32))
@@ -305,6 +286,15 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
         if array.ndim == 3 and array.shape[0] in (1, 3, 4):
             said += "; its channels must be last"
     raise KindError(f"{where} must be {USES[use]}; it is {said}")
+
+
+def _file_content(value: Any) -> bytes | str | None:
+    """The bytes or the path of an image that is not decoded, as ``datasets`` has it; None: it is none."""
+    if isinstance(value, (bytes, bytearray)) and value:
+        return bytes(value)
+    if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:
+        return value["bytes"] or value["path"]
+    return None
 
 
 def _save_png(path: Path, pixels: Any) -> str:
@@ -345,15 +335,22 @@ def _store_samples(value: Mapping[str, Any], path: Path, where: str) -> str:
 
 def _documents(data: Any, name: str) -> list[Any]:
     """The texts of data for a task that reads running text; or paths."""
-    if isinstance(data, Mapping):
-        data = list(_rows(data, ("text",), name))
-    rows = _records(data)
+    rows = table_rows(data, name)
+    if isinstance(rows, Mapping):
+        rows = list(memory_rows(rows, ("text",), name))
     if isinstance(rows, bytes) or not isinstance(rows, Iterable):
-        raise KindError(f"{name} must be a path or a list of texts; it is {_a(data)}")
-    return [_document(row, f"{name}[{number}]") for number, row in enumerate(rows)]
+        raise KindError(f"{name} must be a path or a list of texts; it is {a_type(data)}")
+    texts = [_document(row, f"{name}[{number}]") for number, row in enumerate(rows)]
+    present = [text for text in texts if not _is_null(text)]
+    if len(present) < len(texts):
+        rows_left = counted(len(texts) - len(present), "row")
+        log.warning("%s: left out %s without text; %d are left", name, rows_left, len(present))
+    return present
 
 
 def _document(row: Any, where: str) -> Any:
+    if isinstance(row, tuple) and len(row) == 1:
+        return row[0]
     if not isinstance(row, Mapping):
         return row
     if "text" not in row and len(row) != 1:
@@ -372,7 +369,7 @@ def _store_documents(texts: list[Any], path: Path, name: str) -> None:
         raise ArgumentError(f"{name} is empty; give at least one text")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise KindError(f"{name}[{number}] must be text; it is {_a(text)}")
+            raise KindError(f"{name}[{number}] must be text; it is {a_type(text)}")
     path.mkdir(exist_ok=True)
     for number, text in enumerate(texts):
         # Not synced to the disk, which would take minutes for many: the folder is complete, or it is not used.

@@ -156,7 +156,7 @@ def test_images_and_class_maps_of_two_sizes(folder):
 
 def test_a_table_of_pixels(folder):
     images = open_masked(folder)
-    table = masked_table(images, SIZE, 11)
+    table = masked_table(images, SIZE, 11, range(11))
     assert table.shape == (3, *SIZE, 4)
     for number, row in enumerate(table):
         assert (row[..., :3] == images[number].load().pixels).all()
@@ -164,18 +164,19 @@ def test_a_table_of_pixels(folder):
         assert (row[..., 3] == np.where(expected == 11, IGNORED, expected)).all()
     (folder / "images" / "0.jpg").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"0\.jpg: is not an image"):
-        masked_table(open_masked(folder), SIZE, 11)
-    resized = masked_table(images[1:], (10, 14), None)
+        masked_table(open_masked(folder), SIZE, 11, range(11))
+    resized = masked_table(images[1:], (10, 14), None, range(12))
     assert (resized[0, ::2, ::2, 3] == classes_of(folder, 1)).all()
     assert (resized[0, 1::2, 1::2, 3] == classes_of(folder, 1)).all()
 
 
-def test_classes_out_of_range():
+def test_classes_have_the_place_of_their_number():
     classes = np.array([[3, 254], [65535, 0]], np.uint16)
-    assert known_classes(classes, 65535, "a.png").tolist() == [[3, 254], [255, 0]]
-    with pytest.raises(DataError, match=r"a\.png: a pixel has the class 65535, and classes go from 0 to 254; --ignore"):
-        known_classes(classes, None, "a.png")
-    assert known_classes(np.full((2, 2), 255, np.uint8), 255, "a.png").tolist() == [[255, 255], [255, 255]]
+    assert known_classes(classes, 65535, range(255), "a.png").tolist() == [[3, 254], [255, 0]]
+    assert known_classes(classes, 65535, (254, 0, 3), "a.png").tolist() == [[2, 0], [255, 1]]
+    with pytest.raises(DataError, match=r"a\.png: a pixel has the class 65535, and the classes are 0 to 2, 254$"):
+        known_classes(classes, None, (0, 1, 2, 254), "a.png")
+    assert known_classes(np.full((2, 2), 255, np.uint8), 255, (0, 1), "a.png").tolist() == [[255, 255], [255, 255]]
 
 
 def test_the_nearest_pixel():

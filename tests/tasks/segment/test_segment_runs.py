@@ -178,7 +178,23 @@ def class_map(kind, *classes):
         ([("L", 255, 255), ("P", 1, 0), ("L", 255, 1)], 255, "01"),  # nothing counts in the first
         ([("L", 0, 0)] * 3, -1, "every pixel that counts has the class 0; there is nothing to tell apart"),
         ([("L", 7, 7)] * 3, 7, "no pixel of the training data has a class that counts; check --ignore"),
-        ([("L", 0, 255)] * 3, -1, r"a pixel has the class 255, and classes go from 0 to 254; --ignore names"),
+        (
+            [("L", 1, 255), ("L", 0, 1), ("L", 0, 0)],
+            -1,
+            r"labels/0\.PNG: a pixel has the class 255, and classes go from",
+        ),
+        (
+            [("L", 1, 255), ("L", 0, 1), ("L", 0, 0)],
+            -1,
+            "if it marks pixels that do not count, write --ignore 255, else",
+        ),
+        ([("I;16", 0, 300)] * 3, -1, "a pixel has the class 300, and classes go from 0 to 254"),
+        ([("L", 0, 255)] * 3, -1, (0, 255)),  # black and white
+        ([("L", 0, 255), ("L", 0, 0), ("L", 255, 255)], -1, (0, 255)),
+        ([("L", 0, 1), ("L", 2, 3)], 0, (1, 2, 3)),  # what does not count is no class, wherever its number is
+        ([("L", 0, 1), ("L", 2, 3)], 2, (0, 1, 3)),
+        ([("L", 0, 1), ("L", 2, 3)], 3, (0, 1, 2)),
+        ([("L", 0, 1), ("L", 2, 3)], 9, (0, 1, 2, 3)),
     ],
 )
 def test_classes_are_the_numbers_of_the_maps(tmp_path, maps, ignore, expected):
@@ -187,14 +203,56 @@ def test_classes_are_the_numbers_of_the_maps(tmp_path, maps, ignore, expected):
     config = config_of({"train": source, "validation": source, "ignore": ignore})
     (tmp_path / "run").mkdir()
     folder = RunFolder(tmp_path / "run")
-    if not expected.isdigit():
+    numbers = tuple(map(int, expected)) if isinstance(expected, str) and expected.isdigit() else expected
+    if isinstance(numbers, str):
         with pytest.raises(DataError, match=expected):
             TASK.prepare(config, folder)
         return
     experiment = TASK.prepare(config, folder)
-    assert experiment.files["classes"].names == tuple(expected)
+    assert experiment.files["classes"].names == tuple(map(str, numbers))
+    assert experiment.files["classes"].numbers == numbers
     assert sum(experiment.counts) == sum(np.sum(np.resize(one[1:], (6, 8)) != ignore) for one in maps)
     assert TASK.prepare(config, folder).files == experiment.files  # as a run that continues
+
+
+@pytest.mark.parametrize(
+    ("names", "ignore", "expected", "numbers"),
+    [
+        ("a,b,c,d", -1, "abcd", (0, 1, 2, 3)),
+        ("a,b,c,d,e", -1, "abcde", (0, 1, 2, 3, 4)),  # one that does not occur
+        ("a,b,c,d", 0, "bcd", (1, 2, 3)),  # the number that does not count may have a name
+        ("b,c,d", 0, "bcd", (1, 2, 3)),
+        ("a,b,d", 2, "abd", (0, 1, 3)),
+        ("a,b,c,d,e", 2, "abde", (0, 1, 3, 4)),
+        ("a,b,c", 3, "abc", (0, 1, 2)),
+        ("a,b,c", -1, "a pixel has the class 3, and the classes are 0 to 2; name all with --classes", ()),
+    ],
+)
+def test_names_of_classes_beside_a_number_that_does_not_count(tmp_path, names, ignore, expected, numbers):
+    source = maps_folder(tmp_path / "data", class_map("L", 0, 1), class_map("L", 2, 3))
+    config = config_of({"train": source, "validation": source, "ignore": ignore, "classes": names})
+    (tmp_path / "run").mkdir()
+    folder = RunFolder(tmp_path / "run")
+    if not numbers:
+        with pytest.raises(DataError, match=expected):
+            TASK.prepare(config, folder)
+        return
+    classes = TASK.prepare(config, folder).files["classes"]
+    assert (classes.names, classes.numbers) == (tuple(expected), numbers)
+
+
+@pytest.mark.slow
+def test_masks_are_written_with_the_numbers_of_the_training(tmp_path):
+    """Black and white class maps come back black and white; a number that does not count is never predicted."""
+    for numbers, ignore in (((0, 255), -1), ((1, 2), 0)):
+        place = tmp_path / str(ignore)
+        source = maps_folder(place / "data", *(class_map("L", *numbers) for _ in range(4)))
+        options = {"train": source, "validation": source, "ignore": ignore}
+        result = train(config_of(options, epochs=2), place / "run")
+        trained = regard.load(result.folder.path)
+        trained.predict([f"{source}/images/0.JPG"], masks=str(place / "masks"))
+        assert set(np.unique(np.array(Image.open(place / "masks" / "0.png")))) <= set(numbers)
+        assert [one.name for one in trained.evaluate(source).by_class] == list(map(str, numbers))
 
 
 def test_predictions(run, tmp_path):
@@ -278,13 +336,15 @@ def test_bad_inputs(run, tmp_path):
 
 
 def test_bad_data(folder, run, tmp_path):
-    with pytest.raises(DataError, match=r"00\.png: a pixel has the class 99, and there are only 8 classes"):
+    with pytest.raises(
+        DataError, match=r"00\.png: a pixel has the class 99, and the classes are 0 to 7; name all with"
+    ):
         train(
             config_of({"train": str(folder), "validation": str(folder), "classes": ",".join(CLASSES)}), tmp_path / "a"
         )
     with pytest.raises(DataError, match=r"has 11 images.*|a pixel has the class 99"):
         train(config_of({"train": str(folder), "classes": ",".join(CLASSES)}), tmp_path / "b")
-    with pytest.raises(DataError, match="class 99, and the model knows 8 classes"):
+    with pytest.raises(DataError, match=r"00\.png: a pixel has the class 99, and the classes are 0 to 7$"):
         regard.load(run[0]).evaluate(str(folder))
     data = {"train": str(folder), "validation": str(folder), "ignore": 99, "classes": "a,b,c,d,e,f,g,h"}
     with pytest.raises(RunError, match=r"has the classes sky, .*, and --classes names others"):

@@ -14,7 +14,7 @@ from regard.counted import counted
 from regard.data.cache import cached_pixels, fingerprint
 from regard.data.class_folders import example_files, warn_of_left_out
 from regard.data.images.pictures import PictureFile
-from regard.data.images.reading import SUFFIXES, fit_image, read_class_map, read_image
+from regard.data.images.reading import SUFFIXES, fit_image, image_name, read_class_map, read_image
 from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
 from regard.data.records import Records, StoredFile, check_limit, choose_columns, text_rows
 from regard.data.tables import READERS, open_records
@@ -28,6 +28,9 @@ IMAGES, MASKS = "images", ("labels", "masks")
 MOST_CLASSES = 255
 IGNORED = 255
 """The number of pixels in a table whose class is not counted."""
+
+WHITE = 255
+"""The other of two classes in class maps that are black and white."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,17 @@ class MaskedFiles:
     def state(self) -> tuple[object, ...]:
         return PictureFile(self.image, self.origin).state(), PictureFile(self.mask, self.origin).state()
 
+    @property
+    def mask_name(self) -> str:
+        """Names the class map in messages."""
+        return image_name(self.mask, self.origin)
+
+    def classes(self) -> NDArray[Any]:
+        """The class map, as its file has it."""
+        return read_class_map(self.mask, self.origin)
+
     def load(self) -> MaskedPixels:
-        pixels, classes = read_image(self.image, self.origin), read_class_map(self.mask, self.origin)
+        pixels, classes = read_image(self.image, self.origin), self.classes()
         if pixels.shape[:2] != classes.shape:
             (height, width), (rows, columns) = pixels.shape[:2], classes.shape
             where = "" if self.origin is None else f"{self.origin}: "
@@ -185,7 +197,9 @@ def _scenes(records: Records) -> Iterator[Street]:
         yield Street(int(text))
 
 
-def masked_table(images: Sequence[MaskedImage], size: tuple[int, int], ignore: int | None) -> NDArray[np.uint8]:
+def masked_table(
+    images: Sequence[MaskedImage], size: tuple[int, int], ignore: int | None, numbers: Sequence[int]
+) -> NDArray[np.uint8]:
     """The pixels of all images with their classes: uint8 ``[images, height, width, 4]``, red, green, blue and class.
 
     Every image is read once; one that cannot be read is an error here, before a training starts. An image of another
@@ -195,32 +209,74 @@ def masked_table(images: Sequence[MaskedImage], size: tuple[int, int], ignore: i
     Args:
         images: where pixels and classes come from; at least one.
         size: height and width of the table.
-        ignore: the class in the files that becomes `IGNORED`; None: none.
+        ignore: the number in the files that becomes `IGNORED`; None: none.
+        numbers: those in the files of the classes 0, 1, ...
 
     Raises:
-        DataError: an image cannot be read, a class is above 254, or the cache cannot be written.
+        DataError: an image cannot be read, a class is none of ``numbers``, or the cache cannot be written.
         MissingPartError: Pillow or ``datasets`` is not installed.
     """
     states = tuple(image.state() for image in images)
-    key = fingerprint("masked", 1, states, size, ignore)
-    return cached_pixels(key, (len(images), *size, 4), (_row(image, size, ignore) for image in images))
+    key = fingerprint("masked", 2, states, size, ignore, tuple(numbers))
+    return cached_pixels(key, (len(images), *size, 4), (_row(image, size, ignore, numbers) for image in images))
 
 
-def known_classes(classes: NDArray[Any], ignore: int | None, name: str) -> NDArray[np.uint8]:
-    """A class map with `IGNORED` where its class is not counted.
+_UNNAMED = "; name all with --classes, or those that do not count with --ignore"
+
+
+def known_classes(
+    classes: NDArray[Any], ignore: int | None, numbers: Sequence[int], name: str, advice: str = ""
+) -> NDArray[np.uint8]:
+    """A class map with the classes 0, 1, ... for their numbers, and `IGNORED` where the class is not counted.
 
     Raises:
-        DataError: a class is above 254.
+        DataError: a number is none of ``numbers``.
     """
-    counted = classes if ignore is None else classes[classes != ignore]
-    if counted.size and int(counted.max()) >= MOST_CLASSES:
+    table = np.full(1 << 16, -1, np.int16)
+    table[list(numbers)] = np.arange(len(numbers))
+    if ignore is not None:
+        table[ignore] = IGNORED
+    known = table[classes]
+    unknown = classes[known < 0]
+    if unknown.size:
+        classes_are = f"the classes are {_ranges(numbers)}{advice}"
+        raise DataError(f"{name}: a pixel has the class {int(unknown.max())}, and {classes_are}")
+    return known.astype(np.uint8)
+
+
+def class_numbers_of(images: Sequence[MaskedImage], ignore: int | None) -> tuple[int, ...]:
+    """The numbers of the classes in class maps: from 0 to the largest but the one that does not count, or 0 and 255.
+
+    Raises:
+        DataError: a number is above 254, a class map cannot be read, or no pixel counts.
+    """
+    counted_numbers: set[int] = set()
+    largest = -1, ""
+    for image in images:
+        found = set(np.unique(image.classes()).tolist()) - {ignore}
+        counted_numbers |= found
+        largest = max(largest, (max(found, default=-1), image.mask_name))
+    if counted_numbers == {0, WHITE}:
+        return 0, WHITE
+    number, name = largest
+    if number >= MOST_CLASSES:
         raise DataError(
-            f"{name}: a pixel has the class {int(counted.max())}, and classes go from 0 to {MOST_CLASSES - 1}; "
-            "--ignore names the class of pixels that do not count"
+            f"{name}: a pixel has the class {number}, and classes go from 0 to {MOST_CLASSES - 1} (or all class maps "
+            f"have 0 and {WHITE} alone); if it marks pixels that do not count, write --ignore {number}, else write the "
+            "classes as 0, 1, 2, ..."
         )
-    if ignore is None:
-        return classes.astype(np.uint8)
-    return np.where(classes == ignore, IGNORED, classes).astype(np.uint8)
+    return tuple(one for one in range(number + 1) if one != ignore)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers for a message: ``"0 to 4, 6"``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
 
 
 def resized_classes(classes: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -232,8 +288,9 @@ def resized_classes(classes: NDArray[np.uint8], size: tuple[int, int]) -> NDArra
     return classes[rows[:, None], columns]
 
 
-def _row(image: MaskedImage, size: tuple[int, int], ignore: int | None) -> NDArray[np.uint8]:
+def _row(image: MaskedImage, size: tuple[int, int], ignore: int | None, numbers: Sequence[int]) -> NDArray[np.uint8]:
     loaded = image.load()
     pixels = fit_image(loaded.pixels, size, "stretch", image.name).pixels
-    classes = resized_classes(known_classes(loaded.classes, ignore, image.name), size)
+    known = known_classes(loaded.classes, ignore, numbers, image.mask_name, _UNNAMED)
+    classes = resized_classes(known, size)
     return np.concatenate((pixels, classes[..., None]), axis=2)

@@ -68,7 +68,9 @@ def read_image(source: ImageSource, origin: str | None = None, *, most_pixels: i
 
 
 def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
-    """The numbers of an image whose pixels are classes: grey levels of 8 or 16 bits, or indices of a palette.
+    """The numbers of an image whose pixels are classes, as the file has them: grey levels, or indices of a palette.
+
+    Grey levels have 1 to 16 bits; those of less than 8 are not spread over 0 to 255, as they are to be shown.
 
     Args:
         source: a file, its bytes, or a cell of a table that holds it.
@@ -79,22 +81,65 @@ def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixel
         uint8 or uint16 ``[height, width]``, upright.
 
     Raises:
-        DataError: as in `read_image`; or the image has colours.
+        DataError: as in `read_image`; or the image has colours or transparent pixels.
         MissingPartError: Pillow is not installed.
     """
     name = image_name(source, origin)
-    with _opened(source, name, most_pixels) as image:
-        upright = _upright(image, name)
-        if upright.mode in _SIXTEEN_BITS:
-            return np.array(upright).astype(np.uint16)
-        if upright.mode in ("L", "P"):
-            return np.array(upright, np.uint8)
-        if upright.mode == "1":
-            return np.array(upright.convert("L"), np.uint8) // 255
+    with _opened(source, name, most_pixels, decode=False) as image:
+        return class_numbers(image, name)
+
+
+def class_numbers(image: "Image.Image", name: str) -> NDArray[Any]:
+    """`read_class_map` of an image of Pillow; what its decoder does to grey levels is known until it is decoded.
+
+    Args:
+        image: the image.
+        name: names it in messages.
+    """
+    mode, largest = _raw_levels(image)
+    _decode(image, name)
+    upright = _upright(image, name)
+    if upright.mode == "LA" and ";" not in mode:
+        grey, alpha = (np.array(upright.getchannel(channel)) for channel in "LA")
+        if (alpha == 255).all():
+            return grey
         raise DataError(
-            f"{name}: must have one number for each pixel, its class (grey levels or a palette); it is an image of the "
-            f"mode {upright.mode!r}"
+            f"{name}: has transparent pixels, and no class stands for them; save it without the alpha channel"
         )
+    if upright.mode in _SIXTEEN_BITS:
+        return np.array(upright).astype(np.uint16)
+    if upright.mode == "I":
+        numbers = np.array(upright)
+        if numbers.min() >= 0 and numbers.max() <= 65_535:
+            # Pillow spreads a PGM file's levels from 0 to the largest over 0 to 65,535.
+            return (numbers if largest is None else np.rint(numbers * (largest / 65_535))).astype(np.uint16)
+    if upright.mode == "L":
+        levels = np.array(upright, np.uint8)
+        if "I" in mode:  # TIFF: 0 is white, and the levels are turned round
+            levels = 255 - levels
+        return levels if largest is None else np.rint(levels * (largest / 255)).astype(np.uint8)
+    if upright.mode == "P":
+        return np.array(upright, np.uint8)
+    if upright.mode == "1":
+        return np.array(upright.convert("L"), np.uint8) // 255
+    raise DataError(
+        f"{name}: must have one number for each pixel, its class (grey levels or a palette); it is an image of the "
+        f"mode {upright.mode!r}"
+    )
+
+
+def _raw_levels(image: "Image.Image") -> tuple[str, int | None]:
+    """What a file's decoder will do to grey levels: its raw mode, and the level that it spreads to the largest one."""
+    tile = getattr(image, "tile", None)
+    if not tile:
+        return "", None
+    codec, *_, arguments = tile[0]
+    mode, *others = (arguments,) if isinstance(arguments, str) else arguments or ("",)
+    if codec.startswith("ppm"):
+        return str(mode), int(others[0]) if others and isinstance(others[0], int) else None
+    mode = str(mode)
+    kind, _, bits = mode.partition(";")
+    return mode, {"2": 3, "4": 15}.get(bits[:1]) if kind == "L" else None
 
 
 def image_size(source: ImageSource, origin: str | None = None) -> tuple[int, int]:
@@ -149,12 +194,16 @@ def _opened(source: ImageSource, name: str, most_pixels: int, *, decode: bool = 
             if not width * height:
                 raise DataError(f"{name}: has no pixels ({width} × {height})")
             if decode:
-                try:
-                    image.load()
-                except Exception as error:
-                    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                    raise DataError(f"{name}: the image is truncated or damaged ({reason})") from error
+                _decode(image, name)
             yield image
+
+
+def _decode(image: "Image.Image", name: str) -> None:
+    try:
+        image.load()
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{name}: the image is truncated or damaged ({reason})") from error
 
 
 def _head(file: Any) -> "Image.Image":

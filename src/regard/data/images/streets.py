@@ -56,8 +56,16 @@ class Street:
     def name(self) -> str:
         return f"scene {self.number}"
 
+    @property
+    def mask_name(self) -> str:
+        return self.name
+
     def state(self) -> tuple[object, ...]:
         return "street", 1, self.number
+
+    def classes(self) -> NDArray[np.uint8]:
+        """The class of each pixel."""
+        return self.load().classes
 
     def load(self) -> MaskedPixels:
         """The pixels and the class of each."""
