@@ -13,7 +13,7 @@
     ├── RunError          (ValueError)    a run folder or checkpoint that is missing, damaged or not regard's
     ├── TrainingError     (RuntimeError)  training cannot continue (the loss is not finite)
     ├── UnseenError       (RuntimeError)  a watched model whose attention cannot be seen; names the modules
-    └── MissingPartError  (ImportError)   an optional part is not installed; names the extra
+    └── MissingPartError  (ImportError)   an optional part is not there or broken; names the extra
 """
 
 import difflib
@@ -113,12 +113,14 @@ class UnseenError(RegardError, RuntimeError):
 
 
 class MissingPartError(RegardError, ImportError):
-    """An optional part is not installed.
+    """An optional part is not installed, or it cannot be imported.
 
     Args:
         part: the missing package, e.g. ``"matplotlib"``.
         extra: regard's extra that installs it, e.g. ``"pictures"``.
+        reason: why it cannot be imported, though it is there; None: it is not there.
     """
 
-    def __init__(self, part: str, extra: str):
-        super().__init__(f"{part} is not installed; it comes with: pip install 'regard[{extra}]'")
+    def __init__(self, part: str, extra: str, reason: str | None = None):
+        said = "is not installed; it comes with" if reason is None else f"cannot be imported ({reason}); it comes with"
+        super().__init__(f"{part} {said}: pip install 'regard[{extra}]'")

@@ -1,4 +1,7 @@
-"""Networks of other packages: their last feature map, weights of a file, frozen weights. The packages are made up."""
+"""Networks of other packages (made up here): the feature map that they pool, weights of a file, frozen weights.
+
+`test_real_backbones.py` runs those of timm and torchvision.
+"""
 
 import sys
 import types
@@ -20,22 +23,48 @@ class Net(nn.Module):
         self.first = nn.Conv2d(3, 4, 4, 4)
         self.norm = nn.BatchNorm2d(4)
         self.second = nn.Conv2d(4, 7, 2, 2)
-        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(7, 11)
 
     def forward(self, images):
-        return self.fc(self.pool(self.second(self.norm(self.first(images)).relu()).relu()).flatten(1))
+        return self.fc(self.avgpool(self.second(self.norm(self.first(images)).relu()).relu()).flatten(1))
 
 
 class Features(nn.Module):
-    """As the networks of timm are with ``features_only``."""
+    """As the networks of timm are; ``form`` says how the features are given."""
 
-    def __init__(self):
+    num_features = 5
+    feature_info = ({"reduction": 4}, {"reduction": 8})
+
+    def __init__(self, form):
         super().__init__()
         self.map = nn.Conv2d(3, 5, 8, 8)
+        self.norm = nn.LayerNorm(5)
+        self.head = nn.Conv2d(5, 7, 1)
+        self.form = form
+        if form == "classed":
+            self.cls_token = nn.Parameter(torch.full((1, 1, 5), 3.0))
+        if form == "registers":
+            self.num_prefix_tokens = 3
+
+    def forward_features(self, images):
+        last = self.norm(self.map(images).permute(0, 2, 3, 1))
+        tokens = last.flatten(1, 2)
+        return {
+            "first": lambda: last.permute(0, 3, 1, 2),
+            "last": lambda: last,
+            "tokens": lambda: tokens,
+            "classed": lambda: torch.cat([self.cls_token.expand(len(images), -1, -1), tokens], 1),
+            "registers": lambda: torch.cat([tokens.new_zeros(len(images), 3, 5), tokens], 1),
+            "wrong": lambda: tokens[:, 1:],
+            "list": lambda: [last, last],
+        }[self.form]()
 
     def forward(self, images):
-        return [self.map(images)]
+        return self.head(self.forward_features(images)).mean((2, 3))
+
+
+FORMS = ("first", "last", "tokens", "classed", "registers")
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +76,12 @@ def packages(monkeypatch):
     torchvision = types.ModuleType("torchvision")
     torchvision.models = models
     timm = types.ModuleType("timm")
-    timm.list_models = lambda: ["features"]
+    timm.list_models = lambda: [*FORMS, "wrong", "list"]
 
-    def create_model(name, pretrained, features_only, out_indices):
+    def create_model(name, pretrained, num_classes):
         assert not pretrained
-        assert features_only
-        return Features()
+        assert not num_classes
+        return Features(name)
 
     timm.create_model = create_model
     monkeypatch.setitem(sys.modules, "torchvision", torchvision)
@@ -65,15 +94,50 @@ def test_the_last_feature_map_before_the_pooling():
     images = torch.rand(2, 3, 24, 40)
     net = backbone.network.network
     backbone.eval()
-    assert torch.equal(backbone(images), net.second(net.norm(net.first(images)).relu()))
+    assert torch.equal(backbone(images), net.second(net.norm(net.first(images)).relu()).relu())
     assert not any("fc" in name for name in backbone.state_dict())
-    assert (Backbone("timm:features", (16, 24)).dim, Backbone("timm:features", (16, 24)).columns) == (5, 3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_features_of_timm_are_a_map_in_any_form(form, tmp_path):
+    backbone = Backbone(f"timm:{form}", (16, 24))
+    assert (backbone.dim, backbone.rows, backbone.columns) == (5, 2, 3)
+    assert not any("head" in name for name in backbone.state_dict())
+    net, images = Features(form).eval(), torch.rand(2, 3, 16, 24)
+    torch.save({"epoch": 3, "state_dict": {f"module._orig_mod.{k}": v for k, v in net.state_dict().items()}},
+               tmp_path / "a.pth")  # fmt: skip
+    backbone.load(tmp_path / "a.pth")
+    expected = net.norm(net.map(images).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    torch.testing.assert_close(backbone.eval()(images), expected, rtol=0, atol=0)
+
+
+def test_what_is_no_map_is_refused():
+    with pytest.raises(ArgumentError, match=r"timm:list has no feature map of images of 16 × 24 .*gives a list"):
+        Backbone("timm:list", (16, 24))
+    with pytest.raises(ArgumentError, match="its 5 tokens are no grid of patches of 8 × 8 pixels"):
+        Backbone("timm:wrong", (16, 24))
+
+
+def test_a_map_of_one_position_is_still_the_last_one():
+    """Below 16 pixels, the map in front of the pooling has one position, and the one before it has more."""
+    backbone = Backbone("torchvision:net", (8, 8))
+    assert (backbone.dim, backbone.rows, backbone.columns) == (7, 1, 1)
+
+
+def test_a_package_that_was_built_for_another_pytorch(tmp_path, monkeypatch):
+    """As torchvision says it, whose compiled operators are not found."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.delitem(sys.modules, "torchvision")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingPartError, match=r"torchvision cannot be imported \(with PyTorch .*nms does not exist"):
+        Backbone("torchvision:net", (24, 40))
 
 
 def test_weights_of_a_file_are_loaded_under_any_wrapper(tmp_path):
     trained = Net()
     images = torch.rand(2, 3, 24, 40)
-    expected = trained.eval().second(trained.norm(trained.first(images)).relu())
+    expected = trained.eval().second(trained.norm(trained.first(images)).relu()).relu()
     for number, content in enumerate(
         (trained.state_dict(), {"state_dict": {f"module.{name}": one for name, one in trained.state_dict().items()}})
     ):
@@ -113,8 +177,8 @@ def test_unknown_names_and_sizes(monkeypatch):
         Backbone("torchvision:nett", (24, 40))
     with pytest.raises(UnknownNameError, match="network of timm"):
         Backbone("timm:net", (24, 40))
-    with pytest.raises(ArgumentError, match="takes no images of 3 × 3"):
+    with pytest.raises(ArgumentError, match="no feature map of images of 3 × 3"):
         Backbone("torchvision:net", (3, 3))
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingPartError, match=r"regard\[backbones\]"):
-        Backbone("timm:features", (16, 24))
+        Backbone("timm:first", (16, 24))

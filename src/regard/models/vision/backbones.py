@@ -1,20 +1,25 @@
 """Networks of torchvision and timm by name, as grids of annotations; nothing is downloaded."""
 
 import importlib
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
+from regard.errors import ArgumentError, DataError, MissingPartError, RegardError, UnknownNameError
 from regard.models.vision.configs import backbone_name
 from regard.module_calls import Module
 from regard.regular_file import LARGEST_DATA, require_regular
 
 
 class Backbone(Module):
-    """Computes the last feature map of a network of another package, before its pooling.
+    """Computes the feature map that a network of another package pools.
+
+    Of timm it is what ``forward_features`` gives, without the tokens of the class and of registers; of torchvision it
+    is the input of the last pooling, or the patches of a Vision Transformer. A normalization in front of the pooling
+    belongs to it in both. The parts behind it are left out.
 
     Weights are random; `load` reads them from a file. In a network with 3 × 3 windows and stride 2, annotations are up
     to half a cell to the upper left of the cell where an overlay shows them; this is not so in regard's own networks.
@@ -31,7 +36,7 @@ class Backbone(Module):
     Raises:
         ArgumentError: the network has no feature map for images of this size.
         UnknownNameError: the package has no such network.
-        MissingPartError: the package is not installed.
+        MissingPartError: the package is not installed, or was built for another PyTorch.
 
     Example:
         >>> import torch
@@ -46,20 +51,24 @@ class Backbone(Module):
     def __init__(self, name: str, size: tuple[int, int]):
         super().__init__()
         package, model = backbone_name(name)
-        self.name = name
+        self.name, self.size = name, size
         self.frozen = False
         create = _from_torchvision if package == "torchvision" else _from_timm
-        self.network = create(_imported(package), model, size)
+        imported, images = _imported(package), torch.zeros(1, 3, *size)
         try:
             with torch.no_grad():
-                training = self.network.training
-                features = self.network.eval()(torch.zeros(1, 3, *size))
-                self.network.train(training)
-        except (RuntimeError, ValueError, AssertionError) as error:
+                self.network = create(imported, model, images)
+                self.network.leave_out_unused(images)
+                features = self.network(images)
+        except RegardError:
+            raise
+        # Networks of other packages raise many kinds of errors for images that are too small for them.
+        except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ArgumentError(f"the backbone {name} takes no images of {size[0]} × {size[1]} ({reason})") from error
-        if features.dim() != 4:
-            raise ArgumentError(f"the backbone {name} has no feature map [batch, features, rows, columns]")
+            raise ArgumentError(
+                f"the backbone {name} has no feature map of images of {size[0]} × {size[1]} pixels ({reason})"
+            ) from error
+        self.network.train()
         _, self.dim, self.rows, self.columns = features.shape
 
     def forward(self, images: Tensor) -> Tensor:
@@ -89,84 +98,133 @@ class Backbone(Module):
         Raises:
             DataError: the file cannot be read, or a tensor of the network is missing or has another shape.
         """
-        expected = self.network.state_dict()
+        network = self.network.network
+        expected = network.state_dict()
         saved = _tensors(Path(path))
-        # Training wrappers and the wrapper of this module prefix the names of the network's tensors.
-        prefixes = ("", "network.", "model.", "module.", "backbone.")
-        best = max(prefixes, key=lambda prefix: sum(_renamed(prefix, name, self.network) in saved for name in expected))
-        tensors = {name: saved.get(_renamed(best, name, self.network)) for name in expected}
+        # Wrappers of networks, as those of training programs, put their own names in front of those of the tensors.
+        longest = max(expected, key=len)
+        prefixes = ["", *(name.removesuffix(longest) for name in saved if name.endswith(f".{longest}"))]
+        best = max(prefixes, key=lambda prefix: sum(prefix + name in saved for name in expected))
+        tensors = {name: saved.get(best + name) for name in expected}
         for name, tensor in tensors.items():
             if tensor is None:
                 if name.endswith("num_batches_tracked"):
                     continue
-                raise DataError(f"{path}: has no tensor {_renamed(best, name, self.network)!r} of {self.name}")
+                raise DataError(f"{path}: has no tensor {best + name!r} of {self.name}")
             if tensor.shape != expected[name].shape:
                 raise DataError(
-                    f"{path}: {name} must have shape {list(expected[name].shape)} for {self.name}; it has "
-                    f"{list(tensor.shape)}"
+                    f"{path}: {name} must have shape {list(expected[name].shape)} for {self.name} and images of "
+                    f"{self.size[0]} × {self.size[1]}; it has {list(tensor.shape)}"
                 )
-        self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if tensor is not None}, False)
+        state = OrderedDict((name, tensor) for name, tensor in tensors.items() if tensor is not None)
+        # Modules read their versions from it, such as those of torchvision's MNASNet.
+        versions: Any = getattr(saved, "_metadata", None) if not best else None
+        state._metadata = versions or expected._metadata  # pyright: ignore[reportAttributeAccessIssue]
+        network.load_state_dict(state, strict=False)
 
 
-class _LastMap(nn.Module):
-    """Returns the last feature map that a network of torchvision computes before its pooling."""
+class _Network(nn.Module):
+    """Computes the feature map of a network of another package, without the parts that do not belong to it.
 
-    prefix = "network."
-
-    def __init__(self, network: nn.Module, size: tuple[int, int]):
-        super().__init__()
-        self.network = network
-        maps: list[str] = []
-
-        def record(name: str) -> Any:
-            def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-                if isinstance(output, Tensor) and output.dim() == 4 and output.shape[2] * output.shape[3] > 1:
-                    maps.append(name)
-
-            return hook
-
-        # The output of an adaptive pooling has a fixed size, and no finer positions than its input.
-        modules = [
-            (name, module)
-            for name, module in network.named_modules()
-            if name and not isinstance(module, nn.AdaptiveAvgPool2d)
-        ]
-        handles = [module.register_forward_hook(record(name)) for name, module in modules]
-        training = network.training
-        try:
-            with torch.no_grad():
-                network.eval()(torch.zeros(1, 3, *size))
-        finally:
-            network.train(training)
-            for handle in handles:
-                handle.remove()
-        if not maps:
-            raise ValueError("no module returns a feature map of more than one position")
-        self.last = maps[-1]
-        self._outputs: list[Tensor] = []
-        network.get_submodule(self.last).register_forward_hook(self._append_output)
-
-    def _append_output(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        self._outputs.append(output)
-
-    def forward(self, images: Tensor) -> Tensor:
-        self._outputs.clear()
-        self.network(images)
-        last = self._outputs[-1]
-        self._outputs.clear()
-        return last
-
-
-class _Tokens(nn.Module):
-    """Returns the encoded patches of torchvision's Vision Transformer as a feature map."""
-
-    prefix = "network."
+    Args:
+        network: the network.
+    """
 
     def __init__(self, network: Any):
         super().__init__()
         self.network = network
 
-    def forward(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Any:
+        """What the network computes of images in front of its pooling."""
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> Any:
+        return self.features(images)
+
+    def leave_out_unused(self, images: Tensor) -> None:
+        """Takes away the parts that are not called for these images: a classifier need not be trained and saved."""
+        called: set[str] = set()
+        handles = [
+            module.register_forward_pre_hook(lambda *_, name=name: called.add(name))
+            for name, part in self.network.named_children()
+            for module in part.modules()
+        ]
+        try:
+            self.features(images)
+        finally:
+            for handle in handles:
+                handle.remove()
+        for name, part in list(self.network.named_children()):
+            if name in called or next(part.parameters(), None) is None:
+                continue
+            setattr(self.network, name, nn.Identity())
+            try:
+                self.features(images)
+            except Exception:  # the network uses it in another way than by a call
+                setattr(self.network, name, part)
+
+
+class _LastMap(_Network):
+    """The feature map that a network of torchvision pools: the input of its module ``avgpool``, or its last map.
+
+    Args:
+        network: the network, without its classifier.
+        images: some that it reads.
+    """
+
+    def __init__(self, network: nn.Module, images: Tensor):
+        super().__init__(network)
+        self._maps: list[Tensor] = []
+        pooling = getattr(network, "avgpool", None)
+        if isinstance(pooling, nn.Module):
+            pooling.register_forward_pre_hook(self._append_input)
+        else:
+            network.get_submodule(_last_map(network, images)).register_forward_hook(self._append_output)
+
+    def _append_input(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._maps.append(inputs[0])
+
+    def _append_output(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        self._maps.append(output)
+
+    def features(self, images: Tensor) -> Tensor:
+        self._maps.clear()
+        self.network(images)
+        last = self._maps[-1]
+        self._maps.clear()
+        return last
+
+
+def _last_map(network: nn.Module, images: Tensor) -> str:
+    """The name of the last module that returns a feature map."""
+    maps: list[str] = []
+
+    def record(name: str) -> Any:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and output.dim() == 4:
+                maps.append(name)
+
+        return hook
+
+    handles = [
+        module.register_forward_hook(record(name))
+        for name, module in network.named_modules()
+        if name and not isinstance(module, nn.Identity)  # the classifier that was taken away
+    ]
+    try:
+        network(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not maps:
+        raise ValueError("no module returns a feature map")
+    return maps[-1]
+
+
+class _Tokens(_Network):
+    """The encoded patches of torchvision's Vision Transformer as a feature map, behind its last normalization."""
+
+    def features(self, images: Tensor) -> Tensor:
         network = self.network
         side = network.patch_size
         tokens = network._process_input(images)
@@ -175,26 +233,31 @@ class _Tokens(nn.Module):
         return patches.transpose(1, 2).unflatten(2, (images.shape[2] // side, images.shape[3] // side))
 
 
-class _Features(nn.Module):
-    """Returns the last feature map of a network of timm."""
+class _Features(_Network):
+    """What ``forward_features`` of a network of timm gives, as a feature map."""
 
-    prefix = "network."
+    def features(self, images: Tensor) -> Any:
+        features = self.network.forward_features(images)
+        height, width = images.shape[2:]
+        if not isinstance(features, Tensor):
+            raise ValueError(f"forward_features gives a {type(features).__name__}, not one feature map")
+        dim = self.network.num_features
+        if features.dim() == 4:
+            # Some Transformers have their channels on the last axis.
+            return features.permute(0, 3, 1, 2) if features.shape[3] == dim != features.shape[1] else features
+        if features.dim() != 3:
+            raise ValueError(f"forward_features gives a tensor of {features.dim()} axes, not a feature map")
+        # In front of the tokens of the grid are those that belong to no place: of the class, of registers.
+        classes = sum(isinstance(getattr(self.network, name, None), Tensor) for name in ("cls_token", "dist_token"))
+        others = getattr(self.network, "num_prefix_tokens", classes)
+        side = self.network.feature_info[-1]["reduction"]
+        for rows, columns in ((height // side, width // side), (-(-height // side), -(-width // side))):
+            if features.shape[1] == others + rows * columns and features.shape[2] == dim:
+                return features[:, others:].transpose(1, 2).unflatten(2, (rows, columns))
+        raise ValueError(f"its {features.shape[1]} tokens are no grid of patches of {side} × {side} pixels")
 
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network = network
 
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.network(images)[-1]
-        info = getattr(self.network, "feature_info", None)
-        if info is None or features.dim() != 4:
-            return features
-        # The channels of some Transformers are on the last axis.
-        channels_last = features.shape[3] == info.channels()[-1] != features.shape[1]
-        return features.permute(0, 3, 1, 2) if channels_last else features
-
-
-def _from_torchvision(package: Any, name: str, size: tuple[int, int]) -> nn.Module:
+def _from_torchvision(package: Any, name: str, images: Tensor) -> _Network:
     models = package.models
     known = models.list_models(module=models)
     if name not in known:
@@ -203,14 +266,10 @@ def _from_torchvision(package: Any, name: str, size: tuple[int, int]) -> nn.Modu
     if name in ("googlenet", "inception_v3"):
         options |= {"aux_logits": False, "init_weights": True}
     if name.startswith("vit_"):
-        return _Tokens(_headless(models.get_model(name, image_size=size[0], **options)))
-    try:
-        return _LastMap(_headless(models.get_model(name, **options)), size)
-    except (RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ArgumentError(
-            f"the backbone torchvision:{name} takes no images of {size[0]} × {size[1]} ({reason})"
-        ) from error
+        return _Tokens(_headless(models.get_model(name, image_size=images.shape[2], **options)).eval())
+    if name.startswith("maxvit"):
+        options["input_size"] = tuple(images.shape[2:])
+    return _LastMap(_headless(models.get_model(name, **options)).eval(), images)
 
 
 def _headless(network: nn.Module) -> nn.Module:
@@ -221,30 +280,26 @@ def _headless(network: nn.Module) -> nn.Module:
     return network
 
 
-def _from_timm(package: Any, name: str, size: tuple[int, int]) -> nn.Module:
+def _from_timm(package: Any, name: str, images: Tensor) -> _Network:
     if name.split(".")[0] not in package.list_models():
         raise UnknownNameError("network of timm", name, package.list_models())
-    options: dict[str, Any] = {"pretrained": False, "features_only": True}
-    for sizes in ({"out_indices": (-1,), "img_size": size}, {"out_indices": (-1,)}):
-        try:
-            return _Features(package.create_model(name, **options, **sizes))
-        except TypeError:  # Only Transformers have the argument `img_size`.
-            continue
-        except (RuntimeError, ValueError, AssertionError, AttributeError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ArgumentError(f"the backbone timm:{name} has no feature map ({reason})") from error
-    raise ArgumentError(f"the backbone timm:{name} has no feature map")
-
-
-def _renamed(prefix: str, name: str, network: nn.Module) -> str:
-    return prefix + name.removeprefix(str(getattr(network, "prefix", "")))
+    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
+    try:
+        return _Features(package.create_model(name, img_size=tuple(images.shape[2:]), **options).eval())
+    except TypeError:  # only Transformers have the argument `img_size`
+        return _Features(package.create_model(name, **options).eval())
 
 
 def _imported(package: str) -> Any:
     try:
         return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingPartError(package, "backbones") from error
+    except ModuleNotFoundError as error:
+        raise MissingPartError(error.name or package, "backbones") from error
+    # A compiled package that was built for another PyTorch raises errors of many kinds.
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        said = f"with PyTorch {torch.__version__}, for which it may not have been built: {reason}"
+        raise MissingPartError(package, "backbones", said) from error
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
