@@ -1,6 +1,10 @@
 """ROUGE and the shares of words: cases computed by hand."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.errors import ArgumentError
 from regard.tasks.outputs.text_metrics import novel_share, repeated_share, rouge_scores, rouge_words, spans_exact
@@ -47,6 +51,18 @@ def test_words_are_letters_and_digits_of_every_script():
     assert rouge_words("Älter als Ωmega") == ["älter", "als", "ωmega"]
     assert rouge_words("猫は好き") == ["猫", "は", "好", "き"]
     assert rouge_scores(["ÄLTER"], ["älter"]).rouge_1 == 100
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=40))
+def test_the_words_of_ascii_texts_are_those_of_rouge_score(text):
+    """rouge-score 0.1.2 lower-cases a text, takes all but a–z and 0–9 for spaces, and splits at them."""
+    assert rouge_words(text) == re.findall("[a-z0-9]+", text.lower())
+
+
+def test_letters_that_are_not_ascii_are_letters():
+    """rouge-score 0.1.2 has the words na and ve for the first, mega for the second, and none for the last."""
+    for word in ("naïve", "ωmega", "ночь"):
+        assert rouge_words(word) == [word]
 
 
 def test_new_runs_of_words():
