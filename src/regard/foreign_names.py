@@ -107,7 +107,7 @@ _TWO_CONVENTIONS = (
 _WEIGHTS = "call regard.attend_with_weights(query, key, value), which returns (output, weights)"
 
 KEYWORDS: dict[str, str] = {
-    "is_causal": 'write mask="causal", or mask=masks.causal(align="start") as PyTorch aligns unequal lengths',
+    "is_causal": 'write mask="causal", or mask=masks.causal(align="start") as PyTorch, JAX and Keras align lengths',
     "causal": 'write mask="causal"',
     "use_causal_mask": 'write mask="causal"',
     "attn_mask": f"write {_TWO_CONVENTIONS.format('attn_mask')}",

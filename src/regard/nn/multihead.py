@@ -52,7 +52,8 @@ class MultiheadAttention(AttentionHeads):
     Constructor, forward arguments, returned values, mask conventions (True: ignore), parameters, their initial values
     for a seed and the ``state_dict`` are those of torch. The differences are:
 
-    - A query without visible keys has weights 0 and gets the output projection's bias; torch returns NaN.
+    - A query without visible keys has weights 0 and gets the output projection's bias; torch returns NaN if
+      weights are asked for or its fast path runs.
     - Returned weights are those before dropout: each row with a visible key sums to 1.
     - ``is_causal=True`` needs no ``attn_mask``. If there is one, the flag is only a hint, as in torch.
     - ``need_weights`` does not change a bit of the output, and the weights are differentiable.

@@ -60,6 +60,10 @@ class Entmax(Normalizer):
 
     def __init__(self, alpha: float | Tensor):
         super().__init__()
+        if type(alpha) in (int, float) and alpha == 1:
+            raise ArgumentError(
+                'alpha must be finite and greater than 1; at 1 entmax is softmax: write normalizer="softmax"'
+            )
         set_parameter(self, "alpha", alpha, above=1.0)
 
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:

@@ -1,5 +1,6 @@
 """Tokenizers that transformers loads."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,7 @@ def save_tokenizer(
     )
     with quiet():
         fast.save_pretrained(path)
+    # transformers 5 writes "TokenizersBackend", and reads the name by which transformers 4 knows this class as well.
+    settings = json.loads((path / "tokenizer_config.json").read_text("utf-8"))
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (path / "tokenizer_config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False), "utf-8")
