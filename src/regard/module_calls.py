@@ -32,8 +32,8 @@ else:
 _CALL = nn.Module.__call__
 
 OWN_HOOKS: set[Callable[..., Any]] = set()
-"""Global forward pre-hooks that regard itself installs. Modules may run in pieces in spite of them, so that watching
-changes no bit of a gradient."""
+"""Global forward hooks and pre-hooks that regard itself installs. Modules may run in pieces in spite of them, so that
+watching changes no bit of a gradient."""
 
 
 def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
@@ -63,13 +63,9 @@ def _has_foreign_global_hooks() -> bool:
     """Whether there are global hooks other than regard's own."""
     if not torch_modules._has_any_global_hook():
         return False
-    own = torch_modules._global_forward_pre_hooks
-    return any(hook not in OWN_HOOKS for hook in own.values()) or any(
-        (
-            torch_modules._global_forward_hooks,
-            torch_modules._global_backward_hooks,
-            torch_modules._global_backward_pre_hooks,
-        )
+    forward = (*torch_modules._global_forward_pre_hooks.values(), *torch_modules._global_forward_hooks.values())
+    return any(hook not in OWN_HOOKS for hook in forward) or any(
+        (torch_modules._global_backward_hooks, torch_modules._global_backward_pre_hooks)
     )
 
 

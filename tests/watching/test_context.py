@@ -26,6 +26,7 @@ def _everything_is_restored():
     assert not LISTENERS
     assert torch._C._len_torch_function_stack() == 0
     assert not nn.modules.module._global_forward_pre_hooks
+    assert not nn.modules.module._global_forward_hooks
 
 
 def stack(layers=2):

@@ -15,6 +15,9 @@ A call passes through these files, in this order:
    and makes its record (`attention_call`), with the kind of its mask (`mask_kind`);
 5. `call_reader`: takes the readings.
 
+Where norms or outputs are wanted, `projections` finds the module that projects the heads, and `residual_stream` follows
+what it returns to the logits; `linear_maps` asks these modules what they do, and `logit_path` keeps it.
+
 From the records follow one record for each generated sequence (`generation`), rollout and flow (`layer_graph`), and
 contributions to logits (`contributions`); from many texts the statistics of each head (`survey`). `hugging_face` makes
 regard an attention implementation of the models of transformers.

@@ -1,7 +1,7 @@
 """The record of one attention call of a watched model: its module, its sizes, its mask, and its readings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from regard.watching.mechanisms import Mechanism
 
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards
+    from regard.watching.logit_path import LogitPath
 
 Kind = Literal["self", "causal", "cross"]
 
@@ -83,6 +84,9 @@ class AttentionCall:
         value: ``[batch, heads, keys, value_dim]``: the values; None unless outputs are requested.
         tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
         visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
+        path: what follows the heads in the model, for `regard.watching.logit_contributions`; None unless outputs are
+            requested.
+        unprojected: why the projection of the heads is not known, if it was looked for; "": it is.
         shards: which queries and which keys each process holds, if the sequences are sharded
             (`regard.distributed`); then ``queries`` and ``keys`` are those of the whole, and readings of queries and of
             keys are this process's part of them. None: they are not.
@@ -145,6 +149,8 @@ class AttentionCall:
     tiles: Requested[tuple[TileSource, ...]] = None
     visible_mask: Mask | None = None
     shards: "tuple[Shards, Shards] | None" = None
+    path: Requested["LogitPath"] = None
+    unprojected: str = ""
 
     def gathered(self) -> "AttentionCall":
         """The same call with the readings of the whole sequences, on every process that holds a part of them.
@@ -159,7 +165,10 @@ class AttentionCall:
             **{name: _joined(getattr(self, name), queries, 2) for name in OF_QUERIES},
             **{name: _joined(getattr(self, name), keys, axis) for name, axis in OF_KEYS.items()},
         }
-        return self.another(shards=None, **readings)
+        path = self.path
+        if path is not None and path.scale is not None:
+            path = replace(path, scale=_joined(path.scale, queries, 2))
+        return self.another(shards=None, path=path, **readings)
 
     def postpone(self, postponed: Postponed, names: Sequence[str] = READ) -> None:
         """Let another object deliver some attributes later, by `receive`: the readings, and others of `POSTPONED`."""
@@ -203,7 +212,7 @@ class AttentionCall:
 
     def __getstate__(self) -> dict[str, Any]:
         self.settle()
-        return vars(self)
+        return {**vars(self), "path": None}  # it holds modules of the model
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -225,13 +234,16 @@ class AttentionCall:
         """‖weight · value · W_O‖ of each pair, ``[batch, heads, queries, keys]``.
 
         Kobayashi et al. 2020, "Attention is Not Only a Weight", section 3: their ‖α f(x)‖, where f(x) is the value
-        after the head's part W_O of the output projection. A large weight on a short value moves little.
+        after the head's part W_O of the output projection. A large weight on a short value moves little. W_O is what
+        the module that projects the heads does, without its dropout: adapters, parametrizations, quantized weights and
+        hooks count.
 
         Raises:
-            ArgumentError: weights or norms were not read.
+            ArgumentError: weights or norms were not read, or the module is not linear.
         """
         if self.weights is None or self.value_norms is None:
-            raise ArgumentError("weighted_norms needs read=Readings(weights=True) and norms=True")
+            reason = f"; norms=True is not possible here: {self.unprojected}" if self.unprojected else ""
+            raise ArgumentError(f"weighted_norms needs read=Readings(weights=True) and norms=True{reason}")
         return self.weights * self.value_norms[:, :, None]
 
     def __repr__(self) -> str:
@@ -242,8 +254,10 @@ class AttentionCall:
 
     def _shown(self) -> list[tuple[str, object]]:
         attributes = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
-        return [(name, value) for name, value, default in attributes if value is not default and name != "visible_mask"]
+        return [(name, value) for name, value, default in attributes if value is not default and name not in _NOT_SHOWN]
 
+
+_NOT_SHOWN = ("visible_mask", "path", "unprojected")
 
 OF_QUERIES = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares", "head_output",

@@ -1,4 +1,4 @@
-"""The output projection of each head, and what a head adds through it directly to the logits."""
+"""What a head adds through its output projection directly to the logits."""
 
 from collections.abc import Sequence
 
@@ -7,55 +7,10 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.watching.attention_call import AttentionCall
+from regard.watching.linear_maps import ModuleCall, wide
+from regard.watching.logit_path import LogitPath
 
-PATHS = (
-    "out_proj", "o_proj", "c_proj", "output_proj", "out_lin", "o", "wo", "dense", "proj", "to_out", "to_out.0", "out",
-    "linear_out", "W_O", "output",
-)  # fmt: skip
-"""Names of the projection inside the module of the attention."""
-
-SIBLING_PATHS = ("output.dense", "output.o_proj", "out_proj", "o_proj", "output")
-"""Its names in the module around the attention (BERT: ``attention.self`` and ``attention.output.dense``)."""
-
-
-def output_projection(model: nn.Module, name: str) -> nn.Module:
-    """The module that projects the heads of the attention ``name``.
-
-    Raises:
-        ArgumentError: there is none under its usual names.
-    """
-    around = name.rpartition(".")[0]
-    for start, paths in ((name, PATHS), (around, SIBLING_PATHS)):
-        for path in paths:
-            projection = _submodule(model, f"{start}.{path}" if start else path)
-            if projection is not None and getattr(getattr(projection, "weight", None), "ndim", 0) == 2:
-                return projection
-    raise ArgumentError(f"no output projection of {name!r} was found; its known names are {', '.join(PATHS)}")
-
-
-def heads_of_projection(projection: nn.Module, heads: int, value_dim: int, name: str) -> Tensor:
-    """The projection's weight by heads, ``[heads, value_dim, features]``.
-
-    Raises:
-        ArgumentError: its input is not the heads side by side.
-    """
-    weight = projection.weight
-    assert isinstance(weight, Tensor)
-    # Conv1D of GPT-2 multiplies by its weight, Linear by the transpose.
-    matrix = weight if type(projection).__name__ == "Conv1D" else weight.t()
-    if matrix.shape[0] != heads * value_dim:
-        raise ArgumentError(
-            f"the output projection of {name!r} takes {matrix.shape[0]} features; its {heads} heads of {value_dim} "
-            f"have {heads * value_dim}"
-        )
-    return matrix.detach().unflatten(0, (heads, value_dim))
-
-
-def _submodule(model: nn.Module, path: str) -> nn.Module | None:
-    module: nn.Module | None = model
-    for part in path.split("."):
-        module = None if module is None else module._modules.get(part)
-    return module
+NOT_KEPT = "watch with outputs=True; a record that was pickled or sent to another process does not keep it"
 
 
 @torch.no_grad()
@@ -73,23 +28,33 @@ def logit_contributions(
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section "Attention Heads are Independent
     and Additive": a residual stream is a sum, so a logit is a sum of contributions, as far as all that follows is
-    linear. :math:`o` is the head's output, :math:`W_O^h` its part of the output projection, :math:`u_t` the token's row
-    of the unembedding. A normalization before the unembedding is linear only if its statistics are held fixed; they are
-    :math:`s`. Paths through later layers do not count: measure them by `ablate`.
+    linear. :math:`o` is the head's output, :math:`W_O^h` its part of the output projection, :math:`u_t` what a feature
+    of the residual stream adds to the token's logit. A final normalization is linear only if its statistics are held
+    fixed: those of the watched run, which are in :math:`s`. Paths through later layers do not count: measure them by
+    `ablate`.
+
+    Projection, normalizations and output layer are asked what they do, by calls with made-up inputs, so that adapters,
+    parametrizations, quantized weights and hooks count; hooks run in these calls too. Everything that follows the
+    projection in the model's own run is taken into account: sums, factors, normalizations, linear modules. Where it is
+    not linear, this is an error: a transform before the output layer (BERT), a cap on the logits (Gemma 2), or a
+    residual stream that is itself normalized after each sum (post-norm).
 
     Args:
         model: the watched model.
         call: of ``regard.watch(model, outputs=True)``.
         token_ids: ``[tokens]``.
-        unembedding: ``[vocabulary, features]``; None: that of the model, from ``get_output_embeddings()``.
-        scale: the factor of each feature in a final normalization, broadcastable to ``[batch, queries, features]``,
-            such as its gain over the standard deviation it had; None: 1.
+        unembedding: ``[vocabulary, features]``, in place of the model's own output layer and what follows it; None:
+            the model's.
+        scale: what stands between the projection and the unembedding, in place of what the model does there: the factor
+            of each feature, broadcastable to ``[batch, queries, features]``; None: what the model does. Without
+            ``unembedding`` it goes with the one that ``model.get_output_embeddings()`` returns.
 
     Returns:
-        ``[batch, heads, queries, tokens]``, of the heads that the call has.
+        ``[batch, heads, queries, tokens]``, of the heads that the call has; 0 for padding.
 
     Raises:
-        ArgumentError: the call has no outputs, or the unembedding is not known.
+        ArgumentError: the call has no outputs; the model's output is not linear in that of the heads, by the name of
+            the module; its output layer is not known.
         KindError, ShapeError: token ids, unembedding or scale of another type or shape.
 
     Example:
@@ -108,11 +73,16 @@ def logit_contributions(
     """
     if call.head_output is None:
         raise ArgumentError("call must have the heads' outputs: watch with outputs=True")
-    weight, rows = _unembedded(model, call, token_ids, unembedding, call.head_output.shape[-1])
-    added = torch.einsum("bhqd,hdo->bhqo", call.head_output.to(weight.dtype), weight)
-    if scale is not None:
-        added = added * _scales(call, scale, weight.shape[2])[:, None]
-    return added @ rows.t()
+    ids = _ids(token_ids)
+    if scale is None:
+        path = _path(call, ids, unembedding)
+        of_features = _projection(call) @ path.directions(ids, unembedding).t()
+        assert path.scale is not None
+        added = torch.einsum("bhqd,hdt->bhqt", call.head_output.to(of_features.dtype), of_features)
+        return added * path.scale[..., None].to(added.dtype)
+    projection, rows = _projection(call), _unembedded(model, call, ids, unembedding)
+    added = torch.einsum("bhqd,hdo->bhqo", call.head_output.to(projection.dtype), projection)
+    return (added * _scales(call, scale, rows.shape[1])[:, None]) @ rows.t()
 
 
 @torch.no_grad()
@@ -157,28 +127,86 @@ def value_logits(
     """
     if call.value is None:
         raise ArgumentError("call must have its values: watch with outputs=True an attention that shows its values")
-    weight, rows = _unembedded(model, call, [token_id], unembedding, call.value.shape[-1])
-    one = rows if scale is None else rows * _scales(call, scale, weight.shape[2])
-    added = torch.einsum("bhkd,hdo->bhko", call.value.to(weight.dtype), weight)
+    ids = _ids([token_id])
+    if scale is None:
+        path = _path(call, ids, unembedding)
+        assert path.scale is not None
+        of_features = _projection(call) @ path.directions(ids, unembedding)[0]
+        added = torch.einsum("bhkd,hd->bhk", call.value.to(of_features.dtype), of_features)[:, :, None]
+        return added if bool((path.scale == 1).all()) else added * path.scale[..., None].to(added.dtype)
+    projection, rows = _projection(call), _unembedded(model, call, ids, unembedding)
+    one = rows * _scales(call, scale, rows.shape[1])
+    added = torch.einsum("bhkd,hdo->bhko", call.value.to(projection.dtype), projection)
     return torch.einsum("bhko,bqo->bhqk", added, one.expand(len(added), *one.shape[-2:]))
 
 
-def _unembedded(
-    model: nn.Module, call: AttentionCall, token_ids: Sequence[int] | Tensor, unembedding: Tensor | None, value_dim: int
-) -> tuple[Tensor, Tensor]:
-    """The output projection of the call's heads, and the rows of the unembedding for some tokens."""
-    ids = torch.as_tensor(token_ids)
+def _ids(token_ids: Sequence[int] | Tensor) -> Tensor:
+    ids = torch.as_tensor(token_ids).cpu()
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise KindError(f"token_ids must be integers [tokens]; they have the shape {list(ids.shape)} of {ids.dtype}")
-    matrix = _unembedding(model) if unembedding is None else unembedding
-    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < matrix.shape[0]:
-        raise ArgumentError(f"token_ids must be from 0 to {matrix.shape[0] - 1}")
-    projection = output_projection(model, call.name)
-    weight = heads_of_projection(projection, call.heads, value_dim, call.name).cpu()
-    if matrix.dim() != 2 or matrix.shape[1] != weight.shape[2]:
-        raise ShapeError(f"unembedding must be [vocabulary, {weight.shape[2]}]; it has shape {list(matrix.shape)}")
-    rows = matrix.detach().cpu()[ids.cpu()].to(weight.dtype)
-    return weight[list(call.chosen_heads)], rows
+    return ids
+
+
+def _check_ids(ids: Tensor, vocabulary: int) -> None:
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise ArgumentError(f"token_ids must be from 0 to {vocabulary - 1}")
+
+
+def _path(call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> LogitPath:
+    """The way from the call's projection to the logits, or to the place of another unembedding."""
+    path = _known(call)
+    if unembedding is not None:
+        features = _check_unembedding(unembedding, ids)
+        path = path.before(features)
+    elif path.reason:
+        raise ArgumentError(f"what the heads of {call.name!r} add to the logits is not known: {path.reason}")
+    elif not path.has_output_layer:
+        raise ArgumentError(
+            "unembedding must be given: the output of the watched model is its residual stream, and no logits"
+        )
+    else:
+        _check_ids(ids, path.outputs)
+    return path
+
+
+def _known(call: AttentionCall) -> LogitPath:
+    if call.path is None:
+        raise ArgumentError(f"what follows the heads of {call.name!r} is not known: {call.unprojected or NOT_KEPT}")
+    return call.path
+
+
+def _projection(call: AttentionCall) -> Tensor:
+    """The output projection of the call's heads, ``[heads, value_dim, features]``, on the CPU."""
+    matrix = _known(call).projection.matrix().cpu()
+    return matrix.unflatten(0, (call.heads, -1))[list(call.chosen_heads)]
+
+
+def _unembedded(model: nn.Module, call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> Tensor:
+    """The rows of the unembedding for some tokens."""
+    known = _known(call).projection
+    features = known.output.shape[-1]
+    if unembedding is not None:
+        if _check_unembedding(unembedding, ids) != features:
+            raise ShapeError(f"unembedding must be [vocabulary, {features}]; it has shape {list(unembedding.shape)}")
+        return wide(unembedding.detach().cpu()[ids])
+    getter = getattr(model, "get_output_embeddings", None)
+    layer = getter() if callable(getter) else None
+    if not callable(layer):
+        raise ArgumentError(
+            f"unembedding must be given: {type(model).__name__} has no get_output_embeddings() that returns one"
+        )
+    output_layer = ModuleCall("the module of get_output_embeddings()", layer, known.output, known.output)
+    output_layer.output, output_layer.setting = output_layer.ask(known.output), known.setting
+    _check_ids(ids, output_layer.output.shape[-1])
+    return output_layer.matrix(ids).t().cpu()
+
+
+def _check_unembedding(unembedding: Tensor, ids: Tensor) -> int:
+    """The number of features of an unembedding, which has the ids."""
+    if unembedding.dim() != 2:
+        raise ShapeError(f"unembedding must be [vocabulary, features]; it has shape {list(unembedding.shape)}")
+    _check_ids(ids, unembedding.shape[0])
+    return unembedding.shape[1]
 
 
 def _scales(call: AttentionCall, scale: Tensor, features: int) -> Tensor:
@@ -189,13 +217,3 @@ def _scales(call: AttentionCall, scale: Tensor, features: int) -> Tensor:
     except RuntimeError as error:
         raise ShapeError(f"scale must broadcast to [batch, queries, features] = {shape}") from error
     return scale.detach().cpu()[(None,) * (3 - scale.dim())]
-
-
-def _unembedding(model: nn.Module) -> Tensor:
-    getter = getattr(model, "get_output_embeddings", None)
-    weight = getattr(getter() if callable(getter) else None, "weight", None)
-    if not isinstance(weight, Tensor):
-        raise ArgumentError(
-            f"unembedding must be given: {type(model).__name__} has no get_output_embeddings() that returns one"
-        )
-    return weight

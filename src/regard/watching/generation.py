@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import keep
 from regard.watching.attention_call import AttentionCall
+from regard.watching.logit_path import LogitPath
 
 ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "head_output", "shares")
 """Readings of each query, which are joined along the queries."""
@@ -196,7 +197,19 @@ def _join(pieces: _Sequence, reorderings: Sequence[Reordering], beam_indices: Te
         value=None if value is None or last.first_key else value[rows[-1]][:, :, :keys],
         **dict.fromkeys(("pooled_mean", "pooled_max", "rows", "tile", "tiles")),
         visible_mask=None if weights is None else keep(_visible(pieces, rows, queries, keys)),
+        path=_joined_path([piece.call.path for piece in pieces], rows),
     )
+
+
+def _joined_path(paths: Sequence[LogitPath | None], rows: Sequence[Tensor]) -> LogitPath | None:
+    """The path of all queries: its modules are those of the last call, its statistics those of each one."""
+    last = paths[-1]
+    scales = [None if path is None else path.scale for path in paths]
+    if last is None or any(scale is None for scale in scales):
+        reason = next((path.reason for path in paths if path is not None and path.scale is None), "")
+        return None if last is None else replace(last, scale=None, reason=reason or last.reason)
+    parts = [scale[row] for scale, row in zip(scales, rows, strict=True) if scale is not None]
+    return replace(last, scale=torch.cat(parts, dim=2))
 
 
 def _mask_of(first: AttentionCall, last: AttentionCall) -> str:

@@ -63,13 +63,22 @@ def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
         return function(*args, **kwargs)
     arguments = _bound(function, args, kwargs)
     if not arguments["need_weights"]:
-        return function(*args, **kwargs)  # it calls scaled_dot_product_attention by its replaced name
+        result = function(*args, **kwargs)  # it calls scaled_dot_product_attention by its replaced name
+        return _projected(arguments["out_proj_weight"], arguments["out_proj_bias"], result, False)
     if any(observer.changes for observer in STATE.observers):
         return _multi_head_in_two_calls(function, arguments)
     masks = STATE.masks
     if not arguments["training"]:
         arguments["dropout_p"] = 0.0
-    return run_watched(function, args, kwargs, lambda owner: read_multi_head(masks, arguments), keep_output)
+    result = run_watched(function, args, kwargs, lambda owner: read_multi_head(masks, arguments), keep_output)
+    return _projected(arguments["out_proj_weight"], arguments["out_proj_bias"], result, False)
+
+
+def _projected(weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> Any:
+    """Reports that a function projected the heads of its attention itself, and returns its output."""
+    for follower in STATE.followers:
+        follower.projected(weight, bias, output, batch_first)
+    return output
 
 
 def _multi_head_in_two_calls(function: Function, arguments: dict[str, Any]) -> Any:
@@ -88,14 +97,17 @@ def _handle_native(function: Function, args: Any, kwargs: Any) -> Any:
     if is_idle():
         return function(*args, **kwargs)
     masks, arguments = STATE.masks, _bound_by_schema("_native_multi_head_attention", args, kwargs)
-    return run_watched(function, args, kwargs, lambda owner: read_native(masks, arguments), keep_output)
+    result = run_watched(function, args, kwargs, lambda owner: read_native(masks, arguments), keep_output)
+    return _projected(arguments["proj_weight"], arguments["proj_bias"], result, True)
 
 
 def _handle_encoder_layer(function: Function, args: Any, kwargs: Any) -> Any:
     if is_idle():
         return function(*args, **kwargs)
     masks, arguments = STATE.masks, _bound_by_schema("_transformer_encoder_layer_fwd", args, kwargs)
-    return run_watched(function, args, kwargs, lambda owner: read_encoder_layer(masks, arguments), keep_output)
+    result = run_watched(function, args, kwargs, lambda owner: read_encoder_layer(masks, arguments), keep_output)
+    _projected(arguments["proj_weight"], arguments["proj_bias"], None, True)
+    return result
 
 
 @cache

@@ -28,7 +28,16 @@ from regard.module_calls import OWN_HOOKS
 from regard.nn.key_values import SequenceCache
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.softmax_tracking import track
-from regard.watching.thread_state import SDPA, STATE, Function, Observer, leave_mode, return_to_mode, without_mode
+from regard.watching.thread_state import (
+    SDPA,
+    STATE,
+    Function,
+    Observer,
+    is_idle,
+    leave_mode,
+    return_to_mode,
+    without_mode,
+)  # fmt: skip
 
 HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 
@@ -37,15 +46,22 @@ class _Mode(TorchFunctionMode):
     """Sees each function of PyTorch that is called from Python in this thread."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = self._run(func, args, kwargs or {})
+        if STATE.followers and not is_idle():
+            for follower in STATE.followers:
+                follower.follow(func, args, kwargs or {}, result)
+        return result
+
+    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         handler = HANDLERS.get(func)
         if handler is None:
             if type(func) is FunctionType and not func.__module__.startswith("torch."):
                 # A function of Python runs with the mode off: its calls are seen only by replaced names.
                 _INSTALLATION.search(func.__globals__)
             elif len(STATE.tracked):
-                return track(func, args, kwargs or {})
-            return func(*args, **(kwargs or {}))
-        return handler(func, args, kwargs or {})
+                return track(func, args, kwargs)
+            return func(*args, **kwargs)
+        return handler(func, args, kwargs)
 
 
 _MODE = _Mode()
@@ -63,8 +79,10 @@ def observing(observer: Observer) -> Iterator[None]:
 
 def begin(observer: Observer) -> None:
     """Report all attention calls that this thread makes to an observer, until `end`."""
-    _INSTALLATION.enter(observer.names.files)
+    _INSTALLATION.enter(observer.names.files, observer.follows)
     STATE.observers.append(observer)
+    if observer.follows:
+        STATE.followers.append(observer)
     if STATE.mode is None:
         STATE.mode = _MODE
         return_to_mode([])
@@ -73,12 +91,14 @@ def begin(observer: Observer) -> None:
 def end(observer: Observer) -> None:
     """Report no further call to an observer."""
     STATE.observers.remove(observer)
+    if observer.follows:
+        STATE.followers.remove(observer)
     if not STATE.observers:
         leave_mode()
         STATE.mode = None
         STATE.tracked.clear()
         STATE.masks.clear()
-    _INSTALLATION.leave()
+    _INSTALLATION.leave(observer.follows)
 
 
 @wraps(HAS_TORCH_FUNCTION)
@@ -126,9 +146,10 @@ class _Installation:
 
     def __init__(self) -> None:
         self._lock = ForkLock()
-        self._contexts = 0
+        self._contexts, self._followers = 0, 0
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._hook: Any = None
+        self._end_hook: Any = None
         self._searched: dict[str, object] = {}
         self._imported: tuple[int, str] = (0, "")
         self._functions: list[dict[str, Any]] = []
@@ -136,7 +157,7 @@ class _Installation:
         self._flex_function: Function | None = None
         self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Function], Function]]] = []
 
-    def enter(self, used: set[str]) -> None:
+    def enter(self, used: set[str], follows: bool) -> None:
         """Replace the names; those of the ``used`` modules of Python may have changed since another context."""
         with self._lock:
             self._contexts += 1
@@ -145,11 +166,17 @@ class _Installation:
                 self._replace(torch.overrides.__dict__, "has_torch_function", _has_torch_function)
                 self._replace(SequenceCache, "select", _reported(SequenceCache.select))
                 self._hook = nn.modules.module.register_module_forward_pre_hook(_report_module)
+            self._followers += follows
+            if follows and self._followers == 1:
+                self._end_hook = nn.modules.module.register_module_forward_hook(_report_end)
             self._replace_names(used)
 
-    def leave(self) -> None:
+    def leave(self, follows: bool) -> None:
         with self._lock:
             self._contexts -= 1
+            self._followers -= follows
+            if follows and self._followers == 0:
+                self._end_hook.remove()
             if self._contexts == 0:
                 self._hook.remove()
                 for holder, name, original, replacement in reversed(self._replaced):
@@ -241,4 +268,10 @@ def _report_module(module: nn.Module, args: Any) -> None:
         observer.ran(module, args)
 
 
-OWN_HOOKS.add(_report_module)
+def _report_end(module: nn.Module, args: Any, output: Any) -> None:
+    if STATE.followers and not is_idle():
+        for follower in STATE.followers:
+            follower.ended(module, output)
+
+
+OWN_HOOKS.update((_report_module, _report_end))

@@ -422,12 +422,19 @@ def _run(call: _Call, weighted: WeightedSum) -> Any:
     return run_watched(call.function, call.args, call.kwargs, read, change, makers=softmax.makers)
 
 
-_MOVES = (
+MOVES = (
     "view", "view_as", "reshape", "reshape_as", "transpose", "transpose_", "swapaxes", "swapdims", "t", "t_", "permute",
     "movedim", "moveaxis", "unsqueeze", "unsqueeze_", "squeeze", "squeeze_", "flatten", "unflatten", "ravel", "expand",
     "expand_as", "broadcast_to", "repeat", "repeat_interleave", "tile", "__getitem__", "select", "narrow", "chunk",
     "split", "tensor_split", "split_with_sizes", "unbind", "index_select", "flip", "roll", "adjoint",
 )  # fmt: skip
+"""Functions that put elements elsewhere."""
+
+KEPT = ("contiguous", "clone", "detach", "requires_grad_", "alias")
+"""Functions that return the same elements in the same places."""
+
+ROUNDED = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda")
+"""Functions that return the same elements in another dtype or on another device."""
 
 _ON_ANY_STRIDES = {"view": Tensor.reshape, "view_as": Tensor.reshape_as}
 """What takes the place of functions that need the strides of the weights."""
@@ -468,9 +475,9 @@ SOURCES = _by_function(
 RULES = {
     **SOURCES,
     **_by_function(
-        (_move, _MOVES),
-        (_keep, ("contiguous", "clone", "detach", "requires_grad_", "alias")),
-        (_round, ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda")),
+        (_move, MOVES),
+        (_keep, KEPT),
+        (_round, ROUNDED),
         (_drop, ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout")),
         (_compute, _COMPUTATIONS),
         (_mix, ("conv1d", "conv2d", "batch_norm")),

@@ -36,9 +36,11 @@ class Observer:
     Attributes:
         names: its modules.
         changes: whether `change` may change an output; it is called in place of `take` then.
+        follows: whether it wants to know what becomes of the heads' outputs: `heads`, `ended`, `follow`, `projected`.
     """
 
     changes = False
+    follows = False
 
     def __init__(self, model: nn.Module):
         self.names = ModuleNames(model)
@@ -61,6 +63,24 @@ class Observer:
     def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note that a module is called with these arguments, before it runs."""
 
+    def heads(self, output: Tensor) -> None:
+        """Note the output of heads ``[batch, heads, queries, value_dim]`` of the call that was taken last."""
+
+    def ended(self, module: nn.Module, output: Any) -> None:
+        """Note what a module returned, before its own hooks change it."""
+
+    def follow(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """Note that a function of PyTorch ran."""
+
+    def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:
+        """Note that a function of PyTorch projected the heads of the last call, and what it returned.
+
+        Args:
+            weight, bias: of the projection.
+            output: the result; None: it is more than the projection.
+            batch_first: whether its first axis is the batch, and not the queries.
+        """
+
     def reordered(self, index: Tensor) -> None:
         """Note that the batch rows of a cache are reordered, as a beam search does."""
 
@@ -70,6 +90,7 @@ class _ThreadState(threading.local):
 
     Attributes:
         observers: the contexts that are open, the outermost first.
+        followers: those among them that follow what becomes of the heads' outputs.
         inside: how many calls of attention are running, whose inner calls are not watched.
         mode: the function mode; None where nothing is watched.
         tracked: the tensors that come from a softmax and have not weighed a sum yet.
@@ -78,6 +99,7 @@ class _ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
+        self.followers: list[Observer] = []
         self.inside = 0
         self.mode: TorchFunctionMode | None = None
         self.tracked = TrackedTensors()
@@ -140,10 +162,23 @@ def run_watched(
                 output = change(output, observer, owner)
             else:
                 observer.take(owner, read, same)
+                if observer.follows:
+                    change(output, _HeadsReader(observer), owner)
         return output
     finally:
         state.inside -= 1
         return_to_mode(above)
+
+
+class _HeadsReader(Observer):
+    """Gives an observer the output of heads that is in the result of a call, and changes nothing."""
+
+    def __init__(self, observer: Observer):
+        self._observer = observer
+
+    def change(self, owner: Owner, output: Tensor) -> Tensor:
+        self._observer.heads(output.detach())
+        return output
 
 
 def _owner_or_maker(owner: Owner, maker: Owner | None) -> Owner:

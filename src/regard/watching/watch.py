@@ -19,14 +19,16 @@ from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.call_problems import SameCall
 from regard.watching.call_reader import CallHistory, CallReader, KnownCall
 from regard.watching.call_records import ProblemTiles, records_of
-from regard.watching.contributions import heads_of_projection, output_projection, value_logits
+from regard.watching.contributions import value_logits
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, prompt_length, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
 from regard.watching.mechanisms import Mechanism, maps_of_heads, mechanism_of
 from regard.watching.owners import Owner
-from regard.watching.thread_state import Observer, is_like_no_other
+from regard.watching.projections import Projections
+from regard.watching.residual_stream import ResidualStream
+from regard.watching.thread_state import Observer, is_idle, is_like_no_other, without_mode
 from regard.watching.token_ids import TokenIds, token_axis
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class Watch(Observer):
         self._parts: dict[int, int] = {}  # by the identity of the module
         self._patterns: dict[int, CallPattern] = {}  # by the identity of the owner, which `ModuleNames` keeps
         self._reader = CallReader(read, alone=keep or norms or outputs)
+        self.follows = norms or outputs
+        self._projections = Projections(self.names.names, norms, ResidualStream() if outputs else None)
 
     def __enter__(self) -> Self:
         if self._is_open:
@@ -115,6 +119,7 @@ class Watch(Observer):
             self._reader.settle()
             self._patterns.clear()
             self._coverage.tell(self._layers, bool(self.calls))
+            self._projections.settle()
         else:
             with suppress(RuntimeError):  # a device that has failed does not hide the first error
                 self._reader.deliver()
@@ -132,6 +137,27 @@ class Watch(Observer):
             self._reader.deliver()
         if id(module) in self._token_ids.tables:
             self._token_ids.read(args, self._history.forward)
+        if self.follows and not is_idle():
+            self._note(lambda: self._projections.begins(module, args))
+
+    def heads(self, output: Tensor) -> None:
+        self._note(lambda: self._projections.heads(output))
+
+    def ended(self, module: nn.Module, output: Any) -> None:
+        self._note(lambda: self._projections.ends(module, output))
+
+    def follow(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        self._note(lambda: self._projections.follow(function, args, kwargs, result))
+
+    def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:
+        self._note(lambda: self._projections.projected(weight, bias, output, batch_first))
+
+    def _note(self, action: Callable[[], None]) -> None:
+        """Note something about the model's run, which no error here must end."""
+        try:
+            without_mode(action)
+        except Exception as error:
+            self._projections.give_up(f"{type(error).__name__}: {error}")
 
     def reordered(self, index: Tensor) -> None:
         number = len(self.calls)
@@ -254,24 +280,17 @@ class Watch(Observer):
         if call.mechanism == "differential":
             call.maps = maps_of_heads(owner.module, part, grid.heads)
         others: dict[str, Tensor | None] = {}
-        if self._norms:
-            others["value_norms"] = self._value_norms(intercepted, name)
+        value = None
+        if self.follows and intercepted.value is not None:
+            value = spread_heads(intercepted.value, grid.heads)
         if self._outputs:
-            others["head_output"] = intercepted.output()
-            value = intercepted.value
-            others["value"] = None if value is None else spread_heads(value, grid.heads)
+            others["head_output"], others["value"] = intercepted.output(), value
         self._reader.take(call, intercepted, same_call, intercepted.visible if wants_pairs else None, others)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
+        if self.follows:
+            self._projections.expect(call, value)
         self.calls.append(call)
-
-    def _value_norms(self, intercepted: Intercepted, name: str) -> Tensor:
-        if intercepted.value is None:
-            raise ArgumentError(f"norms=True needs values, which the attention of {name!r} does not show")
-        projection = output_projection(self.model, name)
-        weight = heads_of_projection(projection, intercepted.grid.heads, intercepted.value.shape[-1], name)
-        value = spread_heads(intercepted.value, intercepted.grid.heads)
-        return torch.einsum("bhkd,hdo->bhko", value.to(weight.dtype), weight).norm(dim=-1)
 
     # Called by users.
 
@@ -338,8 +357,8 @@ class Watch(Observer):
                 the encoder; None: ``query_tokens``.
             batch_row: its number, from 0.
             sequence: as for `stitched`.
-            logit: a token's id: the records also carry what each pair contributes directly to its logit, without a
-                final normalization (`regard.watching.value_logits`; watch with ``outputs=True``); None: they do not.
+            logit: a token's id: the records also carry what each pair contributes directly to its logit
+                (`regard.watching.value_logits`; watch with ``outputs=True``); None: they do not.
 
         The norms of weighted values are carried where they were read (``norms=True``).
 
@@ -432,14 +451,16 @@ def watch(
             tiles of the weights and maps of any size later, and `regard.View` can show a head's calculation.
         norms: whether to read the norms of values after the output projection, for `AttentionCall.weighted_norms`.
         outputs: whether to keep each head's output and values, for `regard.watching.logit_contributions` and
-            `regard.watching.value_logits`.
+            `regard.watching.value_logits`. For norms and outputs, modules that the heads pass are called again with
+            inputs that are made up, their hooks too, unless they are plain linear layers.
 
     Returns:
         A context; `Watch.calls` has the records.
 
     Raises:
         KindError, ArgumentError: bad arguments; a model that `torch.compile` or TorchScript compiled, by the name of
-            the module. From within the model's call: readings that a call does not have.
+            the module. From within the model's call: readings that a call does not have. At the end: ``norms=True``,
+            and no linear module projects the heads, by the name of the attention and of the module.
         UnseenError: at the end, if no attention call was seen.
 
     Warns:

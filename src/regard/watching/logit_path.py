@@ -1,0 +1,211 @@
+"""What the residual stream and the output layer of a model do to the output of one projection of heads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError, ShapeError
+from regard.watching.linear_maps import ModuleCall, Normalization, first_tensor, wide
+from regard.watching.residual_stream import Heads, Mapped, Moved, ResidualStream, Scaled, Step, Sum
+
+Part = ModuleCall | Normalization | float | Tensor
+"""A module that is linear; a normalization; a factor, of all features or of each."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LogitPath:
+    """The way from the output of a projection of heads to the output of the model.
+
+    Attributes:
+        projection: the projection's call.
+        parts: what is on the way, in its order.
+        scale: ``[batch, 1, queries]``: the product of the statistics of all normalizations, as they were in the run; 0
+            for rows that the projection did not have, such as padding.
+        reason: why the way is not known up to the model's output; "": it is.
+    """
+
+    projection: ModuleCall
+    parts: tuple[Part, ...] = ()
+    scale: Tensor | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, heads: Heads, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
+        """The way from some heads to the output of the model, as far as it is known.
+
+        Args:
+            heads: where it begins.
+            stream: of the run.
+            output: of the model.
+            batch, queries: of the attention call.
+        """
+        end, reason = _end(heads, stream, output)
+        path = cls(heads.call, reason=reason)
+        if end is None:
+            return path
+        try:
+            parts, scale = _parts(_way(heads, end), heads, batch * queries)
+        except ArgumentError as error:
+            return replace(path, reason=str(error))
+        return replace(path, parts=tuple(parts), scale=scale.view(batch, 1, queries).cpu())
+
+    def before(self, features: int) -> "LogitPath":
+        """The way up to the last place that has so many features: where an unembedding is applied.
+
+        Raises:
+            ArgumentError: the way is not known so far.
+            ShapeError: there is none.
+        """
+        for last in range(len(self.parts), -1, -1):
+            made = replace(self, parts=self.parts[:last], reason="" if self._leaves_output(last) else self.reason)
+            if made._features == features and not made.reason:
+                return made
+        if self.reason:
+            raise ArgumentError(self.reason)
+        last = max((number for number, part in enumerate(self.parts) if isinstance(part, ModuleCall)), default=None)
+        own = replace(self, parts=self.parts[:last])._features
+        raise ShapeError(f"unembedding must be [vocabulary, {own}]; it has {features} features")
+
+    def directions(self, ids: Tensor, unembedding: Tensor | None) -> Tensor:
+        """What each feature of the projection's output adds to some logits, but for ``scale``: ``[tokens, features]``.
+
+        Args:
+            ids: of the tokens.
+            unembedding: that follows on the way; None: the way ends in logits.
+
+        Raises:
+            ArgumentError: something on the way is not linear.
+        """
+        directions = None if unembedding is None else wide(unembedding.detach().cpu()[ids])
+        factor: float | Tensor = 1.0  # of the logits, before the output layer is reached
+        for part in reversed(self.parts):
+            if isinstance(part, ModuleCall):
+                matrix = part.matrix(ids if directions is None else None).cpu()
+                directions = matrix.t() * factor if directions is None else directions.to(matrix.dtype) @ matrix.t()
+            elif directions is not None:
+                directions = part.back(directions) if isinstance(part, Normalization) else directions * part
+            elif isinstance(part, Normalization):
+                raise ArgumentError("the logits themselves are normalized after the output layer")
+            else:
+                factor = factor * (part[ids, None] if isinstance(part, Tensor) and part.numel() > 1 else part)
+        assert directions is not None
+        return directions
+
+    @property
+    def has_output_layer(self) -> bool:
+        """Whether a module made the model's output from features of the residual stream."""
+        return not self.reason and any(isinstance(part, ModuleCall) for part in self.parts)
+
+    @property
+    def _features(self) -> int:
+        for part in reversed(self.parts):
+            if isinstance(part, ModuleCall):
+                return part.output.shape[-1]
+        return self.projection.output.shape[-1]
+
+    @property
+    def outputs(self) -> int:
+        """How many logits there are."""
+        return self._features
+
+    def _leaves_output(self, last: int) -> bool:
+        """Whether the parts before one of this number are followed by a module, whose result is not needed."""
+        return self.scale is not None and any(isinstance(part, ModuleCall) for part in self.parts[last:])
+
+
+def _end(heads: Heads, stream: ResidualStream, output: object) -> tuple[Step | None, str]:
+    """The last step of a way, and why it is not that of the model's output."""
+    logits = _logits(output)
+    step = stream.step(logits)
+    if step is not None and heads.number in step.costs:
+        return step, ""
+    last = stream.last if stream.last is not None and heads.number in stream.last.costs else None
+    if last is None:
+        lost = f"; the model applies the function {stream.lost!r}, which is not followed" if stream.lost else ""
+        return None, (
+            f"nothing that follows the projection of the heads adds its output to what the model returns{lost}"
+        )
+    after = f"the function {stream.lost!r}" if stream.lost else "something"
+    return last, (
+        f"the model's output is not linear in the residual stream: after {last.call.name}, the model applies {after}, "
+        "which is not followed"
+    )
+
+
+def _logits(output: Any) -> Tensor | None:
+    """The logits in the output of a model: a tensor, ``output.logits``, or the first tensor of a tuple with axes."""
+    if isinstance(output, dict):
+        output = output.get("logits", next(iter(output.values()), None))
+    elif not isinstance(output, (Tensor, tuple, list)):
+        output = getattr(output, "logits", None)
+    if isinstance(output, (tuple, list)):
+        output = next((each for each in output if isinstance(each, Tensor) and each.dim() > 1), None)
+    return first_tensor(output)
+
+
+def _way(heads: Heads, end: Step) -> list[Step]:
+    """The steps from some heads to the last one, in their order, without the first.
+
+    Raises:
+        ArgumentError: there are several ways.
+    """
+    steps, step = [], end
+    while step is not heads:
+        steps.append(step)
+        before = step.before(heads.number)
+        if len(before) != 1 or (isinstance(step, Sum) and step.is_forked):
+            raise ArgumentError(f"the output of {heads.call.name} reaches the model's output by several ways")
+        step = before[0]
+    return steps[::-1]
+
+
+def _parts(steps: Sequence[Step], heads: Heads, count: int) -> tuple[list[Part], Tensor]:
+    """The parts of a way, and the product of the statistics of its normalizations for each row.
+
+    Raises:
+        ArgumentError: the residual stream itself is normalized, or rows are lost.
+    """
+    rows, parts = heads.rows, []
+    scale = torch.zeros(count, dtype=torch.float64, device="cpu")
+    scale[rows.flatten()] = 1
+    is_summed, normalized = False, ""
+    for step in steps:
+        if isinstance(step, Sum) and step.adds_to(heads.number):
+            if normalized:
+                raise ArgumentError(
+                    f"{normalized} normalizes the residual stream itself, and more is added to it afterwards "
+                    "(post-norm): no head adds anything directly to the logits there; measure its effect with ablate"
+                )
+            is_summed = True
+        elif isinstance(step, Moved):
+            rows = _moved(step, rows, heads)
+        elif isinstance(step, Scaled):
+            parts.append(step.factor.cpu() if isinstance(step.factor, Tensor) else step.factor)
+        elif isinstance(step, Mapped):
+            kind = step.kind
+            parts.append(kind)
+            if isinstance(kind, Normalization):
+                if is_summed and not kind.is_linear:
+                    normalized = step.call.name
+                factor = torch.zeros(count, dtype=torch.float64, device="cpu")
+                factor[rows.flatten()] = kind.factor.flatten().double().cpu()
+                present = torch.zeros(count, dtype=torch.bool, device="cpu")
+                present[rows.flatten()] = True
+                if bool((~present & (scale != 0)).any()):
+                    raise ArgumentError(
+                        f"{step.call.name} normalizes some positions only: call the model so that it computes the "
+                        "logits of all"
+                    )
+                scale = scale * factor
+    return parts, scale
+
+
+def _moved(step: Moved, rows: Tensor, heads: Heads) -> Tensor:
+    """Where the rows are after their elements were moved."""
+    moved: Tensor = step.move(rows[..., None].expand(*rows.shape, step.shape[-1]))
+    if moved.shape[-1] != step.shape[-1] or bool((moved != moved[..., :1]).any()):
+        raise ArgumentError(f"after {heads.call.name}, features of several positions are joined or split")
+    return moved[..., 0]

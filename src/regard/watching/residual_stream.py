@@ -1,0 +1,290 @@
+"""The way of an attention's output through the residual stream to the logits of a model.
+
+While a model is watched with ``outputs=True``, each tensor on such a way is known as a `Step`: the output of a
+projection of heads (`Heads`); a sum with something else (`Sum`); the same elements elsewhere or times a constant
+(`Moved`, `Scaled`); or what a module returned for it (`Mapped`). A sum continues the terms that passed the fewest
+modules, which is the residual connection: a later layer's output is no part of the way. What the way does to features
+is asked of its modules afterwards (`logit_path`).
+"""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.watching.linear_maps import ModuleCall, Normalization
+from regard.watching.softmax_tracking import KEPT, MOVES, ROUNDED
+from regard.watching.tracked_tensors import Tracked, TrackedTensors
+
+Move = Callable[[Tensor], Any]
+
+
+class Step(Tracked):
+    """One tensor on the way.
+
+    Attributes:
+        parents: the steps that it comes from.
+        costs: by the number of each `Heads` that it comes from, how many modules were passed since.
+    """
+
+    parents: "tuple[Step, ...]"
+    costs: dict[int, int]
+
+    def __init__(self, *parents: "Step", passed: int = 0):
+        self.parents = parents
+        self.costs = {}
+        for parent in parents:
+            for heads, cost in parent.costs.items():
+                self.costs[heads] = min(cost + passed, self.costs.get(heads, cost + passed))
+
+    def before(self, heads: int) -> "tuple[Step, ...]":
+        """The parents through which the way from some heads leads."""
+        least = min((parent.costs[heads] for parent in self.parents if heads in parent.costs), default=0)
+        return tuple(parent for parent in self.parents if parent.costs.get(heads) == least)
+
+
+class Heads(Step):
+    """The output of a module that projects the heads of one attention call.
+
+    Attributes:
+        number: of its own.
+        call: of the module, a few rows.
+        rows: for each row of the output, the number of the batch row and query, ``batch_row * queries + query``.
+    """
+
+    def __init__(self, call: ModuleCall, rows: Tensor):
+        super().__init__()
+        self.number = next(_numbers)
+        self.costs = {self.number: 0}
+        self.call, self.rows = call, rows
+
+
+_numbers = count()
+
+
+class Sum(Step):
+    """A sum.
+
+    Attributes:
+        has_others: whether a term that depends on the input is not on the way, or left it for a later layer.
+        is_forked: whether several terms are functions of one tensor, of which none is the tensor itself, as it is in a
+            residual connection.
+    """
+
+    def __init__(self, *parents: Step, has_others: bool):
+        least: dict[int, int] = {}
+        for parent in parents:
+            for heads, cost in parent.costs.items():
+                least[heads] = min(cost, least.get(heads, cost))
+        # What a later layer adds is not kept, nor are its tensors.
+        nearest = [parent for parent in parents if any(least[heads] == cost for heads, cost in parent.costs.items())]
+        left = [parent for parent in parents if not any(parent is other for other in nearest)]
+        super().__init__(*nearest)
+        self.has_others = has_others or bool(left)
+        self.is_forked = any(_is_fork(parent, other) for parent in nearest for other in left)
+
+    def adds_to(self, heads: int) -> bool:
+        """Whether anything else is added to the output of some heads."""
+        return self.has_others or any(heads not in parent.costs for parent in self.parents)
+
+
+def _is_fork(term: Step, other: Step) -> bool:
+    """Whether a term that passed more modules than another one does not come from it."""
+    common = term.costs.keys() & other.costs.keys()
+    if not common:
+        return False
+    heads = min(common)
+    cost, stream, step = term.costs[heads], set(), term
+    while step.costs[heads] == cost:
+        stream.add(id(step))
+        before = step.before(heads)
+        if not before:
+            break
+        step = before[0]
+    while other.costs[heads] > cost:
+        other = other.before(heads)[0]
+    return id(other) not in stream
+
+
+class Moved(Step):
+    """The same elements in other places."""
+
+    def __init__(self, parent: Step, move: Move, shape: torch.Size):
+        super().__init__(parent)
+        self.move, self.shape = move, shape
+
+
+class Scaled(Step):
+    """Each element times a number, or a number of its feature."""
+
+    def __init__(self, parent: Step, factor: float | Tensor):
+        super().__init__(parent)
+        self.factor = factor
+
+
+class Mapped(Step):
+    """What a module returned."""
+
+    def __init__(self, parent: Step, call: ModuleCall):
+        super().__init__(parent, passed=1)
+        # A normalization keeps the number of features, and depends on all rows.
+        self.call = call if call.input.shape[-1] == call.output.shape[-1] else call.sampled()
+        self._kind: ModuleCall | Normalization | None = None
+
+    @property
+    def kind(self) -> ModuleCall | Normalization:
+        """The normalization that it is; or a few rows of the call, which may turn out to be linear."""
+        if self._kind is None:
+            self._kind = (None if self.call.is_sample else self.call.normalization()) or self.call.sampled().settle()
+            self.call = self.call.sampled()
+        return self._kind
+
+
+_ADDITIONS = frozenset({"add", "add_", "__radd__", "__iadd__"})
+_SUBTRACTIONS = frozenset({"sub", "sub_", "subtract", "__isub__"})
+_MULTIPLICATIONS = frozenset({"mul", "mul_", "multiply", "__rmul__", "__imul__"})
+_DIVISIONS = frozenset({"div", "div_", "divide", "true_divide", "__itruediv__"})
+_MAPS = frozenset({"linear", "layer_norm", "rms_norm", "matmul", "mm"})
+
+
+class ResidualStream:
+    """The steps of all tensors that one thread's models have.
+
+    Attributes:
+        lost: the function or module after `last` that a way ends at, since nothing is known of it; "": none.
+        last: the last module that a way went through.
+    """
+
+    def __init__(self) -> None:
+        self._steps = TrackedTensors()
+        self.last: Mapped | None = None
+        self.lost = ""
+
+    def step(self, tensor: object) -> Step | None:
+        """The step that a tensor is; None: it is on no way."""
+        known = self._steps.get(tensor)
+        return known if isinstance(known, Step) else None
+
+    def begin(self, output: Tensor, heads: Heads) -> None:
+        """Let a way begin."""
+        self._steps.put(output, heads)
+
+    def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note what a function of PyTorch made of a tensor on a way."""
+        if not len(self._steps) or not isinstance(result, Tensor):
+            return
+        name = getattr(function, "__name__", "")
+        if name.startswith("__get__") or not result.is_floating_point():
+            return
+        is_in_place = name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or "out" in kwargs
+        known = [self.step(each) for each in args[:2]] + [None, None]
+        if known[0] is None and known[1] is None:
+            if is_in_place:
+                self._steps.forget(result if name != "__setitem__" else args[0])
+            return
+        step = self._made(function, name, args, kwargs, known, result)
+        if step is not None:
+            self._steps.put(result, step)
+            return
+        if is_in_place:
+            self._steps.forget(args[0])
+        if result.shape[:-1] == args[0 if known[0] is not None else 1].shape[:-1]:
+            self.lost = self.lost or name.strip("_")
+
+    def _made(
+        self, function: Any, name: str, args: Any, kwargs: Any, known: list[Step | None], result: Tensor
+    ) -> Step | None:
+        """The step that a function made."""
+        first, second = known[:2]
+        other: Any = kwargs.get("other", args[1] if len(args) > 1 else None)
+        if name in _ADDITIONS or name in _SUBTRACTIONS:
+            if kwargs.get("alpha", 1) != 1:
+                return None
+            if second is not None and name in _SUBTRACTIONS:
+                second = Scaled(second, -1.0)
+            terms = [
+                step
+                for step, term in ((first, args[0]), (second, other))
+                if step is not None and term.shape == result.shape
+            ]
+            others = (args[0] if first is None else None, other if second is None else None)
+            has_others = any(isinstance(each, Tensor) and not isinstance(each, nn.Parameter) for each in others)
+            return Sum(*terms, has_others=has_others) if terms else None
+        if name in _MULTIPLICATIONS or (name in _DIVISIONS and first is not None):
+            if first is not None and second is not None:
+                return None
+            factor = other if first is not None else args[0]
+            step = first if first is not None else second
+            assert step is not None
+            if not _is_constant(factor, result):
+                return None
+            if isinstance(factor, Tensor):
+                factor = factor.detach().clone()
+            return Scaled(step, 1 / factor if name in _DIVISIONS else factor)
+        if first is None:
+            return None
+        if name == "neg":
+            return Scaled(first, -1.0)
+        if name in KEPT or name in ROUNDED:
+            return first if result.shape == args[0].shape else None
+        if name.startswith("dropout"):
+            return first  # readings are those before dropout
+        if name in MOVES:
+            rest, options = args[1:], dict(kwargs)
+            return Moved(first, lambda tensor: function(tensor, *rest, **options), args[0].shape)
+        if name in _MAPS and result.shape[:-1] == args[0].shape[:-1]:
+            if name in ("matmul", "mm") and (second is not None or other.dim() != 2):
+                return None
+            rest, options = args[1:], dict(kwargs)
+            return self._mapped(first, _named(name), lambda x: function(x, *rest, **options), args[0], result)
+        return None
+
+    def passed(self, name: str, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        """Note what a module made of a tensor on a way, if its functions do not say it."""
+        input = args[0] if args else None
+        step, made = self.step(input), self.step(output)
+        if step is None or not isinstance(input, Tensor) or (made is not None and not _is_broken(step, made)):
+            return
+        if output.is_floating_point() and output.dim() == input.dim() and output.shape[:-1] == input.shape[:-1]:
+            made = self._mapped(step, f"{name!r} ({type(module).__name__})", module, input, output, args[1:])
+            self._steps.put(output, made)
+
+    def _mapped(
+        self, step: Step, name: str, function: Any, input: Tensor, output: Tensor, others: tuple[Any, ...] = ()
+    ) -> Mapped:
+        self.last, self.lost = Mapped(step, ModuleCall(name, function, input, output, others)), ""
+        return self.last
+
+
+def _is_broken(step: Step, made: Step) -> bool:
+    """Whether what a module made of a tensor is known by its functions in part only, as that of an adapted layer is.
+
+    A module with a residual connection passes the tensor on, and what it adds is a later layer.
+    """
+    if not step.costs.keys() >= made.costs.keys():
+        return False  # there is attention in it
+    heads = min(made.costs)
+    if made.costs[heads] <= step.costs[heads]:
+        return False
+    while made is not step and made.parents:
+        if isinstance(made, Sum) and (made.is_forked or made.adds_to(heads) or len(made.before(heads)) > 1):
+            return True
+        if isinstance(made, Mapped) and not isinstance(made.call.function, nn.Module) and made.parents[0] is step:
+            return True  # the module has a name
+        made = made.before(heads)[0]
+    return False
+
+
+def _named(function: str) -> str:
+    return f"the function {function!r} of the model's own code"
+
+
+def _is_constant(factor: object, result: Tensor) -> bool:
+    """Whether a factor is a number, or a parameter with a number of each feature."""
+    if isinstance(factor, Tensor):
+        if factor.dim() == 0:
+            return True
+        return isinstance(factor, nn.Parameter) and tuple(factor.shape) in ((1,), (result.shape[-1],))
+    return isinstance(factor, (int, float))
