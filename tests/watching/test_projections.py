@@ -310,3 +310,35 @@ def test_the_projection_of_torch_is_that_of_the_call(need_weights, train, batch_
     again = logit_contributions(layer, call, range(12), unembedding=eye)
     torch.testing.assert_close(again.sum(1) + bias, found)
     assert bool((norms > 0).all())
+
+
+class OnDemand(nn.Linear):
+    """A layer whose weights are elsewhere, on the meta device here, until it runs."""
+
+    def __init__(self, layer):
+        super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
+        self.kept = [layer.weight.data, layer.bias.data]
+
+    def forward(self, x):
+        return F.linear(x, *self.kept)
+
+
+class Texts(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.head, self.table, self.attention = layer, nn.Embedding(20, 10), Heads(HAND_WRITTEN["sdpa"][0])
+
+    def forward(self, ids):
+        return self.head(self.attention(self.table(ids)))
+
+
+def test_a_survey_of_offloaded_weights(tmp_path):
+    """Inputs go where there are elements; without elements, a state cannot tell its model from another one."""
+    layer = nn.Linear(10, 4)
+    plain = Texts(layer)
+    away = Texts(OnDemand(layer))
+    away.table, away.attention = plain.table, plain.attention
+    found, expected = (regard.survey(model, [[2, 5, 6, 7], [3, 9]]) for model in (away, plain))
+    assert [head.values for head in found.heads] == [head.values for head in expected.heads]
+    with pytest.raises(ArgumentError, match=r"state tells models apart .* 'head\.weight'"):
+        regard.survey(away, [[2, 5, 6, 7]], state=tmp_path / "state")

@@ -179,8 +179,9 @@ class _Run:
     ):
         self._model, self._tokenizer, self._offsets, self._mesh = model, tokenizer, offsets, mesh
         self._layers, self._forward = layers, forward
-        parameter = next(model.parameters(), None)
-        self._device = torch.device("cpu") if parameter is None else parameter.device
+        # Weights that are loaded when they are used are on the meta device until then, where no input can be.
+        devices = (tensor.device for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta)
+        self._device = next(devices, torch.device("cpu"))
 
     def read(self, batch: Batch, part: Part) -> None:
         """Add the sums of one batch; the part is unchanged if it fails."""

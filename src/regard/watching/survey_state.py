@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from torch import distributed, nn
 
 from regard.atomic_file import AtomicFile
-from regard.errors import DataError, KindError
+from regard.errors import ArgumentError, DataError, KindError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_text
 from regard.shapes import kind_of
 from regard.watching.corpus import Batch
@@ -183,10 +183,20 @@ class State:
 
 
 def described(model: nn.Module) -> str:
-    """A text that differs between models: a hash of the class, and of the parameters' names, shapes and sums."""
+    """A text that differs between models: a hash of the class, and of the parameters' names, shapes and sums.
+
+    Raises:
+        ArgumentError: a parameter has no elements here, so that models cannot be told apart.
+    """
     hashed = hashlib.sha256(f"{type(model).__module__}.{type(model).__qualname__}".encode())
     for name, parameter in model.named_parameters():
-        total = parameter.detach().double().sum().item() if not parameter.is_meta else 0.0
+        try:
+            total = parameter.detach().double().sum().item()
+        except (RuntimeError, NotImplementedError, TypeError) as error:  # offloaded, or of a class of its own
+            raise ArgumentError(
+                f"state tells models apart by their weights, and those of {name!r}, a {type(parameter).__name__} on "
+                f"{parameter.device}, cannot be added up: survey without state"
+            ) from error
         hashed.update(f"{name} {list(parameter.shape)} {parameter.dtype} {total!r}".encode())
     return hashed.hexdigest()
 
