@@ -319,12 +319,37 @@ def check_undivided(name: str, tensor: object) -> None:
         )
 
 
+_MEANINGS = {
+    "torch.nn.attention.bias.CausalBias": "it says which keys are visible, and has no numbers: write mask='causal' in "
+    "its place, which aligns the ends (causal_lower_right), or mask=masks.causal(align='start') (causal_upper_left)",
+    "torch.masked.maskedtensor.core.MaskedTensor": "some of its elements are missing: write tensor.to_tensor(0.0)",
+    "torch.nn.parameter.UninitializedParameter": "it has no shape yet: call its lazy module once",
+    "torch.nn.parameter.UninitializedBuffer": "it has no shape yet: call its lazy module once",
+}
+"""The subclasses of Tensor in PyTorch whose elements are not what they stand for, and what they are."""
+
+
+def check_elements(name: str, tensor: Tensor) -> None:
+    """Raises KindError if ``tensor`` is of a subclass of Tensor whose elements are not what it stands for.
+
+    PyTorch's functions give elements of any other subclass the meaning that it defines.
+    """
+    if type(tensor) is Tensor or type(tensor) is nn.Parameter:
+        return
+    for kind in type(tensor).__mro__:
+        meaning = _MEANINGS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if meaning is not None:
+            raise KindError(f"{name} must be a plain tensor; it is a {kind.__name__}: {meaning}")
+
+
 def check_dense(name: str, tensor: object) -> None:
-    """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized nor divided."""
+    """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized nor divided, and
+    whose elements are what it stands for."""
     if not isinstance(tensor, Tensor):
         numbers = isinstance(tensor, (list, tuple)) or kind_of(tensor) == "a ndarray"
         hint = f" (write torch.tensor({name}, dtype=torch.float32))" if numbers and name in _INPUTS else ""
         raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}{hint}")
+    check_elements(name, tensor)
     if tensor.is_nested:
         raise KindError(f"{name} must be a dense tensor; it is a nested one (pad it, and mask with masks.lengths)")
     if tensor.layout is not torch.strided:
@@ -336,8 +361,10 @@ def check_dense(name: str, tensor: object) -> None:
 
 def check_floating(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a dense tensor of float16, bfloat16, float32 or float64."""
-    if isinstance(tensor, Tensor) and tensor.dtype in _FLOATING and tensor.layout is _STRIDED and not tensor.is_nested:
-        return
+    if isinstance(tensor, Tensor):
+        check_elements(name, tensor)
+        if tensor.dtype in _FLOATING and tensor.layout is _STRIDED and not tensor.is_nested:
+            return
     check_dense(name, tensor)
     assert isinstance(tensor, Tensor)
     if tensor.is_floating_point():

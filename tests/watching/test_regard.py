@@ -167,7 +167,7 @@ def test_mask_kinds_of_regard():
 
 def test_mask_kinds_are_those_that_are_documented():
     """Whatever masks are combined: a name of the documented set, which says what the mask does."""
-    from regard.watching.mask_kind import MASK_KINDS, kind_of_mask
+    from regard.watching.mask_kind import MASK_KINDS, read_mask
 
     parts = {
         "causal": masks.causal(),
@@ -183,7 +183,7 @@ def test_mask_kinds_are_those_that_are_documented():
     for count in range(1, 5):
         for names in itertools.combinations(parts, count):
             mask = reduce(operator.and_, [parts[name] for name in names])
-            kind = kind_of_mask(mask, grid)
+            kind = read_mask(mask, grid).kind
             seen.add(kind)
             assert kind in MASK_KINDS, names
             if {"dense", "prefix"} & set(names):

@@ -62,6 +62,8 @@ def as_mask(value: object) -> Mask | None:
         raise UnknownNameError("mask", value, {*NAMES, *WITH_ARGUMENTS}, written_here("mask", value))
     if not isinstance(value, Tensor):
         hint = uncalled(value, "masks") or ("wrap a function in masks.where" if callable(value) else "")
+        if kind_of(value) == "a BlockMask":
+            hint = "write mask=masks.where(block_mask.mask_mod)"
         if kind_of(value) == "a ndarray" or isinstance(value, (list, tuple)):
             hint = "write mask=torch.tensor(mask, dtype=torch.bool), where True means 'may attend'"
         raise KindError(

@@ -5,32 +5,45 @@ PyTorch computes attention in five functions; regard's own calls are problems al
 unchanged; where the model projects queries and keys inside the function, the reader projects them once more.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
+from math import lcm
 from numbers import Real
+from operator import and_
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.attention.backends.reference import masked_scores, weigh, whole
 from regard.attention.problem import Problem, validate
+from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError
-from regard.masks import And, Mask, causal, lengths, where
+from regard.masks import And, Mask, causal, keep, lengths, where
 from regard.scores import Modified, ScaledDot, Score, SoftCap
 from regard.scores.modifiers import Wrapper
+from regard.shapes import Grid, check_dense, spread_heads
+from regard.transforms import has_data
+from regard.watching.head_axis import FOUR_AXES, HeadAxes
 from regard.watching.intercepted import Intercepted
-from regard.watching.mask_kind import NO_MASK, MaskReader, MaskReading, is_causal_mask, kind_of_mask, visible_pairs
+from regard.watching.mask_kind import (
+    NO_MASK,
+    PAIRS_LIMIT,
+    MaskReader,
+    MaskReading,
+    hides,
+    read_mask,
+    read_tensor,
+)  # fmt: skip
 from regard.watching.owners import Owner
 
 SDPA, MULTI_HEAD, FLEX, REGARD = (
     "scaled_dot_product_attention", "multi_head_attention_forward", "flex_attention", "regard",
 )  # fmt: skip
 """Values of `AttentionCall.source`; the kernels of the fast paths have the names of PyTorch's modules."""
-
-FLEX_PAIRS_LIMIT = 1 << 24
-"""The most pairs of a batch for which a block mask is made dense, to name its kind."""
 
 
 def _intercepted(
@@ -45,7 +58,10 @@ def _intercepted(
     dropout: float = 0.0,
     child: str = "",
 ) -> Intercepted:
-    """A softmax of scaled inner products, ``[batch, heads, length, dim]``, under a mask that was read."""
+    """A softmax of scaled inner products, ``[batch, heads, length, dim]``, under a mask that was read.
+
+    A row that sees no key has weights 0, as in `scaled_dot_product_attention`.
+    """
     problem = validate(query, key, value, score=scaled_dot(scale), mask=reading.mask, bias=reading.bias)
     return Intercepted(
         source=source,
@@ -60,6 +76,35 @@ def _intercepted(
         scale=_scale_of(query, scale),
         dropout=float(dropout),
     )
+
+
+def _with_nan(call: Intercepted) -> Intercepted:
+    """The call as functions of PyTorch compute it that divide 0 by 0 in a row that sees no key."""
+    problem, visible = call.problem, call.visible
+    if problem is None or visible is None or not problem.grid.keys:
+        return call
+    empty = ~visible.allows(problem.grid).any(-1, keepdim=True)
+    if not bool(empty.any()):
+        return call
+    steps = weigh(problem, whole(problem))
+    weights = steps.weights.masked_fill(empty, torch.nan)
+    return replace(call, problem=None, scores=steps.masked, weights=weights)
+
+
+def _check_readable(**tensors: object) -> None:
+    """Raises an error unless the elements of tensors say what they mean, and can be read.
+
+    Raises:
+        KindError: a tensor is nested, sparse, quantized or divided, has no elements, or stands for something else.
+    """
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            continue
+        if not has_data(tensor):
+            if tensor.is_meta:
+                raise KindError("its tensors are on the meta device and have no elements")
+            raise KindError(f"its {name} is a {type(tensor).__name__} and has no elements")
+        check_dense(name, tensor)
 
 
 def _scale_of(query: Tensor, scale: float | None) -> float:
@@ -77,6 +122,7 @@ def scaled_dot(scale: float | None) -> ScaledDot:
 
 def read_sdpa(
     masks: MaskReader,
+    owner: Owner,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -86,41 +132,73 @@ def read_sdpa(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-    packed: bool = False,
 ) -> Intercepted:
     """Reads a call of ``scaled_dot_product_attention``.
 
+    On a CPU, ``attn_mask`` and ``is_causal=True`` both hide (torch 2.13). Heads that share keys may share them in other
+    groups than values: keys and values are repeated to as many heads then as both divide.
+
     Args:
         masks: analyses masks.
-        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: the arguments of the call. Three axes are
-            ``[batch, length, dim]``; with more than four, all but the last three are the batch.
-        packed: whether the queries are the heads of a group, of one token (Hugging Face's trick for decoding).
+        owner: the module that makes the call. Its number of heads tells what axes mean (`HeadAxes`).
+        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: the arguments of the call. Fewer axes are
+            completed in front.
 
     Raises:
-        RegardError: PyTorch computes no such call.
+        RegardError: PyTorch computes no such call, or it cannot be read.
     """
     if query.is_nested or key.is_nested or value.is_nested:
-        return _read_nested(query, key, value, is_causal, scale)
-    if is_causal and attn_mask is not None:
-        raise KindError("attn_mask and is_causal are both given")
+        return _read_nested(query, key, value, is_causal, scale, dropout_p)
+    if is_causal_bias(attn_mask):
+        _check_readable(query=query, key=key, value=value)
+    else:
+        _check_readable(query=query, key=key, value=value, attn_mask=attn_mask)
+    tensors = query.detach(), key.detach(), value.detach()
+    axes = HeadAxes.of_call(tensors, enable_gqa, owner.heads)
+    leading = axes.leading(tensors)
+    q, k, v = (axes.fold(tensor, leading) for tensor in tensors)
+    if k.shape[1] != v.shape[1] or (not enable_gqa and k.shape[1] != q.shape[1]):
+        q, k, v = _with_equal_heads(q, k, v, enable_gqa)
     reading = NO_MASK
-    if attn_mask is not None:
-        reading = masks.read(_mask_axes(attn_mask, query, key))
+    if is_causal_bias(attn_mask):
+        reading = _read_causal_bias(attn_mask, q.shape[2], k.shape[2])
+    elif attn_mask is not None:
+        mask = axes.fold_mask(attn_mask, leading, k.shape[2])
+        reading = masks.read(mask, q.shape[2] if is_causal else None)
     elif is_causal:
         # PyTorch aligns the starts where the lengths differ.
-        reading = causal_from_start(query.shape[-2], key.shape[-2])
-    q, k, v = (four_axes(tensor.detach()) for tensor in (query, key, value))
-    if not q.shape[0] == k.shape[0] == v.shape[0]:
-        batch = torch.broadcast_shapes(q.shape[:1], k.shape[:1], v.shape[:1])
-        q, k, v = (tensor.expand(*batch, -1, -1, -1) for tensor in (q, k, v))
-    if k.shape[1] != v.shape[1] or (not enable_gqa and k.shape[1] != q.shape[1]):
-        # Heads broadcast as the batch does.
-        heads = q.shape[1] if k.shape[1] == 1 or v.shape[1] == 1 else max(k.shape[1], v.shape[1])
-        q = q.expand(-1, max(heads, q.shape[1]), -1, -1)
-        k, v = (tensor.expand(-1, heads, -1, -1) for tensor in (k, v))
-    if packed:
+        reading = causal_from_start(q.shape[2], k.shape[2])
+    if owner.packed:
         q, reading = _unpacked(q, reading, masks, attn_mask)
     return _intercepted(SDPA, q, k, v, reading, scale=scale, dropout=dropout_p)
+
+
+def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values ``[batch, heads, length, dim]`` whose keys and values have equally many heads."""
+    if grouped:
+        heads = lcm(key.shape[1], value.shape[1])
+        return query, spread_heads(key, heads), spread_heads(value, heads)
+    # Heads broadcast as the batch does.
+    heads = max(query.shape[1], key.shape[1], value.shape[1])
+    query, key, value = (tensor.expand(-1, heads, -1, -1) for tensor in (query, key, value))
+    return query, key, value
+
+
+def is_causal_bias(argument: object) -> bool:
+    """Whether an argument is a ``torch.nn.attention.bias.CausalBias``, which has no elements."""
+    module = sys.modules.get("torch.nn.attention.bias")
+    return module is not None and isinstance(argument, module.CausalBias)
+
+
+def _read_causal_bias(bias: Any, queries: int, keys: int) -> MaskReading:
+    """Reads a ``CausalBias`` as `scaled_dot_product_attention` does: the ends are aligned if it says so and its own
+    lengths differ."""
+    from torch.nn.attention.bias import CausalVariant
+
+    if bias.variant == CausalVariant.UPPER_LEFT or bias.seq_len_q == bias.seq_len_kv:
+        return causal_from_start(queries, keys)
+    mask = causal()
+    return MaskReading("causal" if queries > 1 else "none", mask, None, mask, causal=queries > 1)
 
 
 class SameCall(NamedTuple):
@@ -137,10 +215,8 @@ class SameCall(NamedTuple):
 
     @property
     def has_others(self) -> bool:
-        """Whether calls of this key differ in values alone: four axes, of which nothing has to be broadcast."""
-        query, key, value = shapes = cast("tuple[tuple[int, ...], ...]", self.key[:3])
-        if any(len(shape) != 4 for shape in shapes):
-            return False
+        """Whether calls of this key differ in values alone: nothing has to be broadcast."""
+        query, key, value = cast("tuple[tuple[int, ...], ...]", self.key[:3])
         return query[:2] == key[:2] == value[:2] and query[3] == key[3] and key[2] == value[2]
 
 
@@ -152,12 +228,16 @@ def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCa
     # The call ran, so all are nested or none, and on one device.
     if not type(query) is type(key) is type(value) is Tensor or query.is_nested:
         return None
+    if not query.dim() == key.dim() == value.dim() == 4 or (owner.heads == 1 and query.shape[1] > 1):
+        return None
     options = [*kwargs, *args[3:], *kwargs.values()]
     if not _CONSTANTS.issuperset(map(type, options)):
         for index, option in enumerate(options):
-            if isinstance(option, Tensor):
+            if type(option) is Tensor and has_data(option):
                 # Its reading is a new one where the mask changed.
-                options[index] = masks.read(_mask_axes(option, query, key)).content
+                options[index] = masks.read(FOUR_AXES.fold_mask(option, (), key.shape[2])).content
+            elif isinstance(option, Tensor):
+                return None
     agreed = (
         query.shape, key.shape, value.shape, query.stride(), key.stride(), query.dtype, key.dtype, query.device,
         owner.groups, *options,
@@ -176,25 +256,6 @@ def causal_from_start(queries: int, keys: int) -> MaskReading:
     return MaskReading("causal" if keys > 1 else "none", mask, None, mask, causal=queries > 1)
 
 
-def four_axes(tensor: Tensor) -> Tensor:
-    """``[batch, heads, length, dim]`` of an argument with any number of axes."""
-    if tensor.dim() == 4:
-        return tensor
-    if tensor.dim() > 4:
-        return tensor.flatten(0, -4)
-    return tensor[:, None] if tensor.dim() == 3 else tensor[None, None]
-
-
-def _mask_axes(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The mask with four axes, which broadcasts to ``[batch, heads, queries, keys]``."""
-    if query.dim() == 3 and mask.dim() == 3:
-        mask = mask[:, None]
-    elif query.dim() > 4 and mask.dim() > 3:
-        mask = mask.expand(*query.shape[:-3], *mask.shape[-3:]).flatten(0, -4)
-    mask = mask[(None,) * (4 - mask.dim())]
-    return mask.expand(*mask.shape[:3], key.shape[-2])
-
-
 def _unpacked(
     query: Tensor, reading: MaskReading, masks: MaskReader, mask: Tensor | None
 ) -> tuple[Tensor, MaskReading]:
@@ -206,7 +267,9 @@ def _unpacked(
     return query, reading
 
 
-def _read_nested(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None) -> Intercepted:
+def _read_nested(
+    query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None, dropout: float
+) -> Intercepted:
     """Reads sequences of different lengths: padded, and masked where they are padding."""
     q, q_lengths = _padded(query)
     k, k_lengths = _padded(key)
@@ -215,12 +278,13 @@ def _read_nested(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, sca
     if is_causal:
         mask = And(causal(align="start"), mask)
     reading = MaskReading("causal+padding" if is_causal else "padding", mask, None, mask, causal=is_causal)
-    return _intercepted(SDPA, q, k, v, reading, scale=scale)
+    return _intercepted(SDPA, q, k, v, reading, scale=scale, dropout=dropout)
 
 
 def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
-    """Nested ``[batch, heads, length, dim]`` as a dense tensor with zeros, and the lengths."""
+    """Nested ``[batch, heads, length, dim]``, or without heads, as a dense tensor with zeros, and the lengths."""
     parts = [part.detach() for part in nested.unbind()]
+    parts = [part[None] if part.dim() == 2 else part for part in parts]
     sizes = [part.shape[-2] for part in parts]
     padded = parts[0].new_zeros(len(parts), parts[0].shape[0], max(sizes, default=0), parts[0].shape[-1])
     for row, part in zip(padded, parts, strict=True):
@@ -234,6 +298,7 @@ def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
 @torch.no_grad()
 def read_multi_head(masks: MaskReader, arguments: dict[str, Any]) -> Intercepted:
     """Reads a call of ``multi_head_attention_forward``, of ``[length, batch, features]`` or ``[length, features]``."""
+    _check_readable(**{name: arguments[name] for name in ("query", "key", "value", "attn_mask", "key_padding_mask")})
     query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))
     if query.dim() != 3:
         query, key, value = (tensor[:, None] for tensor in (query, key, value))
@@ -268,7 +333,7 @@ def read_multi_head(masks: MaskReader, arguments: dict[str, Any]) -> Intercepted
     ignored = [tensor for tensor in (mask, padding) if tensor is not None]
     reading = _merged(masks, ignored, k.shape[2] - length, q.dtype)
     cross = None if arguments["query"] is arguments["key"] else _differs(arguments)
-    return _intercepted(MULTI_HEAD, q, k, v, reading, cross=cross, dropout=arguments["dropout_p"])
+    return _with_nan(_intercepted(MULTI_HEAD, q, k, v, reading, cross=cross, dropout=arguments["dropout_p"]))
 
 
 def _differs(arguments: dict[str, Any]) -> bool:
@@ -321,6 +386,7 @@ def read_encoder_layer(masks: MaskReader, arguments: dict[str, Any]) -> Intercep
 def _read_fast_path(
     masks: MaskReader, source: Tensor, arguments: dict[str, Any], name: str, child: str = ""
 ) -> Intercepted:
+    _check_readable(mask=arguments["mask"])
     sizes = None
     if source.is_nested:
         sizes = [part.shape[0] for part in source.unbind()]
@@ -331,9 +397,8 @@ def _read_fast_path(
     if sizes is not None:
         present: Mask = lengths(sizes, sizes)
         mask = present if reading.mask is None else And(reading.mask, present)
-        kinds = {"none": "padding", "causal": "causal+padding", "window": "window+padding"}
-        reading = MaskReading(kinds.get(reading.kind, "dense"), mask, None, mask, causal=reading.causal)
-    return _intercepted(name, q, k, v, reading, cross=False, child=child)
+        reading = replace(read_mask(mask, Grid.of(q, k)), causal=reading.causal)
+    return _with_nan(_intercepted(name, q, k, v, reading, cross=False, child=child))
 
 
 def _fast_mask(masks: MaskReader, mask: Tensor | None, kind: int | None, query: Tensor) -> MaskReading:
@@ -355,15 +420,21 @@ def _fast_mask(masks: MaskReader, mask: Tensor | None, kind: int | None, query: 
 # torch.nn.attention.flex_attention.flex_attention
 
 
-def read_flex(arguments: dict[str, Any]) -> Intercepted:
+def read_flex(arguments: dict[str, Any], is_compiled: bool) -> Intercepted:
     """Reads a call of FlexAttention: its score function and its block mask are evaluated tile by tile.
 
     FlexAttention calls these functions for one pair at a time. They are mapped over a tile's indices by `torch.vmap`,
     as FlexAttention does it, so a function that cannot take whole index tensors works too.
 
+    Args:
+        arguments: of the call.
+        is_compiled: whether the kernel runs, which computes the listed blocks alone, and full ones without their
+            function. The function of Python evaluates the function of all pairs (torch 2.13).
+
     Raises:
         RegardError: FlexAttention computes no such call.
     """
+    _check_readable(**{name: arguments[name] for name in ("query", "key", "value")})
     query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))
     batch = query.shape[0]
     if key.shape[0] != batch:
@@ -375,22 +446,36 @@ def read_flex(arguments: dict[str, Any]) -> Intercepted:
     mask: Mask | None = None
     if block_mask is not None and block_mask.mask_mod is not None:
         mask = where(_mapped(block_mask.mask_mod, with_score=False))
+    if block_mask is not None and is_compiled:
+        partial = _listed(block_mask, block_mask.kv_num_blocks, block_mask.kv_indices)
+        mask = partial if mask is None else mask & partial
+        if block_mask.full_kv_num_blocks is not None:
+            mask = mask | _listed(block_mask, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
     problem = validate(query, key, value, score=score, mask=mask)
-    grid = problem.grid
-    pairs = None
-    if mask is not None and grid.batch * grid.queries * grid.keys <= FLEX_PAIRS_LIMIT:
-        allowed = mask.allows(grid)
-        pairs = visible_pairs(allowed.expand(*allowed.shape[:2], grid.queries, grid.keys))
+    reading = _read_pairs(problem)
     return Intercepted(
         source=FLEX,
-        mask="none" if mask is None else "dense" if pairs is None else pairs.kind,
-        causal=pairs is not None and pairs.causal,
-        visible=mask,
+        mask=reading.kind,
+        causal=reading.causal,
+        visible=reading.visible,
         problem=problem,
         value=value,
-        has_bias=function is not None,
+        has_bias=reading.has_bias,
         scale=_scale_of(query, scale),
     )
+
+
+def _listed(block_mask: Any, numbers: Tensor, indices: Tensor) -> Mask:
+    """The pairs of the blocks that a block mask lists: how many blocks of keys each block of queries has, and which."""
+    rows, columns = block_mask.BLOCK_SIZE
+    is_listed = torch.arange(indices.shape[-1], device=indices.device) < numbers[..., None]
+    blocks = torch.zeros_like(indices).scatter_add_(-1, indices.long(), is_listed.to(indices.dtype)) > 0
+    batch_step, head_step = (int(size > 1) for size in blocks.shape[:2])
+
+    def listed(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return blocks[batch * batch_step, head * head_step, query // rows, key // columns]
+
+    return where(listed)
 
 
 def _mapped(function: Callable[..., Tensor], with_score: bool) -> Callable[..., Tensor]:
@@ -411,6 +496,26 @@ def _mapped(function: Callable[..., Tensor], with_score: bool) -> Callable[..., 
 
 
 # regard's own verbs and layers
+
+
+def _read_pairs(problem: Problem) -> MaskReading:
+    """Reads which pairs a problem hides: by its mask, by its bias, and by a function that modifies its scores."""
+    mask, grid = problem.mask, problem.grid
+    is_modified = isinstance(problem.score, Modified)
+    tensors = [] if problem.bias is None else [each for each in problem.bias.modules() if isinstance(each, TensorBias)]
+    hiding = [each for each in tensors if bool(hides(each.tensor).any())]
+    if problem.placed is not None or not (hiding or is_modified):
+        return replace(read_mask(mask, grid), has_bias=problem.bias is not None)
+    if problem.pairs > PAIRS_LIMIT:
+        shown = reduce(and_, [keep(~hides(each.tensor)) for each in hiding], mask)
+        return replace(read_mask(shown, grid), has_bias=True)
+    score = problem.score.score if isinstance(problem.score, Modified) else problem.score
+    plain = replace(problem, score=score, bias=None)
+    scores, unbiased = (masked_scores(each, whole(each)) for each in (problem, plain))
+    differs = scores != unbiased
+    if problem.row is not None and problem.row.kind in ("identity", "ratio"):
+        scores = scores.masked_fill(scores > -torch.inf, 0.0)  # the lowest finite number is one as any other
+    return replace(read_tensor(scores), has_bias=bool(differs[~hides(scores)].any()))
 
 
 @torch.no_grad()
@@ -440,15 +545,16 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
     row = problem.row
     # Everything that is read has an axis of heads, also for a call of fewer axes.
     watched = replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None, placed=placed, rank=4)
+    reading = _read_pairs(watched)
     return Intercepted(
         source=REGARD,
-        mask=kind_of_mask(problem.mask, problem.grid),
-        visible=problem.mask,
-        causal=is_causal_mask(problem.mask),
+        mask=reading.kind,
+        visible=reading.visible,
+        causal=reading.causal,
         problem=None if is_random else watched,
         weights=weights.detach() if is_random and weights is not None else None,
         value=value if placed is None else placed.value,
-        has_bias=problem.bias is not None,
+        has_bias=reading.has_bias,
         scale=float(scale) if isinstance(scale, Real) else None,
         cap=problem.score.cap if isinstance(problem.score, SoftCap) else None,
         has_sink=row is not None and row.sink is not None,

@@ -14,6 +14,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.watching.call_problems import (
+    is_causal_bias,
     read_encoder_layer,
     read_flex,
     read_multi_head,
@@ -22,6 +23,7 @@ from regard.watching.call_problems import (
     read_sdpa,
     same_call,
 )
+from regard.watching.head_axis import HeadAxes
 from regard.watching.owners import Owner
 from regard.watching.softmax_tracking import SOURCES, track
 from regard.watching.thread_state import (
@@ -30,12 +32,17 @@ from regard.watching.thread_state import (
     Function,
     Observer,
     change_first,
-    change_tensor,
     is_idle,
     keep_output,
+    overriding_arguments,
+    run_opened,
+    run_overrides,
     run_watched,
     without_mode,
 )  # fmt: skip
+
+COMPILED_FLEX = "compile_friendly_flex_attention"
+"""The function of transformers that compiles FlexAttention."""
 
 
 @wraps(SDPA)
@@ -47,15 +54,30 @@ def watched_sdpa(*args: Any, **kwargs: Any) -> Any:
 def _handle_sdpa(function: Function, args: Any, kwargs: Any) -> Any:
     if is_idle():
         return function(*args, **kwargs)
+    overriding = overriding_arguments((*args, *kwargs.values()))
+    if not all(tensor.is_nested or is_causal_bias(tensor) for tensor in overriding):
+        return run_overrides(function, args, kwargs)
     masks = STATE.masks
     return run_watched(
         function,
         args,
         kwargs,
-        lambda owner: read_sdpa(masks, *args, packed=owner.packed, **kwargs),
-        change_tensor,
+        lambda owner: read_sdpa(masks, owner, *args, **kwargs),
+        lambda output, observer, owner: _change_heads(output, observer, owner, args, kwargs),
         lambda owner: same_call(masks, owner, args, kwargs),
     )
+
+
+def _change_heads(output: Any, observer: Observer, owner: Owner, args: Any, kwargs: Any) -> Any:
+    """The output of `scaled_dot_product_attention` with changed heads; the output itself where it is nested."""
+    if not isinstance(output, Tensor) or output.is_nested:
+        return output
+    tensors = [*args[:3], *(kwargs[name] for name in ("query", "key", "value")[len(args) :])]
+    axes, shape = HeadAxes.of_call(tensors, bool(kwargs.get("enable_gqa")), owner.heads), output.shape
+    if owner.packed and output.dim() == 4:
+        heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
+        return observer.change(owner, heads).reshape(shape)
+    return axes.unfold(observer.change(owner, axes.fold(output, axes.leading([output]))), shape)
 
 
 def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
@@ -63,7 +85,7 @@ def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
         return function(*args, **kwargs)
     arguments = _bound(function, args, kwargs)
     if not arguments["need_weights"]:
-        result = function(*args, **kwargs)  # it calls scaled_dot_product_attention by its replaced name
+        result = run_opened(function, args, kwargs)  # it calls scaled_dot_product_attention
         return _projected(arguments["out_proj_weight"], arguments["out_proj_bias"], result, False)
     if any(observer.changes for observer in STATE.observers):
         return _multi_head_in_two_calls(function, arguments)
@@ -89,7 +111,7 @@ def _multi_head_in_two_calls(function: Function, arguments: dict[str, Any]) -> A
             _, weights = function(**arguments)
     finally:
         STATE.inside -= 1
-    output, _ = function(**{**arguments, "need_weights": False})
+    output, _ = run_opened(function, (), {**arguments, "need_weights": False})
     return output, weights
 
 
@@ -113,6 +135,7 @@ def _handle_encoder_layer(function: Function, args: Any, kwargs: Any) -> Any:
 @cache
 def watched_flex(original: Function) -> Function:
     """FlexAttention under one of its names, which is watched."""
+    is_compiled = hasattr(original, "_torchdynamo_orig_callable") or original.__name__ == COMPILED_FLEX
 
     @wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -123,7 +146,7 @@ def watched_flex(original: Function) -> Function:
         def run(*args: Any, **kwargs: Any) -> Any:
             return without_mode(lambda: original(*args, **kwargs))
 
-        return run_watched(run, args, kwargs, lambda owner: read_flex(arguments), change_first)
+        return run_watched(run, args, kwargs, lambda owner: read_flex(arguments, is_compiled), change_first)
 
     return watched
 

@@ -1,9 +1,13 @@
 """How attention calls are intercepted: a function mode, replaced names, and the listener of regard's own calls.
 
-A `TorchFunctionMode` sees each call of a PyTorch function that Python makes in this thread. Three things escape it:
+A `TorchFunctionMode` sees each call of a PyTorch function that Python makes in this thread. Four things escape it:
 
-- Functions of PyTorch that are written in Python run with the mode off. Their inner calls go by the name
-  ``torch.nn.functional.scaled_dot_product_attention``, which is replaced as long as a model is watched.
+- Functions of PyTorch that are written in Python run with the mode off. One of them calls
+  ``scaled_dot_product_attention``, ``multi_head_attention_forward``: it runs with the mode on, and its
+  ``has_torch_function`` does not count the mode.
+- Functions of other packages that can be overridden as PyTorch's run with the mode off too. Their inner calls go by the
+  names of their modules, which are replaced as long as a model is watched. PyTorch's own name stays what it is: a
+  subclass of Tensor compares it with the function that it is asked to override.
 - While a mode is active, ``torch.overrides.has_torch_function`` is true, and PyTorch's modules leave their fast paths,
   which would change bits of the output. It is replaced by one that does not count this mode.
 - FlexAttention is a function of Python, whose names are replaced.
@@ -20,13 +24,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.execution import LISTENERS
 from regard.fork_lock import ForkLock
 from regard.module_calls import OWN_HOOKS
 from regard.nn.key_values import SequenceCache
-from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
+from regard.watching.handlers import COMPILED_FLEX, HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import (
     SDPA,
@@ -108,6 +113,12 @@ def _has_torch_function(relevant_args: Any) -> bool:
     return without_mode(lambda: HAS_TORCH_FUNCTION(relevant_args))
 
 
+@wraps(HAS_TORCH_FUNCTION)
+def _has_other_overrides(relevant_args: Any) -> bool:
+    """``has_torch_function`` of `torch.nn.functional`, which `multi_head_attention_forward` alone calls."""
+    return _has_torch_function(relevant_args) if STATE.is_opened else HAS_TORCH_FUNCTION(relevant_args)
+
+
 @contextmanager
 def without_fast_paths() -> Iterator[None]:
     """A context without PyTorch's kernels that compute a whole layer, in which no head can be changed."""
@@ -133,9 +144,7 @@ def _reported(method: Function) -> Function:
     return reorder
 
 
-_FUNCTION, _FLEX, _COMPILED_FLEX = (
-    "scaled_dot_product_attention", "flex_attention", "compile_friendly_flex_attention",
-)  # fmt: skip
+_FUNCTION, _FLEX = "scaled_dot_product_attention", "flex_attention"
 """The names to replace: looked up once in each module of Python, then in those that had one and those of the model."""
 
 _NEVER_SEARCHED = ("torch._C", "torch._dynamo", "regard.watching")
@@ -164,6 +173,7 @@ class _Installation:
             if self._contexts == 1:
                 LISTENERS.append(listen)
                 self._replace(torch.overrides.__dict__, "has_torch_function", _has_torch_function)
+                self._replace(F.__dict__, "has_torch_function", _has_other_overrides)
                 self._replace(SequenceCache, "select", _reported(SequenceCache.select))
                 self._hook = nn.modules.module.register_module_forward_pre_hook(_report_module)
             self._followers += follows
@@ -226,13 +236,13 @@ class _Installation:
                 continue
             self._searched[name] = module
             names = _names_in(module)
-            if _FUNCTION in names:
+            if _FUNCTION in names and not name.startswith("torch."):
                 self._functions.append(names)
             if name == "torch.nn.attention.flex_attention":
                 self._flex_function = names.get(_FLEX)
-            if name == "transformers.integrations.flex_attention" and _COMPILED_FLEX in names:
+            if name == "transformers.integrations.flex_attention" and COMPILED_FLEX in names:
                 # It compiles `flex_attention` once, for good, so that name stays what it is.
-                self._wrapped.append((names, _COMPILED_FLEX, watched_flex))
+                self._wrapped.append((names, COMPILED_FLEX, watched_flex))
             elif type(names.get(_FLEX)) is FunctionType:
                 self._flex.append(names)
             if name == "transformers.cache_utils":

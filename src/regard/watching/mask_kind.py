@@ -1,8 +1,8 @@
 """The kind of a mask that a model passes on, and the same mask in linear memory where that is possible.
 
-A mask of a model is a tensor with an entry for each pair. Most are causal, a sliding window, padding, or two of these.
-Such a mask is named, and passed to the kernels as a value of `regard.masks`, whose memory is linear in queries and
-keys. Other masks remain tensors.
+A mask of a model is a tensor with an entry for each pair. Most are causal, a sliding window, documents that are apart
+(a block-diagonal matrix), padding, or several of these. Such a mask is named, and passed to the kernels as a value of
+`regard.masks`, whose memory is linear in queries and keys. Other masks remain tensors.
 """
 
 import weakref
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.masks import And, Band, Dilated, Documents, GridMask, Lengths, Mask, Prefix, causal, keep, window
+from regard.masks import And, Band, Dilated, Documents, GridMask, Lengths, Mask, Prefix, causal, documents, keep, window
 from regard.shapes import Grid
 
 MASK_KINDS = (
@@ -25,6 +25,9 @@ MASK_KINDS = (
 
 HIDING = -1e8
 """A pair counts as masked if at most this is added to its score: its weight is 0 if the query sees another key."""
+
+PAIRS_LIMIT = 1 << 24
+"""The most pairs for which what a function or a score hides is made dense, to name it."""
 
 CACHED = 4
 """How many analyses are cached: mostly, all layers of a model share one mask."""
@@ -67,19 +70,21 @@ class MaskReader:
         self._known: list[tuple[weakref.ref[Tensor], tuple[object, ...], MaskReading]] = []
 
     @torch.no_grad()
-    def read(self, mask: Tensor) -> MaskReading:
+    def read(self, mask: Tensor, causal_rows: int | None = None) -> MaskReading:
         """The analysis of a mask.
 
         Args:
             mask: ``[batch or 1, heads or 1, queries or 1, keys]``: bool (True: visible), or added to the scores.
+            causal_rows: the number of queries, where the call also hides all keys after a query's own, counted from the
+                first ones (``is_causal=True``); None: it does not.
         """
         mask = mask.detach()
-        base, identity = mask if mask._base is None else mask._base, _identity(mask)
+        base, identity = mask if mask._base is None else mask._base, _identity(mask, causal_rows)
         if identity is not None:
             for reference, known, reading in self._known:
                 if known == identity and reference() is base:
                     return reading
-        reading = _read(mask)
+        reading = read_tensor(mask if causal_rows is None else _causal_part(mask, causal_rows))
         if identity is not None:
             self._known = [*self._known[1 - CACHED :], (weakref.ref(base), identity, reading)]
         return reading
@@ -89,23 +94,36 @@ class MaskReader:
         self._known = []
 
 
-def _identity(tensor: Tensor) -> tuple[object, ...] | None:
+def _identity(tensor: Tensor, causal_rows: int | None) -> tuple[object, ...] | None:
     """Distinguishes contents of the same memory; None for inference tensors, which have no version."""
     if tensor.is_inference():
         return None
-    return tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+    return tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, causal_rows
 
 
-def _read(mask: Tensor) -> MaskReading:
+def _causal_part(mask: Tensor, queries: int) -> Tensor:
+    """The mask without the pairs whose key comes after the query, counted from the first ones."""
+    shown = torch.ones(queries, mask.shape[-1], dtype=torch.bool, device=mask.device).tril()
+    return mask & shown if mask.dtype == torch.bool else mask.masked_fill(~shown, -torch.inf)
+
+
+def hides(scores: Tensor) -> Tensor:
+    """Which scores, or numbers that are added to scores, hide their pairs: −∞ and those below `HIDING`."""
+    return scores <= max(float(HIDING), torch.finfo(scores.dtype).min / 2)
+
+
+@torch.no_grad()
+def read_tensor(mask: Tensor) -> MaskReading:
+    """The analysis of a mask, as `MaskReader.read` gives it, or of scores of which some hide their pairs."""
     if mask.dtype == torch.bool:
         pairs = visible_pairs(mask)
         return MaskReading(pairs.kind, pairs.mask, None, pairs.mask, causal=pairs.causal)
-    hidden = mask <= max(float(HIDING), torch.finfo(mask.dtype).min / 2)
+    hidden = hides(mask)
     shown = ~hidden
     pairs = visible_pairs(shown)
     has_bias = bool((mask.masked_fill(hidden, 0) != 0).any())
-    # A row that is hidden throughout by finite values is not a row that sees no key: PyTorch gives it weights.
-    rows = hidden.all(-1, keepdim=True) & (mask.amax(-1, keepdim=True) > -torch.inf)
+    # A row that is hidden throughout, by finite values too, has weights where they stand: PyTorch gives it some.
+    rows = hidden.all(-1, keepdim=True) & (mask > -torch.inf)
     if bool(rows.any()):
         return MaskReading(pairs.kind, None, mask, keep(shown | rows), has_bias, pairs.causal)
     return MaskReading(pairs.kind, pairs.mask, mask if has_bias else None, pairs.mask, has_bias, pairs.causal)
@@ -144,55 +162,102 @@ def visible_pairs(shown: Tensor) -> Pairs:
     offset = int((last - query)[rows].max())
     before = int((query + offset - first)[rows].max())
     band = (key <= query + offset) & (key >= query + offset - before)
-    if not bool(((band & columns & rows) == shown).all()):
-        return Pairs("dense", keep(shown))
-    reach = band.any(-2)
-    # Keys of the band that no query sees are padding, and so are queries that see no key although the band has keys.
-    padded = bool((~columns & reach).any()) or bool((~rows & band.any(-1, keepdim=True)).any())
     cut = before < queries - 1 + offset
     after = offset - max(keys - queries, 0)
     name = "window" if cut or after > 0 else "causal"
     mask: Mask = window(before, 0, offset=offset) if cut else causal(offset=offset)
-    if not padded:
-        return Pairs(name, mask, after <= 0)
-    if not bool(columns.all()):
-        mask = mask & keep(columns)
-    if not bool(rows.all()):
-        mask = mask & keep(rows)
-    return Pairs(f"{name}+padding", mask, after <= 0)
+    if bool(((band & columns & rows) == shown).all()):
+        # Keys of the band that no query sees are padding, and so are queries that see none of the band's keys.
+        padded = bool((~columns & band.any(-2)).any()) or bool((~rows & band.any(-1, keepdim=True)).any())
+        if not padded:
+            return Pairs(name, mask, after <= 0)
+        if not bool(columns.all()):
+            mask = mask & keep(columns)
+        if not bool(rows.all()):
+            mask = mask & keep(rows)
+        return Pairs(f"{name}+padding", mask, after <= 0)
+    ids = _documents(shown, rows[..., 0], columns[..., 0, :])
+    if ids is None:
+        return Pairs("dense", keep(shown), after <= 0)
+    query_ids, key_ids = ids
+    within = (query_ids[..., None] == key_ids[..., None, :]) & rows
+    apart = "documents" if bool(rows.all()) and bool(columns.all()) else "documents+padding"
+    if bool((within == shown).all()):
+        return Pairs(apart, _apart(shown, query_ids, key_ids))
+    earlier = key <= query + offset
+    if bool(((within & earlier) == shown).all()):
+        name, mask = ("causal" if after <= 0 else "window"), causal(offset=offset)
+    elif bool(((within & band) == shown).all()):
+        name, mask = "window", window(before, 0, offset=offset)
+    else:
+        return Pairs("dense", keep(shown), after <= 0)
+    whole = keep(shown) if shown.shape[1] > 1 else mask & _apart(shown, query_ids, key_ids)
+    return Pairs(f"{name}+{apart}", whole, after <= 0)
 
 
-def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
-    """The kind of a mask of regard, by the parts that it is combined of."""
+def _documents(shown: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The documents that visible pairs connect queries and keys to, if there are several; else None.
+
+    Args:
+        shown: bool ``[batch or 1, heads or 1, queries, keys]``.
+        rows, columns: bool, whether a query sees a key, and whether a key is seen.
+
+    Returns:
+        For queries ``[batch or 1, heads or 1, queries]`` and for keys the number of the document, which is its first
+        key; −1 for those that see nothing and are not seen.
+    """
+    keys = shown.shape[-1]
+    of_keys = torch.arange(keys, dtype=torch.int32, device=shown.device).expand(columns.shape)
+    while True:
+        of_rows = torch.where(shown, of_keys[..., None, :], keys).amin(-1)
+        linked = torch.where(shown, of_rows[..., None], keys).amin(-2).minimum(of_keys)
+        linked = linked.gather(-1, linked.long())  # a key has the number that the key of its number has by now
+        if torch.equal(linked, of_keys):
+            break
+        of_keys = linked
+    query_ids, key_ids = of_rows.masked_fill(~rows, -1), of_keys.masked_fill(~columns, -1)
+    several = key_ids.amax(-1) > key_ids.masked_fill(~columns, keys).amin(-1)
+    are_documents = bool(several.any()) and (_has_neighbours(query_ids) or _has_neighbours(key_ids))
+    return (query_ids, key_ids) if are_documents else None
+
+
+def _has_neighbours(ids: Tensor) -> bool:
+    """Whether some document has two neighbours; in a dilated mask, or one of single pairs, none has."""
+    return bool(((ids[..., 1:] == ids[..., :-1]) & (ids[..., 1:] >= 0)).any())
+
+
+def _apart(shown: Tensor, query_ids: Tensor, key_ids: Tensor) -> Mask:
+    """The mask of documents, or the tensor of the pairs where heads have different ones."""
+    if shown.shape[1] > 1:
+        return keep(shown)
+    query_ids, key_ids = query_ids[:, 0], key_ids[:, 0]
+    return documents(query_ids, key_ids) if len(query_ids) > 1 else documents(query_ids[0], key_ids[0])
+
+
+@torch.no_grad()
+def read_mask(mask: Mask | None, grid: Grid) -> MaskReading:
+    """Reads a mask of regard, by the parts that it is combined of; tensors and functions by their pairs, if few."""
     if mask is None:
-        return "none"
+        return NO_MASK
     names: set[str] = set()
+    is_causal = False
     for part in mask.parts if isinstance(mask, And) else (mask,):
         if isinstance(part, Band):
             names.add("causal" if part.is_causal else "window")
+            is_causal |= part.after == 0
         elif isinstance(part, Lengths):
             names.add("padding")
         elif isinstance(part, Documents):
             names.add("documents")
-        elif isinstance(part, (Dilated, GridMask, Prefix)):
+        elif isinstance(part, (Dilated, GridMask, Prefix)) or grid.batch * grid.queries * grid.keys > PAIRS_LIMIT:
             names.add("dense")
         else:
-            pairs = grid.batch * grid.queries * grid.keys
-            name = visible_pairs(_four_axes(part.allows(grid), grid)).kind if pairs <= 1 << 24 else "dense"
-            names.update(name.split("+"))
-    if "dense" in names:
-        return "dense"
+            allowed = part.allows(grid)
+            allowed = allowed[(None,) * (4 - allowed.dim())]
+            pairs = visible_pairs(allowed.expand(*allowed.shape[:2], grid.queries, grid.keys))
+            names.update(pairs.kind.split("+"))
+            is_causal |= pairs.causal
     if "window" in names:
         names.discard("causal")  # a window that ends with the query's own key is one too
-    return "+".join(name for name in ("causal", "window", "documents", "padding") if name in names) or "none"
-
-
-def is_causal_mask(mask: Mask | None) -> bool:
-    """Whether a mask of regard hides all later keys, as far as its parts show it."""
-    parts = mask.parts if isinstance(mask, And) else (mask,)
-    return any(isinstance(part, Band) and part.after == 0 for part in parts)
-
-
-def _four_axes(allowed: Tensor, grid: Grid) -> Tensor:
-    allowed = allowed[(None,) * (4 - allowed.dim())]
-    return allowed.expand(*allowed.shape[:2], grid.queries, grid.keys)
+    kind = "+".join(name for name in ("causal", "window", "documents", "padding") if name in names) or "none"
+    return MaskReading("dense" if "dense" in names else kind, mask, None, mask, causal=is_causal)

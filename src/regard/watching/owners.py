@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from regard.watching.head_axis import head_count
+
 CROSS_NAMES = re.compile(
     r"cross|enc_?dec_?att|encoder_?att|multihead_attn|src_att|memory_att|context_att", re.IGNORECASE
 )
@@ -40,6 +42,7 @@ class Owner(NamedTuple):
         cross: whether its arguments or its name say that it attends to another sequence.
         packed: whether Hugging Face passes the heads of a group as queries, as for a single token.
         groups: how many query heads share keys, where the module says so, else 1.
+        heads: the number of query heads, where the module says it.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Owner(NamedTuple):
     cross: bool = False
     packed: bool = False
     groups: int = 1
+    heads: int | None = None
 
 
 class ModuleNames:
@@ -97,7 +101,8 @@ class ModuleNames:
         owner = self._owners.get((name, cross, packed))
         if owner is None:
             groups = _attribute(module, "num_key_value_groups", 1)
-            owner = Owner(name, module, cross, packed, groups if isinstance(groups, int) else 1)
+            groups = groups if isinstance(groups, int) else 1
+            owner = Owner(name, module, cross, packed, groups, head_count(module))
             self._owners[name, cross, packed] = owner
         return owner
 

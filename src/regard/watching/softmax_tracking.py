@@ -414,10 +414,10 @@ def _run(call: _Call, weighted: WeightedSum) -> Any:
     STATE.tracked.forget_softmax(softmax)
 
     def change(output: Any, observer: Observer, owner: Owner) -> Any:
-        return weighted.change_heads(output, lambda heads: observer.change(owner, heads), owner.module)
+        return weighted.change_heads(output, lambda heads: observer.change(owner, heads), owner.heads)
 
     def read(owner: Owner) -> Any:
-        return weighted.read(owner.module)
+        return weighted.read(owner.heads)
 
     return run_watched(call.function, call.args, call.kwargs, read, change, makers=softmax.makers)
 

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.watching.call_problems import SameCall, four_axes
+from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
 from regard.watching.owners import ModuleNames, Owner, looks_like_attention
@@ -92,6 +92,7 @@ class _ThreadState(threading.local):
         observers: the contexts that are open, the outermost first.
         followers: those among them that follow what becomes of the heads' outputs.
         inside: how many calls of attention are running, whose inner calls are not watched.
+        is_opened: whether a function of PyTorch runs that is written in Python, and whose inner calls are watched.
         mode: the function mode; None where nothing is watched.
         tracked: the tensors that come from a softmax and have not weighed a sum yet.
         masks: analyses masks.
@@ -101,6 +102,7 @@ class _ThreadState(threading.local):
         self.observers: list[Observer] = []
         self.followers: list[Observer] = []
         self.inside = 0
+        self.is_opened = False
         self.mode: TorchFunctionMode | None = None
         self.tracked = TrackedTensors()
         self.masks = MaskReader()
@@ -188,23 +190,11 @@ def _owner_or_maker(owner: Owner, maker: Owner | None) -> Owner:
     return maker if maker.name else owner
 
 
-def change_tensor(output: Any, observer: Observer, owner: Owner) -> Any:
-    """The output of `scaled_dot_product_attention`, whose first axes are the batch, but for the third last one."""
-    if not isinstance(output, Tensor) or output.is_nested:
-        return output
-    shape = output.shape
-    if owner.packed and output.dim() == 4:
-        heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
-    else:
-        heads = four_axes(output)
-    return observer.change(owner, heads).reshape(shape)
-
-
 def change_first(output: Any, observer: Observer, owner: Owner) -> Any:
-    """The result of FlexAttention, which may be a tuple that begins with the output."""
+    """The result of FlexAttention, ``[batch, heads, queries, value_dim]``, which may be a tuple that begins with it."""
     if isinstance(output, tuple):
-        return (change_tensor(output[0], observer, owner), *output[1:])
-    return change_tensor(output, observer, owner)
+        return (change_first(output[0], observer, owner), *output[1:])
+    return output if output.is_nested else observer.change(owner, output)
 
 
 def keep_output(output: Any, observer: Observer, owner: Owner) -> Any:
@@ -218,6 +208,66 @@ def without_mode(call: Callable[[], Any]) -> Any:
     try:
         return call()
     finally:
+        return_to_mode(above)
+
+
+def run_opened(function: Function, args: Any, kwargs: Any) -> Any:
+    """Run a function of PyTorch that is written in Python, so that the functions which it calls are seen."""
+    state = STATE
+    if state.is_opened:  # it asked for overrides, and there are some
+        return run_overrides(function, args, kwargs)
+    state.is_opened = True
+    try:
+        return _under_mode(lambda: function(*args, **kwargs))
+    finally:
+        state.is_opened = False
+
+
+def run_overrides(function: Function, args: Any, kwargs: Any) -> Any:
+    """Run a function as the classes of its arguments override it, so that the functions which they call are seen."""
+    overriding = overriding_arguments((*args, *kwargs.values()))
+    types = tuple({type(argument): None for argument in overriding})
+
+    def run() -> Any:
+        for argument in overriding:
+            result = type(argument).__torch_function__(function, types, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        raise TypeError(f"no implementation of {function} for {[kind.__name__ for kind in types]}")
+
+    return _under_mode(run)
+
+
+def overriding_arguments(arguments: Iterable[object]) -> list[Tensor]:
+    """The tensors whose classes override PyTorch's functions, one of each class, in the order of being asked."""
+    if not torch._C._is_torch_function_enabled():
+        return []
+    found: list[Tensor] = []
+    for argument in arguments:
+        kind: Any = type(argument)
+        if not isinstance(argument, Tensor) or kind is Tensor or kind.__torch_function__ is _NO_OVERRIDE:
+            continue
+        if all(type(other) is not kind for other in found):
+            # A subclass comes before its bases.
+            place = next((n for n, other in enumerate(found) if issubclass(kind, type(other))), len(found))
+            found.insert(place, argument)
+    return found
+
+
+_NO_OVERRIDE = torch._C._disabled_torch_function_impl
+
+
+def _under_mode(call: Callable[[], Any]) -> Any:
+    """Call with the mode on, below all others."""
+    above = leave_mode()
+    others = [_pop() for _ in range(_count())]
+    _push(STATE.mode)
+    for other in reversed(others):
+        _push(other)
+    try:
+        return call()
+    finally:
+        leave_mode()
         return_to_mode(above)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import Readings, check_readings
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError, KindError, RegardError
 from regard.missing_names import hinted
 from regard.records.shaded_table import shaded_table
 from regard.shapes import Grid, kind_of, spread_heads, whole_number
@@ -186,6 +186,8 @@ class Watch(Observer):
                 same_call = same_call if same_call.has_others else None
             with torch.no_grad():
                 intercepted = read(owner)
+        except RegardError as error:
+            return self._coverage.cannot_read(owner.name, str(error))
         except Exception as error:  # an unknown kind of call must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
         if intercepted.grid.device.type == "meta":

@@ -10,18 +10,16 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.masks import keep
 from regard.watching.equations import Equation, Labels
+from regard.watching.head_axis import adjacent_axes, axes_of_heads
 from regard.watching.intercepted import Intercepted
-from regard.watching.mask_kind import HIDING, visible_pairs
+from regard.watching.mask_kind import hides, visible_pairs
 from regard.watching.tracked_tensors import Factor, Part, TrackedTensors, WeightedValues, Weights
 
 SOURCE = "softmax"
-
-HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
-"""Attributes of modules that hold the number of heads."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +96,25 @@ class WeightedSum:
         sizes = dict(zip(self.labels, self.weights.shape, strict=True))
         return tuple(sizes[label] for label in self.rows)
 
-    def layout(self, owner: nn.Module) -> Layout:
+    def layout(self, count: int | None) -> Layout:
         """Which rows are batch rows, heads and queries.
 
         Queries are an axis that the values do not have; the last one, if there are several. The other axes are the
-        batch and the heads, in this order, unless the number of heads of the module that owns the call says otherwise.
+        batch and the heads, in this order, unless the number of heads says otherwise.
+
+        Args:
+            count: the number of heads of the module that owns the call, where it says it.
+
+        Raises:
+            ArgumentError: it cannot be told which of several axes counts heads.
         """
         of_values = {label for _, labels in self.values for label in labels}
         parts = [(part, label) for label in self.rows for part in self.parts[label]]
         sizes = tuple(part.size for part, _ in parts)
-        count = next((n for name in HEAD_COUNTS if type(n := getattr(owner, name, None)) is int), 1)
+        several = 1 if count is None else count
         own = [axis for axis, (_, label) in enumerate(parts) if label not in of_values]
         # Of two axes that the values have too, the second may be heads: ``[batch, keys, heads]``.
-        ends_with_heads = (count > 1 and sizes[-1:] == (count,)) or self.labels[-1] not in self.keys
+        ends_with_heads = (several > 1 and sizes[-1:] == (count,)) or self.labels[-1] not in self.keys
         query = None
         if own:
             query = own[-1]
@@ -121,25 +125,42 @@ class WeightedSum:
             # Parts of one axis stand as they did before they were merged.
             others = tuple(sorted(others, key=lambda axis: parts[axis][0].position))
         is_merged = len(others) == 1 and len(self.tracked.softmax.rows) > 1
-        if query is not None and is_merged and count > 1 and sizes[others[0]] % count == 0:
+        if query is not None and is_merged and several > 1 and sizes[others[0]] % several == 0:
             # One axis of batch rows and heads, which was never two in the weights.
             axis = others[0]
-            apart = (sizes[axis] // count, count)
+            apart = (sizes[axis] // several, several)
             if axis < query:
                 return Layout((*apart, sizes[query]), (0,), (1,), (2,))
             return Layout((sizes[query], *apart), (1,), (2,), (0,))
         queries = () if query is None else (query,)
-        if len(others) < 2:
+        if len(others) < 2 or (len(others) == 2 and count == 1 and sizes[others[1]] > 1):
             return Layout(sizes, others, (), queries)
-        heads = others[-1]
-        if sizes[heads] != count:
-            heads = next((axis for axis in others if sizes[axis] == count > 1), heads)
-        return Layout(sizes, tuple(axis for axis in others if axis != heads), (heads,), queries)
+        heads = others[-1:]
+        if len(others) > 2:
+            adjacent = self._adjacent_labels()
+            near = [index for index, axis in enumerate(others) if parts[axis][1] in adjacent]
+            heads = tuple(others[index] for index in axes_of_heads([sizes[axis] for axis in others], count, near))
+        elif sizes[heads[0]] != count:
+            heads = next(((axis,) for axis in others if sizes[axis] == several > 1), heads)
+        return Layout(sizes, tuple(axis for axis in others if axis not in heads), heads, queries)
+
+    def _adjacent_labels(self) -> set[object]:
+        """The labels of the values along which one head's features follow those of another in memory."""
+        if len(self.values) != 1:
+            return set()
+        value, labels = self.values[0]
+        if value is None:
+            return set()
+        features = [label for label in labels if label not in self.labels]
+        if len(features) != 1 or len(self.keys) != 1 or self.keys[0] not in labels:
+            return set()
+        order = (*(label for label in labels if label in self.rows), *self.keys, *features)
+        return {order[axis] for axis in adjacent_axes(_ordered(value, labels, order))}
 
     @torch.no_grad()
-    def read(self, owner: nn.Module) -> Intercepted:
-        """The attention call that ends in the sum, which a module owns."""
-        layout = self.layout(owner)
+    def read(self, count: int | None) -> Intercepted:
+        """The attention call that ends in the sum; the argument is that of `layout`."""
+        layout = self.layout(count)
         weights = layout.four_axes(self._pairs(self.weights))
         has_sink = weights.shape[-1] < self.tracked.softmax.keys
         intercepted = Intercepted(
@@ -148,11 +169,11 @@ class WeightedSum:
         if self.scores is None or not self.scores.is_floating_point():
             return intercepted
         scores = layout.four_axes(self._pairs(self.scores))
-        hidden = scores <= max(HIDING, torch.finfo(scores.dtype).min / 2)
+        hidden = hides(scores)
         pairs = visible_pairs(_one_head(~hidden))
         intercepted.mask, intercepted.causal, intercepted.visible = pairs.kind, pairs.causal, pairs.mask
-        # A row that is hidden throughout by finite scores has weights: that is what the model computed.
-        uniform = hidden & (weights != 0)
+        # A row that is hidden throughout has weights where its scores are finite, and NaN where they are not.
+        uniform = hidden & (weights > 0)
         if bool(uniform.any()):
             hidden = hidden & ~uniform
             intercepted.visible = keep(_one_head(~hidden))
@@ -186,18 +207,18 @@ class WeightedSum:
         batch, heads, _ = layout.shape
         return value[first].permute(*layout.order, -2, -1).reshape(batch, heads, keys, -1)
 
-    def change_heads(self, output: Tensor, change: Any, owner: nn.Module) -> Tensor:
+    def change_heads(self, output: Tensor, change: Any, count: int | None) -> Tensor:
         """The result with changed heads; the result itself where heads are added up too, so that it has none.
 
         Args:
             output: the result.
             change: returns the heads that replace ``[batch, heads, queries, value_dim]``.
-            owner: the module that computes the sum.
+            count: as for `layout`.
         """
         labels, rows = self.output, self.rows
         if output.dim() < len(labels):
             labels = tuple(label for label in labels if label not in self.added)
-        layout, sizes = self.layout(owner), self._sizes
+        layout, sizes = self.layout(count), self._sizes
         missing = [label for label in rows if label not in labels]
         if any(size > 1 for label, size in zip(rows, sizes, strict=True) if label in missing):
             return output

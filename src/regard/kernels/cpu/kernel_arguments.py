@@ -120,13 +120,15 @@ def address_of(tensor: "Tensor | None") -> int:
     """
     if tensor is None:
         return 0
-    if tensor.is_neg() or tensor._is_zerotensor() or not tensor.is_cpu:
+    address = 0 if tensor._is_zerotensor() or not tensor.is_cpu else tensor.data_ptr()
+    if tensor.is_neg() or (address == 0 and tensor.numel()):
         raise KindError(
             f"a compiled kernel reads elements from a CPU's memory, and those of this tensor {list(tensor.shape)} "
-            "are not stored there (a lazily negated view, zeros without memory, or another device): "
+            "are not stored there (a lazily negated view, zeros without memory, a subclass of Tensor without memory of "
+            "its own, or another device): "
             "pass tensor.cpu().clone()"
         )
-    return tensor.data_ptr()
+    return address
 
 
 class Writer:

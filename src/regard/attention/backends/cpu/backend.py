@@ -208,7 +208,8 @@ class Fused(Backend):
         inputs = _prepared(problem, gatherer)
         mask = problem.lowered.dense_mask
         if mask is None:
-            dispatched = problem.wants_gradient or not can_branch_on(problem.query)
+            tensors = (part for part in inputs if isinstance(part, Tensor))
+            dispatched = problem.wants_gradient or not can_branch_on(*tensors)
             if problem.wants_gradient and inputs.saves_weights:
                 inputs = inputs._replace(return_weights=True)
             attend = operators.attend if dispatched else operators.attend_now
