@@ -40,16 +40,17 @@ def axes_of_heads(sizes: Sequence[int], count: int | None, adjacent: Collection[
     if count == 1:
         return next(((axis,) for axis in range(last, 0, -1) if sizes[axis] == 1), ())
     fitting = [axis for axis in range(1, last + 1) if count is None or sizes[axis] == count]
-    told = [axis for axis in (fitting or range(1, last + 1)) if axis in adjacent]
-    if len(told) == 1 or len(fitting) == 1:
-        return ((told if len(told) == 1 else fitting)[0],)
-    if count is None:
-        return (last,)
+    by_memory = [axis for axis in (fitting or range(1, last + 1)) if axis in adjacent]
     if not fitting:
         runs = [tuple(range(first, end)) for first in range(1, last) for end in range(first + 2, last + 2)]
         runs = [run for run in runs if prod(sizes[axis] for axis in run) == count]
-        if runs:
-            return min(runs, key=len)
+        groups = [run for run in runs if not by_memory or run[-1] in by_memory]
+        if groups:
+            return min(groups, key=len)
+    if len(by_memory) == 1 or len(fitting) == 1:
+        return ((by_memory if len(by_memory) == 1 else fitting)[0],)
+    if count is None:
+        return (last,)
     raise ArgumentError(
         f"which of the axes {list(sizes)} before the length counts its {count} heads cannot be told: "
         f"{'several have' if fitting else 'none has'} this size, and the memory does not show it; pass "

@@ -242,16 +242,16 @@ def overriding_arguments(arguments: Iterable[object]) -> list[Tensor]:
     """The tensors whose classes override PyTorch's functions, one of each class, in the order of being asked."""
     if not torch._C._is_torch_function_enabled():
         return []
-    found: list[Tensor] = []
+    overriding: list[Tensor] = []
     for argument in arguments:
         kind: Any = type(argument)
         if not isinstance(argument, Tensor) or kind is Tensor or kind.__torch_function__ is _NO_OVERRIDE:
             continue
-        if all(type(other) is not kind for other in found):
+        if all(type(other) is not kind for other in overriding):
             # A subclass comes before its bases.
-            place = next((n for n, other in enumerate(found) if issubclass(kind, type(other))), len(found))
-            found.insert(place, argument)
-    return found
+            bases = (number for number, other in enumerate(overriding) if issubclass(kind, type(other)))
+            overriding.insert(next(bases, len(overriding)), argument)
+    return overriding
 
 
 _NO_OVERRIDE = torch._C._disabled_torch_function_impl
