@@ -57,9 +57,9 @@ class AttentionCall:
         source: the function that computed it, such as ``"scaled_dot_product_attention"``.
         forward: the number of the model's forward pass, from 0.
         number: of the call among all calls of the context, from 0.
-        batch, queries, keys: sizes.
+        batch, queries, keys: sizes. Windows are rows of the batch: all axes before the length but the heads, in order.
         heads: of the queries; readings have the chosen ones.
-        kv_heads: of keys and values, as they were passed on.
+        kv_heads: of keys and values, as they were passed on; their least common multiple, where the two differ.
         chosen_heads: the heads that the readings have.
         mask: ``"none"``; ``"causal"`` or ``"window"``, ``"documents"`` and ``"padding"``, joined by ``+`` in this order
             (``"window+padding"``); or ``"dense"``, which is any other mask.
