@@ -52,7 +52,7 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = self._run(func, args, kwargs or {})
-        if STATE.followers and not is_idle():
+        if STATE.followers and not (is_idle() or STATE.is_opened):
             for follower in STATE.followers:
                 follower.follow(func, args, kwargs or {}, result)
         return result
