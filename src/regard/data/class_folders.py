@@ -35,6 +35,11 @@ def class_files(folder: Path, suffixes: Collection[str], unit: str) -> ClassFile
     Raises:
         DataError: there is no example, the folder cannot be read, or a name in it is not valid UTF-8.
     """
+    if any((folder / name).is_file() for name in ("state.json", "dataset_dict.json")):
+        raise DataError(
+            f"{folder}: is a data set that `datasets` has saved; give what datasets.load_from_disk reads of it to "
+            "regard.train, or write it as .parquet"
+        )
     by_class: list[list[Path]] = []
     left_out: list[Path] = []
     try:

@@ -78,13 +78,13 @@ def _has(*names: str) -> Callable[[Any], bool]:
 
 
 def _of_data_set(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a data set of Hugging Face, whose formats for other libraries do not count; images stay files."""
+    """The rows of a data set of Hugging Face, whose formats for other libraries do not count; files stay files."""
     from regard.data.parquet import class_names
 
     if (getattr(data, "format", None) or {}).get("type") != "custom":  # `set_transform` makes rows of its own
         data = data.with_format(None)
         for column, feature in (data.features or {}).items():
-            if type(feature).__name__ == "Image" and feature.decode:
+            if type(feature).__name__ in ("Audio", "Image") and feature.decode:
                 data = data.cast_column(column, dataclasses.replace(feature, decode=False))
     classes = class_names(data.features.arrow_schema) if data.features else {}
     return (_with_class_names(row, classes) for row in data)
@@ -162,7 +162,7 @@ def _of_columns(data: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any
     for column, values in data.items():
         if not _is_column(values) and not is_list(values):
             raise KindError(f"{name}: the column {column} must be a list; it is {a_type(values)}")
-    rows = {column: _column(values) for column, values in data.items()}
+    rows = {column: column_values(values) for column, values in data.items()}
     lengths = {column: len(values) for column, values in rows.items()}
     if len(set(lengths.values())) > 1:
         said = " and ".join(f"{length} of {column}" for column, length in lengths.items())
@@ -171,8 +171,8 @@ def _of_columns(data: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any
         yield dict(zip(rows, row, strict=True))
 
 
-def _column(values: Any) -> Any:
-    """The values of a column; of a column of a data set of Hugging Face, the names of its classes."""
+def column_values(values: Any) -> Any:
+    """The values of a column; of a column of a data set of Hugging Face, the names of its classes and its files."""
     if hasattr(values, "source") and hasattr(values, "column_name"):
         rows = _of_data_set(values.source.select_columns([values.column_name]), "")
         return [row[values.column_name] for row in rows]

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import write_atomically
 from regard.counted import counted
-from regard.errors import ArgumentError, DataError, KindError, MissingPartError, RegardError, RunError
+from regard.errors import ArgumentError, DataError, KindError, RegardError, RunError
 from regard.tasks.lazy import np
 from regard.tasks.memory_rows import a_type, memory_rows, table_rows
 
 if TYPE_CHECKING:
+    from regard.data.speech.sounds import Sound
     from regard.training.reporter import Reporter
     from regard.training.task import Task
 
@@ -234,7 +235,8 @@ def _plain(value: Any, use: str | None, path: Path, where: str) -> Any:
 USES = {
     "image": "a path, the bytes of a file, an image of Pillow or an array uint8 [height, width, 3]",
     "mask": "a path, the bytes of a file, an image of Pillow or an array of the classes 0 to 255, [height, width]",
-    "sound": "a path, features float [frames, features] or {'array': samples, 'sampling_rate': rate}",
+    "sound": "a path, the bytes of a file, features float [frames, features], {'array': samples, 'sampling_rate': rate}"
+    " or {'bytes': content, 'path': path}",
 }
 """What an array is used as → what it may be, for messages."""
 
@@ -250,8 +252,12 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
         file = path.with_suffix(".png")  # whatever its format is: images are recognized by their content
         file.write_bytes(content)
         return str(file)
-    if use == "sound" and isinstance(value, Mapping) and {"array", "sampling_rate"} <= value.keys():
-        return _store_samples(value, path.with_suffix(".wav"), where)
+    if use == "sound":
+        from regard.data.speech.sounds import sound_of
+
+        sound = sound_of(value, where)
+        if sound is not None:
+            return _store_sound(sound, path)
     if use == "image" and is_pillow:
         return _store_picture(value, path.with_suffix(".png"))
     if use == "mask" and is_pillow:
@@ -315,22 +321,17 @@ def _store_picture(image: Any, path: Path) -> str:
     return str(path)
 
 
-def _store_samples(value: Mapping[str, Any], path: Path, where: str) -> str:
-    samples, rate = value["array"], value["sampling_rate"]
-    samples = np.asarray(samples.detach().cpu() if hasattr(samples, "detach") else samples)
-    if samples.ndim != 1 or samples.dtype.kind not in "fi":
-        raise KindError(f"{where}: array must be samples [samples]; it is {samples.dtype} {list(samples.shape)}")
-    if samples.dtype.kind == "i":
-        samples = samples / -float(np.iinfo(samples.dtype).min)
-    try:
-        import soundfile
-    except (ImportError, OSError) as error:  # OSError: its library cannot be loaded
-        raise MissingPartError("soundfile", "speech") from error
-    try:
-        soundfile.write(str(path), samples.astype(np.float32), int(rate), subtype="FLOAT")
-    except (soundfile.LibsndfileError, TypeError, ValueError) as error:
-        raise KindError(f"{where} cannot be a sound of {rate} samples a second: {error}") from error
-    return str(path)
+def _store_sound(sound: Path | bytes | Sound, path: Path) -> str:
+    from regard.data.speech.sounds import is_features, write_sound
+
+    if isinstance(sound, Path):
+        return str(sound.absolute())
+    if isinstance(sound, bytes):  # sounds are recognized by their content
+        path = path.with_suffix(".npy" if is_features(sound) else ".wav")
+        path.write_bytes(sound)
+        return str(path)
+    write_sound(path.with_suffix(".wav"), sound.samples, sound.rate, exact=True)
+    return str(path.with_suffix(".wav"))
 
 
 def _documents(data: Any, name: str) -> list[Any]:

@@ -55,8 +55,8 @@ def train(
         train: training data: a path, or what else ``--train`` names; two equally long lists ``(inputs, targets)``; an
             iterable of pairs or of dictionaries; a DataFrame; or a data set of Hugging Face. An input is a text; for an
             image, a path, an image of Pillow or an array uint8 ``[height, width, 3]``; for a sound, a path, features
-            ``[frames, features]`` or ``{"array": samples, "sampling_rate": rate}``. For ``"language"``, a path or a
-            list of texts. None: an option says it: ``bundled=1000``.
+            ``[frames, features]``, ``{"array": samples, "sampling_rate": rate}`` or ``{"bytes": content, "path":
+            path}``. For ``"language"``, a path or a list of texts. None: an option says it: ``bundled=1000``.
         validation: data that decide which model is the best, in the same forms; or the share of the training data that
             is used for it, such as 0.1. None: as many as the option ``held_out`` says.
         test: data on which `Trained.evaluate` measures the model if it is given none. None: there are none.

@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.atomic_file import temporary_folder
+from regard.data.records import StoredFile
 from regard.data.speech.streams import sound_streams
-from regard.errors import ArgumentError, DataError, MissingPartError
+from regard.errors import ArgumentError, DataError, KindError, MissingPartError
 from regard.regular_file import read_bytes, require_regular
 
 if TYPE_CHECKING:
@@ -47,14 +50,58 @@ class Sound:
         return len(self.samples) / self.rate
 
 
-def read_sound(source: Path | bytes, rate: int | None = None, name: str | None = None) -> Sound:
+def sound_of(value: Any, where: str) -> "Path | bytes | Sound | None":
+    """A sound in memory, as data sets of Hugging Face have it; None: it is none.
+
+    Args:
+        value: ``{"array": samples, "sampling_rate": rate}``, decoded; what torchcodec decodes on demand, an
+            ``AudioDecoder`` (datasets 4.0 and later); ``{"bytes": content, "path": path}``, not decoded; or the bytes
+            of a file.
+        where: names the value in messages.
+
+    Raises:
+        KindError: the samples are not ``[samples]``, or are no numbers; or it has neither bytes nor a path.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    if hasattr(value, "get_all_samples"):
+        decoded = value.get_all_samples()  # [channels, samples]
+        return _sound_of_samples(decoded.data.mean(0), decoded.sample_rate, where)
+    if not isinstance(value, Mapping):
+        return None
+    if {"array", "sampling_rate"} <= value.keys():
+        return _sound_of_samples(value["array"], value["sampling_rate"], where)
+    if not {"bytes", "path"} & value.keys():
+        return None
+    content, path = value.get("bytes"), value.get("path")
+    if isinstance(content, (bytes, bytearray)) and content:
+        return bytes(content)
+    if not path or not isinstance(path, (str, Path)):
+        raise KindError(f"{where} has neither bytes nor a path; it has {', '.join(map(str, value))}")
+    return Path(path)
+
+
+def _sound_of_samples(samples: Any, rate: Any, where: str) -> Sound:
+    samples = np.asarray(samples.detach().cpu() if hasattr(samples, "detach") else samples)
+    if samples.ndim != 1 or samples.dtype.kind not in "fi":
+        raise KindError(f"{where}: array must be samples [samples]; it is {samples.dtype} {list(samples.shape)}")
+    if samples.dtype.kind == "i":
+        samples = samples / -float(np.iinfo(samples.dtype).min)
+    if isinstance(rate, bool) or not float(rate).is_integer() or not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        raise KindError(
+            f"{where} cannot be a sound of {rate} samples a second; {LOWEST_RATE:,} to {HIGHEST_RATE:,} can be read"
+        )
+    return Sound(samples.astype(np.float32), int(rate))
+
+
+def read_sound(source: "Path | bytes | StoredFile", rate: int | None = None, name: str | None = None) -> Sound:
     """Read a sound to the end of what is there; several channels become their mean.
 
     What the header says about its length only tells whether a file was cut off (`regard.data.speech.streams`). Streams
     that follow each other in the file are joined, at the rate of the first one.
 
     Args:
-        source: a file, or its content.
+        source: a file, its content, or a cell of a table that holds it.
         rate: samples a second of the result; None: those of the file. Resampled by soxr in its highest quality.
         name: of the sound, in messages. Default: the path.
 
@@ -63,7 +110,9 @@ def read_sound(source: Path | bytes, rate: int | None = None, name: str | None =
             not finite; one line, which names it.
         MissingPartError: soundfile or soxr is not installed.
     """
-    where = name or (str(source) if isinstance(source, Path) else "the sound")
+    where = name or ("the sound" if isinstance(source, bytes) else str(source))
+    if isinstance(source, StoredFile):
+        source = source.content()
     content = source if isinstance(source, bytes) else _content(source, where)
     if len(content) > LARGEST_SOUND:
         raise DataError(
@@ -166,17 +215,19 @@ def _soundfile() -> Any:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: its library cannot be loaded
-        raise MissingPartError("soundfile", "speech") from error
+        reason = None if isinstance(error, ModuleNotFoundError) else str(error)
+        raise MissingPartError("soundfile", "speech", reason) from error
     return soundfile
 
 
-def write_sound(path: Path, samples: NDArray[np.float32], rate: int) -> None:
+def write_sound(path: Path, samples: NDArray[np.float32], rate: int, *, exact: bool = False) -> None:
     """Write a sound of one channel with 16 bits a sample; what is beyond full scale is clipped.
 
     Args:
         path: its suffix says the format: ``.wav`` or ``.flac``.
         samples: ``[samples]``.
         rate: samples a second.
+        exact: whether float32 samples are written as they are, to a ``.wav``.
 
     Raises:
         DataError: the file cannot be written.
@@ -184,7 +235,10 @@ def write_sound(path: Path, samples: NDArray[np.float32], rate: int) -> None:
     """
     library = _soundfile()
     try:
-        library.write(str(path), np.clip(samples, -1.0, 1.0), rate, subtype="PCM_16")
+        if exact:
+            library.write(str(path), samples, rate, subtype="FLOAT")
+        else:
+            library.write(str(path), np.clip(samples, -1.0, 1.0), rate, subtype="PCM_16")
     except (library.LibsndfileError, TypeError, ValueError, OSError) as error:
         raise DataError(f"{path}: cannot be written ({error}); check the folder and the disk") from error
 
@@ -196,16 +250,26 @@ MOST_FEATURES = 4096
 """Features of a frame, at most."""
 
 
-def read_features(path: Path, name: str | None = None) -> NDArray[np.float32]:
+def is_features(content: bytes) -> bool:
+    """Whether a file is one of ``numpy.save``."""
+    return content.startswith(b"\x93NUMPY")
+
+
+def read_features(path: Path | bytes, name: str | None = None) -> NDArray[np.float32]:
     """The features of a sound, float32 ``[frames, features]``.
 
     Args:
-        path: a file of ``numpy.save`` with two axes of real numbers. Pickled objects are never read.
+        path: a file of ``numpy.save`` with two axes of real numbers, or its content. Pickled objects are never read.
         name: of the file, in messages. Default: the path.
 
     Raises:
         DataError: there is no such file, or it is truncated or of another form, or a number is not finite.
     """
+    if isinstance(path, bytes):
+        with temporary_folder() as folder:
+            file = folder / "features.npy"
+            file.write_bytes(path)
+            return read_features(file, name or "the features")
     where = name or str(path)
     try:
         # Mapped: a file that is shorter than its header says is refused before memory is taken.

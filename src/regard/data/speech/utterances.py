@@ -15,9 +15,9 @@ from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import class_files, warn_of_left_out
 from regard.data.ragged import Ragged
-from regard.data.records import Records, check_file, choose_columns, text_rows
+from regard.data.records import Records, StoredFile, check_file, choose_columns, text_rows
 from regard.data.speech.log_mel import LogMel
-from regard.data.speech.sounds import read_features, read_sound
+from regard.data.speech.sounds import is_features, read_features, read_sound
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
 
@@ -39,13 +39,13 @@ class Utterance:
     """A sound, or the features of one, and its text.
 
     Attributes:
-        path: of the file.
+        path: of the file, or a cell of a table that holds it.
         text: what is said, or a label.
         origin: where it is listed, for messages: ``"a.tsv: row 3"``.
         segments: the true (start, end) of each word in seconds; None where they are not known.
     """
 
-    path: Path
+    path: Path | StoredFile
     text: str
     origin: str
     segments: tuple[tuple[float, float], ...] | None = None
@@ -53,7 +53,11 @@ class Utterance:
     @property
     def name(self) -> str:
         """For messages: the row, and the file that it names."""
-        return f"{self.origin}: {self.path}"
+        return str(self.path) if isinstance(self.path, StoredFile) else f"{self.origin}: {self.path}"
+
+    def state(self) -> tuple[object, ...]:
+        """What its features depend on; DataError if there is no such file."""
+        return self.path.state() if isinstance(self.path, StoredFile) else file_state(self.path, self.name)
 
 
 def open_utterances(
@@ -68,7 +72,8 @@ def open_utterances(
 
     Args:
         source: a ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` or ``.parquet`` file with a column of paths and one of
-            texts, or a folder with a folder of sounds for each label. Paths are relative to the table's folder.
+            texts, or a folder with a folder of sounds for each label. Paths are relative to the table's folder. In
+            ``.parquet``, the column may hold the sounds themselves, as data sets of Hugging Face have them.
         sound_column: the column of the paths; None: the first of two.
         text_column: the column of the texts; numbers become texts; None: the second of two.
         lowercase: whether to turn the texts into lower case.
@@ -101,17 +106,19 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
     columns = _columns(records, sound_column, text_column)
     timed = [SEGMENTS] if SEGMENTS in records.columns else []
     utterances, empty, first = [], 0, ""
-    for number, (file, text, *times) in enumerate(text_rows(records, [*columns, *timed], columns[1:]), start=1):
+    rows = text_rows(records, [*columns, *timed], columns[1:], columns[:1])
+    for number, (file, text, *times) in enumerate(rows, start=1):
         position = f"{path}: row {number}"
-        if not text.strip() or not file.strip():
+        if not text.strip() or (isinstance(file, str) and not file.strip()):
             empty, first = empty + 1, first or position
             continue
-        if "\0" in file:
+        if isinstance(file, str) and "\0" in file:
             raise DataError(f"{position} names no file; correct or remove it")
         if limit is not None and len(utterances) >= limit:
             break
         segments = parsed_segments(times[0], position) if times else None
-        utterances.append(Utterance(path.parent / file.strip(), text.strip(), position, segments))
+        sound = path.parent / file.strip() if isinstance(file, str) else file
+        utterances.append(Utterance(sound, text.strip(), position, segments))
     if not utterances:
         first = f" (the first without them is {first.removeprefix(f'{path}: ')})" if first else ""
         raise DataError(f"{path}: no row has a sound and a text{first}; check the columns and the file")
@@ -200,9 +207,10 @@ def utterance_features(utterance: Utterance, front_end: LogMel) -> NDArray[np.fl
     Raises:
         DataError: the file cannot be used; one line, which names its row.
     """
-    if utterance.path.suffix.lower() == FEATURES_SUFFIX:
-        return read_features(utterance.path, utterance.name)
-    return front_end(read_sound(utterance.path, front_end.rate, utterance.name).samples)
+    source = utterance.path.content() if isinstance(utterance.path, StoredFile) else utterance.path
+    if is_features(source) if isinstance(source, bytes) else source.suffix.lower() == FEATURES_SUFFIX:
+        return read_features(source, utterance.name)
+    return front_end(read_sound(source, front_end.rate, utterance.name).samples)
 
 
 def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> FeatureTable:
@@ -221,7 +229,7 @@ def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> Feature
     import pyarrow as pa
 
     schema = pa.schema([("features", pa.list_(pa.float32()))])
-    state = tuple(file_state(one.path, one.name) for one in utterances)
+    state = tuple(one.state() for one in utterances)
     key = fingerprint("speech", _VERSION, state, astuple(front_end))
 
     def batches(counts: dict[str, int]) -> Iterator["pa.RecordBatch"]:

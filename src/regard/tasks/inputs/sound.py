@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.atomic_file import temporary_folder
 from regard.configuration import check_between, check_probabilities
 from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, some_rows
 from regard.tasks.lazy import np, torch
+from regard.tasks.memory_rows import column_values
 from regard.tasks.options import (
     MOST_BATCH,
     DataOptions,
@@ -234,7 +234,7 @@ class SoundInput(Input):
     def class_files(self, folder: Path) -> Sequence[Path]:
         from regard.data.speech.utterances import open_utterances
 
-        return [one.path for one in open_utterances(folder)]
+        return [path for one in open_utterances(folder) if isinstance(path := one.path, Path)]
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[Utterance]:
         from regard.data.speech.utterances import open_utterances
@@ -243,7 +243,7 @@ class SoundInput(Input):
 
     def check_rows(self, rows: list[Utterance]) -> None:
         for one in rows:
-            if not one.path.is_file():
+            if isinstance(one.path, Path) and not one.path.is_file():
                 raise DataError(f"{one.name}: no such file; check the path")
 
     def targets(self, rows: list[Utterance]) -> list[str]:
@@ -318,7 +318,8 @@ class SoundInput(Input):
             ShapeError: features of another width.
         """
         data, config = trained.config.data, trained.model.config
-        return [heard(number, one, data, config.width, config.reduction) for number, one in enumerate(inputs)]
+        sounds = enumerate(column_values(inputs))
+        return [heard(number, one, data, config.width, config.reduction) for number, one in sounds]
 
     def batch(self, inputs: Sequence[HeardSound], targets: Sequence[Sequence[int]] | None = None) -> SpeechBatch:
         from regard.data.speech.batches import SpeechBatch
@@ -380,13 +381,20 @@ def check_width(width: int, expected: int, name: str) -> None:
 
 def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
     """One input of `SoundInput.read`, the one with this number."""
-    from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
+    from regard.data.records import StoredFile
+    from regard.data.speech.sounds import Sound, is_features, read_features, read_sound, resampled, sound_of
     from regard.data.speech.utterances import FEATURES_SUFFIX
 
     content: Sound | NDArray[np.float32]
-    where, name = f"inputs[{number}]", "sound"
+    where, name, given = f"inputs[{number}]", "sound", source
     if isinstance(source, HeardSound):
         return source
+    if isinstance(source, StoredFile):
+        where = name = source.name
+        source = source.content()
+    elif not isinstance(source, (str, Path, Sound)):
+        known = sound_of(source, where)
+        source = source if known is None else known
     if isinstance(source, (str, Path)):
         where = name = str(source)
         path = Path(source)
@@ -394,11 +402,8 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
         has_features = path.suffix.lower() == FEATURES_SUFFIX
         content = read_features(path) if has_features else read_sound(path, data.rate)
-    elif isinstance(source, (bytes, bytearray)):
-        if bytes(source[:6]) == b"\x93NUMPY":
-            content = _features_of_content(bytes(source), where)
-        else:
-            content = read_sound(bytes(source), data.rate, where)
+    elif isinstance(source, bytes):
+        content = read_features(source, where) if is_features(source) else read_sound(source, data.rate, where)
     elif isinstance(source, Sound):
         if source.samples.ndim != 1 or not source.samples.size or not np.isfinite(source.samples).all():
             raise ShapeError(f"{where} must have finite samples [samples], and some")
@@ -408,8 +413,8 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
         content = _checked_features(where, source)
     else:
         raise KindError(
-            f"{where} must be a path, the bytes of a sound file, a Sound or an array of features; it is a "
-            f"{type(source).__name__}"
+            f"{where} must be a path, the bytes of a sound file, {{'array': samples, 'sampling_rate': rate}}, a Sound "
+            f"or an array of features; it is a {type(source).__name__}"
         )
     sound, features = (content, data.front_end(content.samples)) if isinstance(content, Sound) else (None, content)
     if features.shape[1] != width:
@@ -417,16 +422,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
             f"{where} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "
             f"{'feature files' if width != data.bands else 'sounds'}?"
         )
-    return HeardSound(name, features, data.hop_seconds, reduction, source, sound)
-
-
-def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:
-    from regard.data.speech.sounds import read_features
-
-    with temporary_folder() as folder:
-        path = folder / "features.npy"
-        path.write_bytes(content)
-        return read_features(path, name)
+    return HeardSound(name, features, data.hop_seconds, reduction, given, sound)
 
 
 def _checked_features(name: str, source: NDArray[Any]) -> NDArray[np.float32]:
