@@ -88,3 +88,23 @@ def test_an_interrupted_call_leaves_no_part_behind(monkeypatch):
         monkeypatch.undo()
         layer(x)
     assert [call.part for call in seen.calls] == [0, 0, 1]
+
+
+def test_an_adapted_projection_is_gated_as_well():
+    """An adapter of another library is no `torch.nn.Linear`, and has the features of the layer that it adapts."""
+    pytest.importorskip("transformers")
+    from tiny_transformers import inputs, make
+
+    class Adapted(torch.nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer, self.out_features = layer, layer.out_features
+
+        def forward(self, x):
+            return self.layer(x)
+
+    model = make("qwen3_next", "sdpa").double()
+    for module in model.modules():
+        if "q_proj" in module._modules:
+            module.q_proj = Adapted(module.q_proj)
+    assert {call.mechanism for call in watched(model, **inputs("qwen3_next")).calls} == {"gated"}

@@ -32,8 +32,9 @@ def mechanism_of(module: nn.Module) -> Mechanism | None:
     own: dict[str, Any] = vars(module)
     heads = getattr(own.get("config"), "num_attention_heads", None)
     width, query = own.get("head_dim"), module._modules.get("q_proj")
-    if isinstance(heads, int) and isinstance(width, int) and isinstance(query, nn.Linear):
-        return "gated" if query.out_features == 2 * heads * width else None
+    if isinstance(heads, int) and isinstance(width, int):
+        # An adapted projection is of another class and says the same.
+        return "gated" if getattr(query, "out_features", None) == 2 * heads * width else None
     return None
 
 
