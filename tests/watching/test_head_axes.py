@@ -197,10 +197,10 @@ def test_models_of_timm():
     from timm.models.nest import Nest
 
     was_fused = bool(use_fused_attn())
-    options = {"img_size": 56, "num_levels": 3, "embed_dims": (8, 16, 32), "num_heads": (2, 4, 8), "depths": (1, 1, 1)}
-    image = torch.randn(1, 3, 56, 56)
+    options = {"img_size": 64, "num_levels": 3, "embed_dims": (8, 16, 32), "num_heads": (2, 4, 8), "depths": (1, 1, 1)}
+    image = torch.randn(1, 3, 64, 64)
     try:
-        for make in (lambda: Nest(**options), lambda: Hiera(img_size=(56, 56), embed_dim=8, stages=(1, 1, 1, 1))):
+        for make in (lambda: Nest(**options), lambda: Hiera(img_size=(64, 64), embed_dim=8, stages=(1, 1, 1, 1))):
             calls = []
             for is_fused in (True, False):
                 set_fused_attn(is_fused)
