@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.layout import mask_or_bias_error
+from regard.portable import vector
 from regard.transforms import is_dtensor, sent
 
 POSITION_LIMIT = 2**61
@@ -137,7 +138,7 @@ class Grid:
     def numbers(self, values: tuple[int, ...]) -> Tensor:
         """Returns such integers as an int64 tensor on the grid's device."""
         # A copy that blocks would wait for the device.
-        return sent(torch.tensor(values, dtype=torch.int64, device="cpu"), self.device)
+        return sent(vector(values, torch.int64), self.device)
 
     def of_batch(self, values: Tensor) -> Tensor:
         """Returns the tile's part of values ``[batch]``, as ``[batch, 1, 1, 1]``."""

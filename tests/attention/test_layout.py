@@ -49,6 +49,36 @@ def inputs(*leading):
 
 
 @pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize("part", [name for name, (arguments, _) in PARTS.items() if "mask" in arguments])
+def test_masks_of_readings_have_the_axes_of_the_call(part, backend):
+    """Masks of three axes in a call of three, of two in one of two."""
+    by_batch, by_heads = (masks.as_mask(arguments["mask"]) for arguments in PARTS[part])
+    tensors = inputs(BATCH)
+    with_heads = [tensor[:, None] for tensor in tensors]
+    three, four = (
+        regard.observe(*given, read=regard.Readings(shares=[mask, masks.causal()], weights=True), backend=backend)
+        for given, mask in ((tensors, by_batch), (with_heads, by_heads))
+    )
+    assert torch.equal(three.shares, four.shares[:, 0])
+    pairs = by_heads.allows(regard.plan(*with_heads).candidates.problem.grid)
+    sums = torch.where(pairs, four.weights, 0.0).sum(-1)
+    torch.testing.assert_close(four.shares[..., 0], sums, rtol=1e-6, atol=1e-6)
+    row = by_heads if part == "lengths" else masks.keep(ALLOWED[0])
+    if part != "lengths":
+        two = regard.observe(*[tensor[0] for tensor in tensors], read=regard.Readings(shares=[row]), backend=backend)
+        one = regard.observe(
+            *[tensor[:1, None] for tensor in tensors], read=regard.Readings(shares=[row]), backend=backend
+        )
+        assert torch.equal(two.shares, one.shares[0, 0])
+
+
+def test_a_mask_of_readings_that_does_not_fit_says_which_axes_it_has():
+    read = regard.Readings(shares=[masks.keep(ALLOWED[:, :-1])])
+    with pytest.raises(ShapeError, match=re.escape(f"[{BATCH}, {Q - 1}, {K}]")):
+        regard.observe(*inputs(BATCH), read=read)
+
+
+@pytest.mark.parametrize("backend", EVERY)
 @pytest.mark.parametrize("part", PARTS)
 def test_three_axes_are_a_batch_with_one_head(part, backend):
     by_batch, by_heads = PARTS[part]

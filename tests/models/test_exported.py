@@ -11,7 +11,7 @@ import module_cases
 from covering import covering
 from module_cases import MODULES, first_output, inputs_of
 
-BATCH = Dim("batch", min=1, max=64)
+BATCH, LENGTH = Dim("batch", min=1, max=64), Dim("length", min=2, max=128)
 SIZES = (3, 5), (1, 7), (2, 2), (6, 11)
 
 
@@ -21,11 +21,16 @@ def exported(name: str, strict: bool = False) -> tuple[torch_nn.Module, Exported
     torch.manual_seed(1)
     module = MODULES[name]().eval()
     inputs, longer, more = inputs_of(name, 3, 5), inputs_of(name, 3, 6), inputs_of(name, 4, 5)
+    # The language model has learned positions.
+    open_length = Dim("length", min=2, max=11) if name == "LanguageModel" else LENGTH
     axes = []
     for given, other_length, other_batch in zip(inputs, longer, more, strict=True):
-        of_batch = [axis for axis, size in enumerate(other_batch.shape) if size != given.shape[axis]]
-        of_length = [axis for axis, size in enumerate(other_length.shape) if size != given.shape[axis]]
-        axes.append(dict.fromkeys(of_length, Dim.DYNAMIC) | dict.fromkeys(of_batch, BATCH))
+        sizes, other_sizes = given.shape, other_batch.shape
+        of_batch = [axis for axis, size in enumerate(other_sizes) if size != sizes[axis]]
+        # The size of an open axis is a multiple of the length, plus a constant.
+        factors = {axis: size - sizes[axis] for axis, size in enumerate(other_length.shape) if size != sizes[axis]}
+        of_length = {axis: factor * open_length + (sizes[axis] - 5 * factor) for axis, factor in factors.items()}
+        axes.append(of_length | dict.fromkeys(of_batch, BATCH))
     return module, export(module, inputs, dynamic_shapes=tuple(axes), strict=strict)
 
 

@@ -153,7 +153,7 @@ def _build(node: Any, parts: Parts) -> Any:
     if name == "number":
         return float(parts.numbers[items[0]])
     if name == "integer":
-        return int(parts.integers[items[0]])
+        return parts.integers[items[0]]
     built = [_build(item, parts) for item in items]
     return built if name == "sequence" else _CONSTRUCTORS[name](*built)
 

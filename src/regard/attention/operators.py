@@ -31,6 +31,7 @@ from torch.library import Library, register_autograd, register_fake
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from regard.attention.backends.reference import specified
+from regard.attention.composed import composed
 from regard.attention.encoding import Parts, decode, encode
 from regard.attention.execution import choose, execute
 from regard.attention.problem import Problem, validate
@@ -40,7 +41,7 @@ from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import keep
-from regard.portable import is_portable
+from regard.portable import is_portable, register_operations
 from regard.shapes import upcast
 from regard.transforms import active_transform
 
@@ -61,8 +62,8 @@ def attend_traced(
     """Runs a problem by an operator, for calls that are traced and for tensors without data.
 
     A score or a normalizer that contains a function has no text. Then the specification runs, whose operations a
-    compiler sees one by one, so that gradients reach the tensors that the function uses. So does every problem within
-    `regard.portable.portable_operations`.
+    compiler sees one by one, so that gradients reach the tensors that the function uses. Within
+    `regard.portable.portable_operations` every problem is composed of PyTorch's own operations.
 
     The arguments are those of `regard.attention.execution.execute`.
 
@@ -79,6 +80,8 @@ def attend_traced(
                 f"backend {backend!r} cannot run this: a score or a normalizer that is a function, or a torch.func "
                 "transform, is traced through 'reference'"
             )
+        if is_portable():
+            return composed(problem, gatherer, need_weights)
         attended = specified(problem, gatherer)
         return attended if need_weights else Attended(attended.output, None)
     seed = torch.randint(2**62, (), device="cpu") if problem.dropout or problem.normalizer.random else None
@@ -325,6 +328,38 @@ for _name, _implementation, _shapes in (
 register_autograd("regard::attend", _differentiate_output, setup_context=_save, lib=_LIBRARY)
 register_autograd("regard::attend_with_weights", _differentiate_both, setup_context=_save, lib=_LIBRARY)
 register_autograd("regard::observe", _differentiate_observed, setup_context=_save, lib=_LIBRARY)
+
+
+def _composed(inputs: Sequence[Any], read: str | None = None, need_weights: bool = False) -> tuple[Tensor, ...]:
+    """Returns the results of an operator, composed of PyTorch's own operations."""
+    query, key, value, tensors, numbers, integers, text, *_ = inputs
+    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
+    gatherer = None if read is None else Gatherer(problem, _readings(read))
+    attended = composed(problem, gatherer, need_weights)
+    if gatherer is not None:
+        return attended.output, *gatherer.tensors()
+    return (attended.output,) if attended.weights is None else (attended.output, attended.weights)
+
+
+def _composed_output(*inputs: Any) -> Tensor:
+    return _composed(inputs)[0]
+
+
+def _composed_both(*inputs: Any) -> tuple[Tensor, ...]:
+    return _composed(inputs, need_weights=True)
+
+
+def _composed_readings(*inputs: Any) -> list[Tensor]:
+    *arguments, read = inputs
+    return list(_composed(arguments, read))
+
+
+for _operator, _operations, _shapes in (
+    (torch.ops.regard.attend.default, _composed_output, _output_shape),
+    (torch.ops.regard.attend_with_weights.default, _composed_both, _outputs_shapes),
+    (torch.ops.regard.observe.default, _composed_readings, _readings_shapes),
+):
+    register_operations(_operator, _operations, _shapes)
 
 COUNTER = "torch.utils.flop_counter"
 """PyTorch's module of the counter. It may import a compiler, so it is used only if it is imported already."""

@@ -1,7 +1,7 @@
 """The readings of attention weights, and how they are gathered tile by tile without the whole matrix in memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from regard.answered import answered
 from regard.attention.problem import Along, Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, RegardError, ShapeError
+from regard.layout import pairs_by_batch
 from regard.masks.mask import Mask
 from regard.records.shaded_table import readings_html
 from regard.shapes import Grid, Requested, check_integers, kind_of, span_length, whole_number
@@ -170,7 +171,7 @@ class Gatherer:
     def __init__(self, problem: Problem, read: Readings, area: Grid | None = None):
         grid = problem.grid
         try:
-            check_readings(read, grid)
+            read = checked_readings(read, grid)
         except RegardError as error:
             if problem.placed is not None:
                 problem.placed.refuse(error)
@@ -363,8 +364,8 @@ def readings_line(options: Mapping[str, object]) -> str:
     return f"read=regard.Readings({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
 
 
-def check_readings(read: Readings, grid: Grid) -> None:
-    """Raises an error unless these readings can be taken of a problem of this size.
+def checked_readings(read: Readings, grid: Grid) -> Readings:
+    """Returns the readings with masks that have the axes of the problem, if they can be taken of one of this size.
 
     Raises:
         KindError: a field has a value of the wrong type.
@@ -384,9 +385,10 @@ def check_readings(read: Readings, grid: Grid) -> None:
         raise ArgumentError(f"pooled must be (rows, columns), each 1 or more; it is {read.pooled}")
     if read.rows is not None:
         _check_rows(read.rows, grid)
-    _check_shares(read.shares, grid)
     if read.tile is not None:
         _check_tile(read.tile, grid)
+    shares = _checked_shares(read.shares, grid)
+    return replace(read, shares=shares) if shares else read
 
 
 def _check_rows(rows: object, grid: Grid) -> None:
@@ -406,13 +408,17 @@ def _check_rows(rows: object, grid: Grid) -> None:
             raise ArgumentError(f"rows must be indices of the {grid.queries} queries; got {row}")
 
 
-def _check_shares(shares: object, grid: Grid) -> None:
+def _checked_shares(shares: object, grid: Grid) -> list[Mask]:
+    """Returns the masks with an axis of heads, which those of a call with 3 axes lack."""
+    checked = []
     if not isinstance(shares, (list, tuple)):
         raise KindError(f"shares must be a list or a tuple of masks; it is {kind_of(shares)}")
     for index, mask in enumerate(shares):
         if not isinstance(mask, Mask):
             raise KindError(f"shares[{index}] must be a Mask; it is {kind_of(mask)}")
-        mask.check(grid)
+        checked.append(mask.map_tensors(pairs_by_batch) if grid.rank == 3 else mask)
+        checked[-1].check(grid)
+    return checked
 
 
 def _check_tile(tile: object, grid: Grid) -> None:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ShapeError
+from regard.portable import vector
 from regard.shapes import Grid, whole_number
 from regard.transforms import sent
 
@@ -37,7 +38,7 @@ class Alibi(DiagonalBias):
             raise ShapeError(f"bias must fit query: alibi was made for {self.heads} heads; query has {grid.heads}")
 
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
-        slopes = sent(torch.tensor(self.slopes, dtype=dtype, device="cpu"), grid.device)
+        slopes = sent(vector(self.slopes, dtype), grid.device)
         return -slopes[:, None] * relative_positions(grid).abs().to(dtype)
 
     def extra_repr(self) -> str:

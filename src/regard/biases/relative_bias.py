@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ArgumentError, ShapeError
+from regard.portable import vector
 from regard.shapes import Grid, check_device, flag, whole_number
 from regard.transforms import sent
 
@@ -72,7 +73,7 @@ class RelativeBias(DiagonalBias):
 
     def bucket(self, relative: Tensor) -> Tensor:
         """Returns the int64 bucket of each relative position (key − query, integers of any shape)."""
-        limits = sent(torch.tensor(self._limits, device="cpu"), relative.device)
+        limits = sent(vector(self._limits, torch.int64), relative.device)
         if not self.bidirectional:
             return torch.bucketize((-relative).clamp(min=0), limits, right=True)
         return torch.bucketize(relative.abs(), limits, right=True) + (relative > 0) * (self.buckets // 2)

@@ -1,6 +1,7 @@
 """Masks by the content of sequences: their lengths, and the documents packed into them."""
 
 from collections.abc import Hashable
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -42,6 +43,15 @@ class Lengths(Mask):
     @property
     def _is_known(self) -> bool:
         return self.keys.is_known and (self.queries is None or self.queries.is_known)
+
+    @property
+    def of_keys(self) -> "Lengths":
+        """The mask of the lengths of the keys alone."""
+        if self.queries is None:
+            return self
+        mask = copy(self)
+        mask.queries, mask._added_keys = None, (-1, -1, None)
+        return mask
 
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:

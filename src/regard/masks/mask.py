@@ -124,6 +124,11 @@ class Mask(ABC):
         """Returns `allows`, expanded to the tile's four axes."""
         return self.allows(grid).expand(grid.shape)
 
+    def with_four_axes(self, grid: Grid) -> Bool[Tensor, "#batch #heads #queries #keys"]:
+        """Returns `allows` with four axes, of which any may have the length 1: a number for all batch rows has none."""
+        allowed = self.allows(grid)
+        return allowed[(None,) * (4 - allowed.dim())]
+
     def __and__(self, other: "Mask") -> "Mask":
         return _combined(And, self, other)
 

@@ -112,10 +112,10 @@ class DeformableAttention(Module):
         for linear in (self.value_proj, self.out_proj):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
-        angle = torch.arange(num_heads) * (2 * math.pi / num_heads)
+        angle = torch.arange(num_heads, dtype=torch.float64, device="cpu") * (2 * math.pi / num_heads)
         direction = torch.stack((angle.cos(), angle.sin()), dim=-1)
         direction = direction / direction.abs().amax(-1, keepdim=True)
-        distance = torch.arange(1, points + 1)[:, None]
+        distance = torch.arange(1, points + 1, device="cpu")[:, None]
         with torch.no_grad():
             self.offset.bias.view(num_heads, levels, points, 2).copy_(direction[:, None, None] * distance)
 

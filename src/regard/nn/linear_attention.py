@@ -1,5 +1,6 @@
 """Self-attention in linear time: a sum of keys and values that decays or is corrected, in place of all keys."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,10 +20,12 @@ from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.padding import Padding, padding_of
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import NormalizerName
+from regard.portable import vector
 from regard.positions import Rotary
 from regard.scores import Decayed, DeltaRule, Features, ScaledDot, Score
 from regard.sequence_parts import joined, own_part, whole_length
 from regard.shapes import Grid, upcast
+from regard.transforms import sent
 
 
 @dataclass(frozen=True)
@@ -288,8 +291,8 @@ class Retention(RecurrentAttention):
     def tokens(self, x: Tensor, first: int) -> Tokens:
         query, key, value = self.heads(x)
         batch, length, _ = x.shape
-        rates = torch.exp2(-5.0 - torch.arange(self.num_heads, device=x.device))
-        decay = torch.log1p(-rates)[:, None, None].expand(batch, -1, length, 1)
+        rates = [math.log1p(-(2.0 ** (-5 - head))) for head in range(self.num_heads)]
+        decay = sent(vector(rates, upcast(value).dtype), x.device)[:, None, None].expand(batch, -1, length, 1)
         return Tokens(self.position(query, offset=first), self.position(key, offset=first), value, decay)
 
 
@@ -409,7 +412,8 @@ class GatedDeltaNet(DeltaNet):
         self.decay_proj = nn.Linear(self.embed_dim, self.num_heads, **factory)
         self.log_rate = nn.Parameter(torch.zeros(self.num_heads, **factory))
         with torch.no_grad():  # the heads' rates are 0.001 to 0.1, as in state space models
-            self.decay_proj.bias.copy_(torch.logspace(-3, -1, self.num_heads).expm1().log())
+            rates = torch.logspace(-3, -1, self.num_heads, dtype=torch.float64, device="cpu")
+            self.decay_proj.bias.copy_(rates.expm1().log())
         self.gate_proj = self.projection(self.embed_dim, self.embed_dim)
         return super().add_parts(**factory)
 

@@ -286,7 +286,7 @@ class MonotonicAttention(Module):
         A row that stops nowhere gets the number of keys. The weight is 1, or NaN where the score is.
         """
         keys, position = memory.key.shape[1], start.clone()
-        stop, weight = torch.full_like(start, keys), torch.ones(len(start))
+        stop, weight = torch.full_like(start, keys), torch.ones(len(start), dtype=query.dtype, device=start.device)
         projected = self.attention.score.project_query(query[:, None, None])
         going = (position < keys).nonzero()[:, 0]
         while len(going):

@@ -129,17 +129,22 @@ class Packing:
         return fits and bool((tensor == counts).all())
 
     def pack(self, padded: Tensor) -> Tensor:
-        """``[tokens, ...]`` of ``[batch, length, ...]``."""
+        """``[tokens, ...]`` of ``[batch, length, ...]``; an exporter's rows keep both axes."""
         if self.present is not None:
             padded = padded.masked_fill(~self.present, 0)
+        if torch.compiler.is_exporting():  # the strides of two open axes in one would limit their sizes
+            return padded
         flat = padded.flatten(0, 1)
         return flat if self.index is None else _Pack.apply(flat, self.index)
 
     def pad(self, rows: Tensor) -> Tensor:
         """``[batch, length, ...]`` of ``[tokens, ...]``; padding is 0."""
         batch, length = self.shape
-        flat = rows if self.index is None else _Pad.apply(rows, self.index, batch * length)
-        padded = flat.unflatten(0, self.shape)
+        if torch.compiler.is_exporting():
+            padded = rows
+        else:
+            flat = rows if self.index is None else _Pad.apply(rows, self.index, batch * length)
+            padded = flat.unflatten(0, self.shape)
         return padded if self.present is None else padded.masked_fill(~self.present, 0)
 
 

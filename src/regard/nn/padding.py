@@ -40,13 +40,13 @@ def padding_of(mask: Mask | None, grid: Grid) -> Padding:
             continue
         part.check(grid)
         if isinstance(part, Lengths):
-            keys.append(grid.key_index < part.keys.on(grid))
+            keys.append(part.of_keys.with_four_axes(grid))
             if part.queries is not None:
                 queries.append(grid.query_index < part.queries.on(grid))
             continue
-        allowed = part.allows(grid)
-        if allowed.dim() < 2 or allowed.shape[-2] == 1:
-            keys.append(allowed.expand(*(1,) * (4 - allowed.dim()), *allowed.shape[:-1], grid.keys))
+        allowed = part.with_four_axes(grid)
+        if allowed.shape[2] == 1:
+            keys.append(allowed.expand(-1, -1, -1, grid.keys))
         else:
             rest.append(part)
     of_keys, of_queries = (reduce(and_, found) if found else None for found in (keys, queries))

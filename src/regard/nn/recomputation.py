@@ -53,10 +53,10 @@ def in_chunks(function: Callable[..., Tensor], rows: int, *inputs: Tensor) -> Te
 
     Args:
         function: maps tensors ``[chunk, ...]`` to ``[chunk, ...]``.
-        rows: number of rows in a chunk; 0: all rows at once.
+        rows: number of rows in a chunk; 0: all rows at once, as in an exported program, whose sizes are open.
         inputs: tensors ``[rows, ...]``.
     """
-    if not rows or len(inputs[0]) <= rows:
+    if not rows or torch.compiler.is_exporting() or len(inputs[0]) <= rows:
         return function(*inputs)
     # `split` is used because the gradient of a slice has the size of the whole tensor.
     chunks = zip(*(tensor.split(rows) for tensor in inputs), strict=True)

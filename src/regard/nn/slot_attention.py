@@ -146,7 +146,7 @@ class SlotAttention(Module):
         mask = None
         if lengths is not None:
             mask = masks.lengths(lengths)
-            x = x.masked_fill(~mask.allows(Grid.whole(batch, 1, 1, length, x.device)).view(batch, length, 1), 0.0)
+            x = x.masked_fill(~mask.dense(Grid.whole(batch, 1, 1, length, x.device)).view(batch, length, 1), 0.0)
         normed = self.norm_input(x)
         key, value = self.key(normed)[:, None], self.value(normed)[:, None]
         weights = None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.normalizers.normalizer import first_is_finite, row_maximum
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, root_operator, sparsemax_by_sort
+from regard.portable import is_portable
 from regard.transforms import can_branch_on, derivative_levels, is_transformed
 
 
@@ -96,7 +97,7 @@ def solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
 
 def _by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     traced = torch.compiler.is_compiling() or not (is_transformed() or can_branch_on(scores))
-    return (root_operator if traced else entmax_by_root)(scores, alpha, dim)
+    return (root_operator if traced and not is_portable() else entmax_by_root)(scores, alpha, dim)
 
 
 def _slopes(weights: Tensor, alpha: float | Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

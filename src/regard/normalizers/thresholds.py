@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.library import Library
 
 from regard.normalizers.normalizer import row_maximum
+from regard.portable import is_portable, register_operations
+from regard.shapes import SIZE_LIMIT
 from regard.transforms import can_read
 
 # Scores this far below the maximum (in units where weights are (z − τ)₊ ^ …, and τ ≥ −1) always have weight 0; raising
@@ -88,6 +90,8 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     power = alpha - 1.0
     maximum, empty = row_maximum(scores, dim)
     shifted = scores - maximum
+    if is_portable():
+        return _bisected_without_bits(shifted, power, dim).masked_fill_(empty, 0.0)
     if not (scores.is_cpu or scores.is_meta):
         return _bisected(shifted, power, dim).masked_fill_(empty, 0.0)
     tolerance = _ROUNDINGS * torch.finfo(scores.dtype).eps
@@ -142,6 +146,23 @@ def _bisected(shifted: Tensor, power: Tensor, dim: int) -> Tensor:
     return _interpolated(shifted, power, low.view(shifted.dtype), high.view(shifted.dtype), dim)
 
 
+def _bisected_without_bits(shifted: Tensor, power: Tensor, dim: int) -> Tensor:
+    """Returns the weights of `entmax_by_root` by a bisection whose number of steps depends on the dtype alone.
+
+    Other formats have no bits of numbers, and rows of any length. The bracket is that of the longest row, and the
+    geometric mean halves the logarithm of its ends' quotient.
+    """
+    tolerance = _ROUNDINGS * torch.finfo(shifted.dtype).eps
+    first, last = (1.0 - tolerance) / SIZE_LIMIT, 1.0 + tolerance
+    maximum = shifted.amax(dim, keepdim=True)
+    low, high = torch.full_like(maximum, first), torch.full_like(maximum, last)
+    for _ in range(math.ceil(math.log2(math.log(last / first) / torch.finfo(shifted.dtype).eps))):
+        best = (low * high).sqrt()
+        above = best * _ratios(shifted, power, best)[0].sum(dim, keepdim=True) > 1.0
+        low, high = torch.where(above, low, best), torch.where(above, best, high)
+    return _interpolated(shifted, power, low, high, dim)
+
+
 def _interpolated(shifted: Tensor, power: Tensor, low: Tensor, high: Tensor, dim: int) -> Tensor:
     """Returns the weights for the largest weight between two adjacent numbers."""
     # Above a = 1, a rounding of q changes a weight near its kink by up to ε^{1/a}, so there may be no q with the sum 1.
@@ -176,9 +197,10 @@ _LIBRARY.define("entmax_by_root(Tensor scores, Tensor alpha, int dim) -> Tensor"
 _LIBRARY.impl("entmax_by_root", entmax_by_root, "CompositeExplicitAutograd")
 
 
-@torch.library.register_fake("regard::entmax_by_root", lib=_LIBRARY)
-def _(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
+def _shape(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     return torch.empty_like(scores)
 
 
 root_operator = torch.ops.regard.entmax_by_root.default
+torch.library.register_fake("regard::entmax_by_root", _shape, lib=_LIBRARY)
+register_operations(root_operator, entmax_by_root, _shape)

@@ -19,7 +19,10 @@ from regard.transforms import can_read, exact_dtype
 
 @dataclass(eq=False)
 class DecayedProduct(Primitive):
-    """Computes ``Σ_d q_d k_d exp(−|G_d(q) − G_d(k)|)`` of rows that contain a vector and its sums of log-decays.
+    """Computes ``Σ_d q_d k_d exp(−|G_d(q) − G_d(k)|)`` of rows of a vector, its sums of log-decays, and its position.
+
+    The absolute value is that of a sum that never grows: the later position's sum minus the earlier one's. So the
+    derivative at a decay of 0, where all sums are equal, is that from below.
 
     Attributes:
         gates: number of sums: 1 for all features, or one each.
@@ -27,37 +30,44 @@ class DecayedProduct(Primitive):
     Example:
         >>> import torch
         >>> from regard import scores
-        >>> query, key = torch.tensor([[[[2.0, -3.0, 0.0]]]]), torch.tensor([[[[5.0, -1.0, 0.0]]]])
+        >>> query, key = torch.tensor([[[[2.0, -3.0, 0.0, 1.0]]]]), torch.tensor([[[[5.0, -1.0, 0.0, 0.0]]]])
         >>> scores.DecayedProduct(gates=1)(query, key)
         tensor([[[[1.3534]]]])
     """
 
     gates: int
 
-    def parts(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the vectors, and their sums of log-decays as a rounded number and the rest of it."""
-        dim = rows.shape[-1] - 2 * self.gates
-        vectors, sums, rest = upcast(rows).split((dim, self.gates, self.gates), dim=-1)
-        return vectors, sums, rest
+    def parts(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Returns the vectors, their sums of log-decays as a rounded number and the rest of it, and the positions."""
+        dim = rows.shape[-1] - 2 * self.gates - 1
+        vectors, sums, rest, position = upcast(rows).split((dim, self.gates, self.gates, 1), dim=-1)
+        return vectors, sums, rest, position
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
-        (q, q_sums, q_rest), (k, k_sums, k_rest) = self.parts(query), self.parts(spread_heads(key, query.shape[1]))
+        q, q_sums, q_rest, at = self.parts(query)
+        k, k_sums, k_rest, key_at = self.parts(spread_heads(key, query.shape[1]))
+        is_later = at < key_at.mT
         if self.gates == 1:
-            return (q @ k.mT) * _kept((q_sums - k_sums.mT) + (q_rest - k_rest.mT))
+            return (q @ k.mT) * _kept((q_sums - k_sums.mT) + (q_rest - k_rest.mT), is_later)
         sums, rest = (
             one[..., :, None, :] - other[..., None, :, :] for one, other in ((q_sums, k_sums), (q_rest, k_rest))
         )
-        return (q[..., :, None, :] * k[..., None, :, :] * _kept(sums + rest)).sum(-1)
+        return (q[..., :, None, :] * k[..., None, :, :] * _kept(sums + rest, is_later[..., None])).sum(-1)
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return self.gates
 
 
-def _kept(difference: Tensor) -> Tensor:
-    """Returns ``exp(−|difference|)``; at 0 its derivative is that of a query at or behind the key."""
-    return torch.where(difference <= 0, difference, -difference).exp()
+def _kept(difference: Tensor, is_later: Tensor) -> Tensor:
+    """Returns what is left between two tokens, from the difference of the query's sum and the key's.
+
+    Args:
+        difference: at most 0 where the key is not later, and at least 0 where it is.
+        is_later: whether the key is later than the query.
+    """
+    return torch.where(is_later, -difference, difference).exp()
 
 
 @dataclass(eq=False)
@@ -186,10 +196,11 @@ class Decayed(Wrapper):
             )
         of_queries, of_keys = self._sums(query, places)
         rows = _with_columns(prepared.query, of_queries), _with_columns(prepared.key, of_keys)
-        return replace(prepared, query=rows[0], key=rows[1], primitive=DecayedProduct(of_keys.shape[-1] // 2))
+        return replace(prepared, query=rows[0], key=rows[1], primitive=DecayedProduct((of_keys.shape[-1] - 1) // 2))
 
     def _sums(self, query: Tensor, places: Places) -> tuple[Tensor, Tensor]:
-        """Returns the sums of log-decays of queries and of keys, ``[batch or 1, heads or 1, length, 2 · gates]``."""
+        """Returns the columns of queries and of keys, ``[batch or 1, heads or 1, length, 2 · gates + 1]``: the sums of
+        log-decays as two numbers, and the position."""
         queries, keys, dtype = places.queries, places.keys, upcast(query).dtype
         exact = self.log_decay.to(exact_dtype(query.device))
         if exact.dim() == 1:
@@ -198,8 +209,10 @@ class Decayed(Wrapper):
         else:
             sums = (exact[..., None] if exact.dim() == 3 else exact).expand(-1, -1, keys, -1).cumsum(2)
         rounded = sums.to(dtype)
-        both = torch.cat((rounded, (sums - rounded.to(sums.dtype)).to(dtype)), dim=-1)
-        length, both = both.shape[2], places.of_batch(both)
+        length = sums.shape[2]
+        position = torch.arange(length, dtype=dtype, device=query.device)[:, None].expand(*sums.shape[:3], 1)
+        both = torch.cat((rounded, (sums - rounded.to(sums.dtype)).to(dtype), position), dim=-1)
+        both = places.of_batch(both)
         of_queries, of_keys = both[:, :, length - queries :], both[:, :, length - keys :]
         return of_queries.index_select(2, places.query_index), of_keys.index_select(2, places.key_index)
 

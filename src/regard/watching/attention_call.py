@@ -224,8 +224,7 @@ class AttentionCall:
         if self.visible_mask is None:
             return torch.ones(1, self.queries, self.keys, dtype=torch.bool)
         grid = Grid.whole(self.batch, self.heads, self.queries, self.keys)
-        allowed = self.visible_mask.allows(grid.tile(batch=range(batch_row, batch_row + 1)))
-        allowed = allowed[(None,) * (4 - allowed.dim())][0]
+        allowed = self.visible_mask.with_four_axes(grid.tile(batch=range(batch_row, batch_row + 1)))[0]
         if allowed.shape[0] > 1:
             allowed = allowed[list(self.chosen_heads)]
         return allowed.expand(-1, self.queries, self.keys)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 import torch
 from torch import Tensor, nn
 
-from regard.attention.readings import Readings, check_readings
+from regard.attention.readings import Readings, checked_readings
 from regard.errors import ArgumentError, KindError, RegardError
 from regard.missing_names import hinted
 from regard.records.shaded_table import shaded_table
@@ -504,7 +504,7 @@ def _check_readings(read: Readings) -> None:
         return
     if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
         read = replace(read, shares=())
-    check_readings(read, _LARGE)
+    checked_readings(read, _LARGE)
     if read.rows is read.tile is read.pooled is None:
         # It is immutable, and contexts in a loop often share it.
         _CHECKED[-1] = read

@@ -77,7 +77,7 @@ class Linear(Backend):
         scale = upcast(prepared.scale) if isinstance(prepared.scale, Tensor) else prepared.scale
         query = query if isinstance(scale, float) and scale == 1.0 else query * scale
         for mask in order.lengths:
-            key = torch.where((grid.key_index < mask.keys.on(grid)).mT, key, 0.0)
+            key = torch.where(mask.of_keys.with_four_axes(grid).mT, key, 0.0)
         is_ratio = problem.row is not None and problem.row.kind == "ratio"
         if is_ratio:
             value = with_ones(value)
@@ -128,8 +128,8 @@ def _factors(primitive: Primitive, query: Tensor, key: Tensor) -> tuple[Tensor, 
         query, key, beta = query[..., :-1], key[..., :-2], key[..., -2]
         primitive = primitive.inner
     if isinstance(primitive, DecayedProduct):
-        query, _, _ = primitive.parts(query)
-        key, sums, rest = primitive.parts(key)
+        query, *_ = primitive.parts(query)
+        key, sums, rest, _ = primitive.parts(key)
         log_decay = _steps(sums) + _steps(rest)
     return query, key, log_decay, beta
 

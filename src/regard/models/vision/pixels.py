@@ -5,7 +5,9 @@ from torch import Tensor
 
 from regard.errors import KindError, ShapeError
 from regard.module_calls import Module
+from regard.portable import vector
 from regard.sequence_parts import refuse_parts
+from regard.transforms import sent
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -13,16 +15,25 @@ DEVIATION = (0.229, 0.224, 0.225)
 that are normalized by them."""
 
 
+def normalized(images: Tensor) -> Tensor:
+    """Returns ``(images − mean) / deviation`` of images ``[batch, 3, height, width]`` from 0 to 1.
+
+    The numbers are no buffers, which would stay rounded in a model that is made double.
+    """
+    mean, deviation = (
+        sent(vector(numbers, images.dtype), images.device).view(3, 1, 1) for numbers in (MEAN, DEVIATION)
+    )
+    return (images - mean) / deviation
+
+
 class PixelInput(Module):
     """Normalizes the bytes of an image: ``(pixels / 255 − mean) / deviation`` for each color."""
 
-    mean: Tensor
-    deviation: Tensor
+    like: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1), persistent=False)
-        self.register_buffer("deviation", torch.tensor(DEVIATION).view(3, 1, 1), persistent=False)
+        self.register_buffer("like", torch.empty(0), persistent=False)  # its dtype is that of the network
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalizes a batch of images.
@@ -32,7 +43,7 @@ class PixelInput(Module):
                 1.
 
         Returns:
-            ``[batch, 3, height, width]`` of the default dtype, in the memory format channels last.
+            ``[batch, 3, height, width]`` of the network's dtype, in the memory format channels last.
 
         Raises:
             ShapeError: the last axis is not 3 colors, or an axis is missing.
@@ -42,8 +53,8 @@ class PixelInput(Module):
         if images.dim() != 4 or images.shape[-1] != 3:
             raise ShapeError(f"images must be [batch, height, width, 3]; they have shape {list(images.shape)}")
         if images.dtype == torch.uint8:
-            images = images.to(self.mean.dtype) / 255
+            images = images.to(self.like.dtype) / 255
         elif not images.is_floating_point():
             raise KindError(f"images must be uint8 or floating-point; they are {images.dtype}")
         # Colors are on the last axis of the bytes, so the permutation copies nothing.
-        return (images.permute(0, 3, 1, 2).to(self.mean.dtype) - self.mean) / self.deviation
+        return normalized(images.permute(0, 3, 1, 2).to(self.like.dtype))

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from regard.attention import Observed, Readings
 from regard.errors import ArgumentError
 from regard.models.vision.configs import SegmenterConfig
-from regard.models.vision.pixels import DEVIATION, MEAN
+from regard.models.vision.pixels import normalized
 from regard.models.vision.residual_block import ResidualBlock
 from regard.module_calls import Module
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
@@ -37,8 +37,6 @@ class Segmenter(Module):
         config: the sizes.
     """
 
-    mean: Tensor
-    std: Tensor
     context: nn.Identity | NonLocal | DualAttention
 
     def __init__(self, config: SegmenterConfig):
@@ -46,8 +44,6 @@ class Segmenter(Module):
         self.config = config = config.complete()
         widths = [config.channels * 2**level for level in range(config.levels)]
         hidden = config.decoder_channels
-        self.register_buffer("mean", torch.tensor(MEAN)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(DEVIATION)[:, None, None], persistent=False)
         self.stages = nn.ModuleList(
             nn.Sequential(
                 _Halving(3 if level == 0 else widths[level - 1], width, 4 if level == 0 else 2),
@@ -115,7 +111,7 @@ class Segmenter(Module):
         check_feature_map("images", images, 3)
         stride = self.config.stride
         # Convolutions on a CPU are fastest with channels last.
-        features = ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+        features = normalized(images).contiguous(memory_format=torch.channels_last)
         features = F.pad(features, (0, -images.shape[3] % stride, 0, -images.shape[2] % stride), mode="replicate")
         maps = []
         for stage, lateral in zip(self.stages, self.laterals, strict=True):

@@ -33,8 +33,7 @@ def row_slices(inputs: KernelInputs, mask: Mask | None, grid: Grid) -> Iterator[
 def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> KernelInputs:
     """Returns the inputs of some rows, with their dense mask and the first and the last key that each row sees."""
     Q, K, n = grid.queries, grid.keys, len(rows)
-    allowed = mask.allows(grid.tile(queries=rows))
-    allowed = allowed[(None,) * (4 - allowed.dim())]
+    allowed = mask.with_four_axes(grid.tile(queries=rows))
     allowed = allowed.expand(allowed.shape[0], allowed.shape[1], n, K).contiguous()
     seen = allowed.any(-1)
     bytes_seen = allowed.view(torch.uint8)

@@ -142,8 +142,7 @@ def _in_slices(mask: Mask, grid: Grid) -> tuple[Tensor, Tensor]:
     touched, full = [], []
     for first in range(0, queries, step):
         stop = min(first + step, queries)
-        allowed = mask.allows(grid.tile(queries=range(first, stop)))
-        allowed = allowed[(None,) * (4 - allowed.dim())].expand(-1, -1, stop - first, keys)
+        allowed = mask.with_four_axes(grid.tile(queries=range(first, stop))).expand(-1, -1, stop - first, keys)
         padded = F.pad(allowed, (0, columns * BLOCK - keys, 0, -(stop - first) % BLOCK))
         tiles = padded.unflatten(-1, (columns, BLOCK)).unflatten(2, (-1, BLOCK))  # B H blocks BLOCK blocks BLOCK
         touched.append(tiles.any(-1).any(3))

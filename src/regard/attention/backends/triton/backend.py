@@ -225,8 +225,7 @@ def call_of(problem: Problem) -> "Call":
     key, value = with_one_grouping(key, problem.value, grid.batch, grid.heads)
     mask = None
     if lowered.mask is not None and runs is None:
-        mask = lowered.mask.allows(grid)
-        mask = mask[(None,) * (4 - mask.dim())]
+        mask = lowered.mask.with_four_axes(grid)
     diagonals = lowered.diagonals
     bias = lowered.dense_bias() if diagonals is None else diagonals
     sink = row.sink
