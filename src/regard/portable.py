@@ -18,7 +18,16 @@ _portable: ContextVar[bool] = ContextVar("portable operations", default=False)
 def portable_operations() -> Iterator[None]:
     """In this context, a traced program consists of PyTorch's own operations, so that it runs without regard.
 
-    Attention is composed of them (`regard.attention.composed`), and is not one operator.
+    Attention is composed of them, and is not one operator of regard. `torch.onnx.export` needs no such context.
+
+    Example:
+        >>> import torch
+        >>> from regard import exports, nn
+        >>> layer, x = nn.MultiheadAttention(8, 2).eval(), torch.randn(5, 3, 8)
+        >>> with exports.portable_operations():
+        ...     program = torch.export.export(layer, (x, x, x))
+        >>> "regard" in str(program.graph)
+        False
     """
     token = _portable.set(True)
     try:

@@ -5,6 +5,7 @@ They are compared with onnxruntime, for other batches and lengths than the examp
 
 import contextlib
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -174,8 +175,9 @@ def test_a_mask_that_is_an_input_hides_what_it_hides(mask, call, opset, tmp_path
             assert not got[0].any()
 
 
+LAYER: dict[str, Any] = {"dim": 12, "heads": 2, "feedforward": 17, "dropout": 0.0}
 SEQUENCES = {
-    name: lambda name=name: nn.LayerConfig(12, 2, feedforward=17, dropout=0.0, attention=name).encoder_layer()
+    name: lambda name=name: nn.LayerConfig(**LAYER, attention=name).encoder_layer()
     for name in ("differential", "latent", "gated", "qk_norm", "talking_heads", "linear", "retention", "gated_linear")
 }
 EVERY_LAYER = {**{name: make for name, make in LAYERS.items() if name != "Attention"}, **SEQUENCES}

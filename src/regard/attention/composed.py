@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional as F
 
 from regard.attention.backends.reference import specified
@@ -58,8 +57,11 @@ def _is_scaled_dot_product(problem: Problem) -> bool:
 def _is_causal_square(problem: Problem) -> bool:
     """Whether query i sees the keys up to i, of as many keys as queries, whatever their number."""
     mask, grid = problem.mask, problem.grid
-    is_causal = isinstance(mask, Band) and mask.is_causal and mask.offset is None and problem.bias is None
-    return is_causal and statically_known_true(grid.queries == grid.keys)
+    if not (isinstance(mask, Band) and mask.is_causal and mask.offset is None and problem.bias is None):
+        return False
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # imports SymPy
+
+    return statically_known_true(grid.queries == grid.keys)
 
 
 def _without_hidden_keys(problem: Problem) -> tuple[Problem, Tensor | None]:

@@ -10,8 +10,12 @@ from regard.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.exports.export import FORMATS, Exported
+    from regard.portable import portable_operations
 
-__all__ = ["FORMATS", "Exported"]
+__all__ = ["FORMATS", "Exported", "portable_operations"]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(__name__, {"regard.exports.export": ["FORMATS", "Exported"]})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"regard.exports.export": ["FORMATS", "Exported"], "regard.portable": ["portable_operations"]},
+    )
