@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
+import regard
 from regard import biases, masks
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError, UnknownNameError
 from regard.watching import register_transformers
@@ -98,6 +100,17 @@ def test_without_a_mask_a_causal_layer_starts_at_the_first_key(tensors):
     assert torch.allclose(attention(LAYER, query, key, value, is_causal=True)[0], want)
     one = attention(LAYER, query[:, :, :1], key, value, is_causal=True)[0]
     assert torch.allclose(one, mixed(scores(query[:, :, :1], key).softmax(-1), value))
+
+
+def test_without_a_mask_a_layer_sees_all_keys_as_in_eager(tensors):
+    """BridgeTower of transformers 5.24 has layers with ``is_causal = True`` that it calls with None, for no mask."""
+
+    class Causal(nn.Module):
+        is_causal = True
+
+    query, key, value = tensors
+    want = mixed(scores(query, key).softmax(-1), value)
+    assert torch.allclose(attention(Causal().eval(), query, key, value)[0], want)
 
 
 def test_packed_sequences_by_their_lengths(tensors):
@@ -306,3 +319,91 @@ def test_weights_of_generated_tokens(name):
         want, got = (torch.utils._pytree.tree_leaves(result[field]) for result in results)
         assert len(want) == len(got)
         assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(want, got, strict=True))
+
+
+LATER = ~torch.ones(9, 9, dtype=torch.bool).tril()[None, None]
+PLACE = torch.arange(9).expand(2, 1, 1, 9)
+HIDDEN = {
+    "causal": LATER,
+    "window": LATER | torch.ones(9, 9, dtype=torch.bool).tril(-3),
+    "padding": torch.tensor([9, 6])[:, None, None, None] <= PLACE,
+    "causal+padding": LATER | (torch.tensor([0, 3])[:, None, None, None] > PLACE),
+    "dense": torch.eye(9, dtype=torch.bool)[None, None],
+    "none": torch.zeros(1, 1, 9, 9, dtype=torch.bool),
+}
+
+
+@pytest.mark.parametrize("plus", ["nothing", "a bias in the mask", "a position bias"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_mask_of_numbers_is_recorded_as_the_pairs_that_it_hides(name, dtype, plus):
+    """As the same call of scaled_dot_product_attention is: by −∞ or the dtype's lowest number."""
+
+    class Attend(nn.Module):
+        def forward(self, x, mask, bias):
+            if self.own:
+                return attention(self, x, x, x, mask, position_bias=bias)[0]
+            return nn.functional.scaled_dot_product_attention(x, x, x, mask if bias is None else mask + bias)
+
+    model, x = Attend(), torch.randn(2, 2, 9, 4, dtype=dtype)
+    bias = 0.5 * torch.randn(1, 2, 9, 9, dtype=dtype)
+    for lowest in (-math.inf, torch.finfo(dtype).min):
+        mask = torch.zeros(HIDDEN[name].shape, dtype=dtype).masked_fill(HIDDEN[name], lowest)
+        if plus == "a bias in the mask":
+            mask = mask.masked_fill(~HIDDEN[name], 0.25)
+        calls = []
+        for model.own in (True, False):
+            with torch.no_grad(), regard.watch(model, read=regard.Readings(weights=True)) as seen:
+                model(x, mask, bias if plus == "a position bias" else None)
+            calls += seen.calls
+        own, pytorch = calls
+        assert own.mask == name
+        assert own.has_bias == (plus != "nothing") or name == "none"
+        assert own.kind == ("causal" if "causal" in name or name == "window" else "self")
+        for row in range(2):
+            assert torch.equal(*torch.broadcast_tensors(own.visible(row), pytorch.visible(row)))
+        assert torch.equal(own.weights == 0, pytorch.weights == 0)
+
+
+def test_a_row_that_the_lowest_number_hides_whole_sees_all_keys():
+    """Adding it to every score of a row leaves the weights as they are, or uniform: no key is hidden."""
+
+    class Attend(nn.Module):
+        def forward(self, x, mask):
+            return attention(self, x, x, x, mask)[0]
+
+    lowest = torch.finfo(torch.float64).min
+    mask = torch.zeros(1, 1, 5, 5, dtype=torch.float64).masked_fill_(LATER[..., :5, :5], lowest)
+    mask[0, 0, 2] = lowest
+    with regard.watch(model := Attend(), read=regard.Readings(weights=True)) as seen:
+        model(torch.randn(1, 2, 5, 4, dtype=torch.float64), mask)
+    (call,) = seen.calls
+    assert (call.visible(0).sum(-1) == torch.tensor([1, 2, 5, 4, 5])).all()
+    assert ((call.weights > 0) == call.visible(0)).all()
+
+
+@pytest.mark.parametrize("kind", ["regard", "sdpa", "eager"])
+def test_token_timestamps_of_whisper_set_the_model_to_eager_which_is_said(kind):
+    """As transformers 5.24 does it, for good, in ``generate(return_token_timestamps=True)``."""
+    model = make("whisper", kind)
+    settings = model.generation_config
+    settings.alignment_heads, settings.no_timestamps_token_id, settings.is_multilingual = [[0, 0], [1, 1]], 90, False
+    given = inputs("whisper", dtype=torch.float32)["input_features"]
+    options = {"max_new_tokens": 4, "pad_token_id": 0, "eos_token_id": None, "return_timestamps": False}
+    with warnings.catch_warnings(record=True, action="always") as caught, regard.watch(model) as seen:
+        model.generate(given, return_token_timestamps=True, **options)
+    said = [str(warning.message) for warning in caught if "attention implementation" in str(warning.message)]
+    assert model.config._attn_implementation == "eager"
+    if kind == "eager":
+        assert said == []
+    else:
+        assert len(said) == 1
+        assert f"Whisper was set from '{kind}' to 'eager'" in said[0]
+        assert f"model.set_attn_implementation('{kind}')" in said[0]
+    # Two layers of the encoder, and two calls of each of the decoder's for each token.
+    assert [call.source for call in seen.calls] == ["softmax"] * (2 + 4 * 4)
+    model.set_attn_implementation(kind)
+    with regard.watch(model) as seen, warnings.catch_warnings(action="error"):
+        model.generate(given, **options)
+    source = {"regard": "regard", "sdpa": "scaled_dot_product_attention", "eager": "softmax"}[kind]
+    assert {call.source for call in seen.calls} == {source}

@@ -1,6 +1,8 @@
 """The masks that regard makes for Hugging Face models are those of ``sdpa``, and keep their structure."""
 
+import copy
 import importlib
+import operator
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +33,12 @@ def packed_sequences(function, position, ids):
     return library.and_masks(
         library.packed_sequence_mask_function(ids), library.remap_positions_for_packed_sequence(function, position)
     )
+
+
+def _near(batch, head, query, key):
+    """As the audio encoder of Gemma 4 describes its windows."""
+    distance = query - key
+    return ((distance >= 0) & (distance < 4)) | ((distance < 0) & (-distance < 2))
 
 
 def functions():
@@ -65,6 +73,7 @@ def functions():
         "padding": library.and_masks(window, library.padding_mask_function(torch.rand(BATCH, 40) > 0.3)),
         "moved": library.add_offsets_to_mask_function(window, 3, 1),
         "own": library.and_masks(library.causal_mask_function, own),
+        "mapped": library.and_masks(library.bidirectional_mask_function, _near),
         "all or own": library.or_masks(library.bidirectional_mask_function, own),
     }
 
@@ -85,7 +94,7 @@ def test_mask_is_that_of_the_library(name, padded):
     got = mask(**sizes, attention_mask=padding)
     assert isinstance(got, StructuredMask)
     assert got.shape == want.shape
-    assert torch.equal(got.dense(), want)
+    assert torch.equal(got.allowed(), want)
 
 
 @given(st.data())
@@ -98,7 +107,7 @@ def test_mask_of_a_cache_is_that_of_the_library(data):
         "batch_size": BATCH, "q_length": queries, "kv_length": keys, "q_offset": first_query, "kv_offset": first_key,
         "mask_function": functions()[name], "attention_mask": padding,
     }  # fmt: skip
-    assert torch.equal(mask(**sizes).dense(), library.sdpa_mask(**sizes, allow_is_causal_skip=False))
+    assert torch.equal(mask(**sizes).allowed(), library.sdpa_mask(**sizes, allow_is_causal_skip=False))
 
 
 def test_functions_of_a_user_are_called_for_each_pair():
@@ -109,7 +118,7 @@ def test_functions_of_a_user_are_called_for_each_pair():
 
     function = library.or_masks(library.causal_mask_function, same)
     sizes = {"batch_size": BATCH, "q_length": LENGTH, "kv_length": LENGTH, "mask_function": function, "use_vmap": True}
-    assert torch.equal(mask(**sizes).dense(), library.sdpa_mask(**sizes, allow_is_causal_skip=False))
+    assert torch.equal(mask(**sizes).allowed(), library.sdpa_mask(**sizes, allow_is_causal_skip=False))
 
 
 STRUCTURES = {
@@ -137,32 +146,128 @@ def test_memory_of_a_long_mask_is_linear():
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_single_query_gets_a_plain_tensor(padded):
+def test_a_single_query_gets_what_its_row_hides(padded):
     padding = torch.ones(BATCH, LENGTH, dtype=torch.bool) if padded else None
     if padded:
         padding[0, :2] = False
-    made = mask(batch_size=BATCH, q_length=1, kv_length=LENGTH, q_offset=LENGTH - 1, attention_mask=padding)
-    assert (made is None) if not padded else type(made) is torch.Tensor and torch.equal(made[:, 0, 0], padding)
+    sizes = {"batch_size": BATCH, "q_length": 1, "kv_length": LENGTH, "attention_mask": padding}
+    made = mask(**sizes, q_offset=LENGTH - 1)
+    assert (made.mask is None) != padded
+    assert torch.equal(made, library.eager_mask(**sizes, q_offset=LENGTH - 1))
+    # The offset of a static cache is a tensor, whose number is not read.
+    static = mask(**sizes, q_offset=torch.tensor(LENGTH - 1))
+    assert type(static) is torch.Tensor
+    assert torch.equal(static, made)
 
 
-def test_slices_keep_the_structure_and_operations_make_it_dense():
+def test_slices_keep_the_structure():
     made = mask(batch_size=BATCH, q_length=LENGTH, kv_length=LENGTH, mask_function=functions()["chunks"])
     want = made.dense()
-    part = made[:, :, 2:7, :9]
-    assert isinstance(part, StructuredMask)
-    assert not part.is_whole
-    assert torch.equal(part.dense(), want[:, :, 2:7, :9])
-    assert torch.equal(made[1:][:, :, -1:].dense(), want[1:, :, -1:])
-    assert torch.equal(made[:, :, ::2] & True, want[:, :, ::2])
-    assert torch.equal(~made, ~want)
-    assert torch.equal(made | want, want)
-    assert bool(made.any())
-    assert torch.equal(torch.where(made, 1.0, 2.0), torch.where(want, 1.0, 2.0))
-    assert torch.equal(made.to(torch.float64), want.double())
-    assert torch.equal(made.expand(-1, 5, -1, -1)[:, 3], want[:, 0])
-    assert made.detach() is made
-    assert made.dtype == torch.bool
-    assert made.device == torch.device("cpu")
+    for part, expected in (
+        (made[:, :, 2:7, :9], want[:, :, 2:7, :9]),
+        (made[1:][:, :, -1:], want[1:, :, -1:]),
+        (made[:, :, :, :], want),
+        (made[..., : LENGTH + 3], want),
+        (made.detach(), want),
+    ):
+        assert isinstance(part, StructuredMask)
+        assert part is not made
+        assert part.is_whole == (part.shape == made.shape)
+        assert torch.equal(part.dense(), expected)
+    assert "window" in repr(mask(batch_size=1, q_length=5, kv_length=5, mask_function=functions()["window"])[:, :, :3])
+
+
+MORE = torch.linspace(-1, 1, BATCH * LENGTH * 2).reshape(BATCH, 1, LENGTH, 2)
+SCORES = torch.linspace(-3, 3, LENGTH * LENGTH).reshape(LENGTH, LENGTH)
+OPERATIONS = {
+    "cat": lambda m: torch.cat([m, MORE.to(m.dtype)], dim=-1),
+    "pad": lambda m: torch.nn.functional.pad(m, (0, 2), value=0.0),
+    "pad with the lowest": lambda m: torch.nn.functional.pad(m, (1, 0, 2, 0), value=torch.finfo(m.dtype).min),
+    "to a dtype": lambda m: m.to(torch.float64),
+    "to bool": lambda m: m.bool(),
+    "to a dtype of its own": lambda m: m.to(m.dtype),
+    "every second row": lambda m: m[:, :, ::2],
+    "a row": lambda m: m[1, 0, 3],
+    "an index": lambda m: m[torch.tensor([2, 0])],
+    "a new axis": lambda m: m[:, None],
+    "add": lambda m: SCORES + m,
+    "add a part": lambda m: SCORES[:, :5] + m[..., :5],
+    "multiply": lambda m: m * 0.5,
+    "equal to 0": lambda m: m == 0,
+    "not equal to 0": lambda m: SCORES.masked_fill(m != 0, -7.0),
+    "below 0": lambda m: m < 0,
+    "negative of what is equal": lambda m: ~(m == 0),
+    "masked_fill": lambda m: m.masked_fill(SCORES > 1, torch.finfo(m.dtype).min),
+    "where": lambda m: torch.where(m > -1, SCORES, m),
+    "softmax": lambda m: (SCORES + m).softmax(-1),
+    "minimum": lambda m: m.amin(-1),
+    "gather": lambda m: m.gather(-1, torch.arange(4).expand(BATCH, 1, LENGTH, 4)),
+    "expand": lambda m: m.expand(-1, 5, -1, -1),
+    "reshape": lambda m: m.reshape(BATCH, LENGTH, LENGTH),
+    "transpose": lambda m: m.transpose(2, 3),
+    "written into another": lambda m: torch.zeros(BATCH, 1, LENGTH, LENGTH, dtype=m.dtype).add_(m),
+    "copy": lambda m: m.clone(),
+    "deep copy": lambda m: copy.deepcopy(m),
+    "NumPy": lambda m: torch.from_numpy(m.float().numpy() if m.dtype == torch.bfloat16 else m.numpy()),
+    "lists": lambda m: torch.tensor(m.tolist()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_a_model_does_with_its_mask_gives_what_eager_gets(dtype, grad):
+    """DeepSeek-V4 of transformers 5.24 joins its mask with numbers, Gemma 4 cuts it and compares it with 0."""
+    padding = torch.ones(BATCH, LENGTH, dtype=torch.bool)
+    padding[1, :3], padding[2, 8:] = False, False
+    sizes = {"batch_size": BATCH, "q_length": LENGTH, "kv_length": LENGTH, "attention_mask": padding, "dtype": dtype}
+    offenders = []
+    for name, operation in OPERATIONS.items():
+        for part, per_pair in (("causal", False), ("chunks", False), ("mapped", True)):
+            made = sizes | {"mask_function": functions()[part], "use_vmap": per_pair}
+            with torch.set_grad_enabled(grad):
+                got, want = operation(mask(**made)), operation(library.eager_mask(**made))
+            if got.dtype != want.dtype or not torch.equal(got, want):
+                offenders.append(name)
+    assert offenders == []
+
+
+WRITES = {
+    "+=": lambda m: operator.iadd(m, 1.0),
+    "a row": lambda m: operator.setitem(m, (slice(None), slice(None), 1), 0.0),
+    "a row of a slice": lambda m: operator.setitem(m[:, :, 2:], (slice(None), slice(None), 1), -1.0),
+    "a part": lambda m: m[..., :3].fill_(0.0),
+    "a part of a view": lambda m: m.squeeze(1)[:, 4].mul_(0.5),
+    "a slice that was read before": lambda m: (m[..., 2:] * 1.0, m[..., 2:].zero_()),
+    "where it is hidden": lambda m: m.masked_fill_(m < 0, -torch.inf),
+    "copy_": lambda m: m.copy_(MORE[..., :1]),
+    "out=": lambda m: torch.add(SCORES.expand(m.shape), 1.0, out=m),
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_mask_that_a_model_writes_into_has_what_was_written(name, mode):
+    sizes = {"batch_size": BATCH, "q_length": LENGTH, "kv_length": LENGTH, "mask_function": functions()["chunks"]}
+    with mode():
+        got, want = mask(**sizes), library.eager_mask(**sizes)
+        part = got[:, :, 1:]
+        WRITES[name](got)
+        WRITES[name](want)
+        assert torch.equal(got, want)
+        assert torch.equal(part, want[:, :, 1:])
+        assert torch.equal(copy.deepcopy(got), want)
+        query = torch.randn(BATCH, 2, LENGTH, 8, dtype=torch.float64)
+        scores = query @ query.mT * 8**-0.5 + want
+        expected = (scores.softmax(-1) @ query).nan_to_num().transpose(1, 2)
+        attended, _ = Implementation().attention(torch.nn.Module().eval(), query, query, query, got)
+        assert torch.allclose(attended, expected)
+
+
+def test_a_mask_that_is_only_looked_at_keeps_its_structure():
+    made = mask(batch_size=BATCH, q_length=LENGTH, kv_length=LENGTH)
+    assert torch.equal(made[:, 0].sum(-1), made.dense().sum(-1)[:, 0])
+    assert not made.was_written
+    assert isinstance(made.mask, masks.Band)
 
 
 def test_families_that_ask_no_implementation_are_named():

@@ -512,6 +512,10 @@ def _read_pairs(problem: Problem) -> MaskReading:
     score = problem.score.score if isinstance(problem.score, Modified) else problem.score
     plain = replace(problem, score=score, bias=None)
     scores, unbiased = (masked_scores(each, whole(each)) for each in (problem, plain))
+    for tensor in (each.tensor for each in hiding if each.tensor.shape[-1] in (1, grid.keys)):
+        # The lowest number of half precision is not low for the scores, which are computed in single precision.
+        lowest = scores.new_tensor(torch.finfo(scores.dtype).min)
+        scores = torch.where(hides(tensor) & (scores > lowest), lowest, scores)
     differs = scores != unbiased
     if problem.row is not None and problem.row.kind in ("identity", "ratio"):
         scores = scores.masked_fill(scores > -torch.inf, 0.0)  # the lowest finite number is one as any other

@@ -3,8 +3,10 @@
 import inspect
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import cache, wraps
+from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -20,7 +22,8 @@ from regard.normalizers import softmax, softmax_with_sink
 from regard.scores import ScaledDot, Score, SoftCap
 from regard.shapes import Grid, kind_of
 from regard.transforms import has_data
-from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, padding_mask
+from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, numbers_of, padding_mask
+from regard.watching.thread_state import STATE
 
 _WITHOUT_EFFECT = frozenset({
     # Already part of the mask, or needed beforehand by other implementations.
@@ -56,6 +59,7 @@ class Implementation:
     def __post_init__(self) -> None:
         # Not at import, since it imports PyTorch's compiler.
         torch.compiler.assume_constant_result(_refusal)
+        torch.compiler.assume_constant_result(_takes_none)
 
     def attention(
         self,
@@ -69,8 +73,8 @@ class Implementation:
         """The function that a model calls for each of its attention layers.
 
         Args:
-            module: the model's layer; its ``training`` says whether dropout is active, and its ``is_causal`` whether
-                a call without a mask is causal.
+            module: the model's layer; its ``training`` says whether dropout is active, and its ``is_causal``, while a
+                compiler traces, whether a call without a mask is causal.
             query, key, value: as for `attend`, with four axes.
             attention_mask: the result of `mask`; a bool tensor (True: may attend) or a float one that is added to the
                 scores, broadcastable to ``[batch, heads, queries, keys]``; or None.
@@ -84,11 +88,11 @@ class Implementation:
         Raises:
             ArgumentError: an option that regard does not know, or does not compute.
         """
-        _check_options(options)
+        _check_options(module, options)
         query, key, value = _of_one_batch(*_of_one_dtype(query, key, value))
         bias = options.get("position_bias")
         mask, added = _mask_and_bias(attention_mask, query, key)
-        if attention_mask is None and query.shape[2] > 1 and _is_causal(module, options):
+        if attention_mask is None and query.shape[2] > 1 and _is_causal(module, options, query):
             mask = masks.causal(align="start")
         if options.get("cu_seq_lens_q") is not None:
             mask = both(mask, _packed_sequences(options, query, key))
@@ -116,32 +120,42 @@ class Implementation:
     ) -> Tensor | None:
         """The function that a model calls for the mask of its layers: a `StructuredMask`, whose memory is linear.
 
-        While a compiler traces, and for single queries, it is the mask of ``sdpa``: a plain bool tensor, or None where
-        the attention function knows the mask by itself.
+        Its numbers are those of ``eager``, 0 and the dtype's lowest, since some families calculate with their masks.
+        While a compiler traces, and for single queries of a static cache, it is a plain tensor of these numbers; or
+        None where ``sdpa`` gets None, which the attention function then knows as causal.
 
         Args:
             batch_size, q_length, kv_length: how many batch rows, queries and keys.
             q_offset, kv_offset: the positions of the first query and the first key.
             options: ``mask_function``, ``attention_mask`` (``bool [batch, positions]``, False for padding),
-                ``use_vmap``, ``device``, ``config``, and those that only other implementations need.
+                ``use_vmap``, ``device``, ``dtype``, ``config``, and those that only other implementations need.
 
         Raises:
             ArgumentError: the model computes attention by itself and calls no implementation.
         """
         from transformers.masking_utils import causal_mask_function, sdpa_mask
-        from transformers.utils.import_utils import is_tracing
 
-        _check_family(options.get("config"))
+        config, dtype = options.get("config"), options.get("dtype") or torch.float32
+        _check_family(config)
         padding = options.get("attention_mask")
-        if q_length == 1 or is_tracing(padding) or (padding is not None and not has_data(padding)):
+        is_traced = _is_traced(padding)
+        if is_traced or q_length == 1:
             # A static cache has its offset as a tensor.
-            return sdpa_mask(batch_size, q_length, kv_length, cast(int, q_offset), kv_offset, **options)
+            is_plain = is_traced or isinstance(q_offset, Tensor)
+            if is_plain and not _takes_none(type(config)):
+                options["allow_is_causal_skip"] = False
+            allowed = sdpa_mask(batch_size, q_length, kv_length, cast(int, q_offset), kv_offset, **options)
+            if is_plain:
+                return None if allowed is None else numbers_of(allowed, dtype)
+            mask = None if allowed is None else masks.keep(allowed)
+        else:
+            at = Positions(q_length, kv_length, int(q_offset), kv_offset, options.get("use_vmap", False))
+            mask = as_mask(options.get("mask_function", causal_mask_function), at)
+            if padding is not None:
+                mask = both(mask, padding_mask(padding, at))
         device = torch.device(options.get("device", "cpu"))
-        at = Positions(q_length, kv_length, int(q_offset), kv_offset, options.get("use_vmap", False))
-        mask = as_mask(options.get("mask_function", causal_mask_function), at)
-        if padding is not None:
-            mask = both(mask, padding_mask(padding, at))
-        return StructuredMask(mask, Grid.whole(batch_size, 1, q_length, kv_length, device))
+        grid = Grid.whole(batch_size, 1, q_length, kv_length, device)
+        return StructuredMask(mask, grid, dtype)
 
 
 def register_transformers(name: str = "regard", backend: str = "auto") -> str:
@@ -191,7 +205,7 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     if backend not in (known := (*BACKENDS, "auto")):
         raise UnknownNameError("backend", backend, known)
     try:
-        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
     except ImportError as error:
         raise MissingPartError("transformers", "transformers") from error
     implementation = Implementation(backend)
@@ -199,11 +213,38 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     AttentionMaskInterface.register(name, implementation.mask)
     _REGISTERED.add(name)
     _refuse_own_classes()
+    choice = "_attn_implementation"
+    if not isinstance(original := vars(PreTrainedConfig)[choice], SaidChoice):
+        setattr(PreTrainedConfig, choice, SaidChoice(original))
     return name
 
 
 _REGISTERED: set[str] = set()
 """The names of all registered implementations of regard."""
+
+
+class SaidChoice(property):
+    """The property of a configuration that is its implementation, with a warning when code assigns another one.
+
+    A user's `set_attn_implementation` does not assign it. Whisper's `generate` does, for token timestamps: its model
+    computes with ``eager`` from then on.
+    """
+
+    def __init__(self, original: property):
+        super().__init__(original.fget, self._assign)
+        self.__wrapped__ = original
+
+    def _assign(self, config: Any, value: Any) -> None:
+        before = getattr(config, "_attn_implementation_internal", None)
+        self.__wrapped__.__set__(config, value)
+        after = config._attn_implementation_internal
+        if before != after and (before in _REGISTERED or (before is not None and STATE.observers)):
+            warnings.warn(
+                f"the attention implementation of {_family(type(config))} was set from {before!r} to {after!r}, and "
+                "stays so (Whisper's generate does it for token timestamps); set it back by "
+                f"model.set_attn_implementation({before!r})",
+                stacklevel=3,
+            )
 
 
 def _refuse_own_classes() -> None:
@@ -253,12 +294,14 @@ class _Refusal:
         )
 
 
-def _check_options(options: dict[str, Any]) -> None:
+def _check_options(module: torch.nn.Module, options: dict[str, Any]) -> None:
     for name, value in options.items():
         if name in _OPTIONS or name in _WITHOUT_EFFECT or value is None or value is False:
             continue
         reason = _INSTEAD.get(name, "an unknown option of attention; use 'eager'")
-        raise ArgumentError(f"the attention implementation of regard cannot compute {name}: {reason}")
+        config = getattr(module, "config", None)
+        family = type(module).__name__ if config is None else _family(type(config))
+        raise ArgumentError(f"{family}: the attention implementation of regard cannot compute {name}: {reason}")
 
 
 _OPTIONS = frozenset({
@@ -293,8 +336,10 @@ def _mask_and_bias(attention_mask: Tensor | None, query: Tensor, key: Tensor) ->
     if isinstance(attention_mask, StructuredMask):
         grid = attention_mask.grid
         fits = (grid.batch, grid.queries, grid.keys) == (query.shape[0], query.shape[2], key.shape[2])
-        if attention_mask.is_whole and fits:
-            return attention_mask.mask, None
+        if not attention_mask.was_written:
+            return (
+                attention_mask.mask if attention_mask.is_whole and fits else masks.keep(attention_mask.allowed())
+            ), None
         attention_mask = attention_mask.dense()
     if attention_mask.dtype == torch.bool:
         return masks.keep(attention_mask), None
@@ -312,10 +357,24 @@ def _sum(first: Bias | Tensor | None, second: Tensor | None) -> Bias | Tensor | 
     return one + other
 
 
-def _is_causal(module: torch.nn.Module, options: dict[str, Any]) -> bool:
-    """Whether a call without a mask is causal; as for ``sdpa``."""
+def _is_causal(module: torch.nn.Module, options: dict[str, Any], query: Tensor) -> bool:
+    """Whether a call without a mask is causal.
+
+    It is where the model says so in the call. Else None is no mask, as for ``eager``; but while a compiler traces,
+    `Implementation.mask` gives None for a causal mask to the models of a configuration that take it.
+    """
     is_causal = options.get("is_causal")
-    return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    if is_causal is None:
+        config = getattr(module, "config", None)
+        is_causal = _is_traced(query) and _takes_none(type(config)) and getattr(module, "is_causal", True)
+    return bool(is_causal)
+
+
+def _is_traced(tensor: Tensor | None) -> bool:
+    """Whether a compiler traces, or the elements of a tensor are unknown."""
+    from transformers.utils.import_utils import is_tracing
+
+    return is_tracing(tensor) or (tensor is not None and not has_data(tensor))
 
 
 def _packed_sequences(options: dict[str, Any], query: Tensor, key: Tensor) -> Mask:
@@ -352,14 +411,19 @@ def _wants_weights(options: dict[str, Any]) -> bool:
     return collected is not None and any("attentions" in key for key in collected)
 
 
+# PyTorch's compiler can mark a plain function alone as constant.
 def _refusal(kind: type) -> str | None:
-    return _refusal_of(kind)  # PyTorch's compiler can mark a plain function alone as constant
+    return _refusal_of(kind)
+
+
+def _takes_none(kind: type) -> bool:
+    return _takes_none_of(kind)
 
 
 @cache
 def _refusal_of(kind: type) -> str | None:
     """Why the family of a configuration cannot use an implementation; None if it can."""
-    modeling = sys.modules.get(kind.__module__.replace(".configuration_", ".modeling_"))
+    modeling = _modeling(kind)
     if modeling is None or modeling.__name__ == kind.__module__:
         return None
     try:
@@ -372,6 +436,22 @@ def _refusal_of(kind: type) -> str | None:
         f"{_family(kind)} computes its attention by itself and uses no attention implementation: "
         "load it with attn_implementation='eager'"
     )
+
+
+@cache
+def _takes_none_of(kind: type) -> bool:
+    """Whether the models of a configuration take None for a causal mask, as they do if they support ``sdpa``."""
+    from transformers import PreTrainedModel
+
+    names = vars(_modeling(kind) or object)
+    models = [model for model in names.values() if inspect.isclass(model) and issubclass(model, PreTrainedModel)]
+    support = [model._supports_sdpa for model in models if model.config_class is kind]
+    return bool(support) and all(support)
+
+
+def _modeling(kind: type) -> ModuleType | None:
+    """The module of Python that has the models of a configuration."""
+    return sys.modules.get(kind.__module__.replace(".configuration_", ".modeling_"))
 
 
 def _family(kind: type) -> str:

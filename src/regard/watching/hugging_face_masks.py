@@ -207,30 +207,50 @@ _PARTS: dict[str, Callable[[dict[str, Any], Positions], Any]] = {
 """By the name of a function in ``transformers.masking_utils``: what builds the mask that it describes."""
 
 
+def numbers_of(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask of ``eager``, which is added to the scores: 0 for a pair that is allowed, else the lowest number."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, torch.finfo(dtype).min)
+
+
 _UNCHANGED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
-class StructuredMask(Tensor):
-    """A bool tensor ``[batch, 1, queries, keys]`` without storage that represents a `Mask`.
+_KEYS = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()  # type: ignore[attr-defined]
+"""The dispatch keys that are on, and off, outside of any operation."""
 
-    A slice is again a structured mask; any other operation is computed on the
-    dense tensor (`dense`), so every model that works with a bool tensor works with this one.
+
+class StructuredMask(Tensor):
+    """A tensor ``[batch, 1, queries, keys]`` without storage that represents a `Mask`, with the numbers of ``eager``.
+
+    A slice is again a structured mask; any other operation is computed on the dense tensor (`dense`), so a model that
+    calculates with its mask gets what it gets from ``eager``: it may add to it, join it with other numbers, compare it
+    with 0 or convert it. A mask that a model takes a view of, or writes into, keeps its numbers from then on.
 
     Args:
         mask: the mask; None: every query sees every key.
         grid: the tile of the problem that the tensor covers, with one head.
+        dtype: of the numbers.
+        whole: the mask that this one is a slice of; None: it is none.
     """
 
     mask: Mask | None
     grid: Grid
+    _whole: "StructuredMask | None"
+    _numbers: Tensor | None
 
     @staticmethod
-    def __new__(cls, mask: Mask | None, grid: Grid) -> "StructuredMask":
-        made = torch.Tensor._make_wrapper_subclass(cls, grid.shape, dtype=torch.bool, device=grid.device)  # type: ignore[attr-defined]
-        made.mask, made.grid = mask, grid
+    def __new__(
+        cls,
+        mask: Mask | None,
+        grid: Grid,
+        dtype: torch.dtype = torch.float32,
+        whole: "StructuredMask | None" = None,
+    ) -> "StructuredMask":
+        made = torch.Tensor._make_wrapper_subclass(cls, grid.shape, dtype=dtype, device=grid.device)  # type: ignore[attr-defined]
+        made.mask, made.grid, made._whole, made._numbers = mask, grid, whole, None
         return made
 
-    def __init__(self, mask: Mask | None, grid: Grid):
+    def __init__(self, *arguments: Any, **options: Any):
         super().__init__()
 
     @property
@@ -239,11 +259,48 @@ class StructuredMask(Tensor):
         grid = self.grid
         return grid.shape == (grid.batch, grid.heads, grid.queries, grid.keys)
 
-    def dense(self) -> Tensor:
-        """The plain tensor, ``bool [batch, 1, queries, keys]``; quadratic memory."""
+    @property
+    def was_written(self) -> bool:
+        """Whether a model may have written other numbers into it than those of its `Mask`."""
+        whole = self._of_whole
+        return whole._numbers is not None and (whole.is_inference() or whole._version > 0)
+
+    def allowed(self) -> Tensor:
+        """Which pairs the mask allows, ``bool [batch, 1, queries, keys]``; quadratic memory."""
         if self.mask is None:
             return torch.ones(self.grid.shape, dtype=torch.bool, device=self.grid.device)
         return self.mask.dense(self.grid).contiguous()
+
+    def dense(self) -> Tensor:
+        """The plain tensor of the numbers; quadratic memory."""
+        numbers = self._of_whole._numbers
+        return numbers_of(self.allowed(), self.dtype) if numbers is None else self.grid.cut(numbers)
+
+    def stored(self) -> Tensor:
+        """The plain tensor of the numbers, as a view of those that the whole mask keeps."""
+        whole = self._of_whole
+        if whole._numbers is None:
+            whole._numbers = whole.dense()
+        return self.grid.cut(whole._numbers)
+
+    @property
+    def _of_whole(self) -> "StructuredMask":
+        return self if self._whole is None else self._whole
+
+    def of_tile(self, grid: Grid) -> "StructuredMask":
+        """The slice of the mask that is another tile of the problem."""
+        return StructuredMask(self.mask, grid, self.dtype, self._of_whole)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """The numbers as an array of NumPy."""
+        return self.dense().numpy(force=force)
+
+    def tolist(self) -> Any:
+        """The numbers as nested lists."""
+        return self.dense().tolist()
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self.dense().clone() if self.was_written else StructuredMask(self.mask, self.grid, self.dtype)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"StructuredMask({self.mask!r}, {list(self.shape)})"
@@ -251,22 +308,33 @@ class StructuredMask(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _UNCHANGED:
-            return args[0]
-        if func is torch.ops.aten.slice.Tensor and (part := _slice(*args)) is not None:
-            return part
-        args, kwargs = tree_map_only(StructuredMask, StructuredMask.dense, (args, kwargs or {}))
-        return func(*args, **kwargs)
+            return args[0].of_tile(args[0].grid)
+        if func is torch.ops.aten.slice.Tensor and (grid := _tile(*args)) is not None:
+            return args[0].of_tile(grid)
+        schema, kwargs = func._schema, kwargs or {}
+        # Their results share memory with an argument.
+        is_view = any(result.alias_info is not None for result in schema.returns)
+        # Functions of a user are mapped by `torch.vmap`, which needs the dispatch keys that are off in here.
+        with torch._C._ForceDispatchKeyGuard(*_KEYS):  # type: ignore[attr-defined]
+            plain = tree_map_only(StructuredMask, cls.stored if is_view else cls.dense, (args, kwargs))
+        result = func(*plain[0], **plain[1])
+        for index, argument in enumerate(schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                # The result of an operation in place is what it wrote into.
+                written = args[index] if index < len(args) else kwargs.get(argument.name)
+                return written if isinstance(written, StructuredMask) else result
+        return result
 
 
-def _slice(
+def _tile(
     whole: StructuredMask, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> StructuredMask | None:
-    """A part of a mask; None for slices that are no tile."""
+) -> Grid | None:
+    """The tile of a slice; None for slices that are no tile."""
     grid, axis = whole.grid, axis % 4
     spans = {0: grid.batch_span, 2: grid.query_span, 3: grid.key_span}
     if step != 1:
         return None
     if axis == 1:
-        return whole if range(1)[start:end] == range(1) else None
+        return grid if range(1)[start:end] == range(1) else None
     name = {0: "batch", 2: "queries", 3: "keys"}[axis]
-    return StructuredMask(whole.mask, grid.tile(**{name: spans[axis][start:end]}))
+    return grid.tile(**{name: spans[axis][start:end]})

@@ -32,6 +32,7 @@ from regard.fork_lock import ForkLock
 from regard.module_calls import OWN_HOOKS
 from regard.nn.key_values import SequenceCache
 from regard.watching.handlers import COMPILED_FLEX, HANDLERS, listen, watched_flex, watched_sdpa
+from regard.watching.hugging_face import SaidChoice
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import (
     SDPA,
@@ -164,7 +165,7 @@ class _Installation:
         self._functions: list[dict[str, Any]] = []
         self._flex: list[dict[str, Any]] = []
         self._flex_function: Function | None = None
-        self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Function], Function]]] = []
+        self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Any], Any]]] = []
 
     def enter(self, used: set[str], follows: bool) -> None:
         """Replace the names; those of the ``used`` modules of Python may have changed since another context."""
@@ -245,6 +246,8 @@ class _Installation:
                 self._wrapped.append((names, COMPILED_FLEX, watched_flex))
             elif type(names.get(_FLEX)) is FunctionType:
                 self._flex.append(names)
+            if name == "transformers.configuration_utils" and "PreTrainedConfig" in names:
+                self._wrapped.append((names["PreTrainedConfig"], "_attn_implementation", SaidChoice))
             if name == "transformers.cache_utils":
                 caches = [names[cache] for cache in ("Cache", "EncoderDecoderCache") if cache in names]
                 self._wrapped += [
