@@ -16,6 +16,22 @@ TESTED = (
 )  # fmt: skip
 """Networks that timm has for tests."""
 
+FAMILIES = (
+    "caformer_s18", "cait_xxs24_224", "convit_tiny", "convmixer_1024_20_ks9_p14", "convnext_atto", "cpubone_nano",
+    "cs3darknet_s", "csatv2", "cspnext_tiny", "davit_tiny", "deit_tiny_distilled_patch16_224",
+    "deit_tiny_patch16_224", "densenet121", "dla102", "dpn68", "edgenext_small", "efficientformer_l1",
+    "efficientformerv2_s0", "efficientnet_b0", "efficientvit_b0", "efficientvit_m0", "eva02_tiny_patch14_224",
+    "fasternet_t0", "fastvit_t8", "focalnet_tiny_lrf", "gcvit_xxtiny", "ghostnet_100", "gmlp_ti16_224",
+    "haloregnetz_b", "hardcorenas_b", "hgnet_tiny", "hiera_tiny_224", "hrnet_w18", "iformer_t",
+    "inception_next_atto", "inception_resnet_v2", "inception_v3", "inception_v4", "lcnet_100", "lcnetv2_small",
+    "legacy_seresnet18", "levit_384_s8", "lowformer_b0", "maxvit_rmlp_pico_rw_256", "mobilenetv2_100",
+    "mobilevit_xxs", "mvitv2_tiny", "nest_tiny", "nextvit_small", "pvt_v2_b0", "rdnet_tiny", "regnetx_004_tv",
+    "repghostnet_100", "repvit_m0_9", "res2net101d", "resnest101e", "resnetv2_18", "rexnet_100", "sam2_hiera_tiny",
+    "selecsls42", "swin_tiny_patch4_window7_224", "vit_tiny_patch16_224",
+)  # fmt: skip
+"""A small network of every other family of timm 1.0.31 that gives one feature map. CoaT, CrossViT and EfficientViM give
+several, PiT the tokens of the class alone."""
+
 
 def checkpoint(network, path):
     """A checkpoint as the package saves it, with random statistics of its normalizations."""
@@ -50,6 +66,12 @@ def same_as_timm(name, path):
 
 @pytest.mark.parametrize("name", TESTED)
 def test_timm(name, tmp_path):
+    assert not same_as_timm(name, tmp_path / "a.pth")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_of_timm(name, tmp_path):
     assert not same_as_timm(name, tmp_path / "a.pth")
 
 
