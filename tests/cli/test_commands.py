@@ -1,5 +1,6 @@
 """The commands: what they say, what they write, and how they fail."""
 
+import csv
 import json
 import os
 import re
@@ -275,7 +276,7 @@ def test_fewer_answers_than_requested_are_said(regard, language, tmp_path, monke
     assert "fewer" not in regard("predict", language, "a", "--tokens", 9, "--temperature", 3, "--n-best", 2)[2]
 
 
-@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
 def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monkeypatch, suffix):
     monkeypatch.setattr("regard.cli.predict.LEAST_AT_ONCE", 2)
     sentences = ["The dog sleeps.", "", "She reads.", "A\tcat.", "He reads a book."]
@@ -287,9 +288,10 @@ def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monke
     assert code == 0, error
     assert output == f"5 predictions: {whole}\n"
     lines = whole.read_text().splitlines()
-    if suffix == ".tsv":
-        assert lines.pop(0).split("\t")[:2] == ["input", "output"]
-        assert lines[3].startswith("A cat.\t")
+    if suffix != ".jsonl":
+        separator = "\t" if suffix == ".tsv" else ","
+        assert lines.pop(0).split(separator)[:2] == ["input", "output"]
+        assert lines[3].startswith(f"A cat.{separator}")
     else:
         assert [json.loads(line)["input"] for line in lines] == sentences
     assert len(lines) == 5
@@ -321,7 +323,7 @@ def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monke
         assert code == 0, error
         assert "1 of 5 answers are empty" in error
         assert stopped.read_text() == whole.read_text()
-    assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "a.txt"), "--output", ".tsv or .jsonl")
+    assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "a.txt"), "--output", ".tsv, .csv or .jsonl")
     table = regard("predict", trained, "A word.", "--json", "-o", tmp_path / "a.tsv")
     assert_one_line(table, "--json", f"--output {tmp_path / 'a.jsonl'}")
     assert not list(tmp_path.glob("a.*"))
@@ -332,6 +334,29 @@ def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monke
     inputs.write_text("The dog sleeps.\n")
     assert_one_line(regard("predict", trained, "--file", inputs, "-o", inputs), "the same file")
     assert inputs.read_text() == "The dog sleeps.\n"
+
+
+def test_predict_reads_a_table_as_evaluate_does(regard, trained, tmp_path):
+    rows = [("The dog sleeps.", "El perro duerme."), ("She, too, reads.", "Ella lee."), ('A "cat".', "Un gato.")]
+    path, output = tmp_path / "test.csv", tmp_path / "out.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("english", "spanish"), *rows])
+    code, printed, error = regard("predict", trained, "--file", path, "--beam", 1)
+    assert code == 0, error
+    assert len(printed.splitlines()) == len(rows)
+    code, _, error = regard("predict", trained, "--file", path, "--beam", 1, "-o", output)
+    assert code == 0, error
+    with output.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [(row["input"], row["output"]) for row in found] == list(
+        zip([source for source, _ in rows], printed.splitlines(), strict=True)
+    )
+    code, printed, error = regard("evaluate", trained, path)
+    assert f"{len(rows)} pairs" in printed, printed + error
+    assert_one_line(regard("predict", trained, "--file", path, "--column", "englisch"), "did you mean 'english'?")
+    assert_one_line(regard("predict", trained, "A dog.", "--column", "english"), "--column", "--file")
+    (tmp_path / "a.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nHello.\n")
+    assert_one_line(regard("predict", trained, "--file", tmp_path / "a.srt"), "is subtitles")
 
 
 def test_predict_draws_and_gives_weights(regard, trained, tmp_path):

@@ -17,7 +17,7 @@ from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
 from regard.cli.option_types import Run, Threads, use_threads
 from regard.errors import ArgumentError, DataError
-from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, read_bytes
+from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular
 
 if TYPE_CHECKING:
     from regard.training.results import Prediction
@@ -32,13 +32,16 @@ class Inputs:
     """The source of the inputs, and the form of the outputs."""
 
     file: Path | None = None
-    """UTF-8 text file, one input a line."""
+    """Text file (UTF-8), one input a line; table (.csv, .tsv, .jsonl, .json, .parquet), whose column of inputs is read;
+    or folder of files, each an input."""
+    column: str | None = None
+    """Column of the inputs in a table. Default: that of the training, or the only one that can be meant."""
     json: bool = False
     """Print one JSON object a line, for each answer: input, output, probability or score, and what else the task
     gives, e.g. a translation's weights, [target][source]."""
     output: Path | None = None
-    """Write a table (.tsv) or JSON objects (.jsonl), a line for each answer, into this file and print nothing. The same
-    command continues one that was stopped."""
+    """Write a table (.tsv, .csv) or JSON objects (.jsonl), a line for each answer, into this file and print nothing.
+    The same command continues one that was stopped."""
     pictures: Path | None = None
     """Folder for a picture of each prediction. Default: no pictures."""
     threads: Threads = 0
@@ -68,9 +71,9 @@ def make_command(task: "Task") -> Callable[..., None]:
         panel("Inputs and outputs", Inputs, spellings={"output": ("--output", "-o")}),
     ]
     command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
-    command.__doc__ = """Apply a trained run to inputs: typed ones, or the lines of a file.
+    command.__doc__ = """Apply a trained run to inputs: typed ones, lines of a file, rows of a table, files of a folder.
 
-    A typed input is shown with its answer, how sure the model is, and what it attended to. A line of a file gives one
+    A typed input is shown with its answer, how sure the model is, and what it attended to. A line or a row gives one
     line, or as many as --n-best says.
 
     The options depend on the task of the run.
@@ -89,7 +92,7 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         if inputs.output is not None:
             raise ArgumentError("--output and --pictures exclude each other; give one of them")
         _require_folder(inputs.pictures)
-    if inputs.json and inputs.output is not None and inputs.output.suffix == ".tsv":
+    if inputs.json and inputs.output is not None and inputs.output.suffix in (".tsv", ".csv"):
         raise ArgumentError(
             f"--json prints JSON, and --output writes a table into {inputs.output}; for JSON in a file write "
             f"--output {inputs.output.with_suffix('.jsonl')}"
@@ -100,9 +103,11 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         if inputs.output is not None:
             if inputs.file is not None and inputs.output.exists() and inputs.output.samefile(inputs.file):
                 raise ArgumentError(f"--output and --file are the same file, {inputs.file}; give another --output")
-            _write_predictions(trained, read_inputs(sentences, inputs.file), options, inputs.output)
+            _write_predictions(
+                trained, read_inputs(trained, sentences, inputs.file, inputs.column), options, inputs.output
+            )
             return
-        blocks = _predicted(trained, read_inputs(sentences, inputs.file), options)
+        blocks = _predicted(trained, read_inputs(trained, sentences, inputs.file, inputs.column), options)
         predictions = [one for block in blocks for one in block]
         pictures = [] if inputs.pictures is None else trained.draw(predictions, inputs.pictures)
     for line in trained.remarks(predictions, options):
@@ -127,7 +132,7 @@ def _block_size(options: Any) -> int:
     return max(LEAST_AT_ONCE, BATCHES_AT_ONCE * getattr(options, "batch_size", 1))
 
 
-def _predicted(trained: "Trained", sources: list[str], options: Any, done: int = 0) -> "Iterator[Sequence[Prediction]]":
+def _predicted(trained: "Trained", sources: list[Any], options: Any, done: int = 0) -> "Iterator[Sequence[Prediction]]":
     """The predictions, a block after the other, from the input number ``done`` on, with which a block begins.
 
     What is drawn at random may depend on the other inputs of a block, so the blocks are the same wherever the
@@ -153,7 +158,7 @@ def _count_lines(counts: Counter[str], inputs: int) -> list[str]:
     return [f"regard: {count} of {inputs:,} {what}" for what, count in counts.items() if count]
 
 
-def _write_predictions(trained: "Trained", sources: list[str], options: Any, path: Path) -> None:
+def _write_predictions(trained: "Trained", sources: list[Any], options: Any, path: Path) -> None:
     """Writes the predictions into a file, as many at once as keep batches full, and shows the progress."""
     import hashlib
 
@@ -167,6 +172,10 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
     identity = {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources, "block": block}
     file = PredictionFile(path, identity, ranked=is_ranked(options), block=block)
     reporter, remarks, counts = default_reporter(), set(), Counter()
+    if file.damaged_line:
+        reporter.print_line(
+            f"{file.part}: line {file.damaged_line} is damaged; predictions from there on are made again"
+        )
     if file.done:
         reporter.print_line(f"{file.done:,} of {len(sources):,} predictions were written before; going on")
     reporter.start(file.done / len(sources))
@@ -202,28 +211,23 @@ def _require_folder(path: Path) -> None:
         raise DataError(f"--pictures: the folder {existing} cannot be written")
 
 
-def read_inputs(sentences: list[str] | None, file: Path | None) -> list[str]:
-    """Reads the inputs from the arguments, a file or standard input.
+def read_inputs(trained: "Trained", sentences: list[str] | None, file: Path | None, column: str | None) -> list[Any]:
+    """Reads the inputs from the arguments, a file, a folder or standard input.
 
     Raises:
         DataError: there are both arguments and a file, the file cannot be read, or the text is not UTF-8.
     """
+    from regard.tasks.prediction_inputs import expanded, file_inputs, lines_of, text_inputs
+    from regard.tasks.trained_run import TrainedRun
+
     if sentences and file:
         raise DataError("sentences were given both as arguments and with --file; use only one of them")
+    if column is not None and file is None:
+        raise ArgumentError("--column names a column of the table that --file names; give --file too")
+    if not isinstance(trained, TrainedRun) and (sentences or file is not None):
+        return sentences or text_inputs(file or Path())
     if sentences:
-        return sentences
-    name = str(file) if file else "standard input"
-    try:
-        content = read_bytes(file, LARGEST_TEXT) if file else sys.stdin.buffer.read(LARGEST_TEXT + 1)
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read ({error.strerror})") from error
-    if len(content) > LARGEST_TEXT:
-        raise DataError(f"{name}: has more than {LARGEST_TEXT:,} bytes; predict in parts")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{name}, line {line}: not valid UTF-8; convert it to UTF-8") from error
-    if not text:
-        raise DataError(f"{name}: the file is empty; it should have one sentence a line")
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+        return expanded(trained, sentences)  # pyright: ignore[reportArgumentType]
+    if file is not None:
+        return file_inputs(trained, file, column)  # pyright: ignore[reportArgumentType]
+    return lines_of(sys.stdin.buffer.read(LARGEST_TEXT + 1), "standard input")

@@ -179,6 +179,11 @@ def choose_columns(
     return source, target
 
 
+def has_column(records: Records, name: str) -> bool:
+    """Whether a table has a column, or an object of this name."""
+    return any(one == name or one.startswith(f"{name}.") for one in (*records.columns, *records.others))
+
+
 def missing_column(records: Records, name: str) -> DataError:
     """The error of a table without a column of this name."""
     names = [*records.columns, *records.others]

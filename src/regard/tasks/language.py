@@ -20,6 +20,7 @@ from regard.tasks.inputs.input import (
     initial_tokenizer,
     tokenizer_path,
 )
+from regard.tasks.inputs.text import file_text
 from regard.tasks.options import MOST_BATCH, DataOptions, SequenceOptions, WordVectorOptions
 from regard.tasks.outputs.next_token import (
     ContinuationOptions,
@@ -125,6 +126,7 @@ class RunningText(Input):
     kind = "text"
     examples = "texts"
     stored_columns = ("text",)
+    reads_tables = False
 
     def located(self, folder: RunFolder, source: str) -> list[Path]:
         import glob
@@ -192,6 +194,9 @@ class RunningText(Input):
         from regard.data.text.running_text import encode_text
 
         return TokenExamples(encode_text(rows, learnt["tokenizer"]), run.model.context)
+
+    def of_file(self, path: Path) -> str:
+        return file_text(path)
 
     def read(self, inputs: Sequence[str], trained: Any) -> list[str]:
         return list(inputs)

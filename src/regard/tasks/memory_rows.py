@@ -59,7 +59,7 @@ def table_rows(data: Any, name: str) -> Any:
         data: any data.
         name: of the argument, for messages.
     """
-    if isinstance(data, Mapping) and data and all(map(_is_table, data.values())):
+    if isinstance(data, Mapping) and data and all(map(is_table, data.values())):
         parts = ", ".join(map(repr, data))
         raise ArgumentError(f"{name} has the parts {parts}; give one of them, such as data[{next(iter(data))!r}]")
     for belongs, rows in _TABLES:
@@ -68,7 +68,8 @@ def table_rows(data: Any, name: str) -> Any:
     return data
 
 
-def _is_table(data: Any) -> bool:
+def is_table(data: Any) -> bool:
+    """Whether data are a table of another library."""
     return any(belongs(data) for belongs, _ in _TABLES[:-1])
 
 

@@ -183,6 +183,30 @@ class MaskedImages(Input):
     kind = "image"
     examples = "images"
     stored_columns = ("image", "mask")
+    usual_columns = ("image", "path", "file", "file_name", "filename", "picture")
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        from regard.data.images.reading import SUFFIXES
+
+        return SUFFIXES
+
+    def files_below(self, folder: Path) -> list[Path]:
+        from regard.data.images.masked_images import IMAGES, MASKS
+
+        # In a folder as for a training, the class maps are no inputs.
+        is_masked = (folder / IMAGES).is_dir() and any((folder / name).is_dir() for name in MASKS)
+        return super().files_below(folder / IMAGES if is_masked else folder)
+
+    def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
+        from regard.data.images.image_rows import table_picture
+        from regard.data.images.masked_images import street_of
+        from regard.data.images.streets import COLUMN
+
+        if column == COLUMN:
+            scene = street_of(value, origin)
+            return scene.name, scene.load().pixels
+        return table_picture(value, column, folder, origin)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -463,7 +487,8 @@ class TrainedSegmenter(TrainedMasks):
 
 
 def _require_writable(folder: str, inputs: Sequence[Any]) -> None:
-    stems = [Path(one).stem if isinstance(one, (str, os.PathLike)) else "image" for one in inputs]
+    named = (one[0] if isinstance(one, tuple) else getattr(one, "name", one) for one in inputs)
+    stems = [Path(one).stem if isinstance(one, (str, os.PathLike)) else "image" for one in named]
     for number, stem in enumerate(stems):
         if stem in stems[:number]:
             raise ArgumentError(

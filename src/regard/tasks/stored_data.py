@@ -199,7 +199,7 @@ def python_number(value: Any) -> Any:
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
-def _is_null(value: Any) -> bool:
+def is_nothing(value: Any) -> bool:
     """Whether a value stands for none: None, NaN, and what pandas and NumPy have for it, such as NaT and NA."""
     if value is None or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant"):
         return True
@@ -209,9 +209,9 @@ def _is_null(value: Any) -> bool:
 
 def _plain(value: Any, use: str | None, path: Path, where: str) -> Any:
     """A value as JSON has it; the arrays and images of a use (image, mask or sound) become files."""
-    if _is_null(value) or (isinstance(value, str) and not value.strip()):
+    if is_nothing(value) or (isinstance(value, str) and not value.strip()):
         return None
-    if isinstance(value, Mapping) and all(map(_is_null, value.values())):  # a null of Arrow, whose fields are null
+    if isinstance(value, Mapping) and all(map(is_nothing, value.values())):  # a null of Arrow, whose fields are null
         return None
     if isinstance(value, Path) or (use and isinstance(value, str)):
         return str(Path(value).absolute())
@@ -342,7 +342,7 @@ def _documents(data: Any, name: str) -> list[Any]:
     if isinstance(rows, bytes) or not isinstance(rows, Iterable):
         raise KindError(f"{name} must be a path or a list of texts; it is {a_type(data)}")
     texts = [_document(row, f"{name}[{number}]") for number, row in enumerate(rows)]
-    present = [text for text in texts if not _is_null(text)]
+    present = [text for text in texts if not is_nothing(text)]
     if len(present) < len(texts):
         rows_left = counted(len(texts) - len(present), "row")
         log.warning("%s: left out %s without text; %d are left", name, rows_left, len(present))

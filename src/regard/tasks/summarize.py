@@ -164,6 +164,8 @@ class ReadArticle(ReadText):
 class Articles(PairedTexts):
     """Articles with summaries, which share a tokenizer."""
 
+    usual_columns = ("article", "text", "document", "source")
+
     def batch_tokens(self, training: Any) -> tuple[int, int]:
         return training.tokens_per_batch, training.tokens_per_batch
 

@@ -16,6 +16,7 @@ from regard.regular_file import path_inside
 from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
+from regard.tasks.prediction_inputs import given_inputs
 from regard.tasks.stored_data import prepared, store, stored_folder, stored_names
 from regard.training.results import Evaluation, Prediction
 from regard.training.run_folder import RunFolder
@@ -108,6 +109,9 @@ class TrainedRun(Trained):
     def input(self) -> Input:
         """The input of the task."""
         return self.task.input
+
+    def inputs_of(self, inputs: Any, column: str | None = None) -> Sequence[Any]:
+        return given_inputs(self, inputs, column)
 
     def read(self, source: Any) -> Any:
         return self.input.read([source], self)[0]

@@ -191,19 +191,28 @@ class Trained(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder.path)!r}, device={self.device!r})"
 
-    def predict(self, inputs: Sequence[Any], **options: Any) -> Predictions:
+    def predict(self, inputs: Any, *, column: str | None = None, **options: Any) -> Predictions:
         """What the model makes of each input, in their order: a list of predictions, which a notebook shows as a table.
 
         Args:
-            inputs: the inputs; for a task on text, texts.
+            inputs: a list of inputs (for a task on text, texts); or a table or a folder, by its path or in memory, in
+                any form that the training takes. Rows without an input have no prediction.
+            column: the column of a table that has the inputs. None: that of the training, or the only one that can be
+                meant.
             options: fields of the task's ``prediction_config``.
 
         Raises:
             ArgumentError: an option is unknown or out of its range, or ``inputs`` is one text and not a list.
+            DataError: a table or a folder cannot be read.
         """
+        chosen = _options(self.task.prediction_config, options)
+        return Predictions(self.predict_with(self.inputs_of(inputs, column), chosen))
+
+    def inputs_of(self, inputs: Any, column: str | None = None) -> Sequence[Any]:
+        """The inputs that an argument of `predict` holds."""
         if isinstance(inputs, str):
             raise ArgumentError("inputs must be a list of inputs; for one text, give a list of one")
-        return Predictions(self.predict_with(inputs, _options(self.task.prediction_config, options)))
+        return inputs
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
         """Measure the model on a data set; returns the `Evaluation` of the task.

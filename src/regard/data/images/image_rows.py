@@ -16,11 +16,11 @@ from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.reading import SUFFIXES
 from regard.data.images.scenes import Box, Scene
 from regard.data.records import (
-    Records,
     StoredFile,
     check_file,
     check_limit,
     checked_text,
+    has_column,
     is_null,
     label_text,
     missing_column,
@@ -177,7 +177,7 @@ class _ImageTable:
         self._records = open_records(self.path)
         for name in self._records.columns and (image, text):
             others = (CAPTIONS,) if name == CAPTION else ()
-            if not any(_has_column(self._records, one) for one in (name, *others)):
+            if not any(has_column(self._records, one) for one in (name, *others)):
                 raise missing_column(self._records, name)
         if self._records.remark:
             log.warning("%s: %s", self.path, self._records.remark)
@@ -203,16 +203,7 @@ class _ImageTable:
 
     def row(self, origin: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
         """The row of an image with its texts."""
-        image, picture = record[self.image], None
-        if isinstance(image, Mapping):
-            picture = Scene.from_dict(image, origin)
-        elif isinstance(image, StoredFile):
-            picture = PictureFile(image, origin)
-        elif isinstance(image, str) and image.strip():
-            image = checked_text(image.strip(), f"{origin}: {self.image!r}")
-            picture = PictureFile(str(self.path.parent / image), origin)
-        if picture is None:
-            raise DataError(f"{origin}: {self.image!r} must be the path of an image; it is {shortened(image)}")
+        picture = table_picture(record[self.image], self.image, self.path.parent, origin)
         return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
 
     def say(self, kept: int) -> None:
@@ -227,9 +218,15 @@ class _ImageTable:
             log.warning("%s: left out %s without text", self.path, counted(self.left_out_texts, "caption"))
 
 
-def _has_column(records: Records, name: str) -> bool:
-    """Whether a table has a column, or an object of this name."""
-    return any(one == name or one.startswith(f"{name}.") for one in (*records.columns, *records.others))
+def table_picture(value: Any, column: str, folder: Path, origin: str) -> Picture:
+    """The picture of a cell of a table: the path of a file from the table's folder, a file inside, or a scene."""
+    if isinstance(value, Mapping):
+        return Scene.from_dict(value, origin)
+    if isinstance(value, StoredFile):
+        return PictureFile(value, origin)
+    if isinstance(value, str) and value.strip():
+        return PictureFile(str(folder / checked_text(value.strip(), f"{origin}: {column!r}")), origin)
+    raise DataError(f"{origin}: {column!r} must be the path of an image; it is {shortened(value)}")
 
 
 def _captions(origin: str, record: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:

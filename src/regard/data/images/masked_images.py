@@ -190,11 +190,15 @@ def _of_table(path: Path) -> Iterator[MaskedImage]:
 
 
 def _scenes(records: Records) -> Iterator[Street]:
-    for position, record in records.rows(None):
-        text = str(record[COLUMN])
-        if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) >= 3 * MOST_SCENES:
-            raise DataError(f"{records.name}: {position} must be the number of a scene, below {3 * MOST_SCENES:,}")
-        yield Street(int(text))
+    return (street_of(record[COLUMN], f"{records.name}: {position}") for position, record in records.rows(None))
+
+
+def street_of(value: Any, origin: str) -> Street:
+    """The generated scene whose number a cell of a table has."""
+    text = str(value)
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) >= 3 * MOST_SCENES:
+        raise DataError(f"{origin} must be the number of a scene, below {3 * MOST_SCENES:,}")
+    return Street(int(text))
 
 
 def masked_table(

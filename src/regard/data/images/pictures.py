@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.cache import cached_pixels, file_state, fingerprint
-from regard.data.images.reading import MOST_PIXELS, Fit, fit_image, read_image
+from regard.data.images.reading import MOST_PIXELS, Fit, fit_image, pillow_pixels, read_image
 from regard.data.images.scenes import Scene
 from regard.data.records import StoredFile
 from regard.errors import KindError, ShapeError
@@ -142,7 +142,9 @@ def input_pixels(source: Any, origin: str) -> tuple[str, NDArray[np.uint8]]:
         if source.shape[0] * source.shape[1] > MOST_PIXELS:
             raise ShapeError(f"{origin} has more than {MOST_PIXELS:,} pixels; make it smaller")
         return "image", source
+    if hasattr(source, "getexif") and hasattr(source, "convert"):
+        return "image", pillow_pixels(source, origin)
     raise KindError(
-        f"{origin} must be the path of an image, its bytes, or pixels uint8 [height, width, 3]; it is a "
-        f"{type(source).__name__}"
+        f"{origin} must be the path of an image, its bytes, an image of Pillow, or pixels uint8 [height, width, 3]; it "
+        f"is a {type(source).__name__}"
     )

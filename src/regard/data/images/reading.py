@@ -67,6 +67,12 @@ def read_image(source: ImageSource, origin: str | None = None, *, most_pixels: i
         return np.array(_as_rgb(_upright(image, name), name), np.uint8)
 
 
+def pillow_pixels(image: "Image.Image", name: str) -> NDArray[np.uint8]:
+    """`read_image` of an image of Pillow."""
+    _decode(image, name)
+    return np.array(_as_rgb(_upright(image, name), name), np.uint8)
+
+
 def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
     """The numbers of an image whose pixels are classes, as the file has them: grey levels, or indices of a palette.
 

@@ -138,6 +138,7 @@ class ImageInput(Input):
     kind = "image"
     examples = "images"
     labelled_unit = "image"
+    usual_columns = ("image", "path", "file", "file_name", "filename", "picture")
 
     def __init__(self, generated: Generated, labelled: bool):
         super().__init__(generated)
@@ -147,6 +148,17 @@ class ImageInput(Input):
     @property
     def results(self) -> tuple[str, ...]:
         return ("corpus/test-[0-9]*.png",)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        from regard.data.images.reading import SUFFIXES
+
+        return SUFFIXES
+
+    def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
+        from regard.data.images.image_rows import table_picture
+
+        return table_picture(value, column, folder, origin)
 
     def class_files(self, folder: Path) -> Sequence[Path]:
         from regard.data.images.image_rows import class_images

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from regard.atomic_file import temporary_folder
+from regard.errors import DataError
 from regard.tasks.fitting import DataSize
 from regard.tasks.lazy import np, torch
 from regard.training.processes import is_on_cpu, process_count
@@ -89,6 +90,9 @@ class Input(ABC):
         random_held_out: whether validation examples are taken from the training data at random, because the last ones
             of a sorted table would all be alike; else they are the last ones.
         stored_columns: the columns of data in memory that are written into a file, where no option names them.
+        suffixes: those of the files in a folder of inputs.
+        usual_columns: names that the column of the inputs may have in a table to predict, if the training named none.
+        reads_tables: whether a training reads a table by its columns; else as running text.
         generated: the generated corpus of the task; a task without one has an empty one.
     """
 
@@ -97,6 +101,9 @@ class Input(ABC):
     labelled_unit: str = "text"
     random_held_out: bool = True
     stored_columns: tuple[str, ...] = ("source", "target")
+    suffixes: tuple[str, ...] = (".txt",)
+    usual_columns: tuple[str, ...] = ("text", "source", "input")
+    reads_tables: bool = True
 
     def __init__(self, generated: Generated | None = None, examples: str | None = None):
         self.generated = Generated(lambda *_: {}, 0, 0) if generated is None else generated
@@ -376,6 +383,30 @@ class Input(ABC):
             DataError: a file cannot be used.
             KindError: something is given that is no such input.
         """
+
+    def files_below(self, folder: Path) -> list[Path]:
+        """The files in a folder of inputs to predict, and in the folders in it."""
+        return sorted(path for path in folder.rglob("*") if path.is_file())
+
+    def of_file(self, path: Path) -> Any:
+        """The input of a prediction that a file in a folder is."""
+        return str(path)
+
+    def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
+        """The input of a prediction that a cell of a table is, or names.
+
+        Args:
+            value: the content of the cell.
+            column: its column.
+            folder: of the table.
+            origin: where it is, for messages: ``"test.csv: line 7"``.
+
+        Raises:
+            DataError: it is no input.
+        """
+        if isinstance(value, str):
+            return value
+        raise DataError(f"{origin}, column {column!r} must be text; it is a {type(value).__name__}")
 
     def original(self, one: Any) -> Any:
         """What was passed to a prediction, from what `read` gave for it."""

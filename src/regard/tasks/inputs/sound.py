@@ -218,6 +218,7 @@ class SoundInput(Input):
     kind = "sound"
     examples = "sounds"
     labelled_unit = "sound"
+    usual_columns = ("audio", "sound", "features", "path", "file", "file_name", "filename")
 
     def __init__(self, generated: Generated | None = None, labelled: bool = False):
         super().__init__(generated)
@@ -230,6 +231,19 @@ class SoundInput(Input):
     @property
     def sample_name(self) -> str:
         return "source"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        from regard.data.speech.utterances import FEATURES_SUFFIX, SOUND_SUFFIXES
+
+        return (*SOUND_SUFFIXES, FEATURES_SUFFIX)
+
+    def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
+        from regard.data.records import StoredFile
+
+        if isinstance(value, StoredFile):
+            return value.content()
+        return str(folder / super().of_cell(value, column, folder, origin).strip())
 
     def class_files(self, folder: Path) -> Sequence[Path]:
         from regard.data.speech.utterances import open_utterances

@@ -151,6 +151,9 @@ class TextInput(Input):
     def _ids(self, texts: list[str], trained: Any) -> list[list[int]]:
         return self.tokenizer(trained.files).encode_batch(texts)
 
+    def of_file(self, path: Path) -> str:
+        return file_text(path)
+
     def original(self, one: ReadText) -> str:
         return one.text
 
@@ -252,6 +255,13 @@ def column(rows: datasets.Dataset, *names: str) -> Iterator[str]:
     block: Any
     for block in rows.iter(10_000):
         yield from itertools.chain.from_iterable(block[name] for name in names)
+
+
+def file_text(path: Path) -> str:
+    """The text of a file; DataError if it cannot be read or is not UTF-8."""
+    from regard.data.text.running_text import text_blocks
+
+    return "".join(text_blocks(path))
 
 
 def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1) -> Tokenizer:

@@ -1,0 +1,213 @@
+"""The inputs of predictions: typed ones, the lines of a text file, a column of a table, the files of a folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.counted import counted
+from regard.errors import ArgumentError, DataError
+from regard.regular_file import LARGEST_TEXT, read_bytes
+from regard.tasks.memory_rows import is_list, is_table, memory_rows
+
+log = logging.getLogger("regard")
+
+_MOST_NAMED = 3  # rows in a warning
+
+
+def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
+    """The inputs that an argument of `Trained.predict` holds.
+
+    Args:
+        trained: the run, a `TrainedRun`.
+        inputs: a list of inputs; or a table or a folder, by its path or in memory, in any form of training data.
+        column: the column of a table; None: that of the training, or the only one that can be meant.
+
+    Raises:
+        ArgumentError: it is one text, or there is no such column.
+        DataError: the file cannot be read.
+    """
+    if isinstance(inputs, Path) or (isinstance(inputs, str) and _is_collection(inputs)):
+        return file_inputs(trained, Path(inputs), column)
+    if isinstance(inputs, str):
+        raise ArgumentError("inputs must be a list of inputs, or the path of a table; for one text, give a list of one")
+    if isinstance(inputs, Mapping) or is_table(inputs) or (is_list(inputs) and len(inputs) and is_row(inputs[0])):
+        return _column_of_rows(trained, memory_rows(inputs, ("input",), "inputs"), column)
+    return inputs if is_list(inputs) else list(inputs)
+
+
+def is_row(value: Any) -> bool:
+    """Whether a value is the row of a table, and no sound or file in memory."""
+    return isinstance(value, Mapping) and not {"array", "sampling_rate"} <= value.keys() != {"bytes", "path"}
+
+
+def file_inputs(trained: Any, path: Path, column: str | None = None) -> list[Any]:
+    """The inputs in a file or a folder, read as the training reads them; arguments and errors as in `given_inputs`.
+
+    A table gives its column of inputs, a folder its files (one for each input), a text file its lines.
+    """
+    from regard.data.tables import READERS
+
+    source = trained.input
+    if path.is_dir():
+        return _of_folder(trained, path)
+    if path.suffix.lower() in READERS and source.reads_tables:
+        return _of_table(trained, path, column)
+    if column is not None:
+        raise ArgumentError(f"--column names a column of a table ({', '.join(READERS)}), and {path} is none")
+    if path.suffix.lower() in source.suffixes and source.kind != "text":
+        return [str(path)]
+    return text_inputs(path)
+
+
+def text_inputs(path: Path) -> list[Any]:
+    """The lines of a text file; an empty one is an input too, so that line n of the answers is of line n.
+
+    Raises:
+        DataError: the file cannot be read, is empty, or is subtitles.
+    """
+    from regard.data.records import check_file, check_no_subtitles
+
+    check_file(path, "one input a line")
+    check_no_subtitles(path)
+    try:
+        return lines_of(read_bytes(path, LARGEST_TEXT), str(path))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def lines_of(content: bytes, name: str) -> list[str]:
+    """The lines of a text; DataError if it is empty or not UTF-8."""
+    if len(content) > LARGEST_TEXT:
+        raise DataError(f"{name}: has more than {LARGEST_TEXT:,} bytes; predict in parts")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{name}, line {line}: not valid UTF-8; convert it to UTF-8") from error
+    if not text:
+        raise DataError(f"{name}: the file is empty; it should have one sentence a line")
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _is_collection(text: str) -> bool:
+    """Whether a text is the path of a table or of a folder."""
+    from regard.data.tables import READERS
+
+    try:
+        path = Path(text)
+        return path.is_dir() if path.suffix.lower() not in READERS else path.exists()
+    except (OSError, ValueError):  # a text that is too long for a path
+        return False
+
+
+def expanded(trained: Any, inputs: Sequence[str]) -> list[Any]:
+    """Typed inputs, of which tables and folders are read where inputs are files."""
+    if trained.input.kind == "text":
+        for text in inputs:
+            if os.path.isfile(text):
+                log.warning("%s is read as a text; --file %s reads the file", text, text)
+        return list(inputs)
+    found: list[Any] = []
+    for one in inputs:
+        found += file_inputs(trained, Path(one)) if _is_collection(one) else [one]
+    return found
+
+
+def _of_folder(trained: Any, folder: Path) -> list[Any]:
+    from regard.data.class_folders import warn_of_left_out
+
+    source = trained.input
+    files, left_out = [], []
+    for path in source.files_below(folder):
+        shown = not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        is_input = shown and path.suffix.lower() in source.suffixes
+        (files if is_input else left_out).append(path)
+    warn_of_left_out(folder, left_out, source.examples)
+    if not files:
+        raise DataError(f"{folder}: has no {source.examples} ({', '.join(source.suffixes)}); name another folder")
+    return [source.of_file(path) for path in files]
+
+
+def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
+    from regard.data.records import check_file, has_column, is_null, missing_column, quoted_names
+    from regard.data.tables import open_records
+
+    check_file(path, "inputs")
+    records = open_records(path)
+    if records.remark:
+        log.warning("%s: %s", path, records.remark)
+    chosen = input_column(trained, records.columns, column)
+    if column is not None and not has_column(records, column):
+        raise missing_column(records, column)
+    is_usual = column is not None or chosen in _usual_columns(trained)
+    if chosen is None or (records.advice and not is_usual):
+        said = f"say with --column which column has the inputs (columns: {quoted_names(records.columns)})"
+        raise DataError(f"{records.header}: {records.advice or said}")
+    if records.doubt and not is_usual:
+        log.warning("%s: %s", path, records.doubt)
+    # In JSON an image may be an object, the description of a scene.
+    is_whole = trained.input.kind == "image" and path.suffix.lower() in (".json", ".jsonl")
+    inputs, left_out = [], []
+    for position, row in records.rows(None if is_whole else [chosen]):
+        value = row.get(chosen)
+        if is_null(value) or (isinstance(value, str) and not value.strip()):
+            left_out.append(position)
+        else:
+            inputs.append(trained.input.of_cell(value, chosen, path.parent, f"{path}: {position}"))
+    _say_left_out(str(path), chosen, left_out, len(inputs))
+    return inputs
+
+
+def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str | None) -> list[Any]:
+    from regard.tasks.stored_data import is_nothing, python_number
+
+    inputs, left_out, chosen = [], [], column
+    for number, row in enumerate(rows):
+        chosen = input_column(trained, list(row), column) if chosen is None else chosen
+        if chosen is None or chosen not in row:
+            columns = ", ".join(map(repr, row)) or "none"
+            raise ArgumentError(f"inputs: say with column which column has them (columns: {columns})")
+        value = python_number(row[chosen])
+        if is_nothing(value) or (isinstance(value, str) and not value.strip()):
+            left_out.append(f"row {number}")
+            continue
+        content = value.get("bytes") or value.get("path") if isinstance(value, Mapping) else value
+        inputs.append(content if trained.input.kind != "text" and content else value)
+    _say_left_out("inputs", chosen or "", left_out, len(inputs))
+    return inputs
+
+
+def _say_left_out(where: str, column: str, left_out: Sequence[str], count: int) -> None:
+    if left_out:
+        named = ", ".join(left_out[:_MOST_NAMED]) + (", ..." if len(left_out) > _MOST_NAMED else "")
+        log.warning(
+            "%s: left out %s without %r (%s), which have no answer; %d are left",
+            where, counted(len(left_out), "row"), column, named, count,
+        )  # fmt: skip
+    if not count:
+        raise DataError(f"{where}: no row has an input in the column {column!r}")
+
+
+def input_column(trained: Any, columns: Sequence[str], named: str | None) -> str | None:
+    """The column of a table that has the inputs; None: that cannot be told.
+
+    It is the named one; else that of the training; else the one with the usual name of the task's inputs; else the only
+    one, or the first of two, as in a training.
+    """
+    if named is not None:
+        return named
+    names = [name for name in columns if name]
+    for name in _usual_columns(trained):
+        if name in names or any(one.startswith(f"{name}.") for one in names):  # an object
+            return name
+    return names[0] if len(names) in (1, 2) else None
+
+
+def _usual_columns(trained: Any) -> tuple[str, ...]:
+    data, source = trained.config.data, trained.input
+    names = (*data.named_columns[:1], *source.generated.columns[:1], *source.usual_columns)
+    return tuple(name for name in names if name is not None)
