@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.errors import WriteError
+from regard.errors import ArgumentError, WriteError
 from regard.platforms import sync_folder
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if hasattr(errno, "EDQUOT") else {errno.ENOSPC, errno.EFBIG}
@@ -102,6 +102,28 @@ def _printable(path: Path) -> str:
     text = str(path)
     text = text if len(text) <= 200 else f"{text[:100]}…{text[-60:]}"
     return text if text.isprintable() else repr(text)
+
+
+def named_output(path: str | os.PathLike[str], option: str) -> Path:
+    """The path of a new file or folder, which must have a name of its own.
+
+    Args:
+        path: the path. The empty text stands for the working folder in Python, which must not be replaced.
+        option: names the argument, for messages.
+
+    Raises:
+        ArgumentError: it is empty, ``.``, ``..`` or ``/``, or the working folder or one that holds it.
+    """
+    text = os.fspath(path)
+    if not text.strip():
+        raise ArgumentError(f"{option} is empty; give a name")
+    try:
+        target, working = Path(text).resolve(), Path.cwd().resolve()
+    except (OSError, ValueError, RuntimeError):  # a NUL, a circle of links; who writes there says it
+        return Path(text)
+    if target == working or target in working.parents:
+        raise ArgumentError(f"{option} must name something new, not the working folder or one that holds it: {text!r}")
+    return Path(text)
 
 
 def write_atomically(

@@ -9,7 +9,8 @@ import signal
 
 import pytest
 
-from regard.errors import RegardError, RunError, TrainingError
+import regard
+from regard.errors import ArgumentError, RegardError, RunError, TrainingError
 from regard.models.recurrent_translator import RecurrentTranslator
 from regard.tasks.translate import TASK
 from regard.training import run_replacement
@@ -272,3 +273,16 @@ def test_killed_at_any_change_of_a_file(tiny, train, tmp_path, monkeypatch, mome
     assert TASK.load(folder)
     assert os.listdir(tmp_path) == ["x"]
     assert not foreign_files(place)
+
+
+@pytest.mark.parametrize("path", ["", " ", ".", "..", "/", "x/..", "../../"])
+def test_a_run_replaces_no_working_folder(tmp_path, monkeypatch, path):
+    """An empty working folder would be replaced by the run, and every path of the process would lead nowhere."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    state = os.stat(".").st_ino
+    for create in (RunFolder.create, lambda path: regard.train("classify", (["a", "b"], ["x", "y"]), run=path)):
+        with pytest.raises(ArgumentError, match=r"run (is empty; give a name|must name something new)"):
+            create(path)
+    assert os.stat(".").st_ino == state
+    assert not os.listdir(".")

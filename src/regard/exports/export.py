@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from torch import nn
 
-from regard.atomic_file import temporary_folder, write_atomically
+from regard.atomic_file import named_output, temporary_folder, write_atomically
 from regard.data.speech.log_mel import LogMel
 from regard.data.text.tokenizers import PieceTokenizer
-from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
+from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError, WriteError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
 
 Format = Literal["onnx", "torch", "hf"]
@@ -291,7 +291,7 @@ def _own_files(folder: Path) -> list[str]:
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """A new folder, which takes the name of ``folder`` if the block succeeds, and is deleted if it fails."""
-    parent = folder.absolute().parent
+    parent = named_output(folder, "folder").absolute().parent
     with contextlib.ExitStack() as stack:
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -300,7 +300,12 @@ def _new_folder(folder: Path) -> Iterator[Path]:
             new.mkdir()
         except OSError as error:
             raise RunError(f"cannot create the folder {folder}: {error.strerror}") from error
-        yield new
+        try:
+            yield new
+        except OSError as error:  # of a library that writes a file itself
+            raise WriteError(
+                f"cannot write into the folder {folder}: {error.strerror or error}; nothing is left in its place"
+            ) from error
         _replace(new, folder, temporary.with_suffix(".old"))
 
 

@@ -89,8 +89,13 @@ def save(recorded: ExportedProgram, path: Path) -> None:
         WriteError: the file cannot be written.
     """
     # The name of the file decides names inside of it.
-    with AtomicFile(path) as temporary, quiet(), temporary.open("wb") as file:
-        torch.export.save(with_operators_of_pytorch(recorded), file)
+    portable = with_operators_of_pytorch(recorded)
+    with AtomicFile(path) as temporary, quiet():
+        try:
+            with temporary.open("wb") as file:
+                torch.export.save(portable, file)
+        except RuntimeError as error:  # PyTorch's writer raises this when the disk is full
+            raise OSError(f"{str(error).splitlines()[0]} (is the disk full?)") from error
 
 
 @torch.no_grad()

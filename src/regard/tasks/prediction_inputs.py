@@ -111,10 +111,10 @@ def expanded(trained: Any, inputs: Sequence[str]) -> list[Any]:
             if os.path.isfile(text):
                 log.warning("%s is read as a text; --file %s reads the file", text, text)
         return list(inputs)
-    found: list[Any] = []
+    read: list[Any] = []
     for one in inputs:
-        found += file_inputs(trained, Path(one)) if _is_collection(one) else [one]
-    return found
+        read += file_inputs(trained, Path(one)) if _is_collection(one) else [one]
+    return read
 
 
 def _of_folder(trained: Any, folder: Path) -> list[Any]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
+from regard.atomic_file import named_output
 from regard.configuration import option_types
 from regard.errors import ArgumentError, KindError, RegardError, RunError
 from regard.old_names import WRITTEN_ANEW, unknown_name
@@ -111,7 +112,7 @@ def train(
 
     usable_device(device, with_elements=True)
     temporary = Path(tempfile.mkdtemp(prefix="regard-")) if run is None else None
-    path = Path(str(run)) if temporary is None else temporary / "run"
+    path = named_output(str(run), "run") if temporary is None else temporary / "run"
     data_folder = stored_folder(path)
     # The other processes of a distributed run get the folder that the first one makes, with its data. A temporary
     # folder is unknown to them, so that each has its own.

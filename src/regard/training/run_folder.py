@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import write_atomically
+from regard.atomic_file import named_output, write_atomically
 from regard.errors import RunError
 from regard.regular_file import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
 from regard.training.config import RunConfig, SectionTypes, read_yaml, run_sections, yaml_text
@@ -118,7 +118,7 @@ class RunFolder:
         Raises:
             RunError: the folder is not empty and ``overwrite`` is False, or it is not a run, or holds foreign files.
         """
-        folder = cls(path)
+        folder = cls(named_output(path, "--run"))
         restore(folder.path)
         if folder.path.exists() and not folder.path.is_dir():
             raise RunError(f"{folder.path} is a file; name another run folder with --run")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError, MissingPartError
+from regard.errors import ArgumentError, MissingPartError, WriteError
 from regard.exports.torch_programs import quiet
 
 
@@ -58,8 +58,13 @@ def loaded_model(kind: Any, path: Path) -> Any:
 
 
 def write(model: Any, path: Path) -> None:
+    from safetensors import SafetensorError
+
     with quiet(), _no_progress_bars():
-        model.save_pretrained(path)
+        try:
+            model.save_pretrained(path)
+        except SafetensorError as error:  # safetensors raises this when the disk is full
+            raise WriteError(f"cannot write into {path}: {str(error).splitlines()[0]}; free some disk space") from error
 
 
 @contextmanager

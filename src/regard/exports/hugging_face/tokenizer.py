@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer
+from regard.errors import WriteError
 from regard.exports.hugging_face.folder import transformers_package
 from regard.exports.torch_programs import quiet
 
@@ -54,7 +55,12 @@ def save_tokenizer(
         **special,
     )
     with quiet():
-        fast.save_pretrained(path)
+        try:
+            fast.save_pretrained(path)
+        except Exception as error:  # tokenizers raises a plain one when the disk is full
+            if "os error" not in str(error):
+                raise
+            raise WriteError(f"cannot write into {path}: {str(error).splitlines()[0]}; free some disk space") from error
     # transformers 5 writes "TokenizersBackend", and reads the name by which transformers 4 knows this class as well.
     settings = json.loads((path / "tokenizer_config.json").read_text("utf-8"))
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
