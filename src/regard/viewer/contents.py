@@ -31,7 +31,6 @@ from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis,
 from regard.records.axis import is_whole_number
 from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import ProblemTiles, numbered_records
-from regard.watching.generation import count_sequences
 
 OUTPUTS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
@@ -288,7 +287,7 @@ def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
                 "columns=source_tokens)"
             )
         rows = labels.tokens
-    title, count = type(watched.model).__name__, count_sequences(watched.calls)
+    title, count = type(watched.model).__name__, watched.sequences
     if count > 1:
         title += f", the last of {count} sequences"
     if rows is None and columns is None:

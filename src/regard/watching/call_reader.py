@@ -156,18 +156,26 @@ class CallReader:
         self._on_device.append((call, readings))
         return call.postpone(readings, POSTPONED)
 
-    def settle(self) -> None:
-        """Copy the readings of all calls to the CPU at once, and forget all patterns."""
-        self.deliver()
+    def close(self) -> None:
+        """Forget all patterns."""
         self._known = {}
 
-    def deliver(self) -> None:
-        """Copy the readings of the calls since the last time to the CPU at once, so that the device keeps none."""
+    def deliver(self, others: Sequence[Tensor] = ()) -> list[Tensor]:
+        """Copy the readings of the calls since the last time to the CPU at once, so that the device keeps none.
+
+        Args:
+            others: tensors that are copied with them.
+
+        Returns:
+            Their copies.
+        """
         waiting = [(call, readings) for call, readings in self._on_device if call.is_postponed]
-        copies = iter(on_host([tensor for _, readings in waiting for tensor in readings.on_device()]))
+        tensors = [tensor for _, readings in waiting for tensor in readings.on_device()]
+        copies = iter(on_host([*tensors, *others]))
         for call, readings in waiting:
             readings.deliver(call, list(islice(copies, len(readings.on_device()))))
         self._on_device = []
+        return list(copies)
 
 
 PACKED = 1 << 18

@@ -56,7 +56,11 @@ def records_of(
             raise ArgumentError(f"batch_row must be from 0 to {call.batch - 1}; it is {batch_row}")
         # Queries and keys of one module may differ in number although it is not known as cross-attention.
         has_own_keys = key_tokens is not None and call.queries != call.keys == len(other)
-        if call.kind == "cross" or has_own_keys:
+        if call.kind == "cross" and call.keys == call.queries + len(other) and other is not own:
+            # The layer joins the keys of its own tokens and those of a source.
+            queries = _fitting(call, "queries", own)
+            axes = queries, _joined(queries, other)
+        elif call.kind == "cross" or has_own_keys:
             axes = _fitting(call, "queries", own), _fitting(call, "keys", other)
         elif call.kind == "self" and key_tokens is not None and len(other) == call.queries:
             axes = other, other
@@ -154,6 +158,16 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
         f"{call.name!r} has {call.queries} queries and {call.keys} keys; there are {len(axis)} tokens for its {side}: "
         f"give {tokens}"
     )
+
+
+def _joined(own: Axis, source: Axis) -> TokenAxis:
+    """The tokens of a sequence, then those of a source."""
+    first, second = (
+        axis if isinstance(axis, TokenAxis) else TokenAxis(tuple(map(str, range(len(axis))))) for axis in (own, source)
+    )
+    words = (*first.words, *(range(word.start + len(first), word.stop + len(first)) for word in second.words))
+    special = tuple(flag for axis in (first, second) for flag in axis.special or (False,) * len(axis))
+    return TokenAxis((*first.tokens, *second.tokens), special, words if first.words and second.words else ())
 
 
 class ProblemTiles:

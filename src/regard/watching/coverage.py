@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from torch import nn
 
@@ -43,16 +44,43 @@ class Coverage:
         self._seen: set[str] = set()
         self._layers: set[int] = set()
         self._unreadable: dict[str, str] = {}
+        self._silent: set[str] = set()
+        self._silent_runs: dict[str, int] = {}
+        self._unread: dict[str, int] = {}
+        self._outermost: dict[str, str | None] = {}
+
+    def runs(self, name: str) -> None:
+        """Note that a module runs."""
+        self.ran.add(name)
+        if self._attention_around(name) == name:
+            if name in self._silent:
+                self._silent_runs[name] = self._silent_runs.get(name, 0) + 1
+            self._silent.add(name)
 
     def seen(self, name: str, layer: int) -> None:
         """Note that a module of a layer made an attention call."""
         self._seen.add(name)
         self._layers.add(layer)
+        self._silent.discard(cast(str, self._attention_around(name)))
+
+    def _attention_around(self, name: str) -> str | None:
+        """The outermost module around this one, or itself, that looks like attention; None: none does."""
+        if name not in self._outermost:
+            modules, parts = self._names.modules, name.split(".") if name else []
+            around = (".".join(parts[:count]) for count in range(len(parts) + 1))
+            alike = (each for each in around if each in modules and looks_like_attention(modules[each]))
+            self._outermost[name] = next(alike, None)
+        return self._outermost[name]
+
+    def made_weights(self, name: str, count: int) -> None:
+        """Note that a module made weights (1), or that a sum was seen that they weigh (−1)."""
+        self._unread[name] = self._unread.get(name, 0) + count
 
     def cannot_read(self, name: str, reason: str) -> None:
         """Note that the attention call of a module cannot be read, and why."""
         self._seen.add(name)
         self._unreadable[name] = reason
+        self._silent.discard(cast(str, self._attention_around(name)))
 
     def tell(self, layers: Iterable[int] | None, has_calls: bool) -> None:
         """At the end of a context, raise if no call was seen, and warn about modules that gave no record.
@@ -84,10 +112,28 @@ class Coverage:
             warnings.warn(
                 f"the attention of {name!r} in {kind} cannot be read: {reason}", UnseenAttentionWarning, stacklevel=4
             )
-        silent = [name for name in without_ancestors(sorted(looks)) if not self._is_covered(name, looks)]
+        leaves = without_ancestors(sorted(looks))
+        silent = [name for name in leaves if not self._is_covered(name, looks)]
         if silent:
             warnings.warn(
                 f"{_listed(silent, looks)} in {kind} looks like attention and ran, but gave no record",
+                UnseenAttentionWarning,
+                stacklevel=4,
+            )
+        partly = [name for name, count in self._unread.items() if count > 0 and name not in silent]
+        if partly:
+            warnings.warn(
+                f"{_listed(partly, looks)} in {kind} gave records of a part of its attention: it made other weights "
+                "too, and no sum that they weigh was seen",
+                UnseenAttentionWarning,
+                stacklevel=4,
+            )
+        # A run that has not ended in a record is silent too.
+        idle = {name for name, count in self._silent_runs.items() if count} | self._silent
+        idle = sorted(name for name in idle if self._is_covered(name, looks))
+        if idle:
+            warnings.warn(
+                f"{_listed(idle, looks)} in {kind} gave records in some of its runs, and none in others",
                 UnseenAttentionWarning,
                 stacklevel=4,
             )

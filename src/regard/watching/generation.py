@@ -1,11 +1,12 @@
 """Joining the calls of one sequence: the prefill and each decoded token become one record of each layer.
 
-The positions of a call's queries follow from its keys: a cache that grows has the keys of all tokens so far; one of a
-fixed size hides those that are not there yet; one of a sliding window has the last keys alone.
+`regard.watching.cached_keys` says which calls continue a sequence, and which of its tokens their queries are. Cross
+attention has no keys of its own tokens: its queries are those of the decoder's call before it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,175 +14,333 @@ from torch import Tensor
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import keep
 from regard.watching.attention_call import AttentionCall
+from regard.watching.cached_keys import CachedKeys, CachedSequence, Piece
 from regard.watching.logit_path import LogitPath
 
 ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "head_output", "shares")
 """Readings of each query, which are joined along the queries."""
 
 
-@dataclass(frozen=True, eq=False)
-class Reordering:
-    """A new order of the rows of all caches, as a beam search makes it between two steps.
+@dataclass(eq=False)
+class Part:
+    """What one call gives to a joined record.
 
     Attributes:
-        number: how many calls were made before.
-        index: for each new row, the old one.
+        call: the call.
+        rows: the batch rows of the call that the joined record's rows are.
+        queries: how many of the call's first queries.
+        first_query, first_key: the positions of its first query and its first key in the sequence.
+        keys: how many of its first keys.
+        source: how many of its last keys, which are a source's.
     """
 
-    number: int
-    index: Tensor
-
-
-@dataclass(eq=False)
-class _Piece:
-    """One call, and the positions of its first query and its first key in the sequence."""
-
     call: AttentionCall
+    rows: Tensor
+    queries: int
     first_query: int
     first_key: int
+    keys: int
+    source: int = 0
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """The call's keys that are given."""
+        count = self.call.keys
+        return torch.cat([torch.arange(self.keys), torch.arange(count - self.source, count)])
+
+    def places(self, keys: int) -> Tensor:
+        """Their positions among the keys of the joined record."""
+        own = torch.arange(self.first_key, self.first_key + self.keys)
+        return torch.cat([own, torch.arange(keys - self.source, keys)])
 
     @property
     def end(self) -> int:
-        """The position after the last query."""
-        return self.first_query + self.call.queries
+        """The position after its last query."""
+        return self.first_query + self.queries
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the call is given as it is."""
+        rows = torch.equal(self.rows, torch.arange(self.call.batch))
+        return rows and self.queries == self.call.queries and len(self.columns) == self.call.keys
 
 
-_Sequence = list[_Piece]
-"""The calls of one module that continue one sequence."""
+@dataclass(eq=False)
+class JoinedCalls:
+    """The calls of one module that belong to one sequence.
+
+    Attributes:
+        cached: the sequence, whose calls these are, or whose queries they share; None: they follow each other.
+        calls: by the number of the call of the sequence that has the same queries.
+    """
+
+    cached: CachedSequence | None
+    calls: dict[int, AttentionCall]
+
+    @property
+    def first(self) -> AttentionCall:
+        """The first call."""
+        return next(iter(self.calls.values()))
 
 
-def stitch(
-    calls: Sequence[AttentionCall], reorderings: Sequence[Reordering], sequence: int, beam_indices: Tensor | None
-) -> list[AttentionCall]:
-    """The calls of one sequence, joined: see `Watch.stitched`."""
-    if beam_indices is not None and (
-        not isinstance(beam_indices, Tensor) or beam_indices.dim() != 2 or beam_indices.is_floating_point()
-    ):
-        raise KindError("beam_indices must be an integer tensor [sequences, tokens]")
-    if isinstance(sequence, bool) or not isinstance(sequence, int):
-        raise KindError(f"sequence must be an integer; it is a {type(sequence).__name__}")
-    joined = []
-    for sequences in _sequences(calls):
-        if not -len(sequences) <= sequence < len(sequences):
-            if len(sequences) == 1:  # an encoder that ran once for several sequences of its decoder
-                joined.append(_join(sequences[0], reorderings, None))
+class Generation:
+    """The sequences of a context's calls.
+
+    Args:
+        calls: all calls.
+        cached: which of them continue which.
+    """
+
+    def __init__(self, calls: Sequence[AttentionCall], cached: CachedKeys):
+        self._cached = cached
+        self._modules: dict[tuple[str, int, int], list[JoinedCalls]] = {}
+        queries: dict[int, list[Piece]] = {}
+        for key, sequences in cached.sequences.items():
+            self._modules[key] = []
+            for sequence in sequences:
+                pieces = [piece for piece, _ in sequence.pieces()]
+                self._modules[key].append(JoinedCalls(sequence, {p.call.number: p.call for p in pieces}))
+        for piece in cached.pieces.values():
+            if piece.call.kind == "causal" or piece.parent is not None or piece.sequence.last is not piece:
+                queries.setdefault(piece.call.forward, []).append(piece)
+        of_sequence: dict[tuple[object, ...], JoinedCalls] = {}
+        for call in calls:
+            if call.number in cached.pieces:
                 continue
-            raise ArgumentError(f"sequence must be one of {len(sequences)}; it is {sequence}")
-        pieces = sequences[sequence]
-        of_beams = beam_indices if pieces[0].call.kind != "self" else None
-        if of_beams is not None and len(pieces) == 1:
-            # Without a cache each step is a sequence of its own.
-            step = min(sequence % len(sequences), max(of_beams.shape[-1] - 1, 0))
-            of_beams = of_beams[..., step : step + 1]
-        joined.append(_join(pieces, reorderings, of_beams))
-    return sorted(joined, key=lambda call: call.number)
+            key = call.name, call.layer, call.part
+            sequences = self._modules.setdefault(key, [])
+            partner = _partner(call, queries.get(call.forward, ()))
+            if partner is None:
+                self._add_recurrent(sequences, call)
+                continue
+            joined = of_sequence.get((key, partner.sequence))
+            if joined is None:
+                joined = of_sequence[key, partner.sequence] = JoinedCalls(partner.sequence, {})
+                sequences.append(joined)
+            joined.calls[partner.call.number] = call
+
+    @property
+    def count(self) -> int:
+        """The number of sequences of the module that has most of them."""
+        return max(map(len, self._modules.values()), default=0)
+
+    @property
+    def prompt(self) -> int | None:
+        """How many tokens the last causal sequence had before its first new token; None: unknown, or there is none."""
+        for sequences in self._modules.values():
+            cached = sequences[-1].cached
+            if cached is not None and sequences[-1].first.kind == "causal":
+                pieces = [piece for piece, count in cached.pieces() if count]
+                # A prompt that was read in pieces ends no one knows where.
+                return pieces[0].end if len(pieces) > 1 and pieces[1].call.queries == 1 else None
+        return None
+
+    def stitch(self, sequence: int, beam_indices: Tensor | None) -> list[AttentionCall]:
+        """The calls of one sequence, joined: see `Watch.stitched`."""
+        joined = (join(parts) for parts in self.parts(sequence, beam_indices) if parts)
+        return sorted(joined, key=lambda call: call.number)
+
+    def parts(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[list[Part]]:
+        """What the calls of each module give to the record of a sequence, in the order of its queries."""
+        if beam_indices is not None and (
+            not isinstance(beam_indices, Tensor) or beam_indices.dim() != 2 or beam_indices.is_floating_point()
+        ):
+            raise KindError("beam_indices must be an integer tensor [sequences, tokens]")
+        if isinstance(sequence, bool) or not isinstance(sequence, int):
+            raise KindError(f"sequence must be an integer; it is a {type(sequence).__name__}")
+        return [self._parts(sequences, sequence, beam_indices) for sequences in self._modules.values()]
+
+    def _parts(self, sequences: list[JoinedCalls], number: int, beam_indices: Tensor | None) -> list[Part]:
+        if len(sequences) == 1 and number not in (0, -1):  # an encoder that ran once for several sequences
+            number = -1
+        if not -len(sequences) <= number < len(sequences):
+            raise ArgumentError(f"sequence must be one of {len(sequences)}; it is {number}")
+        beams = None
+        if beam_indices is not None and sequences[number].first.kind != "self":
+            beams = beam_indices.cpu().long()
+            if len(sequences[number].calls) == 1 < beams.shape[1]:
+                number, beams = _beams_of_pass(sequences, number, beams)
+        return self._parts_of(sequences[number], beams)
+
+    def _parts_of(self, joined: JoinedCalls, beams: Tensor | None) -> list[Part]:
+        cached = joined.cached
+        if not self._cached.rewritten.isdisjoint(call.number for call in joined.calls.values()):
+            raise _unjoined(
+                joined.first.name, "keys of its own tokens take the places of others, beside keys of a source"
+            )
+        if cached is None:
+            return self._recurrent_parts(list(joined.calls.values()))
+        pieces = cached.pieces()
+        if cached.is_unseen:
+            call = pieces[0][0].call
+            raise _unjoined(
+                call.name,
+                f"call {call.number} reads {cached.start} keys of a cache that are not those of its earlier calls",
+            )
+        rows = self._rows([piece for piece, _ in pieces], beams)
+        parts = []
+        for (piece, count), of_call in zip(pieces, rows, strict=False):
+            call = joined.calls.get(piece.call.number)
+            if not count:
+                continue
+            if call is None or (call is not piece.call and call is not joined.first and self._has_other_source(call)):
+                raise _unjoined(joined.first.name, f"they are not one for each call of {piece.call.name!r}")
+            if call is not piece.call:
+                parts.append(Part(call, of_call, count, piece.first_query, 0, call.keys))
+            elif len(pieces) == 1 and call.kind != "causal":
+                parts.append(Part(call, of_call, count, 0, 0, call.keys))
+            else:
+                keys = min(piece.own, cached.end - piece.first_key)
+                parts.append(Part(call, of_call, count, piece.first_query, piece.first_key, keys, piece.source))
+        return parts
+
+    def _has_other_source(self, call: AttentionCall) -> bool:
+        return call.number in self._cached.other_sources
+
+    def _add_recurrent(self, sequences: list[JoinedCalls], call: AttentionCall) -> None:
+        """Add a call of a decoder that attends once a step: several times in one pass, or once in each of many."""
+        if sequences and sequences[-1].cached is None and call.kind == "cross":
+            calls = list(sequences[-1].calls.values())
+            last, is_rewritten = calls[-1], call.number in self._cached.rewritten
+            several = len(calls) > 1 and calls[-2].forward == last.forward
+            is_step = call.forward == last.forward or (call.queries == 1 and not several)
+            if last.keys == call.keys and is_step and (is_rewritten or not self._has_other_source(call)):
+                sequences[-1].calls[call.number] = call
+                return
+        sequences.append(JoinedCalls(None, {call.number: call}))
+
+    def _recurrent_parts(self, calls: list[AttentionCall]) -> list[Part]:
+        """The steps of a decoder without attention to its own tokens."""
+        current = torch.arange(calls[-1].batch)
+        rows = [current]
+        for before, after in zip(reversed(calls[:-1]), reversed(calls[1:]), strict=True):
+            current = self._rows_before(before, after, current)
+            rows.append(current)
+        parts: list[Part] = []
+        for call, of_call in zip(calls, reversed(rows), strict=True):
+            first = parts[-1].end if parts else 0
+            parts.append(Part(call, of_call, call.queries, first, 0, call.keys))
+        return parts
+
+    def _rows(self, pieces: list[Piece], beams: Tensor | None) -> list[Tensor]:
+        """For each call, its batch rows from which the last ones came, or those of the returned sequences."""
+        if beams is None:
+            return self._rows_back(pieces, torch.arange(pieces[-1].call.batch))
+        events = [self._cached.between(pieces[0].call, piece.call) for piece in pieces]
+        steps = [len(each) for each in events]
+        width = beams.shape[1]
+        if width > steps[-1] + 1:
+            raise ArgumentError(
+                f"beam_indices has {width} tokens; the calls of {pieces[0].call.name!r} have {steps[-1] + 1} steps"
+            )
+        batch = pieces[-1].call.batch
+        if beams.numel() and int(beams.max()) >= batch:
+            raise ArgumentError(f"beam_indices must be below {batch}, the rows of the calls")
+        order = [each.index for each in events[-1]]
+        last = {step: number for number, step in enumerate(steps)}
+        traced = []
+        for of_row in beams:
+            length = max(int((of_row >= 0).sum()), 1)
+            for step in range(length - 1):
+                if int(order[step][of_row[step + 1]]) != int(of_row[step]):
+                    raise ArgumentError("beam_indices are not those of the calls: the caches' rows went other ways")
+            end = last[length - 1]
+            row = of_row[length - 1].clamp(min=0)[None]
+            after = [row] * (last[width - 1] - end)  # padding
+            traced.append(torch.cat([*self._rows_back(pieces[: end + 1], row), *after]))
+        return list(torch.stack(traced, 1)) if traced else [torch.arange(0)] * (last[width - 1] + 1)
+
+    def _rows_back(self, pieces: list[Piece], current: Tensor) -> list[Tensor]:
+        rows = [current]
+        for before, after in zip(reversed(pieces[:-1]), reversed(pieces[1:]), strict=True):
+            known = after.rows
+            current = self._rows_before(before.call, after.call, current) if known is None else known[current]
+            rows.append(current)
+        return rows[::-1]
+
+    def _rows_before(self, before: AttentionCall, after: AttentionCall, rows: Tensor) -> Tensor:
+        """The rows of a call that the rows of a later one continue, where its keys do not tell."""
+        if before.batch and after.batch % before.batch and not self._cached.between(before, after):
+            raise ShapeError(
+                f"the calls of {before.name!r} cannot be joined: their batch changes from {before.batch} to "
+                f"{after.batch}, and how is not known"
+            )
+        return self._cached.expected_rows(before, after, after.batch, before.batch)[rows]
 
 
-def count_sequences(calls: Sequence[AttentionCall]) -> int:
-    """The number of sequences of the module that has most of them."""
-    return max(map(len, _sequences(calls)), default=0)
+def _partner(call: AttentionCall, pieces: Sequence[Piece]) -> Piece | None:
+    """The decoder's call with the same queries: the one before, or else the one after."""
+    alike = [p for p in pieces if (p.call.batch, p.call.queries) == (call.batch, call.queries)]
+    before = [piece for piece in alike if piece.call.number < call.number]
+    return before[-1] if before else alike[0] if alike else None
 
 
-def prompt_length(calls: Sequence[AttentionCall]) -> int | None:
-    """How many tokens the last causal sequence had before its first new token; None where all came in one call."""
-    for sequences in _sequences(calls):
-        if sequences[-1][0].call.kind == "causal":
-            return sequences[-1][0].end if len(sequences[-1]) > 1 else None
-    return None
+def _unjoined(name: str, reason: str) -> ArgumentError:
+    return ArgumentError(
+        f"the calls of {name!r} cannot be joined: {reason}. watched.calls has each call by itself; a cache that grows, "
+        "as DynamicCache of transformers, lets them be joined"
+    )
 
 
-def _sequences(calls: Sequence[AttentionCall]) -> list[list[_Sequence]]:
-    """The sequences of each module."""
-    modules: dict[tuple[str, int, int], list[_Sequence]] = {}
-    restarted: set[int] = set()
-    for call in calls:
-        if call.kind == "causal" and _add(modules.setdefault((call.name, call.layer, call.part), []), call):
-            restarted.add(call.forward)
-    has_decoder = any(call.kind == "causal" for call in calls)
-    for call in calls:
-        sequences = modules.setdefault((call.name, call.layer, call.part), [])
-        if call.kind == "cross":
-            _add_cross(sequences, call, restarted, has_decoder)
-        elif call.kind == "self":
-            sequences.append([_Piece(call, 0, 0)])
-    return list(modules.values())
+def _beams_of_pass(sequences: list[JoinedCalls], number: int, beams: Tensor) -> tuple[int, Tensor]:
+    """Without a cache each step is a sequence of its own: the number of one, and the rows of its call."""
+    sizes = [(joined.first.batch, joined.first.queries) for joined in sequences]
+    last = number % len(sequences)
+    first = last
+    while first and sizes[first - 1] == (sizes[first][0], sizes[first][1] - 1):
+        first -= 1
+    # A search may go on after the last token of the best sequence.
+    step = min(last - first, beams.shape[1] - 1)
+    rows = beams[:, step : step + 1]
+    if rows.numel() and int(rows.min()) < 0:
+        ended = int(rows[:, 0].argmin())
+        length = int((beams[ended] >= 0).sum())
+        raise ArgumentError(
+            f"row {ended} of beam_indices ends before step {step}: write stitched(sequence={first + length - 1}, "
+            f"beam_indices=beam_indices[{ended}:{ended + 1}])"
+        )
+    return first + step, rows
 
 
-def _add(sequences: list[_Sequence], call: AttentionCall) -> bool:
-    """Add a call to the sequence that it continues; True if it begins a new one."""
-    reach = _reach(call)
-    if sequences:
-        end = sequences[-1][-1].end
-        longer = end + call.queries
-        if reach == longer or call.queries < call.keys == reach < longer:
-            sequences[-1].append(_Piece(call, end, longer - reach))
-            return False
-    sequences.append([_Piece(call, max(reach - call.queries, 0), 0)])
-    return True
-
-
-def _add_cross(sequences: list[_Sequence], call: AttentionCall, restarted: set[int], has_decoder: bool) -> None:
-    """Add a call of cross-attention; ``restarted`` are the forward passes in which a decoder began a sequence."""
-    if sequences:
-        pieces = sequences[-1]
-        last = pieces[-1].call
-        if has_decoder:
-            continues = call.forward not in restarted or call.forward == last.forward
-        else:
-            # A recurrent decoder attends once a step: several times in one forward pass, or once in each of many.
-            several = len(pieces) > 1 and pieces[-2].call.forward == last.forward
-            continues = call.forward == last.forward or (call.queries == 1 and not several)
-        if continues and last.keys == call.keys:
-            pieces.append(_Piece(call, pieces[-1].end, 0))
-            return
-    sequences.append([_Piece(call, 0, 0)])
-
-
-def _join(pieces: _Sequence, reorderings: Sequence[Reordering], beam_indices: Tensor | None) -> AttentionCall:
-    if beam_indices is not None:
-        rows = _rows_of_beams(beam_indices, pieces)
-        pieces = pieces[: len(rows)]
-    elif len(pieces) == 1:
-        return pieces[0].call
-    else:
-        rows = _rows_back(pieces, reorderings)
-    first, last = pieces[0], pieces[-1]
+def join(parts: list[Part]) -> AttentionCall:
+    """The record of one sequence of one module."""
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1 and first.is_whole:
+        return first.call
     start = first.first_query
-    queries, batch = last.end - start, len(rows[-1])
-    keys = max(_reach(piece.call) + piece.first_key for piece in pieces)
+    queries, batch = last.end - start, len(last.rows)
+    own = max(part.first_key + part.keys for part in parts)
+    keys = own + last.source
 
-    def parts_of(name: str) -> list[Tensor] | None:
-        parts = [getattr(piece.call, name) for piece in pieces]
-        return None if any(part is None for part in parts) else parts
+    def readings_of(name: str) -> list[Tensor] | None:
+        readings = [getattr(part.call, name) for part in parts]
+        return None if any(reading is None for reading in readings) else readings
 
     def joined(name: str) -> Tensor | None:
-        """A reading over queries."""
-        parts = parts_of(name)
-        if parts is None:
+        """A reading of queries."""
+        readings = readings_of(name)
+        if readings is None:
             return None
         if name == "top_indices":
-            firsts = [piece.first_key for piece in pieces]
-            parts = [torch.where(part >= 0, part + key, -1) for part, key in zip(parts, firsts, strict=True)]
-        return torch.cat([part[row] for part, row in zip(parts, rows, strict=True)], dim=2)
+            readings = [_moved(each, part, own) for each, part in zip(readings, parts, strict=True)]
+        return torch.cat([each[part.rows, :, : part.queries] for each, part in zip(readings, parts, strict=True)], 2)
 
-    def over_keys(name: str, axes: tuple[int, ...]) -> Tensor | None:
-        """A reading over keys, with 0 for keys that a call did not have."""
-        parts = parts_of(name)
-        if parts is None:
-            return None
-        whole = parts[0].new_zeros(batch, parts[0].shape[1], *axes)
-        for part, piece, row in zip(parts, pieces, rows, strict=True):
-            width = min(part.shape[-1], keys - piece.first_key)
-            span = slice(piece.first_key, piece.first_key + width)
-            if len(axes) == 1:
-                whole[:, :, span] += part[row][..., :width]
-            else:
-                whole[:, :, piece.first_query - start : piece.end - start, span] = part[row][..., :width]
-        return whole
-
-    weights, norms, value = over_keys("weights", (queries, keys)), last.call.value_norms, last.call.value
+    weights = None
+    if (whole := readings_of("weights")) is not None:
+        weights = whole[0].new_zeros(batch, whole[0].shape[1], queries, keys)
+        for part, each in zip(parts, whole, strict=True):
+            offset = part.first_query - start
+            values = each[part.rows, :, : part.queries][..., part.columns]
+            weights[:, :, offset : offset + part.queries, part.places(keys)] = values
+    readings = {name: joined(name) for name in ROW_READINGS}
+    if any(part.keys != part.call.keys for part in parts):
+        # Positions of queries were taken from the end of all keys.
+        readings["distance"] = None if readings["distance"] is None else _distance(weights, start, last.source)
+    norms, value = last.call.value_norms, last.call.value
     return replace(
         last.call,
+        layer=first.call.layer,
+        kind="causal" if len(parts) > 1 and last.call.kind == "self" and not last.source else last.call.kind,
         forward=first.call.forward,
         number=first.call.number,
         batch=batch,
@@ -189,79 +348,76 @@ def _join(pieces: _Sequence, reorderings: Sequence[Reordering], beam_indices: Te
         keys=keys,
         mask=_mask_of(first.call, last.call),
         reach=keys,
-        **{name: joined(name) for name in ROW_READINGS},
-        received=over_keys("received", (keys,)),
+        **readings,
+        received=_received(parts, weights, batch, keys),
         weights=weights,
         # A cache of a sliding window has not all values.
-        value_norms=None if norms is None or last.first_key else norms[rows[-1]][..., :keys],
-        value=None if value is None or last.first_key else value[rows[-1]][:, :, :keys],
+        value_norms=None if norms is None or last.first_key else norms[last.rows][..., last.columns],
+        value=None if value is None or last.first_key else value[last.rows][:, :, last.columns],
         **dict.fromkeys(("pooled_mean", "pooled_max", "rows", "tile", "tiles")),
-        visible_mask=None if weights is None else keep(_visible(pieces, rows, queries, keys)),
-        path=_joined_path([piece.call.path for piece in pieces], rows),
+        visible_mask=None if weights is None else keep(_visible(parts, queries, keys)),
+        path=_joined_path(parts),
     )
 
 
-def _joined_path(paths: Sequence[LogitPath | None], rows: Sequence[Tensor]) -> LogitPath | None:
+def _joined_path(parts: Sequence[Part]) -> LogitPath | None:
     """The path of all queries: its modules are those of the last call, its statistics those of each one."""
+    paths = [part.call.path for part in parts]
     last = paths[-1]
     scales = [None if path is None else path.scale for path in paths]
     if last is None or any(scale is None for scale in scales):
         reason = next((path.reason for path in paths if path is not None and path.scale is None), "")
         return None if last is None else replace(last, scale=None, reason=reason or last.reason)
-    parts = [scale[row] for scale, row in zip(scales, rows, strict=True) if scale is not None]
-    return replace(last, scale=torch.cat(parts, dim=2))
+    pieces = [
+        scale[part.rows][:, :, : part.queries] for scale, part in zip(scales, parts, strict=True) if scale is not None
+    ]
+    return replace(last, scale=torch.cat(pieces, dim=2))
+
+
+def _moved(indices: Tensor, part: Part, own: int) -> Tensor:
+    """Indices of a call's keys as those of the joined record; -1: none."""
+    of_source = indices - (part.call.keys - part.source)
+    moved = torch.where((of_source >= 0) & (part.source > 0), of_source + own, indices + part.first_key)
+    return torch.where(indices >= 0, moved, -1)
+
+
+def _distance(weights: Tensor | None, start: int, source: int) -> Tensor | None:
+    if weights is None or source:
+        return None
+    queries, keys = weights.shape[-2:]
+    gap = torch.arange(keys) - torch.arange(start, start + queries)[:, None]
+    return (weights * gap.abs()).sum(-1)
+
+
+def _received(parts: list[Part], weights: Tensor | None, batch: int, keys: int) -> Tensor | None:
+    """The sum of the weights of each key; None where a call has more queries than are joined, and no weights."""
+    readings = [part.call.received for part in parts]
+    if any(reading is None for reading in readings):
+        return None
+    if any(part.queries != part.call.queries for part in parts):
+        return None if weights is None else weights.sum(-2)
+    total = readings[0].new_zeros(batch, readings[0].shape[1], keys)
+    for part, reading in zip(parts, readings, strict=True):
+        total[..., part.places(keys)] += reading[part.rows][..., part.columns]
+    return total
 
 
 def _mask_of(first: AttentionCall, last: AttentionCall) -> str:
     """The kind of mask of a joined record: later queries are hidden by the order of the calls."""
     kind = first.mask if first.queries > 1 else last.mask
-    if last.kind != "causal" or kind.startswith(("causal", "window", "dense")):
+    if last.kind == "cross" or kind.startswith(("causal", "window", "dense")):
         return kind
     return "causal" if kind == "none" else f"causal+{kind}"
 
 
-def _reach(call: AttentionCall) -> int:
-    return call.keys if call.reach is None else call.reach
-
-
-def _visible(pieces: _Sequence, rows: Sequence[Tensor], queries: int, keys: int) -> Tensor:
+def _visible(parts: list[Part], queries: int, keys: int) -> Tensor:
     """The pairs that a joined record can see, bool ``[batch, heads or 1, queries, keys]``."""
-    start = pieces[0].first_query
-    heads = max((piece.call.visible(0).shape[0] for piece in pieces if piece.call.batch), default=1)
-    shown = torch.zeros(len(rows[-1]), heads, queries, keys, dtype=torch.bool)
-    for piece, row in zip(pieces, rows, strict=True):
-        width = min(piece.call.keys, keys - piece.first_key)
-        of_piece = slice(piece.first_query - start, piece.end - start), slice(piece.first_key, piece.first_key + width)
-        for new, old in enumerate(row.tolist()):
-            shown[new, :, *of_piece] = piece.call.visible(old)[..., :width]
+    start, rows = parts[0].first_query, parts[-1].rows
+    heads = max((part.call.visible(0).shape[0] for part in parts if part.call.batch), default=1)
+    shown = torch.zeros(len(rows), heads, queries, keys, dtype=torch.bool)
+    for part in parts:
+        offset = part.first_query - start
+        for new, old in enumerate(part.rows.tolist()):
+            visible = part.call.visible(old)[:, : part.queries][..., part.columns]
+            shown[new, :, offset : offset + part.queries, part.places(keys)] = visible
     return shown
-
-
-def _rows_back(pieces: _Sequence, reorderings: Sequence[Reordering]) -> list[Tensor]:
-    """For each call, the batch rows from which the rows of the last call came."""
-    current = torch.arange(pieces[-1].call.batch)
-    rows = [current]
-    for piece, next_piece in zip(reversed(pieces[:-1]), reversed(pieces[1:]), strict=True):
-        before, after = piece.call, next_piece.call
-        between = [each for each in reorderings if before.number < each.number <= after.number]
-        for reordering in reversed(between):
-            current = reordering.index[current]
-        if not between and before.batch != after.batch:
-            if after.batch % max(before.batch, 1):
-                raise ShapeError(
-                    f"the calls of {before.name!r} cannot be joined: their batch changes from {before.batch} to "
-                    f"{after.batch}, and how is not known"
-                )
-            current = current // (after.batch // before.batch)
-        rows.append(current)
-    return rows[::-1]
-
-
-def _rows_of_beams(beam_indices: Tensor, pieces: _Sequence) -> list[Tensor]:
-    """For each call, the batch rows of the returned sequences; after the end of a sequence, its last row."""
-    rows = beam_indices.cpu().clone()
-    for step in range(1, rows.shape[1]):
-        rows[:, step] = torch.where(rows[:, step] < 0, rows[:, step - 1], rows[:, step])
-    if rows.numel() and int(rows.max()) >= min(piece.call.batch for piece in pieces):
-        raise ArgumentError(f"beam_indices must be below {pieces[0].call.batch}, the rows of the calls")
-    return [rows[:, step].long() for step in range(min(rows.shape[1], len(pieces)))]

@@ -145,6 +145,36 @@ def _reported(method: Function) -> Function:
     return reorder
 
 
+@cache
+def _reported_update(method: Function) -> Function:
+    """Wraps a method that adds tokens to a cache, to report that the watched model uses it."""
+
+    @wraps(method)
+    def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_idle():
+            frame = sys._getframe(1)
+            for observer in STATE.observers:
+                observer.cached(self, frame)
+        return method(self, *args, **kwargs)
+
+    return update
+
+
+@cache
+def _reported_crop(method: Function) -> Function:
+    """Wraps a method that removes tokens from a cache, to report how many are left."""
+
+    @wraps(method)
+    def crop(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = int(self.get_seq_length())
+        result = method(self, *args, **kwargs)
+        for observer in STATE.observers:
+            observer.cropped(self, before, int(self.get_seq_length()))
+        return result
+
+    return crop
+
+
 _FUNCTION, _FLEX = "scaled_dot_product_attention", "flex_attention"
 """The names to replace: looked up once in each module of Python, then in those that had one and those of the model."""
 
@@ -253,6 +283,9 @@ class _Installation:
                 self._wrapped += [
                     (kind, "reorder_cache", _reported) for kind in caches if "reorder_cache" in vars(kind)
                 ]
+                # That of an encoder-decoder has two of them.
+                wrappers = {"update": _reported_update, "crop": _reported_crop}
+                self._wrapped += [(caches[0], method, wrapper) for method, wrapper in wrappers.items()]
 
 
 def _names_in(module: object) -> dict[str, Any]:

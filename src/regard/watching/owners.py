@@ -29,6 +29,9 @@ CROSS_ARGUMENTS = (
 SELF_ARGUMENTS = frozenset({"self", "module", "model", "layer", "block", "attn", "mod", "m"})
 """Names of the first parameter of a function that takes a module."""
 
+_CALLS = frozenset({nn.Module._call_impl.__code__, nn.Module._wrapped_call_impl.__code__})
+"""What runs when a module is called."""
+
 CODES_LIMIT = 4096
 """The most functions whose parameters are cached."""
 
@@ -81,7 +84,7 @@ class ModuleNames:
 
     def owner(self, frame: FrameType | None, suits: Callable[[nn.Module], bool] | None = None) -> Owner | None:
         """The owner of a call that a frame makes; None if no module of the model, which ``suits``, is on the stack."""
-        packed = False
+        packed = is_foreign = False
         while frame is not None:
             code = frame.f_code
             if code.co_name == "sdpa_attention_forward":
@@ -91,11 +94,23 @@ class ModuleNames:
                 variables = frame.f_locals
                 module = variables.get(first)
                 name = self.names.get(id(module))
-                if name is not None and isinstance(module, nn.Module) and (suits is None or suits(module)):
+                if name is None:
+                    is_foreign = is_foreign or isinstance(module, nn.Module)
+                elif isinstance(module, nn.Module) and (suits is None or suits(module)):
+                    if is_foreign and not self._runs(frame):
+                        return None
                     cross = self._is_cross_module(name, module) or _takes_other_keys(module, frame, variables)
                     return self._owner(name, module, cross, packed)
             frame = frame.f_back
         return None
+
+    def _runs(self, frame: FrameType | None) -> bool:
+        """Whether a module of the model is called on the stack; a method, as ``generate``, may call another model."""
+        while frame is not None:
+            if frame.f_code in _CALLS and id(frame.f_locals.get("self")) in self.names:
+                return True
+            frame = frame.f_back
+        return False
 
     def _owner(self, name: str, module: nn.Module, cross: bool, packed: bool) -> Owner:
         owner = self._owners.get((name, cross, packed))

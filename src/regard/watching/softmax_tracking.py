@@ -95,10 +95,20 @@ def _softmax(call: _Call) -> Any:
         scores = None if call.source is output or is_gumbel else call.source.detach()
         if call.name == "softmin" and scores is not None:
             scores = -scores
-        softmax = Softmax(tuple(output.shape), (axis,), makers)
-        weights = Weights(softmax, scores, exact=not is_gumbel, logarithms=call.name == "log_softmax")
+        are_logarithms = call.name == "log_softmax"
+        softmax = Softmax(tuple(output.shape), (axis,), makers, has_sum=are_logarithms)
+        weights = Weights(softmax, scores, exact=not is_gumbel, logarithms=are_logarithms)
         STATE.tracked.put(output, weights)
+        if not are_logarithms:  # mostly those of a loss
+            _report_weights(softmax, 1)
     return output
+
+
+def _report_weights(softmax: Softmax, count: int) -> None:
+    """Report that a module made weights (1), or that they weigh a sum (−1)."""
+    for observer in STATE.observers:
+        if (owner := softmax.makers.get(id(observer))) is not None:
+            observer.made_weights(owner, count)
 
 
 def _axis_of_softmax(call: _Call) -> int:
@@ -245,6 +255,9 @@ def _compute(call: _Call) -> Any:
             made.undropped = function(*inputs, **options)
         if made is not None:
             STATE.tracked.put(output, made)
+        if isinstance(made, Weights):
+            others = [each.softmax for _, each in known[1:] if isinstance(each, Weights)]
+            made.softmax.origins += tuple(each for each in others if each is not made.softmax)
     return output
 
 
@@ -302,8 +315,10 @@ def _normalized(tracked: Tracked, axes: tuple[int, ...], output: Tensor) -> Weig
     """Exponentials, or weights, divided by their sum over some axes."""
     if not axes or not isinstance(tracked, (Exponentials, Weights)):
         return None
-    makers = tracked.softmax.makers if isinstance(tracked, Weights) else {}
-    return Weights(Softmax(tuple(output.shape), axes, makers), tracked.scores, exact=False)
+    softmax = Softmax(tuple(output.shape), axes, {}, has_sum=True)
+    if isinstance(tracked, Weights):
+        softmax.makers, softmax.origins = tracked.softmax.makers, (tracked.softmax,)
+    return Weights(softmax, tracked.scores, exact=False)
 
 
 def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
@@ -404,7 +419,8 @@ def _mixed(equation: Equation, output: Tensor) -> Weights | None:
         others = {label for each in equation.labels if each is not labels for label in each}
         if keys and all(label in equation.output and label not in others for label in keys):
             axes = tuple(equation.output.index(label) for label in keys)
-            return Weights(Softmax(tuple(output.shape), axes, tracked.softmax.makers), None, exact=False)
+            made = Softmax(tuple(output.shape), axes, tracked.softmax.makers, (tracked.softmax,), has_sum=True)
+            return Weights(made, None, exact=False)
     return None
 
 
@@ -412,6 +428,8 @@ def _run(call: _Call, weighted: WeightedSum) -> Any:
     """Run a sum that is an attention call, and report it."""
     softmax = weighted.tracked.softmax
     STATE.tracked.forget_softmax(softmax)
+    for each in softmax.weighs():
+        _report_weights(each, -1)
 
     def change(output: Any, observer: Observer, owner: Owner) -> Any:
         return weighted.change_heads(output, lambda heads: observer.change(owner, heads), owner.heads)

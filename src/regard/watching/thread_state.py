@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -81,8 +81,17 @@ class Observer:
             batch_first: whether its first axis is the batch, and not the queries.
         """
 
+    def made_weights(self, owner: Owner, count: int) -> None:
+        """Note that a module made weights (1), or that a sum was seen that they weigh (−1)."""
+
     def reordered(self, index: Tensor) -> None:
         """Note that the batch rows of a cache are reordered, as a beam search does."""
+
+    def cached(self, cache: object, frame: FrameType) -> None:
+        """Note that a frame adds tokens to a cache."""
+
+    def cropped(self, cache: object, before: int, after: int) -> None:
+        """Note that tokens were removed from a cache: how many it held before and after."""
 
 
 class _ThreadState(threading.local):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.records import TokenAxis, word_ranges
 from regard.transforms import active_transform, has_data
-from regard.watching.attention_call import AttentionCall
+from regard.watching.generation import Part
 
 
 class TokenIds:
@@ -47,11 +47,12 @@ class TokenIds:
         if isinstance(ids, Tensor) and ids.dim() == 2 and active_transform() is None and has_data(ids):
             self._reads.append((forward, ids.detach().clone()))
 
-    def of_sequence(self, calls: Sequence[AttentionCall]) -> tuple[Tensor, Tensor | None]:
+    def of_sequence(self, parts: Sequence[Part], has_source: bool) -> tuple[Tensor, Tensor | None]:
         """The ids of one sequence.
 
         Args:
-            calls: of the sequence, as `Watch.stitched` gives them.
+            parts: what its calls give to the record of one module.
+            has_source: whether the module is of an encoder-decoder's decoder.
 
         Returns:
             The ids of the queries ``[batch, queries]``, and those of the source of an encoder-decoder.
@@ -59,20 +60,23 @@ class TokenIds:
         Raises:
             ArgumentError: the ids are not known.
         """
-        crosses = any(call.kind == "cross" for call in calls)
-        decoder = [call for call in calls if call.kind != "self"] or list(calls)
-        start, length = min(call.forward for call in decoder), max(call.queries for call in decoder)
         # In one forward pass of an encoder-decoder the decoder reads after the encoder.
-        last = {forward: number for number, (forward, _) in enumerate(self._reads) if forward >= start}
-        chosen = [self._reads[number][1] for _, number in sorted(last.items())]
-        first = min(last.values(), default=0)
-        if not chosen or len({len(ids) for ids in chosen}) > 1 or (crosses and first == 0):
+        last = {forward: number for number, (forward, _) in enumerate(self._reads)}
+        numbers = [last.get(part.call.forward) for part in parts]
+        first = min((number for number in numbers if number is not None), default=0)
+        reads = [None if number is None else self._reads[number][1].cpu() for number in numbers]
+        shapes = [(part.call.batch, part.call.queries) for part in parts]
+        if [None if ids is None else tuple(ids.shape) for ids in reads] != shapes or (has_source and first == 0):
             raise ArgumentError(
                 "the model's token ids are not known (it is no model of transformers, or it read embeddings): "
                 "write View(watched, tokenizer.convert_ids_to_tokens(ids)) with the ids of the example"
             )
-        ids = torch.cat(chosen, dim=1)[:, :length].cpu()
-        return ids, self._reads[first - 1][1].cpu() if crosses else None
+        ids = [ids[part.rows, : part.queries] for ids, part in zip(reads, parts, strict=True) if ids is not None]
+        if not has_source:
+            return torch.cat(ids, dim=1), None
+        # The encoder reads each source once, and the decoder has a row for each of its beams.
+        source = self._reads[first - 1][1].cpu()
+        return torch.cat(ids, dim=1), source[parts[0].rows * len(source) // parts[0].call.batch]
 
 
 def _table(modules: Mapping[str, nn.Module]) -> nn.Embedding | None:

@@ -7,7 +7,7 @@ weights. They are expanded from keys and rows, so their memory is that of keys a
 """
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple, Self
@@ -43,11 +43,23 @@ class Softmax:
         axes: of its result, from 0: the weights sum to 1 over them.
         makers: by the identity of an observer, the module that made the weights, if one on the stack is named as
             attention.
+        origins: others whose weights are in these.
+        has_sum: whether a sum was seen that the weights weigh.
     """
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     makers: dict[int, Owner]
+    origins: "tuple[Softmax, ...]" = ()
+    has_sum: bool = False
+
+    def weighs(self) -> "Iterator[Softmax]":
+        """Note that the weights weigh a sum; those softmaxes of which it was not known."""
+        if not self.has_sum:
+            self.has_sum = True
+            yield self
+        for origin in self.origins:
+            yield from origin.weighs()
 
     @property
     def keys(self) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import torch
@@ -16,12 +17,13 @@ from regard.shapes import Grid, kind_of, spread_heads, whole_number
 from regard.summaries import record_html
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
+from regard.watching.cached_keys import CachedKeys, Reordering
 from regard.watching.call_problems import SameCall
 from regard.watching.call_reader import CallHistory, CallReader, KnownCall
 from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.contributions import value_logits
 from regard.watching.coverage import Coverage
-from regard.watching.generation import Reordering, prompt_length, stitch
+from regard.watching.generation import Generation
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
 from regard.watching.mechanisms import Mechanism, maps_of_heads, mechanism_of
@@ -92,7 +94,7 @@ class Watch(Observer):
         self.calls: list[AttentionCall] = []
         self._read, self._layers, self._heads = read, layers, heads
         self._keep, self._norms, self._outputs = keep, norms, outputs
-        self._reorderings: list[Reordering] = []
+        self._cached = CachedKeys()
         self._token_ids = TokenIds(self.names.modules)
         self._coverage = Coverage(self.names)
         self._history = CallHistory()
@@ -116,7 +118,8 @@ class Watch(Observer):
             self._is_open = False
             end(self)
         if kind is None:
-            self._reader.settle()
+            self._deliver()
+            self._reader.close()
             self._patterns.clear()
             self._coverage.tell(self._layers, bool(self.calls))
             self._projections.settle()
@@ -130,11 +133,12 @@ class Watch(Observer):
         name = self.names.names.get(id(module))
         if name is None:
             return
-        self._coverage.ran.add(name)
+        if not is_idle():
+            self._coverage.runs(name)
         self._parts.pop(id(module), None)  # an interrupted call leaves its first part behind
         if name == "":
             self._history.begin_forward()
-            self._reader.deliver()
+            self._deliver()
         if id(module) in self._token_ids.tables:
             self._token_ids.read(args, self._history.forward)
         if self.follows and not is_idle():
@@ -159,12 +163,30 @@ class Watch(Observer):
         except Exception as error:
             self._projections.give_up(f"{type(error).__name__}: {error}")
 
+    def made_weights(self, owner: Owner, count: int) -> None:
+        self._coverage.made_weights(owner.name, count)
+
     def reordered(self, index: Tensor) -> None:
         number = len(self.calls)
         # Each layer's cache is reordered in turn, by the same index.
-        if self._reorderings and self._reorderings[-1].number == number:
+        reorderings = self._cached.reorderings
+        if reorderings and reorderings[-1].number == number:
             return
-        self._reorderings.append(Reordering(number, index.detach().cpu()))
+        reorderings.append(Reordering(number, index.detach().cpu()))
+
+    def cached(self, cache: object, frame: FrameType) -> None:
+        forward = self._history.forward
+        if self._cached.caches.get(cache) != forward and self.names.owner(frame) is not None:
+            self._cached.caches[cache] = forward
+
+    def cropped(self, cache: object, before: int, after: int) -> None:
+        self._deliver()
+        self._cached.crop(cache, before, after)
+
+    def _deliver(self) -> None:
+        """Copy what was read of the calls so far to the CPU, and find out which of them continue others."""
+        with torch.no_grad():
+            self._cached.settle(self._reader.deliver(self._cached.waiting))
 
     def take(
         self,
@@ -233,6 +255,7 @@ class Watch(Observer):
             if call.mechanism == "differential":
                 call.part, call.maps = part, maps_of_heads(owner.module, part, call.heads)
             self._reader.take_again(call, pattern.known, same_call)
+            self._cached.note(call, same_call.key_tensor)
             self.calls.append(call)
 
     def _part_of(self, mechanism: Mechanism | None, owner: Owner) -> int:
@@ -314,10 +337,21 @@ class Watch(Observer):
         Raises:
             ArgumentError: there is no such sequence.
         """
-        return stitch(self.calls, self._reorderings, sequence, beam_indices)
+        return self._generation().stitch(sequence, beam_indices)
+
+    @property
+    def sequences(self) -> int:
+        """The number of sequences that `stitched` can give: of the module that has most of them."""
+        return self._generation().count
+
+    def _generation(self) -> Generation:
+        self._deliver()
+        with torch.no_grad():
+            self._cached.link()
+            return Generation(self.calls, self._cached)
 
     def token_axes(self, tokenizer: Any, batch_row: int = 0) -> "tuple[TokenAxis, TokenAxis | None]":
-        """The tokens that a model of Hugging Face read in its last sequence, with their texts.
+        """The tokens that a model of Hugging Face read in its last sequence, with their texts; beams of the last step.
 
         Args:
             tokenizer: of transformers.
@@ -327,18 +361,17 @@ class Watch(Observer):
             The tokens of the queries, and those of the source of an encoder-decoder.
 
         Raises:
-            ArgumentError: the ids are not known, or beams were reordered.
+            ArgumentError: the ids are not known.
         """
-        if self._reorderings:
-            raise ArgumentError(
-                "a beam search reordered the rows, so that their tokens are not those that the model read: write "
-                "View(watched, tokenizer.convert_ids_to_tokens(generated[0]))"
-            )
-        ids, source = self._token_ids.of_sequence(self.stitched())
+        generation = self._generation()
+        modules = [parts for parts in generation.parts() if parts]
+        decoder = [parts for parts in modules if parts[0].call.kind != "self"] or modules
+        has_source = any(parts[0].call.kind == "cross" for parts in decoder)
+        ids, source = self._token_ids.of_sequence(max(decoder, key=lambda parts: parts[-1].end), has_source)
         queries = token_axis(tokenizer, ids[batch_row].tolist())
         if source is not None:
             return queries, token_axis(tokenizer, source[batch_row].tolist())
-        prompt = prompt_length(self.calls)
+        prompt = generation.prompt
         return (queries if prompt is None or prompt >= len(queries) else replace(queries, generated=prompt)), None
 
     def records(
