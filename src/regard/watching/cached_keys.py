@@ -187,8 +187,8 @@ class CachedKeys:
         self._unlinked: list[tuple[AttentionCall, Tensor | None]] = []
 
     def note(self, call: AttentionCall, key: Tensor | None) -> None:
-        """Note a call and the keys ``[batch, heads, keys, dim]`` that it reads; None: unknown."""
-        self._waiting.append((call, None if key is None else marks_of(key)))
+        """Note a call and the keys ``[batch, heads, keys, dim]`` that it reads; None, or no plain tensor: unknown."""
+        self._waiting.append((call, marks_of(key) if type(key) is Tensor else None))
 
     @property
     def waiting(self) -> list[Tensor]:

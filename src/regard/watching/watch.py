@@ -315,6 +315,8 @@ class Watch(Observer):
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
         if self.follows:
             self._projections.expect(call, value)
+        keys = intercepted.value if intercepted.problem is None else intercepted.problem.key
+        self._cached.note(call, keys if placed is None else None)
         self.calls.append(call)
 
     # Called by users.
