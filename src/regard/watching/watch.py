@@ -324,10 +324,13 @@ class Watch(Observer):
     def stitched(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[AttentionCall]:
         """One record for each layer and kind, whose queries are all tokens so far.
 
-        The calls of one module are joined as long as they continue one sequence: the prefill, then each decoded token.
-        Where beams were reordered between two calls, each row follows its own beam back. Readings of rows (``lse``,
-        ``entropy``, ``peak``, ``top_weights``, ``top_indices``, ``distance``, ``weights``) are joined, ``received`` is
-        summed; ``pooled``, ``rows`` and ``tile`` belong to one call and are None where several are joined.
+        The calls of one module are joined as long as they continue one sequence: the prefill, then the decoded tokens.
+        The keys that a call reads tell which tokens its queries are, and which row each batch row continues: so tokens
+        that were removed from the cache are left out, and each row follows its own beam back. Readings of rows
+        (``lse``, ``entropy``, ``peak``, ``top_weights``, ``top_indices``, ``distance``, ``weights``) are joined,
+        ``received`` is summed; ``pooled``, ``rows`` and ``tile`` belong to one call and are None where several are
+        joined. Where a call is joined in part, ``received`` follows from the weights, and is None without them. Keys of
+        a source that a layer joins with those of its own tokens are the last ones.
 
         Args:
             sequence: the number of the sequence, if the context has several: each forward pass without a cache is one.
@@ -337,7 +340,9 @@ class Watch(Observer):
                 None: they are the beams of the last step.
 
         Raises:
-            ArgumentError: there is no such sequence.
+            ArgumentError: there is no such sequence, ``beam_indices`` are those of another search, or a call reads keys
+                of a cache that are not those of its earlier calls.
+            ShapeError: the batch changes, and how is not known.
         """
         return self._generation().stitch(sequence, beam_indices)
 
