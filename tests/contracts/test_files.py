@@ -22,7 +22,6 @@ OWN = {
     "watching/head_survey.py": "a temporary file of an AtomicFile",
     "watching/survey_state.py": "a temporary file of an AtomicFile, and a lock",
     "tasks/stored_data.py": "a new file in a folder of its own",
-    "tasks/inputs/sound.py": "a file in a temporary folder of its own",
     "kernels/": "its own cache, which it checks itself, and its own sources",
     "viewer/html_file.py": "a file of the package",
 }

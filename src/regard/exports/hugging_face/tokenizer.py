@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from regard.atomic_file import write_atomically
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import WriteError
 from regard.exports.hugging_face.folder import transformers_package
 from regard.exports.torch_programs import quiet
+from regard.regular_file import LARGEST_RECORD, read_text
 
 CLASS_PIECE = "<cls>"
 
@@ -62,6 +64,6 @@ def save_tokenizer(
                 raise
             raise WriteError(f"cannot write into {path}: {str(error).splitlines()[0]}; free some disk space") from error
     # transformers 5 writes "TokenizersBackend", and reads the name by which transformers 4 knows this class as well.
-    settings = json.loads((path / "tokenizer_config.json").read_text("utf-8"))
-    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    (path / "tokenizer_config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False), "utf-8")
+    file = path / "tokenizer_config.json"
+    settings = {**json.loads(read_text(file, LARGEST_RECORD)), "tokenizer_class": "PreTrainedTokenizerFast"}
+    write_atomically(file, json.dumps(settings, indent=2, ensure_ascii=False).encode())
