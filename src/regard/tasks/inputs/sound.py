@@ -400,7 +400,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
     from regard.data.speech.utterances import FEATURES_SUFFIX
 
     content: Sound | NDArray[np.float32]
-    where, name, given = f"inputs[{number}]", "sound", source
+    where, name, original = f"inputs[{number}]", "sound", source
     if isinstance(source, HeardSound):
         return source
     if isinstance(source, StoredFile):
@@ -436,7 +436,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
             f"{where} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "
             f"{'feature files' if width != data.bands else 'sounds'}?"
         )
-    return HeardSound(name, features, data.hop_seconds, reduction, given, sound)
+    return HeardSound(name, features, data.hop_seconds, reduction, original, sound)
 
 
 def _checked_features(name: str, source: NDArray[Any]) -> NDArray[np.float32]:
