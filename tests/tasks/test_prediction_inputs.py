@@ -153,6 +153,7 @@ def test_images_of_folders_and_tables(images, caplog):
         }
         in_memory = datasets.Dataset.from_parquet(str(folder / "cells.parquet"))
         assert [one.answer_text for one in run.predict(in_memory)] == alone
+        assert [one.answer_text for one in run.predict({"label": list("abab"), "image": PIXELS})] == alone
         assert [one.answer_text for one in run.predict([Image.fromarray(pixels) for pixels in PIXELS])] == alone
     caplog.clear()
     (folder / "data" / "a" / "notes.md").write_text("x")

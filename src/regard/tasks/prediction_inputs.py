@@ -172,11 +172,12 @@ def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str
             columns = ", ".join(map(repr, row)) or "none"
             raise ArgumentError(f"inputs: say with column which column has them (columns: {columns})")
         value = python_number(row[chosen])
+        if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:  # a file that is not decoded
+            value = value["bytes"] or value["path"]
         if is_nothing(value) or (isinstance(value, str) and not value.strip()):
             left_out.append(f"row {number}")
             continue
-        content = value.get("bytes") or value.get("path") if isinstance(value, Mapping) else value
-        inputs.append(content if trained.input.kind != "text" and content else value)
+        inputs.append(value)
     _say_left_out("inputs", chosen or "", left_out, len(inputs))
     return inputs
 

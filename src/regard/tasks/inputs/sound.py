@@ -242,7 +242,7 @@ class SoundInput(Input):
         from regard.data.records import StoredFile
 
         if isinstance(value, StoredFile):
-            return value.content()
+            return value
         return str(folder / super().of_cell(value, column, folder, origin).strip())
 
     def class_files(self, folder: Path) -> Sequence[Path]:
