@@ -86,6 +86,7 @@ class TransformerPredictor(TextPredictor):
         embedded = self.target_input(tokens[:, None], state.caches[0].length)
         rows, caches, weights = self.decoder.step(embedded, state.memory, state.caches, self.aligned_layer)
         assert weights is not None
+        rows = rows.view(tokens.shape[0], -1)  # an exporter's have an axis of length
         return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
 
     def decode(
