@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import zipfile
 
 import pandas as pd
 import pytest
@@ -217,6 +218,22 @@ def test_files_of_captions_in_one_object(tmp_path, content, indent, monkeypatch)
     assert found == {"a.jpg": ("One.", "Three."), "b.jpg": ("Two.",)}
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".json", ".jsonl"])
+def test_files_that_are_no_text_are_named(tmp_path, suffix):
+    frame, path = pd.DataFrame({"text": ["a", "b"], "label": ["x", "y"]}), tmp_path / f"a{suffix}"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.csv", frame.to_csv())
+    for write, kind in (
+        (lambda: None, r"an archive \(ZIP\) or a workbook of Excel, not text; unpack it, or save the sheet as CSV"),
+        (lambda: frame.to_csv(path, compression="gzip"), r"compressed \(gzip\), not text; unpack it"),
+        (lambda: frame.to_parquet(path), "a Parquet file, not text; let its name end in .parquet"),
+        (lambda: frame.to_feather(path), "a Feather file, not text; write it as Parquet"),
+    ):
+        write()
+        with pytest.raises(DataError, match=f"is {kind}"):
+            open_labelled(path)
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_one_object_that_holds_the_rows(tmp_path, indent):
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
@@ -226,6 +243,7 @@ def test_one_object_that_holds_the_rows(tmp_path, indent):
         ({"version": "1", "data": rows, "meta": [{"a": 1}]}, "write the list 'data' as the file"),
         (columns, r"write its columns as rows \(pandas: to_json\(path, orient='records', lines=True\)\)"),
         (by_row, "write its columns as rows"),
+        ({"columns": ["text", "label"], "index": [0], "data": [["a", "x"]]}, "write its columns as rows"),  # "split"
     ):
         path = tmp_path / "a.json"
         path.write_text(json.dumps(content, indent=indent))

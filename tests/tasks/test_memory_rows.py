@@ -127,6 +127,17 @@ def test_every_container_gives_its_rows(form, tmp_path):
     assert labelled(FORMS[form](), tmp_path) == PAIRS
 
 
+@pytest.mark.parametrize("numbers", [list, np.array, torch.tensor, lambda numbers: np.array(numbers, np.int8)])
+def test_numbers_of_classes_that_a_data_set_makes_itself_are_numbers(numbers, tmp_path):
+    """datasets 5.2: a transform may give arrays, whose elements are no numbers of Python."""
+
+    def made(batch):
+        return {**batch, "label": numbers([number if number else -1 for number in batch["label"]])}
+
+    data = NUMBERED.select([0, 2, 1]).with_transform(made)
+    assert labelled(data, tmp_path) == [(TEXTS[0], "good"), (TEXTS[2], "good")]
+
+
 def test_rows_that_a_data_set_makes_itself_are_those_that_it_makes(tmp_path):
     assert labelled(NUMBERED.with_transform(transform), tmp_path) == [(text.upper(), "x") for text in TEXTS]
 

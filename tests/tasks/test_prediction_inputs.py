@@ -117,6 +117,61 @@ def test_the_column_is_that_of_the_training_or_the_named_one(classifier, tmp_pat
         classifier.predict(tmp_path / "b.csv")
 
 
+def test_every_list_of_rows_or_texts_is_read(classifier):
+    rows = FRAME.to_dict("records")
+    expected = [one.label for one in classifier.predict(TEXTS)]
+
+    class Numbered:
+        """Has a length, and no end."""
+
+        def __len__(self):
+            return len(TEXTS)
+
+        def __getitem__(self, number):
+            return TEXTS[number % len(TEXTS)]
+
+    for inputs in (
+        iter(rows),
+        rows,
+        pa.array(TEXTS),
+        pa.chunked_array([TEXTS[:2], TEXTS[2:]]),
+        iter(TEXTS),
+        Numbered(),
+    ):
+        assert [one.label for one in classifier.predict(inputs)] == expected
+    assert [one.label for one in classifier.predict(FRAME.text[2:])] == expected[2:]
+
+
+def test_a_row_may_lack_the_column_in_memory_as_in_a_file(classifier, tmp_path, caplog):
+    rows = [{"label": "good"}, {"text": "a dull one", "id": 1}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for inputs in (rows, iter(rows), path):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="regard"):
+            (answer,) = classifier.predict(inputs)
+        assert answer.source == "a dull one"
+        assert "left out 1 row without 'text'" in caplog.text
+
+
+def test_what_has_no_input_is_named(classifier, tmp_path):
+    with pytest.raises(DataError, match="inputs: there are no rows"):
+        classifier.predict(FRAME.head(0))
+    with pytest.raises(ArgumentError, match=r"there is no column 'txt' \(columns: 'text', 'label'\)"):
+        classifier.predict(FRAME, column="txt")
+    with pytest.raises(regard.errors.KindError, match="inputs must be a list of inputs, or a table; it is an int"):
+        classifier.predict(5)
+    for orient in ("columns", "split"):
+        FRAME.to_json(tmp_path / "a.json", orient=orient)
+        with pytest.raises(DataError, match="write its columns as rows"):
+            classifier.predict(tmp_path / "a.json")
+    with pytest.raises(regard.errors.KindError, match=r"inputs\[1\] must be text; it is an int"):
+        classifier.predict(["a", 1])
+    (tmp_path / "a.jsonl").write_text('{"text": 1}\n')
+    with pytest.raises(DataError, match="line 1, column 'text' must be text; it is a number"):
+        classifier.predict(tmp_path / "a.jsonl")
+
+
 def test_rows_without_an_input_are_left_out_and_named(classifier, tmp_path, caplog):
     frame = pd.DataFrame({"text": ["fine", None, "dull", " "], "label": ["a"] * 4})
     frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)

@@ -106,7 +106,9 @@ def _container_advice(content: Mapping[str, Any]) -> str:
     if lists:
         return f"{one}: write the list {shortened(max(lists, key=lambda name: len(content[name])))} as the file"
     lengths = {len(value) if isinstance(value, (list, dict)) else -1 for value in values}
-    if len(values) > 1 and len(lengths) == 1 and lengths != {-1} and len({type(value) for value in values}) == 1:
+    is_split = isinstance(content.get("columns"), list) and isinstance(content.get("data"), list)  # of pandas
+    is_alike = len(values) > 1 and len(lengths) == 1 and lengths != {-1} and len({type(value) for value in values}) == 1
+    if is_split or is_alike:
         return f"{one}: write its columns as rows (pandas: to_json(path, orient='records', lines=True))"
     return ""
 

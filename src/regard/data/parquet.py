@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +96,11 @@ def arrow_rows(
 
 def class_name(number: Any, names: Sequence[str]) -> str | None:
     """The name of a class; None for a number that is none: −1 marks a row without a label."""
-    is_class = isinstance(number, int) and 0 <= number < len(names)
-    return names[number] if is_class else None
+    try:
+        place = index(number)  # of Python, NumPy or PyTorch
+    except TypeError:
+        return None
+    return names[place] if 0 <= place < len(names) else None
 
 
 def class_names(schema: "pa.Schema") -> dict[str, list[str]]:

@@ -244,8 +244,20 @@ def text_lines(path: Path) -> Iterator[str]:
         yield text.removesuffix("\n").removesuffix("\r")
 
 
+_NO_TEXT = {
+    b"\x1f\x8b": ("compressed (gzip)", "unpack it"),
+    b"PK\x03\x04": ("an archive (ZIP) or a workbook of Excel", "unpack it, or save the sheet as CSV with UTF-8"),
+    b"PAR1": ("a Parquet file", "let its name end in .parquet"),
+    b"ARROW1": ("a Feather file", "write it as Parquet"),
+}
+"""How files that are no text begin: what they are, and what to do."""
+
+
 def check_utf8(path: Path, start: bytes) -> None:
-    """Raise DataError if the first bytes of a file are those of UTF-16 or UTF-32."""
+    """Raise DataError if the first bytes of a file are those of UTF-16 or UTF-32, or of a file that is no text."""
+    for magic, (kind, advice) in _NO_TEXT.items():
+        if start.startswith(magic):
+            raise DataError(f"{path}: is {kind}, not text; {advice}")
     # Every other byte of common text in UTF-16 is zero; in UTF-8, a zero is a rare control character.
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 4 * start[:4096].count(0) > len(start[:4096]):
         raise DataError(f"{path}: is UTF-16 or UTF-32, not UTF-8; save or convert the file as UTF-8")

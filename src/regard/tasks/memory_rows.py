@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from regard.counted import counted
 from regard.errors import ArgumentError, DataError, KindError
 
 
@@ -45,7 +46,7 @@ def memory_rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapp
         elif is_list(row) and len(row) == len(columns):
             yield dict(zip(columns, row, strict=True))
         else:
-            said = f"has {len(row)} parts" if is_list(row) else f"is {a_type(row)}"
+            said = f"has {counted(len(row), 'part')}" if is_list(row) else f"is {a_type(row)}"
             raise KindError(
                 f"{name}[{number}] must be a dictionary, or have {' and '.join(columns)} as its {len(columns)} parts; "
                 f"it {said}"
@@ -179,7 +180,9 @@ def column_values(values: Any) -> Any:
         return [row[values.column_name] for row in rows]
     if hasattr(values, "to_pylist"):  # of Arrow
         return values.to_pylist()
-    return values if is_list(values) and isinstance(values, Iterable) else list(values)
+    if not isinstance(values, Iterable):  # a data set that has a length
+        return list(_of_numbered(values, ""))
+    return values if is_list(values) else list(values)
 
 
 def _is_column(value: Any) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.counted import counted
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError, DataError, KindError
 from regard.regular_file import LARGEST_TEXT, read_bytes
-from regard.tasks.memory_rows import is_list, is_table, memory_rows
+from regard.tasks.memory_rows import a_type, column_values, is_list, is_table, memory_rows
 
 log = logging.getLogger("regard")
 
@@ -28,15 +28,20 @@ def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
 
     Raises:
         ArgumentError: it is one text, or there is no such column.
+        KindError: it is no list and no table.
         DataError: the file cannot be read.
     """
     if isinstance(inputs, Path) or (isinstance(inputs, str) and _is_collection(inputs)):
         return file_inputs(trained, Path(inputs), column)
     if isinstance(inputs, str):
         raise ArgumentError("inputs must be a list of inputs, or the path of a table; for one text, give a list of one")
-    if isinstance(inputs, Mapping) or is_table(inputs) or (is_list(inputs) and len(inputs) and is_row(inputs[0])):
-        return _column_of_rows(trained, memory_rows(inputs, ("input",), "inputs"), column)
-    return inputs if is_list(inputs) else list(inputs)
+    if not isinstance(inputs, Mapping) and not is_table(inputs):
+        if not isinstance(inputs, Iterable) and not is_list(inputs):
+            raise KindError(f"inputs must be a list of inputs, or a table; it is {a_type(inputs)}")
+        inputs = column_values(inputs)
+        if not is_row(next(iter(inputs), None)):
+            return inputs
+    return _column_of_rows(trained, memory_rows(inputs, ("input",), "inputs"), column)
 
 
 def is_row(value: Any) -> bool:
@@ -140,12 +145,13 @@ def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
     records = open_records(path)
     if records.remark:
         log.warning("%s: %s", path, records.remark)
-    chosen = input_column(trained, records.columns, column)
+    names = [*records.columns, *records.others]
+    chosen = input_column(trained, names, column)
     if column is not None and not has_column(records, column):
         raise missing_column(records, column)
-    is_usual = column is not None or chosen in _usual_columns(trained)
+    is_usual = column is not None or (chosen in _usual_columns(trained) and chosen in names)
     if chosen is None or (records.advice and not is_usual):
-        said = f"say with --column which column has the inputs (columns: {quoted_names(records.columns)})"
+        said = f"say with --column which column has the inputs (columns: {quoted_names(names)})"
         raise DataError(f"{records.header}: {records.advice or said}")
     if records.doubt and not is_usual:
         log.warning("%s: %s", path, records.doubt)
@@ -163,15 +169,18 @@ def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
 
 
 def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str | None) -> list[Any]:
+    from regard.data.records import quoted_names
     from regard.tasks.stored_data import is_nothing, python_number
 
-    inputs, left_out, chosen = [], [], column
+    rows = list(rows)
+    columns = list(dict.fromkeys(name for row in rows for name in row))  # a row may lack some
+    chosen = input_column(trained, columns, column)
+    if rows and chosen not in columns:
+        said = "say with column which column has them" if column is None else f"there is no column {column!r}"
+        raise ArgumentError(f"inputs: {said} (columns: {quoted_names(columns)})")
+    inputs, left_out = [], []
     for number, row in enumerate(rows):
-        chosen = input_column(trained, list(row), column) if chosen is None else chosen
-        if chosen is None or chosen not in row:
-            columns = ", ".join(map(repr, row)) or "none"
-            raise ArgumentError(f"inputs: say with column which column has them (columns: {columns})")
-        value = python_number(row[chosen])
+        value = python_number(row.get(chosen))
         if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:  # a file that is not decoded
             value = value["bytes"] or value["path"]
         if is_nothing(value) or (isinstance(value, str) and not value.strip()):
@@ -190,7 +199,8 @@ def _say_left_out(where: str, column: str, left_out: Sequence[str], count: int) 
             where, counted(len(left_out), "row"), column, named, count,
         )  # fmt: skip
     if not count:
-        raise DataError(f"{where}: no row has an input in the column {column!r}")
+        said = f"no row has an input in the column {column!r}" if left_out else "there are no rows"
+        raise DataError(f"{where}: {said}; check the data")
 
 
 def input_column(trained: Any, columns: Sequence[str], named: str | None) -> str | None:

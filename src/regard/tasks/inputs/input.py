@@ -404,9 +404,11 @@ class Input(ABC):
         Raises:
             DataError: it is no input.
         """
+        from regard.data.records import kind_of
+
         if isinstance(value, str):
             return value
-        raise DataError(f"{origin}, column {column!r} must be text; it is a {type(value).__name__}")
+        raise DataError(f"{origin}, column {column!r} must be text; it is {kind_of(value)}")
 
     def original(self, one: Any) -> Any:
         """What was passed to a prediction, from what `read` gave for it."""

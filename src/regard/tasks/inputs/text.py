@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regard.configuration import check_between
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, some_rows, tokenizer_path
 from regard.tasks.lazy import np
+from regard.tasks.memory_rows import a_type
 from regard.tasks.options import MOST_BATCH, TokenOptions
 from regard.training.config import TrainingConfig
 
@@ -144,7 +145,7 @@ class TextInput(Input):
 
         for number, text in enumerate(inputs):
             if not isinstance(text, (str, ReadText)):
-                raise KindError(f"inputs[{number}] must be text; it is a {type(text).__name__}")
+                raise KindError(f"inputs[{number}] must be text; it is {a_type(text)}")
         texts = [one.text if isinstance(one, ReadText) else one for one in inputs]
         return [ReadText(text, ids) for text, ids in zip(texts, self._ids(texts, trained), strict=True)]
 
