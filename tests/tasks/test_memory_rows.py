@@ -297,6 +297,22 @@ def test_masks_of_a_data_set_keep_their_numbers(tmp_path):
         assert np.array_equal(row.load().pixels, PIXELS[0])
 
 
+@pytest.mark.parametrize("image_column", ["image", "scan"])
+def test_a_row_that_lacks_its_image_is_left_out(image_column, tmp_path, caplog):
+    """Its label or its captions are no image, whichever row it is and whatever else the row has."""
+    image = PIXELS[0]
+    targets = [("images", "label", "a"), ("caption", "captions", ["one", "two"]), ("caption", "caption", "one")]
+    for number, (task, target, value) in enumerate([*targets, ("segment", "mask", image[..., 0])]):
+        whole = {image_column: image, target: value, "id": 1}
+        for place, rows in enumerate(([whole, {target: value, "id": 2}], [{target: value}, whole])):
+            caplog.clear()
+            with caplog.at_level(logging.WARNING, logger="regard"):
+                assert len(stored(task, rows, tmp_path / f"{number}{place}")) == 1
+            assert "left out 1 row without" in caplog.text
+        with pytest.raises(ArgumentError, match=f"train has no column image; it has {target}"):
+            stored(task, [{target: value}], tmp_path / f"{number}")
+
+
 def test_images_without_a_value_are_left_out(tmp_path, caplog):
     features = datasets.Features({"image": datasets.Image(), "label": NAMES})
     images = [{"bytes": png(PIXELS[0]), "path": None}, None, {"bytes": png(PIXELS[2]), "path": None}]

@@ -180,7 +180,7 @@ def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str
         raise ArgumentError(f"inputs: {said} (columns: {quoted_names(columns)})")
     inputs, left_out = [], []
     for number, row in enumerate(rows):
-        value = python_number(row.get(chosen))
+        value = python_number(row.get(chosen or ""))
         if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:  # a file that is not decoded
             value = value["bytes"] or value["path"]
         if is_nothing(value) or (isinstance(value, str) and not value.strip()):

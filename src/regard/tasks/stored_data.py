@@ -74,12 +74,13 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
             return
     except OSError as error:
         raise RunError(f"cannot write into the folder {path.parent}: {error.strerror}") from error
-    kind = task.input_kind
+    kind, chosen, first = task.input_kind, None, ()
     lines: list[str] = []
     for number, row in enumerate(memory_rows(data, columns, name)):
-        content = dict(row)
+        content, first = dict(row), first or tuple(row)
         if kind != "text":
-            content = _path_first(content, columns[0], task, options, f"{name}[{number}]")
+            chosen = chosen or _path_column(content, columns, task, options)
+            content = {columns[0]: content.pop(chosen, None) if chosen else None} | content
         needed = _needed(content, columns, kind == "text")
         for position, (column, value) in enumerate(list(content.items())):
             file = path.with_name(f"{path.name}-{number:06d}-{position}")
@@ -96,6 +97,9 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
         lines.append(json.dumps(content) + "\n")
     if not lines:
         raise ArgumentError(f"{name} is empty; give at least one example")
+    if kind != "text" and chosen is None:
+        listed = ", ".join(map(str, first)) or "none"
+        raise ArgumentError(f"{name} has no column {columns[0]}; it has {listed}")
     write_atomically(path.with_suffix(".jsonl"), "".join(lines).encode())
 
 
@@ -106,17 +110,15 @@ def _needed(row: Mapping[str, Any], columns: tuple[str, ...], is_text: bool) -> 
     return {*list(row)[:1], *columns, "captions", "caption", "objects"}
 
 
-def _path_first(row: dict[str, Any], name: str, task: Task, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A row with its image or sound first, where a table with two columns has it, under the name that is read."""
+def _path_column(
+    row: Mapping[str, Any], columns: tuple[str, ...], task: Task, options: Mapping[str, Any]
+) -> str | None:
+    """The column of a row that has its image or sound: the named one, one of a usual name, or the first; None: none."""
     fields = getattr(task.data_config, "columns", ())
-    named, other = (options.get(field) for field in fields) if fields else (None, None)
-    if named is not None and named not in row:
-        raise ArgumentError(f"{where} has no column {named}; it has {', '.join(map(str, row)) or 'none'}")
-    known = [one for one in (name, *PATH_COLUMNS, *row) if one in row and one != other]
-    if not known:
-        raise KindError(f"{where} has no {task.input_kind}")
-    source = named or known[0]
-    return {named or name: row[source]} | {column: value for column, value in row.items() if column != source}
+    named = options.get(fields[0]) if fields else None
+    others = {*columns[1:], "captions", "caption", "objects"}
+    names = (columns[0], *PATH_COLUMNS, *row) if named is None else (named,)
+    return next((one for one in names if one in row and one not in others), None)
 
 
 def stored_columns(task: Task, options: Mapping[str, Any]) -> tuple[str, ...]:
