@@ -56,6 +56,14 @@ def test_verbs_refuse_them_by_name(verb, name):
         regard.attend(NO_NUMBERS[name](), NO_NUMBERS[name](), KEY)
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_a_nested_input_of_four_axes_is_refused_by_name(at):
+    inputs = [QUERY, KEY, KEY]
+    inputs[at] = torch.nested.nested_tensor([inputs[at][0]])
+    with pytest.raises(KindError, match=f"{('query', 'key', 'value')[at]} must be a dense tensor; it is a nested"):
+        regard.attend(*inputs)
+
+
 @pytest.mark.parametrize("name", ["CausalBias", "UninitializedParameter", "nested", "layout"])
 def test_makers_of_masks_and_biases_refuse_them(name):
     tensor = NO_NUMBERS[name]()

@@ -53,7 +53,7 @@ def attend_shortly(
         return None
     # Strides are compared only if the quicker test fails.
     for tensor in (query, key, value):
-        if not (tensor.is_contiguous() or tensor.stride(3) == 1) or not has_plain_memory(tensor):
+        if tensor.is_nested or not (tensor.is_contiguous() or tensor.stride(3) == 1) or not has_plain_memory(tensor):
             return None
     if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
         return None

@@ -117,9 +117,9 @@ class HeadAxes(NamedTuple):
 
     def leading(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
         """The sizes of all axes before length and features but those of heads, to which the tensors broadcast."""
-        return tuple(
-            torch.broadcast_shapes(*(self._heads_last(tensor).shape[: self._batch_axes] for tensor in tensors))
-        )
+        shapes = {self._heads_last(tensor).shape[: self._batch_axes] for tensor in tensors}
+        # PyTorch's function takes longer than a small call of attention.
+        return tuple(shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes))
 
     def fold(self, tensor: Tensor, leading: Sequence[int]) -> Tensor:
         """``[batch, heads, length, dim]`` of an argument with any number of axes.
