@@ -109,6 +109,18 @@ def test_the_first_row_may_lack_a_field(tmp_path, kind):
         assert len(list(open_table(path, *names))) == 1
 
 
+def test_a_first_row_that_lacks_a_field_does_not_name_the_columns(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for lacking in ({"target": "y"}, {"target": "y", "source": None}):
+        path.write_text("".join(json.dumps(row) + "\n" for row in (lacking, {"source": "a", "target": "x"})))
+        pairs = open_pairs(path)
+        assert (pairs["source"][:], pairs["target"][:]) == (["a"], ["x"])
+    rows = [{"id": "1", "en": "Yes."}, {"id": "2", "en": "No.", "fr": "Non."}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="line 2: say with --source-column which column it is; there are 3"):
+        open_pairs(path)
+
+
 def test_empty_captions_of_an_image_that_has_others(tmp_path, caplog):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"image": "a.png", "captions": ["one", None, " ", "two"]}) + "\n")

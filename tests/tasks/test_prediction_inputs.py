@@ -142,6 +142,15 @@ def test_every_list_of_rows_or_texts_is_read(classifier):
     assert [one.label for one in classifier.predict(FRAME.text[2:])] == expected[2:]
 
 
+def test_a_text_in_an_object_is_read_in_memory_as_in_a_file(classifier, tmp_path):
+    rows = [{"translation": {"de": "fine", "en": "dull"}}, {"translation": {"de": "a", "en": "b"}}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for inputs in (rows, pd.DataFrame(rows), path):
+        assert [one.source for one in classifier.predict(inputs)] == ["fine", "a"]
+        assert classifier.predict(inputs, column="translation.en")[0].source == "dull"
+
+
 def test_a_row_may_lack_the_column_in_memory_as_in_a_file(classifier, tmp_path, caplog):
     rows = [{"label": "good"}, {"text": "a dull one", "id": 1}]
     path = tmp_path / "a.jsonl"

@@ -10,7 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.records import CHUNK, LONGEST_LINE, Records, check_different, decoded, kind_of, shortened, text_lines
+from regard.data.records import (
+    CHUNK,
+    LONGEST_LINE,
+    Records,
+    check_different,
+    decoded,
+    is_null,
+    kind_of,
+    shortened,
+    text_lines,
+)
 from regard.errors import DataError
 from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, read_text
 
@@ -36,7 +46,7 @@ def json_objects(path: Path) -> Records:
     def rows(columns: Sequence[str] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for position, record in records():
             if columns is not None:
-                fields = list(_flat(record))
+                fields = list(flat_fields(record))
                 record = dict(fields)
                 if len(record) < len(fields):
                     check_different(f"{path}: {position}", [name for name, _ in fields])
@@ -45,10 +55,10 @@ def json_objects(path: Path) -> Records:
     first = _first_records(records())
     if not first:
         return Records(str(path), str(path), [], rows)
-    # A row may lack a field, or have null for an object; the first one that has no null names the columns.
-    position, header = next(((place, row) for place, row in first if None not in row.values()), first[0])
-    columns = [name for name, _ in _flat(header)]
-    seen = dict.fromkeys(name for _, row in first for name, _ in _flat(row))
+    # A row may lack a field, or have null for an object; the first one with the most values names the columns.
+    position, header = max(first, key=lambda row: sum(not is_null(value) for _, value in flat_fields(row[1])))
+    columns = [name for name, _ in flat_fields(header)]
+    seen = dict.fromkeys(name for _, row in first for name, _ in flat_fields(row))
     others = tuple(name for name in seen if name not in columns)
     advice = "" if is_array or len(first) > 1 else _container_advice(header)
     return Records(str(path), f"{path}: {position}", columns, rows, others, advice)
@@ -206,10 +216,10 @@ def _json_reason(error: Exception) -> str:
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    # {"translation": {"de": "Ja"}} has the field "translation.de"
+def flat_fields(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a row: ``{"translation": {"de": "Ja"}}`` has ``translation.de``."""
     for name, value in record.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+        if isinstance(value, Mapping):
+            yield from flat_fields(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

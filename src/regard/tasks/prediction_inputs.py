@@ -169,10 +169,12 @@ def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
 
 
 def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str | None) -> list[Any]:
+    from regard.data.json_rows import flat_fields
     from regard.data.records import quoted_names
     from regard.tasks.stored_data import is_nothing, python_number
 
-    rows = list(rows)
+    is_text = trained.input.kind == "text"
+    rows = [dict(flat_fields(row)) if is_text else row for row in rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))  # a row may lack some
     chosen = input_column(trained, columns, column)
     if rows and chosen not in columns:
