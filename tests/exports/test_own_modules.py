@@ -16,6 +16,7 @@ import regard
 from covering import covering
 from module_cases import LAYERS, first_output, inputs_of
 from regard import masks, nn, normalizers, positions, scores
+from regard.exports import portable_operations
 from regard.exports.torch_programs import quiet
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -245,3 +246,14 @@ def test_shapes_of_a_compiled_call_are_not_those_of_its_operations():
     assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [
         torch.ops.regard.attend.default
     ]
+
+
+def test_a_delta_rule_of_an_open_length_is_one_that_pytorch_computes():
+    """ONNX solves no triangular system; a program of PyTorch's operations does."""
+    torch.manual_seed(1)
+    module, x = FirstOutput(nn.DeltaNet(8, 2)).eval(), torch.randn(3, 5, 8)
+    with portable_operations():
+        program = torch.export.export(module, (x,), dynamic_shapes=(({1: Dim("length", min=2, max=128)},),))
+    assert "regard" not in str(program.graph)
+    longer = torch.randn(3, 11, 8)
+    torch.testing.assert_close(program.module()(longer), module(longer), rtol=1e-4, atol=1e-5)

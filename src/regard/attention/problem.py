@@ -477,7 +477,7 @@ def _check_parts(problem: Problem) -> None:
 def _check_causal(score: Score, mask: Mask, grid: Grid) -> None:
     """Raises ArgumentError unless a mask is causal and aligns the ends."""
     offset = mask.offset_on(grid) if isinstance(mask, Band) and mask.is_causal else None
-    if not isinstance(offset, int) or offset != grid.offset:
+    if offset is None or isinstance(offset, Tensor) or offset != grid.offset:
         raise ArgumentError(
             f"mask must be 'causal' or None with the score {type(score).__name__}, whose weights depend on all keys up "
             f"to the query; it is {mask!r}: for padding, set its beta to 0 there"
