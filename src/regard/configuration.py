@@ -52,7 +52,8 @@ def option(default: Any, *, within: Range | None = None, **needs: Any) -> Any:
     Args:
         default: its default.
         within: the numbers that it may be.
-        needs: other fields, each with the value, or a tuple of the values, with which this field has a meaning.
+        needs: other fields, each with the value, or a tuple of the values, with which this field has a meaning; True is
+            any value that is not empty.
     """
     return dataclasses.field(default=default, metadata={"within": within, "needs": needs})
 
@@ -230,7 +231,7 @@ class Configuration:
         """Returns the name of another field with whose value this one has no meaning; None: it has one."""
         for name, allowed in field.metadata.get("needs", {}).items():
             value = getattr(self, name, None)
-            if value is not None and value not in _several(allowed):
+            if value is not None and not (value if allowed is True else value in _several(allowed)):
                 return name
         return None
 

@@ -111,6 +111,12 @@ WRITTEN_ANEW = {
 MOVED = {"backbone_weights": ("model", "training"), "freeze_backbone": ("model", "training")}
 """Field → the sections of a run's configuration in which it was, and in which it is."""
 
+FORMER_MEANINGS: dict[str, tuple[str, Callable[[Any], bool], Any]] = {
+    "final_norm": ("norm", lambda norm: norm == "post", True),
+    "backbone_map": ("backbone", bool, "last_stage"),
+}
+"""New field → the older field that decides whether it has a former meaning, with which values, and that meaning."""
+
 _LEAST_ALIKE = 0.65
 """Names that are less alike, from 0 to 1, are not suggested: max_seconds and max_source are 0.57 alike."""
 
@@ -188,16 +194,20 @@ def upgraded(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     return _meaningful(kind, renamed) if has_old else renamed
 
 
-def with_former_meaning(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+def with_former_meaning(kind: Any, fields: Mapping[str, Any], typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns the fields of a model's configuration that was stored, with those that its version did not have yet.
 
     Args:
         kind: the configuration, a dataclass.
         fields: all that was stored, by the names of today.
+        typed: fields that replace stored ones; where they change the one that decides, the new field has its default.
     """
-    former = {}
-    if fields.get("norm") == "post" and any(field.name == "final_norm" for field in dataclasses.fields(kind)):
-        former["final_norm"] = True
+    known = {field.name for field in dataclasses.fields(kind)}
+    former = {
+        name: meaning
+        for name, (decisive, applies, meaning) in FORMER_MEANINGS.items()
+        if name in known and applies(value := fields.get(decisive)) and (typed or {}).get(decisive, value) == value
+    }
     return {**former, **fields}
 
 

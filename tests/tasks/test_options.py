@@ -26,6 +26,7 @@ MEANINGS = {
     "architecture": "what computes",
     "attention": "attention of the decoder",
     "backbone": "a network of another package",
+    "backbone_map": "feature map of the backbone",
     "backbone_weights": "first weights of the backbone",
     "batch_size": "of a batch, on each device",
     "blocks": "residual blocks at each scale",
@@ -233,6 +234,30 @@ def test_a_run_configuration_as_file_trains_the_model_of_the_run(name, tmp_path)
     assert not composed({**run, "versions": {}}, final_norm=False).final_norm
     assert composed({**run, "versions": {}}, norm="pre").norm == "pre"
     assert composed({**run, "model": {**model, "norm": "pre"}, "versions": {}}, norm="post") == new
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in registry.BUILT_IN if hasattr(registry.find(name).model_config, "backbone")]
+)
+def test_a_run_of_before_has_the_former_map_of_its_backbone(name, tmp_path):
+    task, file = registry.find(name), tmp_path / "config.yaml"
+
+    def composed(content, **options):
+        file.write_text(yaml.safe_dump(content))
+        return compose_config(task, file, options).config.model.backbone_map
+
+    choice = task.model_config.models.keys() - {"vit"}
+    model = {"architecture": min(choice), "backbone": "timm:x"}
+    run = {"task": name, "data": {"bundled": 300}, "model": model, "training": {}}
+    assert RunConfig.from_dict(run, "old", task).model.backbone_map == "last_stage"
+    new = {**run, "model": {**model, "backbone_map": "pooled"}}
+    assert RunConfig.from_dict(new, "new", task).model.backbone_map == "pooled"
+    assert RunConfig.from_dict({**run, "model": {}}, "without", task).model.backbone_map == "pooled"
+    # What an author of today writes has the meaning of today, and so has another backbone than that of the run.
+    assert composed(run) == composed({**new, "versions": {}}) == "pooled"
+    assert composed({**run, "versions": {}}) == composed({**run, "versions": {}}, backbone="timm:x") == "last_stage"
+    assert composed({**run, "versions": {}}, backbone="timm:y") == "pooled"
+    assert composed({**run, "versions": {}}, backbone_map="pooled") == "pooled"
 
 
 def test_training_options_of_old_files_are_read():

@@ -87,8 +87,8 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
         content = sections.get(section, {})
         if isinstance(content, dict):
             # A run's configuration has its versions; what an author of today leaves out has the default of today.
-            if section == "model" and "versions" in sections and typed[section].get("norm") != "pre":
-                content = with_former_meaning(kind, content)
+            if section == "model" and "versions" in sections:
+                content = with_former_meaning(kind, content, typed[section])
             content = without_fitted_none(task, content)
         fields[section] = checked_fields(kind, content, f"{file}: {section}") | typed[section]
     with options_named(all_options(task)):

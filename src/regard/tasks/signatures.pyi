@@ -1592,6 +1592,7 @@ def train(
     gate: Literal['none', 'se', 'cbam'] = 'none',
     patch: int = 0,
     backbone: str = '',
+    backbone_map: Literal['pooled', 'last_stage'] = 'pooled',
     pooling_heads: int = 1,
     hidden: int | None = None,
     layers: int | None = None,
@@ -1655,6 +1656,8 @@ def train(
             the images, an 8th for vit.
         backbone: cnn: A network of another package instead: torchvision:NAME or timm:NAME, if it is installed.
             Default: none.
+        backbone_map: cnn, with backbone: feature map of the backbone: pooled (the one that it pools), or
+            last_stage (the last stage's map, as versions before 0.3 had it; not for new trainings).
         pooling_heads: pooling attention: learned queries.
         hidden: vit: features of a patch. Default: from the data.
         layers: vit: layers of the Transformer. Default: from the data.
@@ -1735,6 +1738,7 @@ def train(
     gate: Literal['none', 'se', 'cbam'] = 'none',
     patch: int = 0,
     backbone: str = '',
+    backbone_map: Literal['pooled', 'last_stage'] = 'pooled',
     heads: int | None = None,
     kv_heads: int | None = None,
     self_attention: Literal['multihead', 'differential', 'latent', 'gated', 'qk_norm', 'talking_heads', 'linear', 'retention', 'gated_linear', 'delta', 'gated_delta', 'native_sparse'] = 'multihead',
@@ -1817,6 +1821,8 @@ def train(
             the images, an 8th for vit.
         backbone: A network of another package instead: torchvision:NAME or timm:NAME, if it is installed.
             Default: none.
+        backbone_map: with backbone: feature map of the backbone: pooled (the one that it pools), or last_stage
+            (the last stage's map, as versions before 0.3 had it; not for new trainings).
         heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
         self_attention: transformer: self-attention of the layers, by its name.

@@ -2,6 +2,7 @@
 
 import importlib
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,10 @@ class Backbone(Module):
         package, model = backbone_name(name)
         self.name, self.size = name, size
         self.frozen = False
-        create = _from_torchvision if package == "torchvision" else _from_timm
-        imported, images = _imported(package), torch.zeros(1, 3, *size)
+        images = torch.zeros(1, 3, *size)
         try:
             with torch.no_grad():
-                self.network = create(imported, model, images)
-                self.network.leave_out_unused(images)
+                self.network = self._create(package, model, images)
                 features = self.network(images)
         except RegardError:
             raise
@@ -70,6 +69,18 @@ class Backbone(Module):
             ) from error
         self.network.train()
         _, self.dim, self.rows, self.columns = features.shape
+
+    def _create(self, package: str, name: str, images: Tensor) -> "MappedNetwork":
+        """The network in evaluation mode; it reads images like these."""
+        mapped: MappedNetwork
+        if package == "timm":
+            mapped = _Features(timm_network(name, images, num_classes=0))
+        elif name.startswith("vit_"):
+            mapped = Tokens(torchvision_network(name, images))
+        else:
+            mapped = _pooled(torchvision_network(name, images), images)
+        mapped.leave_out_unused(images)
+        return mapped
 
     def forward(self, images: Tensor) -> Tensor:
         """Maps normalized images ``[batch, 3, height, width]`` to ``[batch, dim, rows, columns]``."""
@@ -123,7 +134,7 @@ class Backbone(Module):
         network.load_state_dict(state, strict=False)
 
 
-class _Network(nn.Module):
+class MappedNetwork(nn.Module):
     """Computes the feature map of a network of another package, without the parts that do not belong to it.
 
     Args:
@@ -164,22 +175,22 @@ class _Network(nn.Module):
                 setattr(self.network, name, part)
 
 
-class _LastMap(_Network):
-    """The feature map that a network of torchvision pools: the input of its module ``avgpool``, or its last map.
+class LastMap(MappedNetwork):
+    """A feature map inside of a network of torchvision.
 
     Args:
         network: the network, without its classifier.
-        images: some that it reads.
+        part: the module of it that returns the map, or pools it.
+        pools: whether it pools the map.
     """
 
-    def __init__(self, network: nn.Module, images: Tensor):
+    def __init__(self, network: nn.Module, part: nn.Module, pools: bool = False):
         super().__init__(network)
         self._maps: list[Tensor] = []
-        pooling = getattr(network, "avgpool", None)
-        if isinstance(pooling, nn.Module):
-            pooling.register_forward_pre_hook(self._append_input)
+        if pools:
+            part.register_forward_pre_hook(self._append_input)
         else:
-            network.get_submodule(_last_map(network, images)).register_forward_hook(self._append_output)
+            part.register_forward_hook(self._append_output)
 
     def _append_input(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._maps.append(inputs[0])
@@ -195,33 +206,44 @@ class _LastMap(_Network):
         return last
 
 
-def _last_map(network: nn.Module, images: Tensor) -> str:
-    """The name of the last module that returns a feature map."""
-    maps: list[str] = []
+def last_map(network: nn.Module, images: Tensor, counts: Callable[[nn.Module, Tensor], bool]) -> nn.Module:
+    """Returns the last module that returns a feature map.
 
-    def record(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and output.dim() == 4:
-                maps.append(name)
+    Args:
+        network: the network.
+        images: some that it reads.
+        counts: whether this output of this module counts.
 
-        return hook
+    Raises:
+        ValueError: there is none.
+    """
+    parts: list[nn.Module] = []
 
-    handles = [
-        module.register_forward_hook(record(name))
-        for name, module in network.named_modules()
-        if name and not isinstance(module, nn.Identity)  # the classifier that was taken away
-    ]
+    def record(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.dim() == 4 and counts(module, output):
+            parts.append(module)
+
+    handles = [module.register_forward_hook(record) for name, module in network.named_modules() if name]
     try:
         network(images)
     finally:
         for handle in handles:
             handle.remove()
-    if not maps:
+    if not parts:
         raise ValueError("no module returns a feature map")
-    return maps[-1]
+    return parts[-1]
 
 
-class _Tokens(_Network):
+def _pooled(network: nn.Module, images: Tensor) -> LastMap:
+    """The feature map that a network of torchvision pools: the input of its module ``avgpool``, or its last map."""
+    pooling = getattr(network, "avgpool", None)
+    if isinstance(pooling, nn.Module):
+        return LastMap(network, pooling, pools=True)
+    # The classifier that was taken away is an identity.
+    return LastMap(network, last_map(network, images, lambda module, _: not isinstance(module, nn.Identity)))
+
+
+class Tokens(MappedNetwork):
     """The encoded patches of torchvision's Vision Transformer as a feature map, behind its last normalization."""
 
     def features(self, images: Tensor) -> Tensor:
@@ -233,7 +255,7 @@ class _Tokens(_Network):
         return patches.transpose(1, 2).unflatten(2, (images.shape[2] // side, images.shape[3] // side))
 
 
-class _Features(_Network):
+class _Features(MappedNetwork):
     """What ``forward_features`` of a network of timm gives, as a feature map."""
 
     def features(self, images: Tensor) -> Any:
@@ -257,8 +279,9 @@ class _Features(_Network):
         raise ValueError(f"its {features.shape[1]} tokens are no grid of patches of {side} × {side} pixels")
 
 
-def _from_torchvision(package: Any, name: str, images: Tensor) -> _Network:
-    models = package.models
+def torchvision_network(name: str, images: Tensor) -> nn.Module:
+    """Returns a network of torchvision in evaluation mode, without its classifier, for images of this size."""
+    models = _imported("torchvision").models
     known = models.list_models(module=models)
     if name not in known:
         raise UnknownNameError("network of torchvision", name, known)
@@ -266,10 +289,10 @@ def _from_torchvision(package: Any, name: str, images: Tensor) -> _Network:
     if name in ("googlenet", "inception_v3"):
         options |= {"aux_logits": False, "init_weights": True}
     if name.startswith("vit_"):
-        return _Tokens(_headless(models.get_model(name, image_size=images.shape[2], **options)).eval())
+        options["image_size"] = images.shape[2]
     if name.startswith("maxvit"):
         options["input_size"] = tuple(images.shape[2:])
-    return _LastMap(_headless(models.get_model(name, **options)).eval(), images)
+    return _headless(models.get_model(name, **options)).eval()
 
 
 def _headless(network: nn.Module) -> nn.Module:
@@ -280,14 +303,16 @@ def _headless(network: nn.Module) -> nn.Module:
     return network
 
 
-def _from_timm(package: Any, name: str, images: Tensor) -> _Network:
+def timm_network(name: str, images: Tensor, **options: Any) -> nn.Module:
+    """Returns a network of timm in evaluation mode, for images of this size."""
+    package = _imported("timm")
     if name.split(".")[0] not in package.list_models():
         raise UnknownNameError("network of timm", name, package.list_models())
-    options: dict[str, Any] = {"pretrained": False, "num_classes": 0}
+    options["pretrained"] = False
     try:
-        return _Features(package.create_model(name, img_size=tuple(images.shape[2:]), **options).eval())
+        return package.create_model(name, img_size=tuple(images.shape[2:]), **options).eval()
     except TypeError:  # only Transformers have the argument `img_size`
-        return _Features(package.create_model(name, **options).eval())
+        return package.create_model(name, **options).eval()
 
 
 def _imported(package: str) -> Any:

@@ -78,6 +78,9 @@ class GridConfig(Configuration):
     """Pixels of a side of the patches that are read first; 0: a 32nd of the height of the images, an 8th for vit."""
     backbone: str = option("", architecture=GRIDS)
     """A network of another package instead: torchvision:NAME or timm:NAME, if it is installed. Default: none."""
+    backbone_map: Literal["pooled", "last_stage"] = option("pooled", architecture=GRIDS, backbone=True)
+    """Feature map of the backbone: pooled (the one that it pools), or last_stage (the last stage's map, as versions
+    before 0.3 had it; not for new trainings)."""
 
     first_grid: ClassVar[int] = 32
     """Patches of a side, where ``patch`` is 0."""

@@ -10,6 +10,7 @@ from regard.models.encoders import Encoded
 from regard.models.vision.backbones import Backbone
 from regard.models.vision.configs import GridConfig
 from regard.models.vision.convolutional_grid import ConvolutionalGrid, weighing
+from regard.models.vision.former_backbones import FormerBackbone
 from regard.models.vision.pixels import PixelInput
 from regard.module_calls import Module
 
@@ -51,7 +52,8 @@ class GridEncoder(Module):
         self.pixels = PixelInput()
         self.network: ConvolutionalGrid | Backbone
         if config.backbone:
-            self.network = Backbone(config.backbone, self.size)
+            kind = Backbone if config.backbone_map == "pooled" else FormerBackbone
+            self.network = kind(config.backbone, self.size)
             self.rows, self.columns = self.network.rows, self.network.columns
         else:
             self.network = ConvolutionalGrid(config.channels, config.blocks, config.patch, weighing(config.gate))
