@@ -187,7 +187,7 @@ def test_every_value_of_a_sample(tmp_path):
 
 @pytest.mark.parametrize("device", ["meta", "cuda:99", "mps", "xla", "hpu", "lazy", "vulkan", "3", "", "cpu:7:8"])
 def test_a_device_that_cannot_compute_is_one_line(made, device):
-    with pytest.raises(ArgumentError, match="cannot be used") as caught:
+    with pytest.raises(ArgumentError, match=r"cannot be used|must be one that PyTorch knows") as caught:
         registry.load(made, device)
     assert "\n" not in str(caught.value)
 

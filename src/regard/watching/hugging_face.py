@@ -223,6 +223,15 @@ _REGISTERED: set[str] = set()
 """The names of all registered implementations of regard."""
 
 
+def _makes_a_model() -> bool:
+    """Whether the code that assigns to a configuration makes a model, with the implementation that a user chose."""
+    setters = (__name__, "transformers.configuration_utils", "huggingface_hub.dataclasses")
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") in setters:
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == "transformers.modeling_utils"
+
+
 class SaidChoice(property):
     """The property of a configuration that is its implementation, with a warning when code assigns another one.
 
@@ -238,7 +247,8 @@ class SaidChoice(property):
         before = getattr(config, "_attn_implementation_internal", None)
         self.__wrapped__.__set__(config, value)
         after = config._attn_implementation_internal
-        if before != after and (before in _REGISTERED or (before is not None and STATE.observers)):
+        watched = before in _REGISTERED or (before is not None and STATE.observers)
+        if before != after and watched and not _makes_a_model():
             warnings.warn(
                 f"the attention implementation of {_family(type(config))} was set from {before!r} to {after!r}, and "
                 "stays so (Whisper's generate does it for token timestamps); set it back by "
