@@ -51,7 +51,7 @@ def continue_tokens(
         choice: how each token is drawn.
         end: token that ends the text.
         forbidden: tokens that are never chosen.
-        generator: random number generator on the model's device; None: PyTorch's default.
+        generator: random number generator on the model's device or the CPU; None: PyTorch's default.
     """
     device = next(model.parameters()).device
     context = model.config.context

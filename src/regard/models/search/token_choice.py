@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.configuration import shows_fields
 from regard.errors import ArgumentError
-from regard.transforms import exact_dtype
+from regard.transforms import exact_dtype, sent
 
 
 def own_generator(seed: int, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
@@ -49,16 +49,17 @@ class TokenChoice:
 
         Args:
             log_probabilities: ``[rows, vocabulary]``; −inf for tokens that are never chosen.
-            generator: random number generator; None: PyTorch's default.
+            generator: random number generator on the same device or the CPU; None: PyTorch's default.
 
         Returns:
             ``int64 [rows]``.
         """
         if self.temperature == 0:
             return log_probabilities.argmax(-1)
-        device = log_probabilities.device if generator is None else generator.device
-        numbers = torch.rand(len(log_probabilities), generator=generator, device=device, dtype=exact_dtype(device))
-        return self.at(log_probabilities, numbers)
+        device = log_probabilities.device
+        drawn_on, dtype = device if generator is None else generator.device, exact_dtype(device)
+        numbers = torch.rand(len(log_probabilities), generator=generator, device=drawn_on, dtype=dtype)
+        return self.at(log_probabilities, sent(numbers, device))
 
     def at(self, log_probabilities: Tensor, numbers: Tensor) -> Tensor:
         """The token of each row whose share of the interval from 0 to 1 a number is in.
