@@ -71,6 +71,35 @@ def test_kept_calls_of_a_generated_text_are_shown_one_by_one():
     assert View(seen.calls[0], TOKENS).document.records[0].keys.labels == TOKENS
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "bart"])
+def test_each_beam_has_the_tokens_that_it_read(name, tokenizer):
+    model, beams = make(name, "eager"), 5
+    two = torch.cat((IDS, IDS.flip(1)))
+    search = {"max_new_tokens": 6, "min_new_tokens": 6, "num_beams": beams, "do_sample": False, "pad_token_id": 0}
+    seen, _ = watched(model, lambda model: model.generate(two, **search))
+    is_decoder_only = name in ("gpt2", "llama")
+    written = set()
+    for example in range(2 * beams):
+        records = View(seen, tokenizer, example=example).document.records
+        tokens = next(record.queries.labels for record in records if record.kind == "causal")
+        ids = torch.tensor([tokenizer.convert_ids_to_tokens(range(97)).index(token) for token in tokens])[None]
+        source = two[example // beams, None]
+        # One pass over the named tokens pays the same attention.
+        if is_decoder_only:
+            assert torch.equal(ids[:, :7], source)
+            alone, _ = watched(model, lambda model, ids=ids: model(ids))
+        else:
+            alone, _ = watched(model, lambda model, ids=ids, source=source: model(source, decoder_input_ids=ids))
+        expected = View(alone, tokenizer).document.records
+        assert len(records) == len(expected)
+        for record, other in zip(records, expected, strict=True):
+            assert (record.kind, record.queries.labels) == (other.kind, other.queries.labels)
+            assert record.keys.labels == other.keys.labels
+            torch.testing.assert_close(torch.from_numpy(record.weights), torch.from_numpy(other.weights))
+        written.add((example // beams, tokens))
+    assert len(written) == 2 * beams
+
+
 @pytest.mark.parametrize("name", ["t5", "bart"])
 @pytest.mark.parametrize("generates", [False, True])
 def test_both_sides_of_an_encoder_decoder(name, generates, tokenizer):
@@ -99,12 +128,6 @@ def test_tokens_that_are_not_known(tokenizer):
     seen, _ = watched(model, lambda layer: layer(torch.randn(1, 3, 8)))
     with pytest.raises(ArgumentError, match=r"token ids are not known.*convert_ids_to_tokens\(ids\)"):
         View(seen, tokenizer)
-    seen, _ = watched(
-        make("llama", "sdpa"),
-        lambda model: model.generate(IDS, max_new_tokens=3, num_beams=2, do_sample=False, pad_token_id=0),
-    )
-    with pytest.raises(ArgumentError, match="beam search"):
-        View(seen, tokenizer, example=0)
 
 
 def test_attentions_of_an_output(tokenizer):

@@ -30,7 +30,7 @@ from regard.explanations.worked_head import head_arguments, head_matrices
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis, word_ranges
 from regard.records.axis import is_whole_number
 from regard.watching import AttentionCall, Watch
-from regard.watching.call_records import ProblemTiles, numbered_records
+from regard.watching.call_records import ProblemTiles, numbered_records, shared_by
 
 OUTPUTS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
@@ -230,21 +230,27 @@ def _of_output(fields: Sequence[str]) -> str:
 
 def _of_watch(watched: Watch, labels: Labels, steps: Sequence[tuple[int, int]]) -> Document:
     document, row = _document_of_watch(watched, labels)
-    calls = [call for call in watched.stitched() if call.weights is not None or call.tiles is not None]
-    worked = [_worked(*pair, document.records, calls, row) for pair in steps]
+    calls = watched.stitched()
+    shown = [
+        (call, row // sharing)
+        for call, sharing in zip(calls, shared_by(calls), strict=True)
+        if call.weights is not None or call.tiles is not None
+    ]
+    worked = [_worked(*pair, document.records, shown) for pair in steps]
     return replace(document, steps=tuple(worked))
 
 
 def _worked(
-    number: int, head: int, records: Sequence[AttentionRecord], calls: Sequence[AttentionCall], row: int
+    number: int, head: int, records: Sequence[AttentionRecord], shown: Sequence[tuple[AttentionCall, int]]
 ) -> StepsRecord:
-    """The calculation of a head of a record, of the queries, keys and values that its call kept."""
+    """The calculation of a head of a record, of the queries, keys and values that a batch row of its call kept."""
     if not 0 <= number < len(records) or not 0 <= head < records[number].heads:
         heads = f" and head from 0 to {records[number].heads - 1}" if 0 <= number < len(records) else ""
         raise ArgumentError(
             f"steps must have (layer, head) with layer from 0 to {len(records) - 1}{heads}; one is {(number, head)}"
         )
-    record, tiles = records[number], calls[number].tiles
+    record, (call, row) = records[number], shown[number]
+    tiles = call.tiles
     if tiles is None:
         raise ArgumentError(f"the queries, keys and values of {record.name!r} were not kept; write {WITH_STEPS}")
     source = tiles[row]
@@ -272,7 +278,7 @@ def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
             f"the weights were not read; write {WATCHED}; then View(watched, tokens). For long inputs write keep=True "
             "in place of read"
         )
-    row = labels.row(calls[0].batch, "View(watched, tokens, example=0)")
+    row = labels.row(calls[0].batch * shared_by(calls)[0], "View(watched, tokens, example=0)")
     rows, columns = labels.rows, labels.columns
     if callable(getattr(labels.tokens, "convert_ids_to_tokens", None)):
         if rows is not None or columns is not None:

@@ -34,6 +34,15 @@ ROW_ELEMENTS = 1 << 22
 """How many weights, in whole rows, are computed at once for a tile."""
 
 
+def shared_by(calls: Sequence[AttentionCall]) -> list[int]:
+    """How many batch rows share one of each call: an encoder reads a source once, its decoder once for each beam."""
+    rows = max((call.batch for call in calls if call.kind == "cross"), default=0)
+    return [
+        rows // call.batch if call.kind == "self" and call.batch and rows % call.batch == 0 < rows else 1
+        for call in calls
+    ]
+
+
 def records_of(
     calls: Sequence[AttentionCall],
     query_tokens: Sequence[str] | Axis,
@@ -49,11 +58,12 @@ def records_of(
     own = _axis("query_tokens", query_tokens)
     other = own if key_tokens is None else _axis("key_tokens", key_tokens)
     records = []
-    for call in calls:
+    for call, sharing in zip(calls, shared_by(calls), strict=True):
         if call.weights is None and call.tiles is None:
             continue
-        if not 0 <= batch_row < call.batch:
-            raise ArgumentError(f"batch_row must be from 0 to {call.batch - 1}; it is {batch_row}")
+        if not 0 <= batch_row < call.batch * sharing:
+            raise ArgumentError(f"batch_row must be from 0 to {call.batch * sharing - 1}; it is {batch_row}")
+        row = batch_row // sharing
         # Queries and keys of one module may differ in number although it is not known as cross-attention.
         has_own_keys = key_tokens is not None and call.queries != call.keys == len(other)
         if call.kind == "cross" and call.keys == call.queries + len(other) and other is not own:
@@ -68,9 +78,9 @@ def records_of(
             axes = _fitting(call, "queries", own), _fitting(call, "keys", own)
         if call.weights is not None and call.maps and call.part and len(set(call.maps)) > 1:
             continue  # the same two maps as before, for the other half of the values
-        record = _record(call, *axes, batch_row)
+        record = _record(call, *axes, row)
         if logits is not None and record.weights is not None:
-            of_values = logits(call)[batch_row, :, : len(record.queries), : len(record.keys)].float().numpy()
+            of_values = logits(call)[row, :, : len(record.queries), : len(record.keys)].float().numpy()
             factors = of_values[:, 0] if of_values.shape[1] == 1 else of_values
             record = replace(record, measures={**record.measures, "contributions": factors})
         records += _by_map(call, record)
@@ -88,11 +98,11 @@ def numbered_records(calls: Sequence[AttentionCall], batch_row: int) -> list[Att
     def numbers(length: int) -> TokenAxis:
         return TokenAxis(tuple(map(str, range(length))))
 
-    shown = [call for call in calls if call.weights is not None or call.tiles is not None]
     return [
         record
-        for call in shown
-        for record in _by_map(call, _record(call, numbers(call.queries), numbers(call.keys), batch_row))
+        for call, sharing in zip(calls, shared_by(calls), strict=True)
+        if call.weights is not None or call.tiles is not None
+        for record in _by_map(call, _record(call, numbers(call.queries), numbers(call.keys), batch_row // sharing))
     ]
 
 
