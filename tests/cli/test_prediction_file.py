@@ -29,7 +29,7 @@ def predicted(number, n_best):
 
 def written(path, n_best, block=1, complete=True):
     """Writes what is missing, a block after the other; gives the file."""
-    file = PredictionFile(path, {"inputs": SOURCES}, ranked=n_best > 1, block=block)
+    file = PredictionFile(path, SOURCES, {}, ranked=n_best > 1, block=block)
     for first in range(file.done, len(SOURCES), block):
         file.append([predicted(number, n_best) for number in range(first, min(first + block, len(SOURCES)))])
     if complete:

@@ -133,7 +133,7 @@ def test_answers_with_the_same_text_are_the_best_of_them():
 def test_a_file_goes_on_at_the_beginning_of_a_block(tmp_path, suffix, ranked):
     inputs = [predicted(name, ("a", "b")) for name in "vwxyz"]
     path = tmp_path / f"answers{suffix}"
-    whole = PredictionFile(path, {}, ranked=ranked, block=2)
+    whole = PredictionFile(path, list("vwxyz"), {}, ranked=ranked, block=2)
     whole.append(inputs)
     lines = whole.part.read_bytes().splitlines(keepends=True)
     whole.complete()
@@ -141,7 +141,7 @@ def test_a_file_goes_on_at_the_beginning_of_a_block(tmp_path, suffix, ranked):
     heads = 2 if suffix == ".tsv" else 1
     for written in range(heads, len(lines) + 1):
         whole.part.write_bytes(b"".join(lines[:written]))
-        again = PredictionFile(path, {}, ranked=ranked, block=2)
+        again = PredictionFile(path, list("vwxyz"), {}, ranked=ranked, block=2)
         complete = (written - heads - 1) // 2 if ranked else written - heads
         assert again.done == max(0, complete) // 2 * 2
         again.append(inputs[again.done :])
@@ -154,14 +154,14 @@ def test_a_file_goes_on_at_the_beginning_of_a_block(tmp_path, suffix, ranked):
 def test_a_file_with_ranks_goes_on_after_the_last_complete_input(tmp_path, suffix, cut):
     inputs = [predicted(name, texts) for name, texts in (("x", ("a", "b")), ("y", ("c",)), ("z", ("d", "e")))]
     path = tmp_path / f"answers{suffix}"
-    whole = PredictionFile(path, {"of": 1}, ranked=True)
+    whole = PredictionFile(path, list("xyz"), {"of": 1}, ranked=True)
     whole.append(inputs)
     content = whole.part.read_bytes()
     whole.complete()
     expected = path.read_bytes()
     lines = content.splitlines(keepends=True)
     whole.part.write_bytes(b"".join(lines[: len(lines) - cut]) + b"torn"[:cut])
-    again = PredictionFile(path, {"of": 1}, ranked=True)
+    again = PredictionFile(path, list("xyz"), {"of": 1}, ranked=True)
     assert again.done == (2, 2, 1, 0)[cut]
     again.append(inputs[again.done :])
     again.complete()

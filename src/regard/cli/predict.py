@@ -169,8 +169,8 @@ def _write_predictions(trained: "Trained", sources: list[Any], options: Any, pat
     with open_regular(trained.folder.model, LARGEST_DATA) as model:
         model_sum = hashlib.file_digest(model, "sha256").hexdigest()
     block = _block_size(options)
-    identity = {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources, "block": block}
-    file = PredictionFile(path, identity, ranked=is_ranked(options), block=block)
+    identity = {"model": model_sum, "options": dataclasses.asdict(options), "block": block}
+    file = PredictionFile(path, sources, identity, ranked=is_ranked(options), block=block)
     reporter, remarks, counts = default_reporter(), set(), Counter()
     if file.damaged_line:
         reporter.print_line(

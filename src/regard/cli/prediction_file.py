@@ -31,7 +31,8 @@ class PredictionFile:
 
     Args:
         path: the file.
-        identity: what the predictions depend on, as plain values: they are continued only if it is the same.
+        inputs: the inputs, in their order.
+        identity: what else the predictions depend on, as plain values: they are continued only if both are the same.
         ranked: whether an input has several answers, each with its rank.
         block: inputs that are predicted together: what an earlier command wrote of a block that is not whole is
             predicted again, since draws may depend on the other inputs of the block.
@@ -45,7 +46,9 @@ class PredictionFile:
         DataError: there can be no such file.
     """
 
-    def __init__(self, path: Path, identity: dict[str, Any], ranked: bool = False, block: int = 1):
+    def __init__(
+        self, path: Path, inputs: Sequence[Any], identity: dict[str, Any], ranked: bool = False, block: int = 1
+    ):
         if path.suffix not in SUFFIXES:
             raise ArgumentError(
                 f"--output must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}; it is {str(path)!r}"
@@ -54,8 +57,8 @@ class PredictionFile:
             reason = "is a folder" if path.is_dir() else f"is in a folder that does not exist: {path.parent}"
             raise DataError(f"--output: {path} {reason}")
         self.path, self.part, self._ranked = path, path.with_name(path.name + ".part"), ranked
-        self._block, self._inputs, self.damaged_line = block, identity["inputs"], 0
-        text = json.dumps(identity, sort_keys=True, default=str)
+        self._block, self._inputs, self.damaged_line = block, inputs, 0
+        text = json.dumps(identity | {"inputs": inputs}, sort_keys=True, default=str)
         self._first = (
             json.dumps({"predictions of": hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()}).encode()
             + b"\n"

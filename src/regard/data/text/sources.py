@@ -104,6 +104,7 @@ def open_pairs(
     else:
         for path in paths:
             check_file(path, "sentences")
+        for path in paths:
             if len(paths) == 2 and path.suffix.lower() in READERS:
                 raise DataError(
                     f"{path}: is a table, and each of two files must be text, whose line n belongs to line n of the "
