@@ -316,7 +316,9 @@ def test_bad_inputs(run, tmp_path):
     Image.fromarray(Street(3).load().pixels).save(file)
     with pytest.raises(DataError, match=r"missing\.png: no such file"):
         trained.predict([file, tmp_path / "missing.png"])
-    with pytest.raises(KindError, match=r"inputs\[0\] must be the path of an image, its bytes, or pixels"):
+    with pytest.raises(
+        KindError, match=r"inputs\[0\] must be the path of an image, its bytes, an image of Pillow, or pixels"
+    ):
         trained.predict([3])
     with pytest.raises(ArgumentError, match=r"pixel 96,0 is not in .* 96 × 64 pixels"):
         trained.predict([file], pixel="96,0")
