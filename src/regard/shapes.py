@@ -363,7 +363,8 @@ def check_dense(name: str, tensor: object) -> None:
 def check_floating(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a dense tensor of float16, bfloat16, float32 or float64."""
     if isinstance(tensor, Tensor):
-        check_elements(name, tensor)
+        if type(tensor) is not Tensor:
+            check_elements(name, tensor)
         if tensor.dtype in _FLOATING and tensor.layout is _STRIDED and not tensor.is_nested:
             return
     check_dense(name, tensor)
