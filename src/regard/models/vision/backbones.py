@@ -1,6 +1,7 @@
 """Networks of torchvision and timm by name, as grids of annotations; nothing is downloaded."""
 
 import importlib
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -134,7 +135,7 @@ class Backbone(Module):
         network.load_state_dict(state, strict=False)
 
 
-class MappedNetwork(nn.Module):
+class MappedNetwork(nn.Module, ABC):
     """Computes the feature map of a network of another package, without the parts that do not belong to it.
 
     Args:
@@ -145,9 +146,9 @@ class MappedNetwork(nn.Module):
         super().__init__()
         self.network = network
 
+    @abstractmethod
     def features(self, images: Tensor) -> Any:
         """What the network computes of images in front of its pooling."""
-        raise NotImplementedError
 
     def forward(self, images: Tensor) -> Any:
         return self.features(images)
