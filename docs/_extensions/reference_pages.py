@@ -79,13 +79,17 @@ LONGEST_RESULT = 40
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Functions, classes, constants and modules of ``__all__``; without it, what the module defines."""
+    """Functions, classes, constants and modules of ``__all__``; without it, what the module defines.
+
+    A second name of a class, as `MultiHeadAttention` of `MultiheadAttention`, is on no page: there one spelling is used.
+    """
     own = {
         name: value for name, value in list(vars(module).items()) if getattr(value, "__module__", "") == module.__name__
     }
     own = [name for name, value in own.items() if inspect.isclass(value) or inspect.isfunction(value)]
     names = getattr(module, "__all__", [name for name in own if not name.startswith("_")])
-    return sorted(names, key=lambda name: kind_of(getattr(module, name)))
+    first = [name for name in names if getattr(getattr(module, name), "__name__", name) not in {*names} - {name}]
+    return sorted(first, key=lambda name: kind_of(getattr(module, name)))
 
 
 def kind_of(value: object) -> int:
