@@ -81,7 +81,7 @@ LONGEST_RESULT = 40
 def public_names(module: ModuleType) -> list[str]:
     """Functions, classes, constants and modules of ``__all__``; without it, what the module defines.
 
-    A second name of a class, as `MultiHeadAttention` of `MultiheadAttention`, is on no page: there one spelling is used.
+    A second name of a class, as `MultiHeadAttention` of `MultiheadAttention`, is on no page: pages use one spelling.
     """
     own = {
         name: value for name, value in list(vars(module).items()) if getattr(value, "__module__", "") == module.__name__

@@ -1,5 +1,6 @@
-"""Links between the two languages of the site: the switch, ``hreflang``, and sections that exist in English only."""
+"""Links between the two languages of the site: the switch, ``hreflang``, and what exists in English only."""
 
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ SECTIONS = {
 """Folder of a section → its Chinese name."""
 BUILT = {"search", "genindex"}
 """Pages that Sphinx builds in each language without a source."""
+ENGLISH = "（英文）"
+"""What a link of the Chinese site to an English page ends with."""
 
 
 def counterpart(page: str, language: str) -> str:
@@ -35,6 +38,22 @@ def english_sections() -> list[tuple[str, str]]:
     """Folder and Chinese name of each section that has no Chinese page."""
     is_missing = {name: not (DOCS / "zh" / name / "index.md").exists() for name in SECTIONS}
     return [(name, SECTIONS[name]) for name in SECTIONS if is_missing[name]]
+
+
+def mark_english_pages(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Marks each link of a Chinese page that leads to an English one; a card has the mark in its title as well."""
+    if app.config.language != "zh_CN":
+        return
+    for link in doctree.findall(nodes.reference):
+        if not re.match(r"(\.\./)+en/", link.get("refuri", "")):
+            continue
+        link += nodes.inline(ENGLISH, ENGLISH)
+        card = link
+        while card is not None and "sd-card" not in card.get("classes", ()):
+            card = card.parent
+        for title in card.findall(nodes.container) if card is not None else ():
+            if "sd-card-title" in title["classes"]:
+                title.children[-1] += nodes.inline(ENGLISH, ENGLISH)
 
 
 def add_links(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
@@ -56,5 +75,6 @@ def add_links(app: Sphinx, page: str, template: str, context: dict[str, Any], do
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("doctree-resolved", mark_english_pages)
     app.connect("html-page-context", add_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from book import ROOT, pages
+from english_links import unmarked_links
 
 SITE = ROOT / "build" / "site"
 LINKS = {"a": "href", "link": "href", "img": "src", "script": "src", "iframe": "src", "source": "src"}
@@ -81,6 +82,12 @@ def test_each_page_is_built_in_its_language():
     for folder, tag in (("en", "en"), ("zh", "zh-Hans")):
         for name in pages(folder):
             assert page(SITE / folder / f"{name}.html").language == tag
+
+
+def test_each_link_from_a_chinese_page_to_an_english_one_says_so():
+    found = {path.relative_to(SITE).as_posix(): unmarked_links(path.read_text("utf-8")) for path in html_files()}
+    unmarked = {path: links for path, links in found.items() if links and path.startswith("zh/")}
+    assert not unmarked
 
 
 MADE = re.compile(r'<(pre|script|style|code)\b.*?</\1>|<(div|span) class="math.*?</\2>', re.DOTALL)

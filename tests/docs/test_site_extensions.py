@@ -1,6 +1,8 @@
 """The extensions of the site: notebooks of pages, viewers in pages, links between languages, cells run once."""
 
 import json
+import re
+import zlib
 from pathlib import Path
 
 import embedded_views
@@ -11,10 +13,11 @@ from page_notebooks import as_notebook, has_notebook
 from shared_cells import SharedCells
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
-from two_languages import counterpart, english_sections
+from two_languages import ENGLISH, counterpart, english_sections
 
 import regard
-from book import DOCS, cells, pages
+from book import DOCS, all_pages, cells, pages
+from english_links import unmarked_links
 
 NOTEBOOKS = [
     (language, page) for language in ("en", "zh") for page, text in pages(language).items() if has_notebook(text, page)
@@ -136,6 +139,62 @@ def test_a_viewer_is_a_file_that_speaks_the_language_of_the_page(tmp_path, monke
         assert "srcdoc" not in page
         assert "<script>alert" not in page
     assert embedded_views.VIEWER.fullmatch(view._repr_html_()), "the output of a cell is such a frame too"
+
+
+LINKS = """# 页
+
+按 {external+en:doc}`点积 <mechanisms/dot>` 和 {external+en:py:obj}`regard.attend`，见[本站](other.md)。
+
+| 表 |
+|---|
+| {external+en:doc}`窗口 <mechanisms/dot>` |
+
+:::{card} 机制
+:link: ../en/mechanisms/index.html
+每种机制一页。
+:::
+
+```{toctree}
+folder/other
+```
+"""
+
+
+@pytest.mark.filterwarnings("ignore:'myst_parser.sphinx_ext")
+def test_a_chinese_page_marks_each_link_to_an_english_page(tmp_path):
+    source = tmp_path / "source"
+    (source / "folder").mkdir(parents=True)
+    (source / "index.md").write_text(LINKS.replace("other.md", "folder/other.md"), "utf-8")
+    (source / "folder" / "other.md").write_text("# 另一页\n\n{external+en:doc}`点积 <mechanisms/dot>`\n", "utf-8")
+    objects = "mechanisms/dot std:doc -1 mechanisms/dot.html Dot\nregard.attend py:function 1 reference.html#$ -\n"
+    head = "# Sphinx inventory version 2\n# Project: regard\n# Version: 1\n# The rest is compressed with zlib.\n"
+    (tmp_path / "objects.inv").write_bytes(head.encode() + zlib.compress(objects.encode()))
+    values = {
+        "extensions": ["myst_parser", "sphinx.ext.intersphinx", "sphinx_design", "two_languages"],
+        "myst_enable_extensions": ["colon_fence"],
+        "html_search_language": "en",
+    }
+    pages = {}
+    for language in ("zh_CN", "en"):
+        site = tmp_path / language
+        with docutils_namespace():
+            inventory = {"en": ("../en", str(tmp_path / "objects.inv"))}
+            configuration = values | {"language": language, "intersphinx_mapping": inventory}
+            Sphinx(source, None, site, tmp_path / f"{language}-trees", "html", configuration, status=None).build()
+        pages[language] = {name: (site / f"{name}.html").read_text("utf-8") for name in ("index", "folder/other")}
+    texts = pages["zh_CN"]
+    assert [unmarked_links(text) for text in texts.values()] == [[], []]
+    assert [text.count(ENGLISH) for text in texts.values()] == [3 + 2, 1]
+    assert [len(unmarked_links(text)) for text in pages["en"].values()] == [4, 1]
+
+
+def test_a_written_link_to_an_english_page_has_the_mark():
+    """In the sources, which are read as they are on other sites; a role gets its mark when the site is built."""
+    beside = {path: text for path, text in all_pages().items() if path.startswith("docs/zh/") or path == "README.zh.md"}
+    link = re.compile(r"(?<!\[English)\]\((?:[^)]*/)?(?:en/[^)]*|[A-Z]+\.md)\)(?P<after>.{0,4})")
+    found = [(path, each) for path, text in beside.items() for each in link.finditer(text)]
+    assert found
+    assert [(path, each[0]) for path, each in found if each["after"] != ENGLISH] == []
 
 
 @pytest.mark.parametrize("page", ["index"])
