@@ -6,10 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
+import regard
+from regard.tasks import registry
 from regard.training import loop
 from regard.training.loop import TrainingLoop
+from regard.training.model_card import TrainingFacts
 from regard.training.progress import Progress
 from regard.training.reporter import Reporter
+from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
 from regard.training.task import Metric
 
@@ -66,18 +70,68 @@ def test_validations_before_the_least_number_of_steps_do_not_count():
     assert waited == [0, 0, 0, 0, 1, 2]
 
 
-@pytest.mark.parametrize(("accuracy", "ends"), [(1.0, 5), (0.95, None)])
-def test_a_perfect_metric_waits_three_validations_for_a_lower_loss(accuracy, ends):
+@pytest.mark.parametrize(
+    ("accuracies", "shows", "patience", "ends"),
+    [
+        ([1.0] * 6, True, 50, 2),  # although the loss still falls
+        ([0.9, 1.0, 0.9, 1.0], True, 50, 3),
+        ([1.0] * 6, True, 1, 0),
+        ([1.0] * 6, True, 0, None),
+        ([0.95] * 6, True, 50, None),
+        ([1.0] * 6, False, 50, 5),  # of few examples, until the loss no longer falls
+    ],
+)
+def test_a_perfect_metric_ends_a_training(accuracies, shows, patience, ends):
     metric, progress = Metric("accuracy", "accuracy", perfect=1.0), Progress()
-    loop = SimpleNamespace(
-        config=SimpleNamespace(epochs=99, max_minutes=0.0, patience=50), progress=progress, metrics=(metric,)
-    )
+    config = SimpleNamespace(epochs=99, max_minutes=0.0, patience=patience)
+    half_made = SimpleNamespace(config=config, progress=progress, metrics=(metric,), shows_perfection=shows)
     reasons = []
-    for progress.step, loss in enumerate((3.0, 2.0, 1.0, 1.1, 1.0, 1.2)):
+    for progress.step, (accuracy, loss) in enumerate(zip(accuracies, (3.0, 2.0, 1.0, 1.1, 1.0, 1.2), strict=False)):
         progress.observe(metric, accuracy, loss, False)
-        reasons.append(TrainingLoop.reason_to_end(loop))
+        copy = Progress()
+        copy.restore(progress.to_dict())  # a resumed run agrees
+        half_made.progress = copy
+        reasons.append(TrainingLoop.reason_to_end(half_made))
     assert next((step for step, reason in enumerate(reasons) if reason), None) == ends
-    assert ends is None or "accuracy is perfect and the loss has not improved 3 times" in reasons[-1]
+    assert (
+        ends is None
+        or reasons[ends] == "validation accuracy is perfect: no model has a better one (patience 0 goes on)"
+    )
+
+
+BEYOND = {"cider": "its largest value depends on the references", "bits_per_byte": "no text is certain"}
+"""Metrics that decide which model is the best, and that no model brings to their limit."""
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_metric_of_each_task_knows_its_best_value(name):
+    metric = registry.find(name).metrics[0]
+    assert (metric.perfect is None) == (metric.name in BEYOND)
+    if metric.perfect is not None:
+        assert metric.is_perfect(metric.perfect)
+        assert metric.is_perfect(metric.perfect * (1 + 1e-15) - 1e-15)  # as sums of logarithms round it
+        assert not metric.is_perfect(metric.perfect + (-0.01 if metric.higher_is_better else 0.01))
+
+
+def films(count):
+    return ["a fine film", "a dull film", "fine music", "dull music"] * count, ["good", "bad", "good", "bad"] * count
+
+
+@pytest.mark.slow
+def test_a_training_whose_metric_is_perfect_ends_and_goes_on_where_that_is_asked_for(tmp_path):
+    options = {"validation": 0.5, "epochs": 40, "hidden": 8, "learning_rate": 0.02, "threads": 1, "quiet": True}
+    run = regard.train("classify", films(10), run=tmp_path / "run", **options)
+    rows = run.folder.read_metrics()
+    first = next(number for number, row in enumerate(rows) if row["val_accuracy"] == 1)
+    assert len(rows) == first + 3 < 40
+    assert "perfect" in TrainingFacts.read(run.folder).finished
+    longer = dataclasses.replace(run.config.training, epochs=60)
+    ended = train_run(run.task, dataclasses.replace(run.config, training=longer), run.folder, resume=True)
+    assert "perfect" in ended.progress.finished
+    assert ended.progress.step == rows[-1]["step"]
+    whole = dataclasses.replace(run.config.training, patience=0)
+    ended = train_run(run.task, dataclasses.replace(run.config, training=whole), run.folder, resume=True)
+    assert ended.progress.finished == "40 epochs are done"
 
 
 @pytest.mark.parametrize(("value", "loss"), [(math.nan, 1.0), (0.9, math.nan), (math.inf, 1.0)])

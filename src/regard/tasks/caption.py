@@ -384,8 +384,8 @@ class CaptionTask(TextTask):
     # CIDEr first: BLEU-4 is exactly 0 as long as no four words in a row are right, and would choose the first model.
     metrics = (
         Metric("cider", "CIDEr", digits=3, trivial=0.05, unit="0 to 10"),
-        Metric("bleu4", "BLEU-4", unit="0 to 100"),
-        Metric("bleu1", "BLEU-1", unit="0 to 100"),
+        Metric("bleu4", "BLEU-4", perfect=100.0, unit="0 to 100"),
+        Metric("bleu1", "BLEU-1", perfect=100.0, unit="0 to 100"),
     )
     data_config = DataConfig
     model_config = ModelConfig

@@ -110,10 +110,10 @@ class SegmentationTrainingConfig(MaskTraining):
     warmup: int = 100
     """Steps of linear warmup."""
     epochs: int = 60
-    """Epochs after which training ends."""
-    patience: int = 0
-    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends, or 3 if the
-    metric is perfect; 0: never."""
+    """Epochs after which training ends, if patience does not end it before."""
+    patience: int = 60
+    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends. A perfect
+    metric ends it at the third validation from the first perfect one on; 0: exactly so many epochs."""
     crop: float = 0.8
     """Sides of the part of an image that is trained on, as a share of the image's; above 0, at most 1."""
     rescale: float = 1.5

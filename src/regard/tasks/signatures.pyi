@@ -590,12 +590,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -754,12 +755,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -888,12 +890,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1054,12 +1057,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1247,12 +1251,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1415,12 +1420,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1480,7 +1486,7 @@ def train(
     clip: float = 1.0,
     epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 0,
+    patience: int = 60,
     patience_after: int = 500,
     validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
@@ -1536,12 +1542,12 @@ def train(
         warmup: Steps of linear warmup.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs.
+        patience_after: Steps after which validations count for patience; perfect ones count at once.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1671,12 +1677,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1861,12 +1868,13 @@ def train(
         warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends. Default: from the data.
+        epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience; those after a perfect metric count at
-            once. Default: from the data.
+            ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
+            many epochs. Default: from the data.
+        patience_after: Steps after which validations count for patience; perfect ones count at once. Default:
+            from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.

@@ -574,9 +574,9 @@ class SummarizeTask(TextTask):
     input_hint = "An article to summarize"
     answer_name = "Summary"
     metrics = (
-        Metric("rouge_l", "ROUGE-L", trivial=10.0, unit="0 to 100"),
-        Metric("rouge_1", "ROUGE-1", unit="0 to 100"),
-        Metric("rouge_2", "ROUGE-2", unit="0 to 100"),
+        Metric("rouge_l", "ROUGE-L", trivial=10.0, perfect=100.0, unit="0 to 100"),
+        Metric("rouge_1", "ROUGE-1", perfect=100.0, unit="0 to 100"),
+        Metric("rouge_2", "ROUGE-2", perfect=100.0, unit="0 to 100"),
     )
     data_config = DataConfig
     model_config = ModelConfig

@@ -228,6 +228,10 @@ class TableExperiment(Experiment):
         self.input.prepare_model(self.model, run, folder, self.train)
         self.description = " · ".join([self.train.description, *task.sizes(self), *vectors])
 
+    @property
+    def validated(self) -> int:
+        return len(self.validation)
+
     def copy_word_vectors(self, folder: RunFolder) -> list[str]:
         """Copy pretrained vectors into the embeddings of a new model; returns how many, for the first line of a run.
 

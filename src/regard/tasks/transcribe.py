@@ -512,7 +512,7 @@ class TranscribeTask(TextTask):
             perfect=0.0,
             unit="errors per word or character",
         ),
-        Metric("cer", "CER", higher_is_better=False, digits=4, unit="errors per word or character"),
+        Metric("cer", "CER", higher_is_better=False, digits=4, perfect=0.0, unit="errors per word or character"),
     )
     data_config = DataConfig
     model_config = ModelConfig

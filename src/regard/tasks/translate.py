@@ -420,7 +420,10 @@ class TranslateTask(TextTask):
     )
     input_hint = "A sentence to translate"
     answer_name = "Translation"
-    metrics = (Metric("bleu", "BLEU", trivial=1.0, unit="0 to 100"), Metric("chrf", "chrF", unit="0 to 100"))
+    metrics = (
+        Metric("bleu", "BLEU", trivial=1.0, perfect=100.0, unit="0 to 100"),
+        Metric("chrf", "chrF", perfect=100.0, unit="0 to 100"),
+    )
     data_config = DataConfig
     model_config = ModelConfig
     training_config = TranslationTrainingConfig

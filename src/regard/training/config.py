@@ -42,14 +42,14 @@ class TrainingConfig:
     clip: float = 1.0
     """Largest norm of the gradient of all parameters; 0: not clipped."""
     epochs: int = 20
-    """Epochs after which training ends."""
+    """Epochs after which training ends, if patience does not end it before."""
     max_minutes: float = 0.0
     """Minutes of training and validation after which training ends; 0: no limit."""
     patience: int = 5
-    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends, or 3 if the
-    metric is perfect; 0: never."""
+    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends. A perfect
+    metric ends it at the third validation from the first perfect one on; 0: exactly so many epochs."""
     patience_after: int = 500
-    """Steps after which validations count for patience; those after a perfect metric count at once."""
+    """Steps after which validations count for patience; perfect ones count at once."""
     validate_every: int = 0
     """Steps between validations; 0: after each epoch."""
     checkpoint_minutes: float = 5.0

@@ -34,9 +34,9 @@ DIVERGED = 1e12
 READ_EVERY = 16
 """Steps after which the losses are read from an accelerator, for which the host waits; on a CPU each step's is read."""
 
-
-ENOUGH = 3
-"""Validations without a lower loss that end a training whose metric is perfect, at any step."""
+ENOUGH, SHOWING = 3, 10
+"""Validations from the first perfect one on that end a training, at any step; and the validation examples by which a
+perfect metric is no chance: with fewer, only validations without a lower loss count."""
 
 
 class LossModule(nn.Module):
@@ -83,7 +83,7 @@ class TrainingLoop:
     ):
         self.fabric, self.experiment, self.metrics = fabric, experiment, metrics
         self.config, self.folder, self.reporter = config, folder, reporter
-        self.progress = Progress()
+        self.progress, self.shows_perfection = Progress(), experiment.validated >= SHOWING
         self.loader = experiment.batches(fabric.global_rank, fabric.world_size)
         self.batches = len(self.loader)
         self.schedule = Schedule(config.schedule, config.warmup, config.epochs * self.batches, config.plateau_patience)
@@ -190,10 +190,13 @@ class TrainingLoop:
             return f"{config.epochs} epochs are done"
         if config.max_minutes and progress.seconds + self.reserved_seconds() >= 60 * config.max_minutes:
             return f"{config.max_minutes:g} minutes are over"
-        label, waited = self.metrics[0].label if config.patience else "", progress.waited
-        if config.patience and waited >= min(config.patience, ENOUGH) and self.metrics[0].is_perfect(progress.best):
-            return f"validation {label} is perfect and the loss has not improved {waited} times"
-        if config.patience and waited >= config.patience:
+        if not config.patience:
+            return ""
+        label, waited, enough = self.metrics[0].label, progress.waited, min(config.patience, ENOUGH)
+        perfect = progress.perfect if self.shows_perfection else min(progress.perfect, waited)
+        if perfect >= enough:
+            return f"validation {label} is perfect: no model has a better one (patience 0 goes on)"
+        if waited >= config.patience:
             return f"validation {label} and loss have not improved {waited} times"
         return ""
 

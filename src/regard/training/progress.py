@@ -37,6 +37,8 @@ class Progress:
     """Step of the best validation."""
     waited: int = 0
     """Validations in a row, of those that count for patience, in which neither the metric nor the loss improved."""
+    perfect: int = 0
+    """Validations from the first one with a perfect metric on."""
     last_validation: int = 0
     """Step of the last validation."""
     validation_seconds: float = 0.0
@@ -69,7 +71,7 @@ class Progress:
         """
         counts = counts or metric.is_perfect(self.best)
         if not (math.isfinite(value) and math.isfinite(loss)):
-            self.waited += counts
+            self.waited, self.perfect = self.waited + counts, self.perfect + metric.is_perfect(self.best)
             return False
         lower = self.lowest_loss is None or loss < self.lowest_loss
         informative = self.best is not None and metric.is_informative(self.best)
@@ -85,6 +87,7 @@ class Progress:
         if best:
             self.best, self.best_loss, self.best_step = value, loss, self.step
         self.waited = 0 if best or lower else self.waited + counts
+        self.perfect += metric.is_perfect(self.best)
         return best
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ so that the options of a task can be listed without it.
 """
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class Metric:
     """A value that a model reaches without having learned anything, such as by giving empty texts: no value up to it
     says which model is better. Default: each value says it."""
     perfect: float | None = None
-    """The value that no other is better than; None: no model reaches it."""
+    """The value that no other is better than, at which a training ends; None: no model reaches it."""
     unit: str = ""
     """The unit of its values, for pictures; the curves of metrics of one unit share a panel."""
 
@@ -54,8 +55,10 @@ class Metric:
         return self.trivial is None or self.better(value, self.trivial)
 
     def is_perfect(self, value: float | None) -> bool:
-        """Whether no value is better."""
-        return value is not None and value == self.perfect
+        """Whether no value is better, up to rounding."""
+        if value is None or self.perfect is None:
+            return False
+        return math.isclose(value, self.perfect, abs_tol=1e-9) or self.better(value, self.perfect)
 
     def better(self, value: float, best: float | None) -> bool:
         """Whether a value is better than the best one before it; None: there is none yet."""
@@ -138,6 +141,11 @@ class Experiment(ABC):
     model: "nn.Module"
     description: str
     unit: str = "examples"
+
+    @property
+    def validated(self) -> int:
+        """Validation examples that show by their metric whether a model has learned; 0: a rule would do as well."""
+        return 0
 
     @abstractmethod
     def batches(self, rank: int, world_size: int) -> EpochLoader:

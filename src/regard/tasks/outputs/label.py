@@ -68,6 +68,10 @@ class LabelExperiment(TableExperiment):
     def labels(self) -> Labels:
         return self.files["labels"]
 
+    @property
+    def validated(self) -> int:
+        return len(self.true) if len(set(self.true)) > 1 else 0
+
     def check_rows(self, folder: RunFolder) -> None:
         data, unit = self.run.data, self.input.labelled_unit
         rows = {"validation": self.validation_rows}
@@ -479,7 +483,7 @@ class LabelTask(TableTask):
 
     metrics = (
         Metric("accuracy", "accuracy", digits=4, perfect=1.0, unit="0 to 1"),
-        Metric("macro_f1", "macro F1", digits=4, unit="0 to 1"),
+        Metric("macro_f1", "macro F1", digits=4, perfect=1.0, unit="0 to 1"),
     )
     answer_name = "Label"
     training_config = LabelTraining

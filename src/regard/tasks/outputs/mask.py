@@ -63,8 +63,15 @@ class MaskExperiment(TableExperiment):
             raise DataError(f"{self.run.data.train}: no pixel of the training data has a class that counts")
         self.class_weights = class_weights(self.counts, self.training.class_weights)
 
+    @property
+    def validated(self) -> int:
+        return len(self.validation) if sum(map(bool, self._validation_counts())) > 1 else 0
+
+    def _validation_counts(self) -> tuple[int, ...]:
+        return self.input.class_counts(self.validation, self.validation_rows, len(self.counts))
+
     def baseline(self) -> Baseline:
-        counts = self.input.class_counts(self.validation, self.validation_rows, len(self.counts))
+        counts = self._validation_counts()
         most = max(range(len(self.counts)), key=self.counts.__getitem__)
         there = sum(map(bool, counts))
         return Baseline("always the most frequent class", counts[most] / max(1, sum(counts)) / max(1, there))
@@ -348,8 +355,8 @@ class MaskTask(TableTask):
     """A task that tells the class of each part of an input; its files have ``"classes"`` with names."""
 
     metrics = (
-        Metric("mean_iou", "mean IoU", digits=4, unit="0 to 1"),
-        Metric("pixel_accuracy", "pixel accuracy", digits=4, unit="0 to 1"),
+        Metric("mean_iou", "mean IoU", digits=4, perfect=1.0, unit="0 to 1"),
+        Metric("pixel_accuracy", "pixel accuracy", digits=4, perfect=1.0, unit="0 to 1"),
     )
     answer_name = "Classes"
     training_config = MaskTraining

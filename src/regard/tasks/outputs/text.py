@@ -166,6 +166,10 @@ class TextExperiment(TableExperiment):
         self.references = self.task.references(self.validation_rows)
         self._compared = [self.task.compared(self.files, texts) for texts in self.references]
 
+    @property
+    def validated(self) -> int:
+        return len(self.references) if len({text for (text, *_) in self.references}) > 1 else 0
+
     def scores(self, texts: Iterable[str]) -> dict[str, float]:
         """The task's metrics of a text for each validation example."""
         return self.task.scores(self.task.compared(self.files, texts), self._compared)
