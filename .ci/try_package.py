@@ -12,11 +12,12 @@ import regard
 assert Path(regard.__file__).is_relative_to(sys.prefix), regard.__file__
 
 # Modules of the extras, one or more of each.
-PARTS = ("numba", "lightning", "datasets", "tokenizers", "pydantic", "matplotlib", "PIL", "soundfile", "starlette",
+PARTS = ("lightning", "datasets", "tokenizers", "pydantic", "matplotlib", "PIL", "soundfile", "starlette",
          "timm", "tensorboard", "transformers", "anywidget", "jax", "pytest")  # fmt: skip
 installed = [name for name in PARTS if find_spec(name)]
 assert not installed, f"not installed without extras: {installed}"
 assert any("extra ==" in requirement for requirement in requires("regard") or ())
+assert find_spec("numba") is not None, "the fused kernels come with regard"
 assert find_spec("bench") is None, "the benchmark is not part of the package"
 
 query, key, value = (torch.randn(2, 3, 5, 8, requires_grad=True) for _ in range(3))
@@ -31,4 +32,6 @@ assert query.grad.isfinite().all()
 seen = regard.observe(query, key, value, read=regard.Readings(entropy=True, top_k=2))
 assert seen.entropy is not None
 print(regard.explain(query[0, 0], key[0, 0], value[0, 0]))
-print(regard.plan(query, key, value, normalizer="sparsemax"))
+plan = regard.plan(query, key, value, normalizer="sparsemax")
+assert "not installed" not in plan.reasons.get("cpu", ""), plan
+print(plan)

@@ -53,7 +53,7 @@ REPEAT = """\
 In a clone of the repository:
 
 ```
-pip install --editable '.[bench,cpu,pictures]'
+pip install --editable '.[bench,pictures]'
 regard bench --json bench.json --page performance.md --pictures pictures
 regard bench --long --task observe-long
 regard bench --compare bench.json

@@ -119,8 +119,16 @@ class MissingPartError(RegardError, ImportError):
         part: the missing package, e.g. ``"matplotlib"``.
         extra: regard's extra that installs it, e.g. ``"pictures"``.
         reason: why it cannot be imported, though it is there; None: it is not there.
+        remedy: what to do where the extra does not install what is missing.
     """
 
-    def __init__(self, part: str, extra: str, reason: str | None = None):
-        said = "is not installed; it comes with" if reason is None else f"cannot be imported ({reason}); it comes with"
-        super().__init__(f"{part} {said}: pip install 'regard[{extra}]'")
+    SAME_BUILD = (
+        "torchvision must be of the build of PyTorch: run the line of https://pytorch.org/get-started/locally/ that "
+        "installs both"
+    )
+    """What to do where torchvision was built for another PyTorch: it stops whatever imports it."""
+
+    def __init__(self, part: str, extra: str, reason: str | None = None, remedy: str | None = None):
+        said = "is not installed" if reason is None else f"cannot be imported ({reason})"
+        remedy = remedy or f"it comes with: pip install 'regard[{extra}]'"
+        super().__init__(f"{part} {said}; {remedy}")

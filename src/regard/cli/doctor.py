@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -13,27 +14,8 @@ from cyclopts import Parameter
 
 from regard.errors import ArgumentError
 
-PARTS = {
-    "matplotlib": "pictures",
-    "lightning": "train",
-    "tokenizers": "train",
-    "datasets": "train",
-    "safetensors": "train",
-    "sacrebleu": "train",
-    "pyyaml": "train",
-    "soundfile": "speech",
-    "soxr": "speech",
-    "jiwer": "speech",
-    "starlette": "page",
-    "uvicorn": "page",
-    "pillow": "images",
-    "pycocoevalcap": "images",
-    "timm": "backbones",
-    "torchvision": "backbones",
-    "tensorboard": "tensorboard",
-    "numba": "cpu",
-}
-"""Optional package → the extra of regard that installs it."""
+DEVELOPERS = ("bench", "docs", "dev")
+"""Extras that are only of use in a checkout."""
 
 
 @Parameter(name="*")
@@ -78,12 +60,15 @@ def inspect() -> dict[str, dict[str, str]]:
 
     import regard
     from regard.attention.execution import BACKENDS
+    from regard.kernels.availability import why_missing
 
+    without_numba = why_missing()
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     versions = {
         "regard": regard.__version__,
         "python": f"{platform.python_version()} ({platform.system()} {platform.machine()})",
         "torch": torch.__version__,
+        "numba": without_numba or importlib.metadata.version("numba"),
     }
     machine = {
         "cpus": f"{os.cpu_count()}",
@@ -97,10 +82,22 @@ def inspect() -> dict[str, dict[str, str]]:
         "machine": machine,
         "backends": {name: _try_backend(name) for name in BACKENDS},
         "optional parts": {
-            **{name: _version(name, extra) for name, extra in PARTS.items()},
+            **{name: _version(name, extra) for name, extra in optional_parts().items()},
             "bench peers": _peers(),
         },
     }
+
+
+def optional_parts() -> dict[str, str]:
+    """Returns each optional package and the extra of regard that installs it, as the installed package says."""
+    requirements = importlib.metadata.requires("regard") or ()
+    found = [re.match(r"([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]", requirement) for requirement in requirements]
+    parts = [one.groups() for one in found if one is not None and one[1] != "regard"]
+    extras: dict[str, str] = {}
+    for name, extra in parts:
+        if extra not in DEVELOPERS:
+            extras.setdefault(name, extra)  # of transformers, which the exports need as well, its own extra
+    return extras
 
 
 def _version(name: str, extra: str) -> str:

@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 
+NUMBA = "numba>=0.60,<0.69"
+"""What pip installs together with regard, wherever it has a wheel."""
 _NUMBA = find_spec("numba") is not None
 
 
 def why_missing() -> str | None:
     """Return the reason why there are no compiled kernels; None if there are."""
     if not _NUMBA:
-        return "Numba is not installed (pip install 'regard[cpu]')"
+        return f"Numba is not installed (pip install '{NUMBA}')"
     return "Numba's compiler is switched off; unset NUMBA_DISABLE_JIT" if _is_switched_off() else None
 
 

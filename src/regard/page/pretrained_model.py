@@ -59,7 +59,7 @@ class PretrainedModel(ServedModel):
         except ImportError as error:
             raise RunError(
                 f"{path} is a Hugging Face model, and transformers is not installed; "
-                "it comes with: pip install transformers"
+                "it comes with: pip install 'regard[transformers]'"
             ) from error
         check_pretrained(path)
         local = {"local_files_only": True, "trust_remote_code": False}

@@ -68,13 +68,17 @@ def make_fabric(training: "TrainingConfig") -> "Fabric":
 
     Raises:
         ArgumentError: this machine has no such accelerator, devices or strategy.
-        MissingPartError: Lightning is not installed.
+        MissingPartError: Lightning is not installed, or cannot be imported.
     """
     try:
         from lightning.fabric import Fabric
         from lightning.fabric.utilities.exceptions import MisconfigurationException
     except ImportError as error:
         raise MissingPartError("lightning", "train") from error
+    except RuntimeError as error:
+        # It imports torchvision where there is one, which raises if it was built for another PyTorch.
+        remedy = MissingPartError.SAME_BUILD if "torchvision" in str(error) else None
+        raise MissingPartError("lightning", "train", str(error).splitlines()[0], remedy) from error
     for name in ("lightning.fabric", "lightning.pytorch"):  # their messages are advice for programmers
         logging.getLogger(name).setLevel(logging.ERROR)
     try:

@@ -130,8 +130,23 @@ def test_a_package_that_was_built_for_another_pytorch(tmp_path, monkeypatch):
     (tmp_path / "torchvision/__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.delitem(sys.modules, "torchvision")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingPartError, match=r"torchvision cannot be imported \(with PyTorch .*nms does not exist"):
+    with pytest.raises(
+        MissingPartError, match=r"torchvision cannot be imported \(with PyTorch .*nms does not exist"
+    ) as seen:
         Backbone("torchvision:net", (24, 40))
+    assert str(seen.value).endswith(MissingPartError.SAME_BUILD)
+    assert "pip install" not in str(seen.value), "the extra has it already"
+
+
+@pytest.mark.parametrize(
+    ("version", "ends"), [("2.13.0+cpu", f"{MissingPartError.SAME_BUILD}, then: "), ("2.13.0+cu130", "with: ")]
+)
+def test_what_brings_a_missing_package_fits_the_build_of_pytorch(version, ends, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingPartError) as seen:
+        Backbone("timm:net", (24, 40))
+    assert str(seen.value).endswith(f"{ends}pip install 'regard[backbones]'")
 
 
 def test_weights_of_a_file_are_loaded_under_any_wrapper(tmp_path):

@@ -320,12 +320,18 @@ def _imported(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise MissingPartError(error.name or package, "backbones") from error
+        # timm needs torchvision too, of which pip finds another build than that of a PyTorch for the CPU alone.
+        remedy = (
+            f"{MissingPartError.SAME_BUILD}, then: pip install 'regard[backbones]'"
+            if torch.__version__.endswith("+cpu")
+            else None
+        )
+        raise MissingPartError(error.name or package, "backbones", remedy=remedy) from error
     # A compiled package that was built for another PyTorch raises errors of many kinds.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         said = f"with PyTorch {torch.__version__}, for which it may not have been built: {reason}"
-        raise MissingPartError(package, "backbones", said) from error
+        raise MissingPartError(package, "backbones", said, MissingPartError.SAME_BUILD) from error
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
