@@ -99,8 +99,13 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "show": "regard.View(classification)",
     },
     "KeyValueCache": {
-        "update": "cache = cache.append(key, value)",
+        "append": "cache = cache.appended(key, value), which returns the longer cache",
+        "update": "cache = cache.appended(key, value)",
         "get_seq_length": "cache.length",
+    },
+    **{
+        name: {"reorder": "state = state.reordered(index)"}
+        for name in ("DecoderState", "JointState", "PointerState", "PointingState", "TransformerState")
     },
     "TrainedRun": {
         "predict_proba": "run.predict(inputs), each of which has probabilities",

@@ -42,7 +42,7 @@ class Rows:
     def select(self, index):
         return Rows(self.lengths[index])
 
-    reorder = select
+    reordered = select
 
 
 def encoded(*lengths):

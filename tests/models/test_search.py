@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, KindError
 from regard.models import Encoded, beam, greedy, replace_unknown, sample
 
 BOS, EOS = 0, 1
@@ -46,7 +46,7 @@ class Prefixes:
     def select(self, index):
         return Prefixes([self.rows[row] for row in index.tolist()])
 
-    reorder = select
+    reordered = select
 
 
 def encoded(*lengths):
@@ -276,3 +276,20 @@ def test_limits_must_be_as_many_as_sentences():
             search(Table(1), encoded(1, 2), **IDS, max_length=[4])
         with pytest.raises(ArgumentError, match="max_length must be 0 or more; it is -1"):
             search(Table(1), encoded(1, 2), **IDS, max_length=[4, -1])
+
+
+def test_a_state_with_the_former_name_of_a_method_is_told_the_present_one():
+    class Former:
+        def start(self, encoded):
+            return self
+
+        def step(self, tokens, state):
+            return torch.zeros(len(tokens), 5).log_softmax(-1), self, None
+
+        def select(self, index):
+            return self
+
+        reorder = select
+
+    with pytest.raises(KindError, match=r"Former, needs the method reordered\(index\), .*earlier versions.* reorder"):
+        beam(Former(), encoded(3), bos=0, eos=1, width=2, max_length=4)

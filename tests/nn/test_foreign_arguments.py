@@ -13,6 +13,11 @@ from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.foreign_names import LAYER_KEYWORDS, WRITTEN_HERE, argument_names
 from regard.missing_names import ATTRIBUTES, MISSING
+from regard.models.monotonic_decoder import MonotonicState
+from regard.models.pointer_generator import PointerState
+from regard.models.pointer_network import PointingState
+from regard.models.speech.joint_search import JointState
+from regard.models.transformer_decoding import TransformerState
 from regard.tasks.classify import Classification, TrainedClassifier
 from regard.watching import Watch
 
@@ -234,7 +239,8 @@ def test_a_missing_name_is_answered_with_the_line(package, name):
 
 OWNERS = {
     "Watch": Watch, "View": regard.View, "KeyValueCache": nn.KeyValueCache, "Classification": Classification,
-    "TrainedRun": TrainedClassifier,
+    "TrainedRun": TrainedClassifier, "DecoderState": MonotonicState, "JointState": JointState,
+    "PointerState": PointerState, "PointingState": PointingState, "TransformerState": TransformerState,
 }  # fmt: skip
 
 

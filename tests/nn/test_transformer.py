@@ -165,19 +165,19 @@ def test_a_step_says_how_a_memory_is_remembered():
 def test_a_search_can_continue_from_any_earlier_cache():
     torch.manual_seed(1)
     keys = torch.randn(6, 2, 3, 1, 4)  # six tokens of two rows, three heads
-    first = nn.KeyValueCache().append(keys[0], keys[0]).append(keys[1], keys[1])
-    one, two = first.append(keys[2], keys[2]), first.append(keys[3], keys[3])
-    longer = one.append(keys[4], keys[4])
+    first = nn.KeyValueCache().appended(keys[0], keys[0]).appended(keys[1], keys[1])
+    one, two = first.appended(keys[2], keys[2]), first.appended(keys[3], keys[3])
+    longer = one.appended(keys[4], keys[4])
     for cache, tokens in ((first, (0, 1)), (one, (0, 1, 2)), (two, (0, 1, 3)), (longer, (0, 1, 2, 4))):
         assert cache.length == len(tokens)
         for stored in (cache.key, cache.value):
             assert torch.equal(stored, torch.cat([keys[token] for token in tokens], dim=2))
     chosen = longer.select(torch.tensor([1, 1, 0]))
     assert torch.equal(chosen.key, longer.key[[1, 1, 0]])
-    assert torch.equal(chosen.append(keys[5][[1, 1, 0]], keys[5][[1, 1, 0]]).key[:, :, -1:], keys[5][[1, 1, 0]])
+    assert torch.equal(chosen.appended(keys[5][[1, 1, 0]], keys[5][[1, 1, 0]]).key[:, :, -1:], keys[5][[1, 1, 0]])
     many = nn.KeyValueCache()
     for number in range(70):
-        many = many.append(keys[number % 6], keys[number % 6])
+        many = many.appended(keys[number % 6], keys[number % 6])
     assert torch.equal(many.value, torch.cat([keys[number % 6] for number in range(70)], dim=2))
     with pytest.raises(ArgumentError, match="value must be given where key is"):
         nn.KeyValueCache(keys[0])

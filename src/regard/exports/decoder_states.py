@@ -19,7 +19,7 @@ from regard.nn import KeyValueCache, KeyValues, Memory, MonotonicMemory, Multihe
 
 
 class GivenCache(KeyValueCache):
-    """A cache of given keys and values, which a program gets as inputs: to append concatenates."""
+    """A cache of given keys and values, which a program gets as inputs: `appended` concatenates."""
 
     def __init__(self, key: Tensor, value: Tensor):
         super().__init__()
@@ -34,7 +34,7 @@ class GivenCache(KeyValueCache):
     def value(self) -> Tensor:
         return self._given[1]
 
-    def append(self, key: Tensor, value: Tensor) -> "GivenCache":
+    def appended(self, key: Tensor, value: Tensor) -> "GivenCache":
         return GivenCache(torch.cat((self.key, key), 2), torch.cat((self.value, value), 2))
 
 

@@ -20,8 +20,8 @@ class MonotonicState(DecoderState):
 
     stops: Tensor | None = None
 
-    def reorder(self, index: Tensor) -> "MonotonicState":
-        state = DecoderState.reorder(self, index)
+    def reordered(self, index: Tensor) -> "MonotonicState":
+        state = DecoderState.reordered(self, index)
         assert isinstance(state, MonotonicState)
         return replace(state, stops=None if self.stops is None else self.stops[index])
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
+from regard.missing_names import hinted
 from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, copy_share, coverage_loss
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
@@ -28,6 +29,7 @@ class EncodedSource(Encoded):
     size: int | None = field(kw_only=True, default=None)
 
 
+@hinted
 @dataclass(frozen=True)
 class PointerState:
     """The state of the decoder of a pointer-generator for a batch of rows.
@@ -53,9 +55,9 @@ class PointerState:
             source=self.source[index],
         )
 
-    def reorder(self, index: Tensor) -> "PointerState":
+    def reordered(self, index: Tensor) -> "PointerState":
         """As `select`, if each new row has the same source as the row that it replaces."""
-        return replace(self, decoder=self.decoder.reorder(index))
+        return replace(self, decoder=self.decoder.reordered(index))
 
 
 class Copied(NamedTuple):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.configuration import LAYERS, SIZE, Configuration, from_data, option
 from regard.errors import ArgumentError, ShapeError
+from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.recurrence import Recurrence, State, initialize_forget_bias, run_sequences
 from regard.models.search import Hypothesis, beam, greedy
@@ -48,6 +49,7 @@ class PointerNetworkConfig(Configuration):
     models: ClassVar[dict[str, str]] = {"": "regard.models.pointer_network:PointerNetwork"}
 
 
+@hinted
 @dataclass(frozen=True)
 class PointingState:
     """The state of a `PointerNetwork` for a batch of rows.
@@ -64,9 +66,9 @@ class PointingState:
 
     def select(self, index: Tensor) -> "PointingState":
         """The rows ``index [rows]``, in that order."""
-        return replace(self.reorder(index), memory=self.memory.select(index))
+        return replace(self.reordered(index), memory=self.memory.select(index))
 
-    def reorder(self, index: Tensor) -> "PointingState":
+    def reordered(self, index: Tensor) -> "PointingState":
         """As `select`, if each new row has the input of the row that it replaces."""
         return replace(self, recurrent=tuple(one[:, index] for one in self.recurrent), named=self.named[index])
 

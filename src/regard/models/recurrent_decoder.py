@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
+from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrence import Recurrence, State
@@ -17,6 +18,7 @@ from regard.nn import Memory
 READOUTS = ("tanh", "maxout")
 
 
+@hinted
 @dataclass(frozen=True)
 class DecoderState:
     """The state of a recurrent decoder for a batch of rows.
@@ -48,9 +50,9 @@ class DecoderState:
     def select(self, index: Tensor) -> "DecoderState":
         """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
         memory = None if self.memory is None else self.memory.select(index)
-        return replace(self.reorder(index), memory=memory, lengths=self.lengths[index])
+        return replace(self.reordered(index), memory=memory, lengths=self.lengths[index])
 
-    def reorder(self, index: Tensor) -> "DecoderState":
+    def reordered(self, index: Tensor) -> "DecoderState":
         """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
         return replace(
             self,

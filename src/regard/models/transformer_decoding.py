@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError
+from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.text_predictor import TextPredictor, TranslatorOutput
@@ -24,6 +25,7 @@ from regard.nn.transformer_stack import StackCall
 from regard.sequence_parts import refuse_parts
 
 
+@hinted
 @dataclass(frozen=True)
 class TransformerState:
     """The state of the decoder for a batch of rows.
@@ -38,9 +40,9 @@ class TransformerState:
 
     def select(self, index: Tensor) -> "TransformerState":
         """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
-        return replace(self.reorder(index), memory=[memory.select(index) for memory in self.memory])
+        return replace(self.reordered(index), memory=[memory.select(index) for memory in self.memory])
 
-    def reorder(self, index: Tensor) -> "TransformerState":
+    def reordered(self, index: Tensor) -> "TransformerState":
         """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
         return replace(self, caches=[cache.select(index) for cache in self.caches])
 

@@ -196,5 +196,5 @@ def remembered_by(layer: TransformerDecoderLayer, output: EncoderOutput) -> KeyV
 def _all_inputs(padded: Tensor, cache: SequenceCache) -> tuple[Tensor, KeyValueCache]:
     """The inputs ``[batch, tokens, dim]`` of a module so far, and the cache that holds them."""
     assert isinstance(cache, KeyValueCache), "`new_cache` gives other caches only to layers that run as they are"
-    cache = cache.append(padded[:, None], padded[:, None, :, :0])
+    cache = cache.appended(padded[:, None], padded[:, None, :, :0])
     return cache.key[:, 0], cache

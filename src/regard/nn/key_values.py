@@ -163,7 +163,7 @@ class KeyValueCache(SequenceCache):
 
     Shazeer 2019, "Fast Transformer Decoding", section 2.4 (incremental multi-head attention).
 
-    A cache is immutable: `append` returns another cache, so that a search can continue from any earlier state. Both
+    A cache is immutable: `appended` returns another cache, so that a search can continue from any earlier state. Both
     share memory if possible: new tokens are written after the others, into a buffer that is doubled when it is full.
     The buffer is copied only if other tokens were appended to the same cache before. Where a gradient is needed, tokens
     are concatenated instead, and it reaches all of them.
@@ -181,12 +181,12 @@ class KeyValueCache(SequenceCache):
         >>> cache = nn.KeyValueCache()
         >>> for token in range(3):
         ...     new = torch.full((2, 4, 1, 16), float(token))  # [batch, kv_heads, new tokens, head_dim]
-        ...     cache = cache.append(new, new)
+        ...     cache = cache.appended(new, new)
         >>> cache.length, cache.key.shape
         (3, torch.Size([2, 4, 3, 16]))
         >>> cache.key[0, 0, :, 0]
         tensor([0., 1., 2.])
-        >>> longer = cache.append(new, new)
+        >>> longer = cache.appended(new, new)
         >>> cache.length, longer.length  # the earlier state can still be continued
         (3, 4)
         >>> longer.select(torch.tensor([1, 1, 0])).value.shape
@@ -219,7 +219,7 @@ class KeyValueCache(SequenceCache):
         assert self._buffer is not None
         return self._buffer.value[:, :, : self.length]
 
-    def append(self, key: Tensor, value: Tensor) -> "KeyValueCache":
+    def appended(self, key: Tensor, value: Tensor) -> "KeyValueCache":
         """Returns a cache with more tokens.
 
         Args:

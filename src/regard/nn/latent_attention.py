@@ -143,7 +143,7 @@ class LatentAttention(SequenceAttention):
         if isinstance(self.position, Rotary):
             rotated, shared = self.position(rotated, offset=first), self.position(shared, offset=first)
         if past is not None:
-            past = past.append(latent, shared)
+            past = past.appended(latent, shared)
             latent, shared = past.key, past.value
         if first:
             query = torch.cat([torch.einsum("bhqd,hdc->bhqc", content, self.key_up), rotated], dim=-1)

@@ -97,7 +97,7 @@ class ProjectedAttention(SequenceAttention):
             query, key = self.position(query, offset=first), self.position(key, offset=first)
         if past is None:
             return Heads(query, key, value, None)
-        past = past.append(key, value)
+        past = past.appended(key, value)
         return Heads(query, past.key, past.value, past)
 
     def normed(self, heads: Tensor, is_query: bool) -> Tensor:

@@ -143,7 +143,7 @@ def attend_to_rows(
     first = 0 if cache is None else cache.length
     query, key = attention.rotate(query, first), attention.rotate(key, first)
     if cache is not None:
-        cache = cache.append(key, value)
+        cache = cache.appended(key, value)
         key, value = cache.key, cache.value
     attended = attention.attend_heads(query, key, value, masks=[mask], biases=[bias], need_weights=need_weights)
     rows = attention.out_proj(packing.pack(attention.join(attended.output)))

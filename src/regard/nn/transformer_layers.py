@@ -273,7 +273,7 @@ class TransformerLayer(Module):
             source = padded
             if cache is not None:
                 # The module's keys and values are unknown, so the cache holds its inputs and it gets all of them again.
-                cache = cache.append(padded[:, None], padded[:, None, :, :0])
+                cache = cache.appended(padded[:, None], padded[:, None, :, :0])
                 source = cache.key[:, 0]
             arguments = torch_masks(mask, _grid(padded, source, self.nhead), packing, bias, padded)
             output, _ = call_replaced(attention, padded, source, arguments, self.batch_first)

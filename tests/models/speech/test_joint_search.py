@@ -39,7 +39,7 @@ class Rows:
     def select(self, index):
         return Rows(len(index))
 
-    reorder = select
+    reordered = select
 
 
 @pytest.fixture

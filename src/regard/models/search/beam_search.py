@@ -1,12 +1,12 @@
 """Beam search for all sentences of a batch at once."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, KindError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 from regard.transforms import sent
@@ -60,7 +60,7 @@ def beam(
         >>> from regard import models
         >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
         ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
-        ...     start = select = reorder = lambda self, _: self
+        ...     start = select = reordered = lambda self, _: self
         ...     step = lambda self, tokens, state: (self.table[tokens].log(), self, None)
         >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
         >>> found = models.beam(Chain(), encoded, bos=0, eos=1, width=2, length_penalty=0.0, n_best=2)[0]
@@ -109,7 +109,7 @@ def beam(
             break
         if len(unfinished) == len(sentences):
             rows = torch.arange(len(sentences), device=device)[:, None] * width + origin
-            state = state.reorder(rows.flatten())
+            state = _reordered(state, rows.flatten())
         else:
             index = sent(torch.tensor(unfinished, device="cpu"), device)
             state = state.select((index[:, None] * width + origin[index]).flatten())
@@ -117,6 +117,18 @@ def beam(
             sentences = [sentences[number] for number in unfinished]
         tokens = token.flatten()
     return record.best(encoded.lengths)
+
+
+def _reordered(state: Any, index: Tensor) -> Any:
+    """Returns the rows of a state, each of which keeps its source."""
+    try:
+        reordered = state.reordered
+    except AttributeError:
+        raise KindError(
+            f"beam: the decoder's state, of type {type(state).__name__}, needs the method reordered(index), which "
+            "returns these rows; earlier versions called it reorder"
+        ) from None
+    return reordered(index)
 
 
 class _Finishing(NamedTuple):

@@ -19,7 +19,7 @@ class SearchState(Protocol):
         """The rows ``index [rows]``, in that order; a row may occur several times."""
         ...
 
-    def reorder(self, index: Tensor) -> Self:
+    def reordered(self, index: Tensor) -> Self:
         """As `select`, if each new row has the same source as the row that it replaces."""
         ...
 
@@ -28,7 +28,7 @@ class SearchableDecoder(Protocol):
     """A decoder on which a search can run: any object with these two methods.
 
     Its state for a batch of rows has the method ``select(index)``, which returns the rows ``index [rows]``. For `beam`
-    it also has ``reorder(index)``, which may assume that each new row has the source of the row that it replaces.
+    it also has ``reordered(index)``, which may assume that each new row has the source of the row that it replaces.
 
     Example:
         >>> import torch

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.search import SearchState
@@ -54,7 +55,7 @@ class Aligned:
     paths: Paths
     following: Tensor
 
-    def reorder(self, index: Tensor) -> "Aligned":
+    def reordered(self, index: Tensor) -> "Aligned":
         """The rows ``index [rows]``, in that order; a row may occur several times."""
         return replace(
             self,
@@ -65,6 +66,7 @@ class Aligned:
         )
 
 
+@hinted
 @dataclass(frozen=True)
 class JointState:
     """The `SearchState` of a `JointDecoder`: of the decoder, and of the alignment before the decoder's last token."""
@@ -74,10 +76,10 @@ class JointState:
     is_first: bool = True
 
     def select(self, index: Tensor) -> "JointState":
-        return replace(self, decoder=self.decoder.select(index), aligned=self.aligned.reorder(index))
+        return replace(self, decoder=self.decoder.select(index), aligned=self.aligned.reordered(index))
 
-    def reorder(self, index: Tensor) -> "JointState":
-        return replace(self, decoder=self.decoder.reorder(index), aligned=self.aligned.reorder(index))
+    def reordered(self, index: Tensor) -> "JointState":
+        return replace(self, decoder=self.decoder.reordered(index), aligned=self.aligned.reordered(index))
 
 
 class JointDecoder:

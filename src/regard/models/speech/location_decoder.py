@@ -26,8 +26,8 @@ class ListeningState(DecoderState):
 
     weights: Tensor | None = None
 
-    def reorder(self, index: Tensor) -> "ListeningState":
-        state = DecoderState.reorder(self, index)
+    def reordered(self, index: Tensor) -> "ListeningState":
+        state = DecoderState.reordered(self, index)
         assert isinstance(state, ListeningState)
         return replace(state, weights=None if self.weights is None else self.weights[index])
 

@@ -1,0 +1,63 @@
+"""A method that returns a new value of its own kind has no name of a method that changes an object in place."""
+
+import ast
+import re
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "regard"
+
+MUTABLE = {list: tuple, deque: tuple, bytearray: bytes, set: frozenset, dict: MappingProxyType, OrderedDict: dict}
+"""Python's mutable collections, each with the one whose methods change nothing."""
+
+OF_CACHES = {"crop", "reorder", "reset"}
+"""What the methods of transformers' caches (5.24) do in place, besides ``update``."""
+
+CHANGING = OF_CACHES.union(*(set(dir(kind)) - set(dir(other)) for kind, other in MUTABLE.items())) - {"copy"}
+"""First words of the names of methods that change an object."""
+
+
+def classes(texts: dict[str, str]) -> Iterator[tuple[str, ast.ClassDef]]:
+    for name, text in texts.items():
+        yield from ((name, node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef))
+
+
+def offences(texts: dict[str, str]) -> list[str]:
+    owners = list(classes(texts))
+    bases = {
+        node.name: {word for base in node.bases for word in re.findall(r"\w+", ast.unparse(base))}
+        for _, node in owners
+    }
+
+    def kinds(name: str) -> set[str]:
+        known, new = set[str](), {name}
+        while new:
+            known |= new
+            new = set().union(*(bases.get(each, ()) for each in new)) - known
+        return known
+
+    return [
+        f"{file}: {owner.name}.{method.name} returns {ast.unparse(method.returns)}"
+        for file, owner in owners
+        for method in owner.body
+        if isinstance(method, ast.FunctionDef) and method.returns is not None
+        if method.name.split("_")[0] in CHANGING
+        if set(re.findall(r"\w+", ast.unparse(method.returns))) & {"Self", *kinds(owner.name)}
+    ]
+
+
+def test_a_method_that_returns_a_new_value_does_not_sound_like_a_change():
+    assert not offences({str(file): file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py")})
+
+
+@pytest.mark.parametrize("name", ["append", "reorder", "update", "pop_last", "appended", "select", "of_rows"])
+def test_such_a_name_is_found_in_a_class_and_in_a_subclass(name):
+    changes = name.split("_")[0] in ("append", "reorder", "update", "pop")
+    for returned in ("Cache", "Self", "Cache | None", "'Cache'", "tuple[Cache, int]"):
+        text = f"class Cache:\n    pass\n\nclass Long(Cache):\n    def {name}(self) -> {returned}: ...\n"
+        assert bool(offences({"file": text})) == changes
+    assert not offences({"file": f"class Cache:\n    def {name}(self) -> None: ...\n"})
