@@ -84,7 +84,7 @@ MASKS = {
     "lengths": lambda: masks.lengths(torch.tensor([4, 0])),
     "lengths_both": lambda: masks.lengths(torch.tensor([K, 3]), torch.tensor([2, Q])),
     "prefix": lambda: masks.causal(align="start") | masks.prefix(2),
-    "sinks": lambda: masks.window(1, 0) | masks.prefix([1, 2]),
+    "sinks": lambda: masks.window(1, 0) | masks.prefix([1, 2]) & masks.causal(),
     "global": lambda: masks.window(0, 0) | masks.prefix(1) | ~masks.prefix(K - 1) | masks.lengths(K, queries=1),
     "hole": lambda: ~masks.window(1, 1, align="start"),
     "dilated": lambda: masks.causal() & masks.dilated(2),

@@ -28,7 +28,7 @@ WINDOW = 512
 """Keys before its own key that a query of the window task sees."""
 
 NARROW, PREFIX = 128, 4
-"""The same of the task with a prefix, and the first keys, which every query sees."""
+"""The same of the task with a prefix, and the first keys, which every query from their own on sees."""
 
 
 def _window(inputs: Inputs) -> Tensor:
@@ -40,19 +40,18 @@ def _window(inputs: Inputs) -> Tensor:
 def _window_and_prefix(inputs: Inputs) -> Tensor:
     query = torch.arange(inputs["query"].shape[2])[:, None]
     key = torch.arange(inputs["key"].shape[2])[None, :]
-    return (((key <= query) & (key >= query - NARROW)) | (key < PREFIX))[None, None]
+    return ((key <= query) & ((key >= query - NARROW) | (key < PREFIX)))[None, None]
 
 
 def _windowed_with_prefix(inputs: Inputs) -> dict[str, Any]:
-    return {"mask": masks.window(NARROW, 0) | masks.prefix(PREFIX)}
+    return {"mask": masks.window(NARROW, 0) | masks.prefix(PREFIX) & masks.causal()}
 
 
 def _window_and_prefix_work(sizes: Sizes) -> Work:
     width = min(NARROW + 1, sizes["keys"])
     seen = sizes["queries"] * width - width * (width - 1) / 2
-    # Of the first keys, those before a row's window, and those behind the first rows.
+    # Of the first keys, those before a row's window.
     seen += sum(min(PREFIX, max(0, row - NARROW)) for row in range(sizes["queries"]))
-    seen += sum(PREFIX - 1 - row for row in range(PREFIX))
     return _work(sizes, sizes["batch"] * sizes["heads"] * seen)
 
 

@@ -1,6 +1,7 @@
 """What a plan remarks: masks whose structure a tensor hides, functions, compilation; nothing where there is nothing."""
 
 import html
+import re
 
 import pytest
 import torch
@@ -108,6 +109,35 @@ def test_nothing_else_is_remarked(arguments):
     inputs = [tensor.to("meta") for tensor in INPUTS] if str(arguments).count("meta") else INPUTS
     expected = ["this normalizer is your function: no fused kernel computes it"] if "normalizer" in arguments else []
     assert regard.plan(*inputs, **arguments).remarks == expected
+
+
+def test_a_mask_that_looks_causal_and_is_not_is_named():
+    tensors = [torch.zeros(2, 2, 40, 8)] * 3
+    mask = masks.window(16, 0) | masks.prefix(4)
+    (remark,) = regard.plan(*tensors, mask=mask).remarks
+    assert remark == (
+        "this mask is not causal, though a part of it is: 3 of 40 queries see keys after their own, as query 0 sees "
+        "key 1; in a decoder write mask & masks.causal()"
+    )
+    line = re.search(r"write (.+)$", remark)
+    assert line is not None
+    right = regard.plan(*tensors, mask=eval(line[1], {"mask": mask, "masks": masks}))
+    assert right.remarks == []
+    same = masks.window(16, 0) | masks.prefix(4) & masks.causal()
+    grid = Grid.whole(2, 2, 40, 40)
+    assert torch.equal(right.candidates.problem.mask.dense(grid), same.dense(grid))
+    assert regard.plan(*tensors, mask=same).remarks == []
+
+
+def test_a_union_with_a_causal_mask_is_named():
+    documents = masks.documents(torch.tensor([[0, 0, 1, 1, 1], [0, 1, 2, 3, 3]]))
+    (remark,) = regard.plan(*[torch.zeros(2, 1, 5, 8)] * 3, mask=masks.causal() | documents).remarks
+    assert (
+        "3 of 5 queries see keys after their own, as query 0 of batch row 0 sees key 1; unless this is meant" in remark
+    )
+    assert remark.endswith("join by & in place of |, or write masks.causal() alone")
+    (remark,) = regard.plan(*INPUTS, mask=masks.causal(align="start") | masks.dilated(2)).remarks
+    assert "masks.causal(align='start')" in remark
 
 
 def test_a_function_in_place_of_a_score_is_named():

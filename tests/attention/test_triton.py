@@ -98,7 +98,7 @@ TILED_MASKS = {
     "none": lambda: None,
     "causal": lambda: masks.causal(),
     "window": lambda: masks.window(20, 3),
-    "sinks": lambda: masks.window(20, 0) | masks.prefix(3),
+    "sinks": lambda: masks.window(20, 0) | masks.prefix(3) & masks.causal(),
     "where": lambda: masks.where(lambda batch, head, query, key: (query // 64 + key // 32 + head) % 2 == 0),
     "lengths": lambda: masks.lengths(torch.tensor([SHAPES["tiles"][1] - 30, 0])),
 }  # fmt: skip
@@ -192,7 +192,7 @@ def test_each_warp_has_rows_of_its_own(dtype, widths):
 HIDING = {
     "causal": (masks.causal, None),
     "window": (lambda: masks.window(20, 3), None),
-    "sinks": (lambda: masks.window(20, 0) | masks.prefix(3), None),
+    "sinks": (lambda: masks.window(20, 0) | masks.prefix(3) & masks.causal(), None),
     "where": (TILED_MASKS["where"], None),
     "lengths": (TILED_MASKS["lengths"], None),
     "bias": (lambda: None, lambda seen: torch.where(seen, 0.5, -torch.inf)),

@@ -29,8 +29,7 @@ def classes(texts: dict[str, str]) -> Iterator[tuple[str, ast.ClassDef]]:
 def offences(texts: dict[str, str]) -> list[str]:
     owners = list(classes(texts))
     bases = {
-        node.name: {word for base in node.bases for word in re.findall(r"\w+", ast.unparse(base))}
-        for _, node in owners
+        node.name: {word for base in node.bases for word in re.findall(r"\w+", ast.unparse(base))} for _, node in owners
     }
 
     def kinds(name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a plan says besides the choice of a backend: other meanings of axes that are likely, and what costs time.
+"""What a plan says besides the choice of a backend: what else its axes and masks may mean, and what costs time.
 
 It is found out when it is read, so that a plan that is not printed costs nothing more.
 """
@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.layout import other_readings
 from regard.masks import Keep, Mask, Not, causal, lengths, window
+from regard.masks.later_keys import later_keys
 from regard.normalizers import Custom as CustomNormalizer
 from regard.scores import Pairwise
 from regard.shapes import Grid
@@ -31,6 +32,7 @@ def remarks_on(problem: Problem, backend: str, later: str) -> list[str]:
     return [
         *other_readings(problem.query.shape, problem.key.shape, problem.rank, _tensors_of_pairs(problem)),
         *_hidden_structure(problem),
+        *_visible_future(problem),
         *_functions(problem),
         *_way(problem, backend, later),
     ]
@@ -93,6 +95,24 @@ def _hidden_structure(problem: Problem) -> Iterator[str]:
             "this mask shows the future alone, as if its True meant 'ignore': True means 'may attend' here; "
             'write mask=masks.ignore(mask), or mask="causal"'
         )
+
+
+def _visible_future(problem: Problem) -> Iterator[str]:
+    """Yields how many queries see later keys, though a part of the mask is causal."""
+    seen = None if problem.mask is None else later_keys(problem.mask, problem.grid)
+    if seen is None:
+        return
+    first = "" if seen.examined == problem.grid.queries else "the first "
+    places = {"batch row": seen.batch_row, "head": seen.head}
+    place = "".join(f" of {name} {number}" for name, number in places.items() if number is not None)
+    causal_mask = f"masks.{seen.causal!r}"
+    line = f"in a decoder write mask & {causal_mask}"
+    if seen.contains:
+        joined = f"join by & in place of |, or write {causal_mask} alone"
+        line = f"unless this is meant, as in a prefix language model, {joined}"
+    count = f"{seen.count} of {first}{seen.examined} queries see keys after their own"
+    pair = f"query {seen.query}{place} sees key {seen.key}"
+    yield f"this mask is not causal, though a part of it is: {count}, as {pair}; {line}"
 
 
 def _candidates(allowed: Tensor, grid: Grid) -> Iterator[tuple[str, Mask]]:

@@ -227,8 +227,9 @@ def prefix(n: Integers) -> Prefix:
 
         query i sees key j  ⇔  j < n
 
-    ``causal() | prefix(n)`` is the prefix language model of Raffel et al. 2020, §3.2.1; ``window(w, 0) | prefix(n)``
-    keeps the first n tokens as sinks (Xiao et al. 2024, §3.2).
+    ``causal() | prefix(n)`` is the prefix language model of Raffel et al. 2020, §3.2.1, whose first n tokens see each
+    other; ``window(w, 0) | prefix(n) & causal()`` keeps the first n tokens of a decoder as sinks (Xiao et al. 2024,
+    §3.2). Without ``& causal()`` its first queries would see later keys.
 
     Args:
         n: number of keys, >= 0: an integer, or one a batch row. If it exceeds the number of keys, all are visible.
