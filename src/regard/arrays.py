@@ -27,6 +27,11 @@ def as_array(value: Any, name: str) -> NDArray[np.floating[Any]]:
         ShapeError: the rows differ in length.
         ArgumentError: these are not real numbers.
     """
+    if value is None:
+        raise ArgumentError(
+            f'{name} is None; if these are readings, they were not taken: write read="view" in regard.watch or '
+            "regard.observe, or regard.attend_with_weights(query, key, value).weights"
+        )
     try:
         array = np.asarray(_without_tensors(value))
     except (ValueError, TypeError, RuntimeError) as error:

@@ -87,8 +87,8 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "Watch": {
         "save": "regard.View(watched, tokens).save(path)",
         "show": "regard.View(watched, tokens)",
-        "attentions": "[call.weights for call in watched.calls], with read=regard.Readings(weights=True)",
-        "weights": "[call.weights for call in watched.calls], with read=regard.Readings(weights=True)",
+        "attentions": '[call.weights for call in watched.calls], with regard.watch(model, read="view")',
+        "weights": '[call.weights for call in watched.calls], with regard.watch(model, read="view")',
     },
     "View": {
         "show": "the view itself as the last line of a notebook's cell, or view.save(path)",

@@ -72,7 +72,7 @@ def test_it_is_what_a_loop_over_all_pairs_finds(causal, other, third, form):
     seen = later_keys(mask, SQUARE)
     assert (seen is not None) == bool(pairs)
     if seen is not None:
-        assert (seen.count, seen.query) == (len({query for query, _ in pairs}), pairs[0][0])
+        assert (seen.leaking, seen.query) == (len({query for query, _ in pairs}), pairs[0][0])
         assert (seen.query, seen.key) in pairs
         row, head = seen.batch_row or 0, seen.head or 0
         assert mask.dense(SQUARE)[row, head, seen.query, seen.key]
@@ -88,7 +88,7 @@ def test_positions_are_those_of_the_causal_part(grid, start, other):
     mask = masks.window(2, 0, align=align) | other
     pairs = pairs_of_later_keys(mask, grid, 0 if start else grid.keys - grid.queries)
     seen = later_keys(mask, grid)
-    assert ((seen and seen.count) or 0) == len({query for query, _ in pairs})
+    assert ((seen and seen.leaking) or 0) == len({query for query, _ in pairs})
     if seen is not None:
         assert seen.causal == masks.causal(align)
 
@@ -97,7 +97,7 @@ def test_positions_of_a_cache_differ_by_batch_row():
     mask = masks.window(3, 0, offset=[2, 6]) | masks.prefix(5)
     seen = later_keys(mask, LONGER)
     assert seen is not None
-    assert (seen.count, seen.batch_row, seen.head, seen.query, seen.key) == (2, 0, None, 0, 3)
+    assert (seen.leaking, seen.batch_row, seen.head, seen.query, seen.key) == (2, 0, None, 0, 3)
     assert seen.causal == masks.causal(offset=[2, 6])
     assert later_keys(masks.window(3, 0, offset=torch.tensor([4, 6])) | masks.prefix(5), LONGER) is None
 
@@ -133,7 +133,9 @@ def test_a_part_of_documents_that_is_meant_to_see_both_sides_is_not_named():
     documents = masks.documents(torch.tensor([0, 0, 0, 1, 1, 2, 2]))
     for mask in (documents, documents | masks.prefix(2), documents & masks.causal(), documents & masks.window(2, 2)):
         assert later_keys(mask, SQUARE) is None
-    assert later_keys(masks.causal() | documents, SQUARE).count == 4
+    seen = later_keys(masks.causal() | documents, SQUARE)
+    assert seen is not None
+    assert seen.leaking == 4
 
 
 def test_a_large_mask_is_looked_at_in_part(monkeypatch):
@@ -142,11 +144,11 @@ def test_a_large_mask_is_looked_at_in_part(monkeypatch):
     grid = Grid.whole(1, 1, 30, 30)
     seen = later_keys(masks.causal() | masks.dilated(2), grid)
     assert seen is not None
-    assert seen.count == seen.examined < 30
+    assert seen.leaking == seen.examined < 30
     # Runs of keys are looked at whole, whatever there are of them.
     seen = later_keys(masks.window(2, 0) | ~masks.prefix(28), grid)
     assert seen is not None
-    assert (seen.count, seen.examined, seen.query, seen.key) == (29, 30, 0, 28)
+    assert (seen.leaking, seen.examined, seen.query, seen.key) == (29, 30, 0, 28)
 
 
 UNREAD = [

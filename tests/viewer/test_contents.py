@@ -101,7 +101,7 @@ def test_results_of_the_verbs():
     observed, attended = regard.observe(*PROBLEM, read=read), regard.attend_with_weights(*PROBLEM)
     for result in (observed, attended):
         assert np.array_equal(shown(result, tokens)[0].weights, result.weights[0].numpy())
-    with pytest.raises(ArgumentError, match=r"read=regard.Readings\(weights=True\)\); then View\(observed, tokens\)"):
+    with pytest.raises(ArgumentError, match=r'read="view"\); then View\(observed, tokens\)'):
         View(regard.observe(*PROBLEM), tokens)
     with pytest.raises(ArgumentError, match="attend_with_weights"):
         View(Attended(PROBLEM[0], None), tokens)
@@ -191,9 +191,7 @@ def test_what_watch_did_not_read(model):
             View(watched)
         model(torch.randn(2, 5, 8))
     for content in (watched, watched.calls[0]):
-        with pytest.raises(
-            ArgumentError, match=r"read=regard.Readings\(weights=True\)\) as watched: model\(\*\*inputs"
-        ):
+        with pytest.raises(ArgumentError, match=r'read="view"\) as watched: model\(\*\*inputs'):
             View(content)
     with torch.no_grad(), regard.watch(model, read=regard.Readings(weights=True)) as watched:
         model(torch.randn(2, 5, 8))
@@ -232,7 +230,7 @@ SQUARE = WEIGHTS[0, 0]
         ([[0.5, 0.5], [1.0]], ["a", "b"], {}, ShapeError, "different lengths"),
         ([["a"]], ["a"], {}, ArgumentError, "weights must hold real numbers"),
         (SQUARE.log(), TOKENS, {}, ArgumentError, r"View\(scores.softmax\(-1\), tokens\)"),
-        ((), TOKENS, {}, ArgumentError, "set_attn_implementation.*Readings"),
+        ((), TOKENS, {}, ArgumentError, 'set_attn_implementation.*read="view"'),
         ((None, None), TOKENS, {}, ArgumentError, "'sdpa'"),
         (None, TOKENS, {}, ArgumentError, "output_attentions=True"),
         (Output(), TOKENS, {}, ArgumentError, "output_attentions=True"),

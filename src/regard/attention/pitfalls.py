@@ -103,15 +103,15 @@ def _visible_future(problem: Problem) -> Iterator[str]:
     if seen is None:
         return
     first = "" if seen.examined == problem.grid.queries else "the first "
-    places = {"batch row": seen.batch_row, "head": seen.head}
-    place = "".join(f" of {name} {number}" for name, number in places.items() if number is not None)
+    axes = {"batch row": seen.batch_row, "head": seen.head}
+    row = "".join(f" of {name} {number}" for name, number in axes.items() if number is not None)
     causal_mask = f"masks.{seen.causal!r}"
     line = f"in a decoder write mask & {causal_mask}"
     if seen.contains:
         joined = f"join by & in place of |, or write {causal_mask} alone"
         line = f"unless this is meant, as in a prefix language model, {joined}"
-    count = f"{seen.count} of {first}{seen.examined} queries see keys after their own"
-    pair = f"query {seen.query}{place} sees key {seen.key}"
+    count = f"{seen.leaking} of {first}{seen.examined} queries see keys after their own"
+    pair = f"query {seen.query}{row} sees key {seen.key}"
     yield f"this mask is not causal, though a part of it is: {count}, as {pair}; {line}"
 
 

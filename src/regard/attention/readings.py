@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -75,6 +75,30 @@ class Readings:
         options = ((field, getattr(self, field.name)) for field in fields(self))
         shown = (f"{field.name}={value_summary(value)}" for field, value in options if value is not field.default)
         return f"Readings({', '.join(shown)})"
+
+
+ReadingName = Literal["view"]
+"""Names of readings: ``"view"`` is what `regard.View` shows."""
+
+NAMED: dict[str, Readings] = {"view": Readings(entropy=True, peak=True, received=True, weights=True)}
+"""The readings of each name: the viewer shows weights, and of each head the entropy, peaks and received attention."""
+
+WATCHED = 'with regard.watch(model, read="view") as watched: model(**inputs)'
+"""The line for messages about weights that `regard.watch` did not read."""
+
+
+def as_readings(read: object, default: Readings) -> Readings:
+    """Returns the readings that a name stands for, the default for None, and any other value as it is.
+
+    `checked_readings` refuses what are no readings.
+
+    Args:
+        read: what a caller passed as ``read=``.
+        default: the readings of the verb.
+    """
+    if read is None:
+        return default
+    return NAMED.get(read, cast(Readings, read)) if isinstance(read, str) else cast(Readings, read)
 
 
 @exportable
@@ -374,7 +398,8 @@ def checked_readings(read: Readings, grid: Grid) -> Readings:
     if not isinstance(read, Readings):
         names = (read,) if isinstance(read, str) else read if isinstance(read, (list, tuple, set)) else ()
         line = readings_line({name: True for name in names if isinstance(name, str)})
-        raise KindError(f"read must be a Readings; it is {kind_of(read)}{line and f'; write {line}'}")
+        value = repr(read) if isinstance(read, str) else kind_of(read)
+        raise KindError(f'read must be a Readings or "view"; it is {value}{line and f"; write {line}"}')
     for name in ("entropy", "peak", "received", "distance", "weights"):
         if not isinstance(option := getattr(read, name), bool):
             raise KindError(f"{name} must be True or False; it is {kind_of(option)}")

@@ -10,7 +10,7 @@ from regard.attention.execution import LISTENERS, execute, execute_recorded, ful
 from regard.attention.operators import attend_traced, counts_operations, execute_counted
 from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
-from regard.attention.readings import Gatherer, Observed, Readings, readings_line
+from regard.attention.readings import Gatherer, Observed, ReadingName, Readings, as_readings, readings_line
 from regard.attention.result import Attended
 from regard.attention.sharding.placement import is_placed
 from regard.attention.shortcut import attend_shortly
@@ -108,7 +108,7 @@ def observe(
     key: Tensor,
     value: Tensor,
     *,
-    read: Readings | None = None,
+    read: Readings | ReadingName | None = None,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
     mask: Mask | Tensor | Literal["causal"] | None = None,
@@ -121,6 +121,7 @@ def observe(
 
     Args:
         read: which readings to take; by default entropy, the top 8 keys and the attention that each key received.
+            ``"view"``: what `regard.View` shows, the weights among it, in quadratic memory.
         query, key, value, score, normalizer, mask, bias, dropout, backend: as for `attend`.
 
     Returns:
@@ -154,7 +155,7 @@ def observe(
             else unknown_keyword(observe, unknown)
         )
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
+    gatherer = Gatherer(problem, as_readings(read, Readings(entropy=True, top_k=8, received=True)))
     output = run(problem, backend, gatherer).output
     return gatherer.observed(problem.restore(output), problem)
 

@@ -30,7 +30,7 @@ class LaterKeys(NamedTuple):
     Attributes:
         causal: the causal mask of the same positions.
         contains: whether the mask shows all that ``causal`` shows, by its form.
-        count: number of queries that see a later key, in any batch row and head.
+        leaking: number of queries that see a later key, in any batch row and head.
         examined: number of queries that were looked at, the first ones.
         batch_row, head: of the first pair of a query and a later key; None: it is so in all.
         query, key: of the first pair.
@@ -38,7 +38,7 @@ class LaterKeys(NamedTuple):
 
     causal: Band
     contains: bool
-    count: int
+    leaking: int
     examined: int
     batch_row: int | None
     head: int | None
@@ -60,7 +60,7 @@ def later_keys(mask: Mask, grid: Grid) -> LaterKeys | None:
         >>> from regard.masks.later_keys import later_keys
         >>> from regard.shapes import Grid
         >>> seen = later_keys(masks.window(2, 0) | masks.prefix(4), Grid.whole(1, 1, 9, 9))
-        >>> seen.count, seen.query, seen.key
+        >>> seen.leaking, seen.query, seen.key
         (3, 0, 1)
     """
     mask = _with_inner_negations(mask)
@@ -82,7 +82,7 @@ def later_keys(mask: Mask, grid: Grid) -> LaterKeys | None:
     return LaterKeys(
         causal=bands[max(range(len(bands)), key=lambda index: int(positions[index].sum()))],
         contains=isinstance(mask, Or) and any(isinstance(part, Band) and part.is_causal for part in mask.parts),
-        count=int(of_queries.sum()),
+        leaking=int(of_queries.sum()),
         examined=len(of_queries),
         batch_row=row if bool((leaks != leaks[:1]).any()) else None,
         head=head if bool((leaks != leaks[:, :1]).any()) else None,

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from regard.arrays import as_array
 from regard.attention import Attended, Observed
+from regard.attention.readings import WATCHED
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.explanations import Explanation
 from regard.explanations.model_attention import worked_steps
@@ -35,14 +36,19 @@ from regard.watching.call_records import ProblemTiles, numbered_records, shared_
 OUTPUTS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
 
-WATCHED = "with regard.watch(model, read=regard.Readings(weights=True)) as watched: model(**inputs)"
-
 WITH_STEPS = "with regard.watch(model, keep=True) as watched: model(**inputs); then View(watched, steps=[(0, 0)])"
 
 NO_ATTENTIONS = (
     "the model returned no attentions, since its attention implementation (such as 'sdpa') computes no weights: write "
     "model.set_attn_implementation('eager') before the call with output_attentions=True, or keep it and write "
     f"{WATCHED}; then View(watched, tokenizer)"
+)
+
+NOT_READ = (
+    "these weights are None: they were not read, or the model returned none, as one of transformers with "
+    "output_attentions=True whose implementation (such as 'sdpa') computes none. Write "
+    f"{WATCHED}; then View(watched, tokens); or "
+    'observed = regard.observe(query, key, value, read="view"); then View(observed, tokens)'
 )
 
 HOW = (
@@ -170,7 +176,7 @@ def _document(content: Any, labels: Labels, steps: Sequence[tuple[int, int]]) ->
     if isinstance(content, (Observed, Attended)):
         return _of_result(content, labels)
     if content is None:
-        raise ArgumentError(NO_ATTENTIONS)
+        raise ArgumentError(NOT_READ)
     fields = [name for name in OUTPUTS if getattr(content, name, None) is not None]
     if fields or any(hasattr(type(content), name) or name in getattr(content, "__dict__", {}) for name in OUTPUTS):
         raise ArgumentError(_of_output(fields))
@@ -271,8 +277,7 @@ def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
             raise ArgumentError(
                 "keep=True keeps the queries and keys of each call, and the last sequence has several calls, one for "
                 "each step: write View(watched.calls[0], tokens) for one of "
-                f"{len(watched.calls)} calls, or for the whole sequence read=regard.Readings(weights=True) in place of "
-                "keep=True"
+                f'{len(watched.calls)} calls, or for the whole sequence read="view" in place of keep=True'
             )
         raise ArgumentError(
             f"the weights were not read; write {WATCHED}; then View(watched, tokens). For long inputs write keep=True "
@@ -319,7 +324,7 @@ def _of_call(call: AttentionCall, labels: Labels) -> Document:
 def _of_result(result: Observed | Attended, labels: Labels) -> Document:
     if result.weights is None:
         line = (
-            "observed = regard.observe(query, key, value, read=regard.Readings(weights=True))"
+            'observed = regard.observe(query, key, value, read="view")'
             if isinstance(result, Observed)
             else "attended = regard.attend_with_weights(query, key, value)"
         )
@@ -362,8 +367,8 @@ def _layers(content: Any, labels: Labels) -> list[NDArray[Any]]:
         ):
             raise ArgumentError(
                 "weights have a sequence of layers for each token that was generated, as generate of transformers "
-                "returns them; write with regard.watch(model, read=regard.Readings(weights=True)) as watched: "
-                "model.generate(...); then View(watched, tokenizer)"
+                'returns them; write with regard.watch(model, read="view") as watched: model.generate(...); then '
+                "View(watched, tokenizer)"
             )
         if all(isinstance(part, (torch.Tensor, np.ndarray)) and part.ndim > 1 for part in content):
             return [_one_layer(f"weights[{number}]", part, labels) for number, part in enumerate(content)]

@@ -44,9 +44,9 @@ class View:
         View(weights, tokens)                      # [queries, keys] or [heads, queries, keys]
         View(weights, rows=target, columns=source) # tokens of queries and keys that differ
         View(outputs.attentions, tokens)           # of transformers, with output_attentions=True
-        View(watched, tokenizer)                   # what regard.watch recorded of a model of transformers
+        View(watched, tokenizer)                   # what regard.watch(model, read="view") recorded of it
         View(watched, tokenizer, steps=[(3, 8)])   # and the calculation of layer 3, head 8, after watch(keep=True)
-        View(observed, tokens)                     # regard.observe(..., read=regard.Readings(weights=True))
+        View(observed, tokens)                     # regard.observe(..., read="view")
         View(explanation)                          # the worked calculation of regard.explain
         View(prediction)                           # of a trained run
 

@@ -242,7 +242,7 @@ class AttentionCall:
         """
         if self.weights is None or self.value_norms is None:
             reason = f"; norms=True is not possible here: {self.unprojected}" if self.unprojected else ""
-            raise ArgumentError(f"weighted_norms needs read=Readings(weights=True) and norms=True{reason}")
+            raise ArgumentError(f'weighted_norms needs regard.watch(model, read="view", norms=True){reason}')
         return self.weights * self.value_norms[:, :, None]
 
     def __repr__(self) -> str:

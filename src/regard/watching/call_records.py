@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.backends.reference import Inputs, weigh, whole
 from regard.attention.execution import choose_reader
 from regard.attention.problem import Problem
-from regard.attention.readings import Gatherer, Readings
+from regard.attention.readings import WATCHED, Gatherer, Readings
 from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import And, Band, Mask, keep
@@ -86,8 +86,8 @@ def records_of(
         records += _by_map(call, record)
     if not records:
         raise ArgumentError(
-            "there is no record with weights: watch with read=regard.Readings(weights=True); keep=True keeps those of "
-            "single calls, as View(watched.calls[0]) shows them"
+            f"there is no record with weights; write {WATCHED}; keep=True keeps those of single calls, as "
+            "View(watched.calls[0]) shows them"
         )
     return records
 

@@ -320,10 +320,16 @@ def _position_name(axis: Axis, position: int) -> str:
 
 def _in_order(records: Sequence[AttentionRecord]) -> list[AttentionRecord]:
     if isinstance(records, AttentionRecord) or not isinstance(records, Sequence):
-        raise KindError(f"records must be a sequence of AttentionRecord; it is {kind_of(records)}")
+        raise KindError(
+            "records must be a sequence of AttentionRecord, which watched.records(tokens) gives after "
+            f'regard.watch(model, read="view"); it is {kind_of(records)}'
+        )
     for record in records:
         if not isinstance(record, AttentionRecord):
-            raise KindError(f"records must hold AttentionRecord; one is {kind_of(record)}")
+            raise KindError(
+                "records must hold AttentionRecord, as watched.records(tokens) after regard.watch(model, "
+                f'read="view"); one is {kind_of(record)}'
+            )
         if record.kind == "cross":
             raise ArgumentError(
                 f"records must be self-attention, whose queries and keys are the same positions; {record.name!r} is "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 import torch
 from torch import Tensor, nn
 
-from regard.attention.readings import Readings, checked_readings
+from regard.attention.readings import ReadingName, Readings, as_readings, checked_readings
 from regard.errors import ArgumentError, KindError, RegardError
 from regard.missing_names import hinted
 from regard.records.shaded_table import shaded_table
@@ -465,7 +465,7 @@ class Watch(Observer):
 def watch(
     model: nn.Module,
     *,
-    read: Readings | None = None,
+    read: Readings | ReadingName | None = None,
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
     keep: bool = False,
@@ -486,7 +486,8 @@ def watch(
 
     Args:
         model: any `torch.nn.Module`; not a compiled one.
-        read: the readings of each call; entropy, peak and received if not given.
+        read: the readings of each call; entropy, peak and received if not given. ``"view"``: these and the weights,
+            which `regard.View` shows, in quadratic memory.
         layers: the numbers of the layers, from 0; None: all.
         heads: the numbers of the query heads, from 0; None: all.
         keep: whether to keep queries, keys and values (on the CPU), so that `AttentionCall.tiles` can compute exact
@@ -522,15 +523,15 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
-    read = Readings(entropy=True, peak=True, received=True) if read is None else read
-    _check_readings(read)
+    readings = as_readings(read, Readings(entropy=True, peak=True, received=True))
+    _check_readings(readings)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
             raise KindError(f"{name} must be True or False; it is {kind_of(flag)}")
     chosen_layers = _chosen_numbers("layers", layers)
     chosen_heads = _chosen_numbers("heads", heads)
     of_layers = None if chosen_layers is None else frozenset(chosen_layers)
-    return Watch(model, read, of_layers, chosen_heads, keep, norms, outputs)
+    return Watch(model, readings, of_layers, chosen_heads, keep, norms, outputs)
 
 
 def _is_square(grid: Grid) -> bool:
