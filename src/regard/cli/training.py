@@ -171,16 +171,9 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
 
     if not is_first_process():  # Only the first process of a distributed run prints.
         return
-    folder, progress = trained.folder, trained.progress
+    folder = trained.folder
     exit_if_stopped(task, trained)
-    best = "" if progress.best is None else (
-        f"; best validation {task.metrics[0].text(progress.best)} at step {progress.best_step}"
-    )  # fmt: skip
-    metric, baseline = task.metrics[0], trained.baseline
-    against = "" if baseline is None else f"; {baseline.rule}: {baseline.value:.{metric.digits}f}"
-    print(f"{progress.finished}{best}{against} · {folder.path}")
-    if progress.best is not None and baseline is not None and not metric.better(progress.best, baseline.value):
-        print("the model is not better than that simple rule: it needs more data, more epochs or another model")
+    print("\n".join(trained.lines(task.metrics[0])))
     with advising(lambda: continue_with(folder.path, task.name)):
         for picture in task.report(folder):
             print(f"picture: {picture}")

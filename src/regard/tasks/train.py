@@ -150,6 +150,9 @@ def train(
             trained = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
             if trained.interrupted:
                 raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
+            if writes:
+                for line in trained.lines(kind.metrics[0]):
+                    reporter.print_line(line)
             result = kind.load(trained.folder, device)
     except BaseException as error:
         if temporary is not None and _has_begun(path):

@@ -23,11 +23,12 @@ from regard.regular_file import LARGEST_RECORD, LARGEST_TEXT, read_bytes, read_t
 from regard.training.config import RunConfig, read_yaml, yaml_text
 from regard.training.hub_address import is_hub_address
 from regard.training.manifest import Manifest, ManifestFile, sha256
+from regard.training.task import NOT_BETTER
 
 if TYPE_CHECKING:
     from regard.training.progress import Progress
     from regard.training.run_folder import RunFolder
-    from regard.training.task import Experiment, Task
+    from regard.training.task import Baseline, Experiment, Task
 
 CARD, FACTS = "README.md", "training.json"
 
@@ -76,6 +77,8 @@ class TrainingFacts:
     """Step of the best validation."""
     finished: str = ""
     """Why the training ended; empty if it was interrupted."""
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    """The ``rule`` beside the model, and the ``value`` of its metric on the validation data; {}: none was measured."""
     evaluations: Mapping[str, str] = field(default_factory=dict)
     """Name of an evaluation → SHA-256 sum of the model that it measured."""
 
@@ -93,8 +96,11 @@ class TrainingFacts:
         """Returns the facts in a file, as `read`."""
         try:
             content = json.loads(read_text(path, LARGEST_RECORD))
-            kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)} | {"evaluations": dict}
+            kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)}
+            kinds |= {"evaluations": dict, "baseline": dict}
             numbers = {name: (int, float) if kind is float else kind for name, kind in kinds.items()}
+            if isinstance(content, dict):
+                content.setdefault("baseline", {})  # of a run of an earlier version
             if not isinstance(content, dict) or content.keys() != kinds.keys():
                 raise ValueError("a field is missing or unknown")
             for name, value in content.items():
@@ -104,6 +110,9 @@ class TrainingFacts:
                     raise ValueError(f"{name} must be a number below 2⁶³")
             if not all(isinstance(one, str) for one in content["evaluations"].values()):
                 raise ValueError("evaluations has a wrong type")
+            rule = content["baseline"]
+            if rule and not (isinstance(rule.get("rule"), str) and _finite(rule.get("value")) is not None):
+                raise ValueError("baseline must have a rule and a value")
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -119,7 +128,13 @@ class TrainingFacts:
 
 
 def record_training(
-    folder: "RunFolder", experiment: "Experiment", progress: "Progress", batches: int, parameters: int, hardware: str
+    folder: "RunFolder",
+    experiment: "Experiment",
+    progress: "Progress",
+    batches: int,
+    parameters: int,
+    hardware: str,
+    baseline: "Baseline | None" = None,
 ) -> None:
     """Write the facts of a training that has ended; the evaluations of the run are kept.
 
@@ -130,6 +145,7 @@ def record_training(
         batches: batches of an epoch.
         parameters: number of trained parameters.
         hardware: kind of the machine.
+        baseline: the simple rule beside the model; None: none was measured.
     """
     before = TrainingFacts.read(folder)
     TrainingFacts(
@@ -142,6 +158,7 @@ def record_training(
         seconds=round(progress.seconds, 1),
         best_step=progress.best_step,
         finished=progress.finished,
+        baseline=baseline._asdict() if baseline else {},
         evaluations=before.evaluations if before else {},
     ).write(folder)
 
@@ -224,7 +241,7 @@ def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes
         *("## Model", "", *_model_lines(task, config, facts), ""),
         *("## Data", "", *_data_lines(folder, config, facts, data_sets), ""),
         *("## Training", "", *_training_lines(folder, config, facts), ""),
-        *("## Metrics", "", *_metric_lines(results), ""),
+        *("## Metrics", "", *_metric_lines(results), *_scale_lines(task, facts, results), ""),
         *("## Use", "", *_use_lines(task, address), ""),
         *("## Limits", "", *_limit_lines(config), ""),
     ]
@@ -342,6 +359,17 @@ def _metric_lines(results: list[_Result]) -> list[str]:
         for one in results
     ]
     return ["| data | metric | value |", "|---|---|---:|", *rows]
+
+
+def _scale_lines(task: "Task", facts: TrainingFacts, results: list[_Result]) -> list[str]:
+    """Returns how good a simple rule is on the validation data, after an empty line."""
+    metric = task.metrics[0]
+    value = next((one.value for one in results if (one.part, one.metric) == ("validation", metric.name)), None)
+    if not facts.baseline or value is None:
+        return []
+    rule = f"{escaped(facts.baseline['rule'])}, has {escaped(metric.text(facts.baseline['value']))}"
+    worse = "" if metric.better(value, facts.baseline["value"]) else f": {NOT_BETTER}"
+    return ["", f"A simple rule on the same validation data, {rule}{worse}."]
 
 
 def _use_lines(task: "Task", address: str) -> list[str]:

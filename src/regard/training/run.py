@@ -18,7 +18,7 @@ from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, default_reporter
 from regard.training.resident_memory import bound_primitive_caches, return_large_blocks
 from regard.training.run_folder import RunFolder
-from regard.training.task import Baseline, Experiment, Task
+from regard.training.task import NOT_BETTER, Baseline, Experiment, Metric, Task
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -36,6 +36,22 @@ class TrainedRun:
     """Number of trained parameters of the model."""
     baseline: Baseline | None = None
     """What a simple rule reaches on the validation data; None: there is none, or the training has not ended."""
+
+    def lines(self, metric: Metric) -> list[str]:
+        """Returns why the training ended, how good its best model is, and how good the simple rule.
+
+        Args:
+            metric: the task's first metric.
+        """
+        progress, rule = self.progress, self.baseline
+        best = "" if progress.best is None else (
+            f"; best validation {metric.text(progress.best)} at step {progress.best_step}"
+        )  # fmt: skip
+        against = "" if rule is None else f"; {rule.rule}: {rule.value:.{metric.digits}f}"
+        lines = [f"{progress.finished}{best}{against} · {self.folder.path}"]
+        if progress.best is not None and rule is not None and not metric.better(progress.best, rule.value):
+            lines.append(NOT_BETTER)
+        return lines
 
 
 # So that no step depends on when a kernel was compiled.
@@ -150,11 +166,19 @@ def _train(
     over = checkpoint is not None and bool(loop.reason_to_end())
     del checkpoint  # as large as the model and its optimizer
     interrupted = loop.end() if over else loop.run()
+    baseline = _baseline(experiment, reporter) if first and loop.progress.finished else None
     if first:
         hardware = hardware_kind(fabric.device, fabric.world_size)
-        record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware)
-    baseline = experiment.baseline() if first and loop.progress.finished else None
+        record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware, baseline)
     return TrainedRun(folder, loop.progress, interrupted, parameters, baseline)
+
+
+def _baseline(experiment: Experiment, reporter: Reporter) -> Baseline | None:
+    try:
+        return experiment.baseline()
+    except Exception as error:  # the training is complete without its scale
+        reporter.print_line(f"no simple rule was measured beside the model: {type(error).__name__}: {error}")
+        return None
 
 
 def _write_card(task: Task, folder: RunFolder, reporter: Reporter) -> None:

@@ -86,6 +86,10 @@ class Baseline(NamedTuple):
     """The task's first metric of its answers to the validation data."""
 
 
+NOT_BETTER = "the model is not better than that simple rule: it needs more data, more epochs or another model"
+"""Said where its metric is not."""
+
+
 class StepLoss(NamedTuple):
     """The loss of a training batch."""
 

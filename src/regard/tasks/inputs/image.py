@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.configuration import check_between, check_probabilities, fill
 from regard.counted import counted
 from regard.errors import ArgumentError
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
-from regard.tasks.lazy import np
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
+from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import (
     MOST_BATCH,
     DataOptions,
@@ -95,6 +95,10 @@ class ImageTraining(TrainingConfig):
                 raise ArgumentError(f"{name} needs backbone; leave it out, or give both")
 
 
+PLAIN_SIDE, PLAIN_TONES = 8, 8
+"""Cells of a side of an image whose mean colours are features of a linear model, and tones whose shares are."""
+
+
 class ImageExamples(Examples):
     """Images of one size with encoded captions, or with a label as the only token of a caption.
 
@@ -139,6 +143,7 @@ class ImageInput(Input):
     examples = "images"
     labelled_unit = "image"
     usual_columns = ("image", "path", "file", "file_name", "filename", "picture")
+    plain = "mean colours and tones"
 
     def __init__(self, generated: Generated, labelled: bool):
         super().__init__(generated)
@@ -190,6 +195,23 @@ class ImageInput(Input):
 
     def names(self, rows: list[ImageRow]) -> list[str]:
         return [row.picture.name for row in rows]
+
+    def labelled_contents(
+        self, rows: list[ImageRow], examples: Callable[[], Examples], most: int
+    ) -> tuple[Sequence[Any], list[str]]:
+        numbers, encoded = drawn_rows(len(rows), most), examples()
+        assert isinstance(encoded, ImageExamples)
+        return [encoded.pixels[number] for number in numbers], self.targets(self.select(rows, numbers))
+
+    def content(self, one: InputImage) -> NDArray[np.uint8]:
+        return one.pixels
+
+    def plain_features(self, content: NDArray[np.uint8]) -> NDArray[np.float32]:
+        image = torch.from_numpy(content.astype(np.float32) / 255).permute(2, 0, 1)
+        colours = F.adaptive_avg_pool2d(image, PLAIN_SIDE).flatten().numpy()
+        tones = content.reshape(-1, 3) // (256 // PLAIN_TONES) + np.arange(3) * PLAIN_TONES
+        shares = np.bincount(tones.ravel(), minlength=3 * PLAIN_TONES) / len(tones)
+        return np.concatenate((colours, shares.astype(np.float32)))
 
     def inputs(self, rows: list[ImageRow], trained: Any) -> list[InputImage]:
         return self.read([row.picture for row in rows], trained)

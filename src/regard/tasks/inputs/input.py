@@ -93,6 +93,7 @@ class Input(ABC):
         suffixes: those of the files in a folder of inputs.
         usual_columns: names that the column of the inputs may have in a table to predict, if the training named none.
         reads_tables: whether a training reads a table by its columns; else as running text.
+        plain: the features of a linear model beside a classifier, for people; empty: there are none.
         generated: the generated corpus of the task; a task without one has an empty one.
     """
 
@@ -104,6 +105,7 @@ class Input(ABC):
     suffixes: tuple[str, ...] = (".txt",)
     usual_columns: tuple[str, ...] = ("text", "source", "input")
     reads_tables: bool = True
+    plain: ClassVar[str] = ""
 
     def __init__(self, generated: Generated | None = None, examples: str | None = None):
         self.generated = Generated(lambda *_: {}, 0, 0) if generated is None else generated
@@ -256,6 +258,24 @@ class Input(ABC):
             return train, self.open_part(data, folder, "validation")
         return self.held_out(train, data)
 
+    def own_training_rows(self, data: DataOptions, folder: RunFolder) -> Any:
+        """The rows that a run was trained on; None: they are not on this machine, or have other files or sizes now.
+
+        Raises:
+            DataError: they cannot be read.
+        """
+        if data.train is None:
+            if not self.generated_path(folder, "train").is_file():
+                return None
+        else:
+            files, recorded = self.source_files(folder, data.train), folder.manifest.read().data.get("train", ())
+            if files is None or not all(file.is_file() for file in files):
+                return None
+            if [file.stat().st_size for file in files] != [file.bytes for file in recorded]:
+                return None
+        rows = self.open_part(data, folder, "train")
+        return rows if data.validation or data.bundled else self._split(rows, data)[0]
+
     def write_examples(self, folder: RunFolder) -> None:  # noqa: B027 (most inputs have nothing to write)
         """Write a few inputs of the generated test part as files that can be predicted."""
 
@@ -264,14 +284,19 @@ class Input(ABC):
 
     def held_out(self, rows: Any, data: DataOptions) -> tuple[Any, Any]:
         """Rows without those that are used for validation, and these; all rows for both if there are too few."""
-        size = held_out_size(len(rows), data.held_out)
-        if not size:
+        train, validation = self._split(rows, data)
+        if validation is rows:
             log.warning(
                 "too few %s to hold some out (%d): they are used for validation as well, and its results say nothing "
                 "about others",
                 self.examples,
                 len(rows),
             )
+        return train, validation
+
+    def _split(self, rows: Any, data: DataOptions) -> tuple[Any, Any]:
+        size = held_out_size(len(rows), data.held_out)
+        if not size:
             return rows, rows
         order = np.arange(len(rows))[::-1]
         if self.random_held_out:
@@ -306,6 +331,26 @@ class Input(ABC):
         """Number, input and target of the first rows."""
         first = self.select(rows, range(min(count, len(rows))))
         return [(number, *pair) for number, pair in enumerate(zip(self.names(first), self.targets(first), strict=True))]
+
+    def labelled_contents(
+        self, rows: Any, examples: Callable[[], Examples], most: int
+    ) -> tuple[Sequence[Any], list[str]]:
+        """The contents of at most so many training examples, drawn from all, and their labels.
+
+        Args:
+            rows: the training rows.
+            examples: encodes them.
+            most: their largest number.
+        """
+        raise NotImplementedError
+
+    def content(self, one: Any) -> Any:
+        """What a linear model reads of an input that was read: its text, its pixels or its features."""
+        raise NotImplementedError
+
+    def plain_features(self, content: Any) -> NDArray[np.float32]:
+        """The numbers ``[features]`` that a linear model reads of a content that is no text."""
+        raise NotImplementedError
 
     def inputs(self, rows: Any, trained: Any) -> list[Any]:
         """The inputs of rows, as `read` gives them."""
@@ -469,6 +514,11 @@ def held_out_size(rows: int, held_out: float) -> int:
 def chunks(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """The rows, so many at once."""
     return (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def drawn_rows(rows: int, most: int) -> NDArray[np.int64]:
+    """The numbers of at most so many rows, drawn at random, in a random order; the same each time."""
+    return np.random.default_rng(0).permutation(rows)[:most]
 
 
 def some_rows(rows: int, most: int) -> range:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_between, check_probabilities
 from regard.errors import DataError, KindError, ShapeError
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, some_rows
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
 from regard.tasks.lazy import np, torch
 from regard.tasks.memory_rows import column_values
 from regard.tasks.options import (
@@ -219,6 +219,7 @@ class SoundInput(Input):
     examples = "sounds"
     labelled_unit = "sound"
     usual_columns = ("audio", "sound", "features", "path", "file", "file_name", "filename")
+    plain = "the mean and deviation of each band"
 
     def __init__(self, generated: Generated | None = None, labelled: bool = False):
         super().__init__(generated)
@@ -265,6 +266,21 @@ class SoundInput(Input):
 
     def names(self, rows: list[Utterance]) -> list[str]:
         return [str(one.path) for one in rows]
+
+    def labelled_contents(
+        self, rows: list[Utterance], examples: Callable[[], Examples], most: int
+    ) -> tuple[Sequence[Any], list[str]]:
+        encoded = examples()  # without those that are too long
+        assert isinstance(encoded, SoundExamples)
+        numbers = drawn_rows(len(encoded), most)
+        contents = [encoded.features[number] for number in numbers.tolist()]
+        return contents, self.targets([encoded.utterances[number] for number in numbers])
+
+    def content(self, one: HeardSound) -> NDArray[np.float32]:
+        return one.features
+
+    def plain_features(self, content: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.concatenate((content.mean(0), content.std(0)))
 
     def inputs(self, rows: list[Utterance], trained: Any) -> list[HeardSound]:
         from regard.data.speech.utterances import feature_table

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.configuration import check_between
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, some_rows, tokenizer_path
+from regard.tasks.inputs.input import (
+    Encodes,
+    Examples,
+    Generated,
+    Input,
+    drawn_rows,
+    learnt_tokenizer,
+    some_rows,
+    tokenizer_path,
+)
 from regard.tasks.lazy import np
 from regard.tasks.memory_rows import a_type
 from regard.tasks.options import MOST_BATCH, TokenOptions
@@ -205,6 +214,16 @@ class LabelledTexts(TextInput):
     """Texts with labels; a text that is too long is cut."""
 
     examples = "texts"
+    plain = "words and characters"
+
+    def labelled_contents(
+        self, rows: datasets.Dataset, examples: Callable[[], Examples], most: int
+    ) -> tuple[list[str], list[str]]:
+        drawn = self.select(rows, drawn_rows(len(rows), most))
+        return self.names(drawn), self.targets(drawn)
+
+    def content(self, one: ReadText) -> str:
+        return one.text
 
     def batch_tokens(self, training: Any) -> tuple[int, int | None]:
         return LABEL_TOKENS * training.batch_size, training.tokens_per_batch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,12 +17,13 @@ from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions
+from regard.tasks.outputs.label_rule import LabelRule, label_rule
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.results import Evaluation, RankedPrediction, rounded
 from regard.training.run_folder import RunFolder
-from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
+from regard.training.task import NOT_BETTER, Baseline, Metric, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from regard.data.labels import Labels
     from regard.explanations.model_attention import ModelAttention
     from regard.records import Axis
+
+log = logging.getLogger("regard")
 
 MOST_SHOWN = 12
 """Labels of the confusion matrix that is printed."""
@@ -57,6 +62,7 @@ class LabelExperiment(TableExperiment):
     Attributes:
         labels: the labels.
         true: the number of each validation example's label.
+        rows: the training rows.
         counts: training examples of each label.
     """
 
@@ -82,15 +88,22 @@ class LabelExperiment(TableExperiment):
             self.labels.require(set(self.input.targets(part_rows)), where, unit)
 
     def examine(self, rows: Any) -> None:
-        counts = Counter(map(self.labels.number, self.input.targets(rows)))
+        self.rows, counts = rows, Counter(map(self.labels.number, self.input.targets(rows)))
         self.counts = tuple(counts[number] for number in range(len(self.labels)))
         self.true = [self.labels.number(name) for name in self.input.targets(self.validation_rows)]
         balanced = self.training.class_weights == "balanced"
         self.class_weights = balanced_weights(self.counts) if balanced else None
 
     def baseline(self) -> Baseline:
-        most = max(range(len(self.counts)), key=self.counts.__getitem__)
-        return Baseline("always the most frequent label", self.true.count(most) / len(self.true))
+        rule, contents, true = self._rule(), self.true, self.true
+        if self.input.plain:
+            rows = self.validation_rows
+            contents, names = self.input.labelled_contents(rows, lambda: self.validation, len(rows))
+            true = list(map(self.labels.number, names))
+        return Baseline(rule.name, label_metrics(true, rule.labels(contents), self.labels.names).accuracy)
+
+    def _rule(self) -> LabelRule:
+        return label_rule(self.input, self.rows, lambda: self.train, self.labels.number, len(self.labels))
 
     def loss(self, batch: Any) -> StepLoss:
         logits, labels = self.model(*self.input.arguments(batch, self.training)).logits, batch.target[:, 1]
@@ -298,6 +311,7 @@ class TrainedLabels(TrainedRun):
             "loss": float(F.cross_entropy(outputs.logits.double(), torch.tensor(true))),
             "seconds": seconds,
             "labels": list(names),
+            "baseline": self.baseline(inputs, true),
             "predictions": [
                 (name, names[own], names[predicted], probability)
                 for name, own, predicted, probability in zip(
@@ -306,6 +320,30 @@ class TrainedLabels(TrainedRun):
             ],
         }
         return self.evaluation(shared, source, rows, inputs, outputs)
+
+    @cached_property
+    def rule(self) -> LabelRule | None:
+        """The simple rule that the training data give; None: they are not on this machine, or have changed."""
+        rows = self.input.own_training_rows(self.config.data, self.folder)
+        if rows is None:
+            return None
+
+        def examples() -> Any:
+            return self.input.encode(rows, self.config, self.files, self.labels, training=True)
+
+        return label_rule(self.input, rows, examples, self.labels.number, len(self.labels))
+
+    def baseline(self, inputs: Sequence[Any], true: Sequence[int]) -> dict[str, Any] | None:
+        """The rule, and its accuracy and macro F1 on inputs that were read; None: there is no rule."""
+        try:
+            if self.rule is None:
+                return None
+            contents = [self.input.content(one) for one in inputs] if self.input.plain else inputs
+            metrics = label_metrics(true, self.rule.labels(contents), self.labels.names)
+        except Exception as error:  # training data of another form than they had
+            log.warning("no simple rule was measured beside the model: %s", error)
+            return None
+        return {"rule": self.rule.name, "accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1}
 
     def measures_weights(self, source: Any, rows: Any) -> bool:
         """Whether an evaluation measures the attention weights."""
@@ -344,6 +382,8 @@ class LabelEvaluation(RunEvaluation):
     by_label: list[LabelScores]
     confusion: list[list[int]]
     """``[true][found]``: numbers of examples."""
+    baseline: dict[str, Any] | None
+    """A simple rule and its metrics on the same examples; None where the training data are not on this machine."""
     predictions: list[tuple[str, str, str, float]]
     """Example, true label, found label and its probability."""
 
@@ -364,7 +404,15 @@ class LabelEvaluation(RunEvaluation):
             f"{self.data}: {self.counted()} · accuracy {self.accuracy:.4f} · macro F1 {self.macro_f1:.4f} · "
             f"loss {self.loss:.4f}{self.others()}"
         )
-        return [first, *table_lines(self.by_label, f"{self.example}s"), *confusion_lines(self.confusion, self.labels)]
+        tables = table_lines(self.by_label, f"{self.example}s"), confusion_lines(self.confusion, self.labels)
+        return [first, *self._scale(), *tables[0], *tables[1]]
+
+    def _scale(self) -> list[str]:
+        if self.baseline is None:
+            return []
+        rule, accuracy, macro_f1 = self.baseline.values()
+        lines = [f"  {rule}: accuracy {accuracy:.4f} · macro F1 {macro_f1:.4f}"]
+        return lines if self.accuracy > accuracy else [*lines, f"  {NOT_BETTER}"]
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
