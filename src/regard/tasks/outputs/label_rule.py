@@ -36,7 +36,7 @@ MOST_FEATURES = 50_000
 """Words, and pieces of words, that it knows, with few labels."""
 
 ITERATIONS = 60
-"""Of its optimizer."""
+"""Steps of its optimizer at most."""
 
 
 @dataclass(frozen=True)
