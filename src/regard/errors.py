@@ -9,6 +9,7 @@
     ├── KindError         (TypeError)     a wrong type, dtype or device
     ├── BackendError      (RuntimeError)  the named backend cannot run this problem; says why
     ├── DataError         (ValueError)    a file or data set cannot be used; says why, where, and what to do
+    │   ├── ColumnError                   the columns of a table cannot be told; has a guess for each option
     │   └── WriteError                    a file cannot be written: a full disk, no permission
     ├── RunError          (ValueError)    a run folder or checkpoint that is missing, damaged or not regard's
     ├── TrainingError     (RuntimeError)  training cannot continue (the loss is not finite)
@@ -17,11 +18,13 @@
 """
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 __all__ = [
     "ArgumentError",
     "BackendError",
+    "ColumnError",
     "DataError",
     "KindError",
     "MissingPartError",
@@ -94,6 +97,29 @@ class BackendError(RegardError, RuntimeError):
 
 class DataError(RegardError, ValueError):
     """A file or data set cannot be used; the message says why, where, and what to do."""
+
+
+class ColumnError(DataError):
+    """The columns that are meant in a table cannot be told.
+
+    Args:
+        message: the message.
+        columns: field of the option that names a column → the column that may be meant; None: nothing can be guessed.
+    """
+
+    def __init__(self, message: str, columns: Mapping[str, str] | None = None):
+        super().__init__(message)
+        self.columns = dict(columns or {})
+
+    def in_python(self, call: str) -> "ColumnError":
+        """Returns the error of a call in Python: arguments instead of options, and the call that names the columns.
+
+        Args:
+            call: the call before the first of them: ``"run.evaluate(data"``.
+        """
+        text = re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), str(self))
+        named = ", ".join(f"{field}={column!r}" for field, column in self.columns.items())
+        return ColumnError(f"{text}; write {call}, {named})" if named else text, self.columns)
 
 
 class WriteError(DataError):

@@ -30,7 +30,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
 """Name of a field → its names in earlier versions. A configuration that still has such a field keeps it."""
 
 FOREIGN: dict[str, tuple[str, ...]] = {
-    "batch": ("tokens_per_batch", "batch_size"),
+    "batch": ("batch_size", "tokens_per_batch"),
     "batch_size": ("tokens_per_batch",),
     "tokens_per_batch": ("batch_size",),
     "lr": ("learning_rate",),
@@ -92,10 +92,135 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "val": ("validation",),
     "valid": ("validation",),
     "train_data": ("train",),
+    **dict.fromkeys(
+        (
+            "data",
+            "dataset",
+            "dataset_path",
+            "data_file",
+            "data_path",
+            "data_dir",
+            "input",
+            "inputs",
+            "input_file",
+            "input_path",
+            "file",
+            "files",
+            "csv",
+            "tsv",
+            "json",
+            "jsonl",
+            "parquet",
+            "path",
+            "folder",
+            "dir",
+            "corpus",
+            "train_file",
+            "train_path",
+            "train_dir",
+            "train_csv",
+            "training",
+            "training_data",
+            "training_file",
+            "images",
+            "sounds",
+            "texts",
+        ),
+        ("train", "file"),
+    ),
+    **dict.fromkeys(
+        (
+            "validation_file",
+            "validation_data",
+            "validation_path",
+            "val_file",
+            "val_data",
+            "valid_file",
+            "valid_data",
+            "dev",
+            "dev_file",
+            "eval",
+            "eval_file",
+            "eval_data",
+        ),
+        ("validation",),
+    ),
+    **dict.fromkeys(("test_file", "test_data", "test_path"), ("test",)),
+    **dict.fromkeys(("validation_split", "val_split", "test_size", "split", "holdout"), ("held_out",)),
+    **dict.fromkeys(
+        ("text", "text_col", "text_field", "input_column", "content_column", "review_column"),
+        ("text_column", "source_column", "article_column", "column"),
+    ),
+    **dict.fromkeys(
+        ("labels", "label_col", "label_field", "class_column", "category", "category_column"),
+        ("label_column", "text_column"),
+    ),
+    **dict.fromkeys(("src", "source_lang", "src_lang", "source_language", "from"), ("source_column",)),
+    **dict.fromkeys(("tgt", "target_lang", "tgt_lang", "target_language"), ("target_column",)),
+    "target_column": ("label_column", "summary_column", "text_column"),
+    "source_column": ("article_column", "text_column"),
+    "article": ("article_column",),
+    "summary": ("summary_column",),
+    "image": ("image_column",),
+    "mask": ("mask_column",),
+    "mask_col": ("mask_column",),
+    "n_epochs": ("epochs",),
+    "iterations": ("epochs",),
+    "steps": ("epochs",),
+    "bs": ("batch_size", "tokens_per_batch"),
+    "optim": ("optimizer",),
+    "wd": ("weight_decay",),
+    "random_state": ("seed",),
+    "random_seed": ("seed",),
+    "name": ("run",),
+    "run_name": ("run",),
+    "out": ("run", "pictures", "masks"),
+    "out_dir": ("run", "pictures", "masks"),
+    "save_dir": ("run",),
+    "save_to": ("run",),
+    "arch": ("architecture",),
+    "model_type": ("architecture",),
+    "embed_dim": ("embedding",),
+    "n_heads": ("heads",),
+    "n_layers": ("layers", "encoder_layers"),
+    "max_seq_len": ("max_length", "context"),
+    "max_seq_length": ("max_length", "context"),
+    "sequence_length": ("max_length", "context"),
+    "seq_len": ("max_length", "context"),
+    "lower": ("lowercase",),
+    "num_workers": ("threads",),
+    "workers": ("threads",),
+    "n_jobs": ("threads",),
     "checkpoint": ("init_from",),
     "pretrained": ("init_from", "backbone_weights"),
 }
 """Field of another program, or of another task → what it may be called here; the first that a command has counts."""
+
+COMMANDS_ELSEWHERE = {
+    "fit": "train", "finetune": "train", "fine-tune": "train", "run": "train", "learn": "train",
+    "eval": "evaluate", "test": "evaluate", "score": "evaluate", "validate": "evaluate",
+    "infer": "predict", "inference": "predict", "generate": "predict", "apply": "predict", "visualize": "view",
+    "show": "view", "plot": "view", "web": "serve", "ui": "serve", "app": "serve", "convert": "export",
+    "upload": "push", "benchmark": "bench", "info": "doctor", "check": "doctor",
+}  # fmt: skip
+"""Command of another program → what it is called here."""
+
+TASKS_ELSEWHERE = {
+    "classification": "classify", "classifier": "classify", "text-classification": "classify", "sentiment": "classify",
+    "sentiment-analysis": "classify", "text": "classify", "label": "classify", "labels": "classify",
+    "zero-shot-classification": "classify", "translation": "translate", "translator": "translate", "nmt": "translate",
+    "mt": "translate", "seq2seq": "translate", "text2text-generation": "translate", "summarization": "summarize",
+    "summarisation": "summarize", "summarise": "summarize", "summary": "summarize", "language-modeling": "language",
+    "language-model": "language", "language-modelling": "language", "lm": "language", "causal-lm": "language",
+    "clm": "language", "gpt": "language", "text-generation": "language", "image-classification": "images",
+    "image": "images", "vision": "images", "vit": "images", "photos": "images", "captioning": "caption",
+    "captions": "caption", "image-captioning": "caption", "image-to-text": "caption", "segmentation": "segment",
+    "semantic-segmentation": "segment", "image-segmentation": "segment", "masks": "segment", "asr": "transcribe",
+    "speech": "transcribe", "transcription": "transcribe", "speech-recognition": "transcribe", "stt": "transcribe",
+    "automatic-speech-recognition": "transcribe", "speech-to-text": "transcribe", "audio": "sounds", "sound": "sounds",
+    "audio-classification": "sounds", "sound-classification": "sounds",
+}  # fmt: skip
+"""Task by its name elsewhere → its name here."""
 
 WRITTEN_ANEW = {
     "--no-tied": "--tied none",
@@ -143,11 +268,18 @@ def unknown_name(what: str, name: str, known: Iterable[str], spell: Callable[[st
 def suggestion(name: str, known: Iterable[str], spell: Callable[[str], str] = repr) -> str:
     """Returns the end of a message about an unknown field: what it may be called here; arguments as `unknown_name`."""
     names = list(known)
+    here = suggested_name(name, names)
+    if here is None:
+        return ""
+    is_known = here in (_FORMER.get(name), *FOREIGN.get(name, ()))
+    return f"; here it is {spell(here)}" if is_known else f"; did you mean {spell(here)}?"
+
+
+def suggested_name(name: str, known: Iterable[str]) -> str | None:
+    """Returns the field that an unknown one may be; None if it is like none; arguments as `unknown_name`."""
+    names = list(known)
     here = next((one for one in (_FORMER.get(name), *FOREIGN.get(name, ())) if one in names), None)
-    if here is not None:
-        return f"; here it is {spell(here)}"
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=_LEAST_ALIKE)
-    return f"; did you mean {spell(nearest[0])}?" if nearest else ""
+    return here or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=_LEAST_ALIKE)), None)
 
 
 def in_minutes(name: str, value: object) -> str:

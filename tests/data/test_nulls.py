@@ -117,7 +117,9 @@ def test_a_first_row_that_lacks_a_field_does_not_name_the_columns(tmp_path):
         assert (pairs["source"][:], pairs["target"][:]) == (["a"], ["x"])
     rows = [{"id": "1", "en": "Yes."}, {"id": "2", "en": "No.", "fr": "Non."}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match="line 2: say with --source-column which column it is; there are 3"):
+    with pytest.raises(
+        DataError, match="line 2: say with --source-column which column has the sources and with --target-column"
+    ):
         open_pairs(path)
 
 

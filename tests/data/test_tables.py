@@ -82,9 +82,7 @@ def test_delimited_tables(opener):
         assert "two columns are called" in opener(suffix, f"{first}{own}{second}{own}{second}\na.png{own}a.png{own}x\n")
         assert "no row" in (message := opener(suffix, good.splitlines()[0] + "\n")) or "there are no rows" in message
         assert "file is empty" in (message := opener(suffix, "")) or "no rows" in message
-        assert (
-            opener(suffix, f"{second.title()}{own}{first}{own}x\na{own}a.png{own}b\n").count(f"{second.title()!r}") >= 1
-        )
+        assert "'Zone'" in opener(suffix, f"Zone{own}{first}{own}x\na{own}a.png{own}b\n")
     header = f"{first},{second}\n"
     assert opener(".csv", header + '"a.png","a.png"\n') == ["a.png"]
     assert "a field has no closing quotation mark" in opener(".csv", header + 'a.png,"a.png\n' + "a.png,x\n" * 3)

@@ -367,12 +367,15 @@ def test_the_command_line_says_what_an_old_or_a_foreign_option_is_here(run_comma
     code, _, error = run_command(*command.split())
     assert code != 0
     assert words in error
-    assert len(error.strip().splitlines()) == 1
+    message, *corrected = error.strip().splitlines()
+    assert message.startswith("regard: error: ")
+    assert len(corrected) <= 1
+    assert all(line.startswith(f"regard {command.split()[0]} ") for line in corrected)
 
 
 def test_every_suggestion_is_an_option_of_some_command():
     tasks = [registry.find(name) for name in registry.BUILT_IN]
-    known = {"run", "quiet", "to", "pictures", "masks"}
+    known = {"run", "quiet", "to", "pictures", "masks", "file", "column"}
     for task in tasks:
         for kind in (*sections(task).values(), task.prediction_config, task.evaluation_config):
             known |= {field.name for field in dataclasses.fields(kind)}

@@ -108,8 +108,10 @@ def test_the_column_is_that_of_the_training_or_the_named_one(classifier, tmp_pat
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert classifier.predict(tmp_path / "a.csv", column="body")[0].source == "fine"
     assert classifier.predict(frame, column="title")[0].source == "dull"
-    with pytest.raises(DataError, match=r"say with --column which column has the inputs \(columns: 'id', 'title'"):
-        classifier.predict(tmp_path / "a.csv")
+    assert classifier.predict(tmp_path / "a.csv")[0].source == "fine"  # a usual name
+    frame.rename(columns={"body": "rest"}).to_csv(tmp_path / "c.csv", index=False)
+    with pytest.raises(DataError, match=r"say with column which column has the inputs \(columns: 'id', 'title'"):
+        classifier.predict(tmp_path / "c.csv")
     with pytest.raises(DataError, match="there is no column 'boby'; did you mean 'body'"):
         classifier.predict(tmp_path / "a.csv", column="boby")
     (tmp_path / "b.csv").write_text("A fine film.\nA dull one.\n")
@@ -147,7 +149,7 @@ def test_a_text_in_an_object_is_read_in_memory_as_in_a_file(classifier, tmp_path
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     for inputs in (rows, pd.DataFrame(rows), path):
-        assert [one.source for one in classifier.predict(inputs)] == ["fine", "a"]
+        assert [one.source for one in classifier.predict(inputs, column="translation.de")] == ["fine", "a"]
         assert classifier.predict(inputs, column="translation.en")[0].source == "dull"
 
 
@@ -166,7 +168,9 @@ def test_a_row_may_lack_the_column_in_memory_as_in_a_file(classifier, tmp_path, 
 def test_what_has_no_input_is_named(classifier, tmp_path):
     with pytest.raises(DataError, match="inputs: there are no rows"):
         classifier.predict(FRAME.head(0))
-    with pytest.raises(ArgumentError, match=r"there is no column 'txt' \(columns: 'text', 'label'\)"):
+    with pytest.raises(
+        DataError, match=r"there is no column 'txt'; did you mean 'text'\? \(columns: 'text', 'label'\)"
+    ):
         classifier.predict(FRAME, column="txt")
     with pytest.raises(regard.errors.KindError, match="inputs must be a list of inputs, or a table; it is an int"):
         classifier.predict(5)

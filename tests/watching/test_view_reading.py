@@ -1,7 +1,6 @@
 """``read="view"`` is one reading that whatever shows weights can use; without it the message has the line."""
 
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -20,14 +19,14 @@ def make():
     return regard.nn.TransformerEncoder(layer, 2).eval(), torch.randn(1, 5, 8)
 
 
-def watched_with(**options: Any):
+def watched_with(**options):
     model, inputs = make()
     with torch.no_grad(), regard.watch(model, **options) as watched:
         model(inputs)
     return watched
 
 
-def observed_with(**options: Any):
+def observed_with(**options):
     query, key = torch.randn(2, 1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
     return regard.observe(query, key, key, **options)
 

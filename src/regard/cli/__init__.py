@@ -13,7 +13,8 @@ def main() -> None:
     """The entry point of ``regard``.
 
     A ``RegardError``, a mistake in the options, a refused file and a lack of memory become one line on standard error
-    and exit code 2; an interrupt gives exit code 130. None of them shows a traceback.
+    and exit code 2; a second line is the command that was meant, where that is known. An interrupt gives exit code 130.
+    None of them shows a traceback.
     """
     from regard.errors import RegardError
 
@@ -25,7 +26,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except RegardError as error:
-        _fail(str(error))
+        _fail(str(error), getattr(error, "command", ""))
     except BrokenPipeError:
         # The reader has closed the output (`regard predict ... | head`); later flushes must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -45,9 +46,9 @@ def main() -> None:
         sys.exit(128 + signal.SIGINT)
 
 
-def _fail(message: str) -> None:
-    """Prints a message as one line without invisible characters, and exits with code 2."""
+def _fail(message: str, command: str = "") -> None:
+    """Prints a message as one line without invisible characters, the command that is right below, exits with code 2."""
     line = " ".join(message.split())
     visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    print(f"regard: error: {visible}", file=sys.stderr)
+    print(f"regard: error: {visible}", *filter(None, [command]), sep="\n", file=sys.stderr)
     sys.exit(2)

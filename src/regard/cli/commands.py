@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 from regard import __version__
 from regard.cli.option_errors import message
 from regard.cli.typed_options import remember_typed_options
-from regard.errors import ArgumentError, RegardError
+from regard.errors import ColumnError, RegardError
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -92,4 +92,10 @@ def call(arguments: Sequence[str]) -> None:
     except CycloptsError as error:
         if isinstance(error.__cause__, RegardError):
             raise error.__cause__ from None
-        raise ArgumentError(message(error)) from None
+        from regard.cli.corrected_command import CorrectedError, corrected_command
+
+        raise CorrectedError(message(error), corrected_command(arguments, error, build)) from None
+    except ColumnError as error:
+        from regard.cli.corrected_command import CorrectedError, command_with_columns
+
+        raise CorrectedError(str(error), command_with_columns(arguments, error.columns)) from None

@@ -1,6 +1,7 @@
 """One-line messages for mistakes in options: which option, what was expected, what was passed."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
 
 from regard.errors import ArgumentError
-from regard.old_names import WRITTEN_ANEW, in_minutes, unknown_name
+from regard.old_names import COMMANDS_ELSEWHERE, TASKS_ELSEWHERE, WRITTEN_ANEW, in_minutes, unknown_name
 from regard.training.sections import kind_name
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
@@ -58,11 +59,17 @@ def message(error: CycloptsError) -> str:
             return f"{unknown_name('option', field_of(name), known, spell)}; see {_command(error)} --help"
         case mistakes.UnknownCommandError(unused_tokens=tokens):
             assert tokens is not None
+            from regard.tasks.registry import task_elsewhere
+
             known = [name for name in error.app or () if not name.startswith("-")]
-            return (
-                f"there is no command {_command(error)} {tokens[0]!r}{_nearest(tokens[0], known)} "
-                f"(known: {', '.join(known)})"
-            )
+            is_task = (error.command_chain or ()) == ("train",)
+            here = (TASKS_ELSEWHERE if is_task else COMMANDS_ELSEWHERE).get(tokens[0].lower())
+            hint = _nearest(tokens[0], known) if here is None else f"; here it is {here}"
+            if not error.command_chain and task_elsewhere(tokens[0]) is not None:
+                hint = "; it is a task, which regard train, evaluate and predict have"
+            if is_task and os.path.exists(tokens[0]):
+                hint = "; the name of a task is before the data"
+            return f"there is no command {_command(error)} {tokens[0]!r}{hint} (known: {', '.join(known)})"
         case mistakes.UnusedCliTokensError(unused_tokens=tokens):
             assert tokens is not None
             return f"{_command(error)} does not know what to do with {tokens[0]!r}; see {_command(error)} --help"

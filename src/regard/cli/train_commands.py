@@ -1,10 +1,14 @@
 """The commands ``regard train TASK``: the attribute ``translate`` is the command of the task ``translate``."""
 
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from regard.cli.config_options import Panel, field_names, panel, signature
 from regard.cli.run_configuration import RunOptions
+from regard.errors import ArgumentError
 from regard.tasks import registry
 
 if TYPE_CHECKING:
@@ -22,6 +26,13 @@ SPELLINGS = {
 """Field → its options, if there are several."""
 
 
+DATA = inspect.Parameter(
+    "data", inspect.Parameter.POSITIONAL_ONLY, default=None,
+    annotation=Annotated[str | None, Parameter(help="Training data, the same as --train.")],
+)  # fmt: skip
+"""The data as an argument without a name."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in registry.names():
         raise AttributeError(f"there is no task {name!r}")
@@ -31,13 +42,17 @@ def __getattr__(name: str) -> Any:
 def make_command(task: "Task") -> Callable[..., None]:
     """Returns the function that Cyclopts calls for ``regard train TASK``; its signature has the task's options."""
 
-    def command(**options: Any) -> None:
+    def command(data=None, **options) -> None:
         from regard.cli.training import train_task
 
+        if data is not None:
+            if "train" in options:
+                raise ArgumentError(f"the training data are given twice, as {data!r} and with --train; give them once")
+            options["train"] = data
         run_options = {name: options.pop(name) for name in field_names(RunOptions) if name in options}
         train_task(task, RunOptions(**run_options), options)
 
-    command.__signature__ = signature(panels(task))  # pyright: ignore[reportFunctionMemberAccess]
+    command.__signature__ = signature(panels(task), [DATA])  # pyright: ignore[reportFunctionMemberAccess]
     command.__doc__ = task.summary
     return command
 

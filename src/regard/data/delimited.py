@@ -3,6 +3,7 @@
 A reader stores only one line, or one quoted field (each at most 16 MiB), at a time.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,16 @@ def delimited(path: Path) -> Records:
     """A CSV file with the quoting of RFC 4180, or a TSV file, in which `_quoting` tells what quotation marks are."""
     separator = _DELIMITERS[path.suffix.lower()]
     quoted, remark = (True, "") if separator == "," else _quoting(path, separator)
-    raw = enumerate((line.split(separator) for line in text_lines(path)), 1)
-    lines = ((number, fields) for number, fields, _ in _quoted_lines(path, separator)) if quoted else raw
-    header = _header(path, lines)
+
+    def lines() -> Iterator[tuple[int, list[str]]]:
+        if quoted:
+            return ((number, fields) for number, fields, _ in _quoted_lines(path, separator))
+        return enumerate((line.split(separator) for line in text_lines(path)), 1)
+
+    header = _header(path, lines())
 
     def rows(_: object) -> Iterator[tuple[str, dict[str, str]]]:
-        for line, fields in lines:
+        for line, fields in itertools.islice(lines(), 1, None):
             if len(fields) == len(header):
                 yield f"line {line}", dict(zip(header, fields, strict=True))
             elif any(fields):  # else an empty line, at the end or between blocks

@@ -6,12 +6,13 @@ import logging
 import math
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.atomic_file import write_atomically
+from regard.data.label_doubts import folded_label, spellings
 from regard.errors import DataError, MissingPartError, RunError
 from regard.regular_file import LARGEST_TEXT, read_text
 
@@ -42,28 +43,37 @@ class Labels:
 
     Args:
         names: different texts.
+        merged: whether names that differ only by case, spaces and Unicode form are one.
     """
 
-    def __init__(self, names: Sequence[str]):
-        self.names = tuple(names)
+    def __init__(self, names: Sequence[str], merged: bool = False):
+        self.names, self.merged = tuple(names), merged
         numbers = {name: number for number, name in enumerate(self.names)}
         # Runs of earlier versions may have two labels for one name.
         self._numbers = {_composed(name): number for name, number in numbers.items()} | numbers
+        self._folded = {folded_label(name): name for name in reversed(self.names)}
 
     @classmethod
-    def of(cls, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> "Labels":
+    def of(
+        cls, dataset: "datasets.Dataset | Set[str] | Mapping[str, int]", where: str, unit: str = "text",
+        merged: bool = False,
+    ) -> "Labels":  # fmt: skip
         """The labels that occur in a data set, sorted; labels that are numbers by their value.
 
         Args:
-            dataset: labels in the column ``target``; or the labels themselves.
+            dataset: labels in the column ``target``; or the labels themselves, which may have numbers of examples.
             where: name of the data, for messages.
             unit: what has a label, for messages.
+            merged: whether labels that differ only by case, spaces and Unicode form are one, spelt as most of them.
 
         Raises:
             DataError: there is one label only, there are more than `MOST_LABELS`, or one has more than
                 `MOST_CHARACTERS`.
         """
         names = set({_composed(name): name for name in sorted(_different(dataset))}.values())
+        if merged:
+            counts = dataset if isinstance(dataset, Mapping) else {}
+            names = {group[0] for group in spellings({name: counts.get(name, 0) for name in names})}
         longest = max(map(len, names))
         if longest > MOST_CHARACTERS:
             raise DataError(
@@ -81,7 +91,7 @@ class Labels:
             log.warning(
                 "%s: %r is the label of a class; leave these %ss out if it means a missing label", where, name, unit
             )
-        return cls(sorted(names, key=_order))
+        return cls(sorted(names, key=_order), merged)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -92,7 +102,8 @@ class Labels:
     @property
     def fingerprint(self) -> str:
         """A key that is equal for equal names in an equal order."""
-        return hashlib.sha256(json.dumps(self.names).encode()).hexdigest()[:32]
+        content = [*self.names, {"merged": True}] if self.merged else self.names
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """The number of each label, as a list of one, as `regard.data.text.batches.encode_pairs` wants it."""
@@ -103,19 +114,26 @@ class Labels:
         return self._numbers[self._known(name)]
 
     def _known(self, name: str) -> str:
-        return name if name in self._numbers else _composed(name)
+        composed = name if name in self._numbers else _composed(name)
+        return self._folded.get(folded_label(name), name) if self.merged and composed not in self._numbers else composed
 
     def require(self, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> None:
         """Raise DataError, which names them, if other labels occur; arguments as in `of`."""
         unknown = sorted({name for name in _different(dataset) if self._known(name) not in self._numbers}, key=_order)
         if unknown:
+            alike = next((name for name in unknown if folded_label(name) in self._folded), None)
+            hint = "" if alike is None else (
+                f"; {alike!r} is {self._folded[folded_label(alike)]!r} but for case, spaces or Unicode form: write it "
+                "so, or train with --merge-labels"
+            )  # fmt: skip
             raise DataError(
-                f"{where}: no training {unit} has the label {_listed(unknown)} (known: {_listed(self.names)})"
+                f"{where}: no training {unit} has the label {_listed(unknown)} (known: {_listed(self.names)}){hint}"
             )
 
     def save(self, path: Path) -> None:
         """Write the names as JSON."""
-        write_atomically(path, (json.dumps({"labels": self.names}, indent=1, ensure_ascii=False) + "\n").encode())
+        content = {"labels": self.names, **({"merged": True} if self.merged else {})}
+        write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> "Labels":
@@ -128,14 +146,14 @@ class Labels:
             if len(set(names)) < 2 or len(set(names)) != len(names):
                 raise ValueError("it needs two or more different names")
             "".join(names).encode()  # ValueError for half a surrogate pair
-            return cls(names)
+            return cls(names, content.get("merged") is True)
 
         return read_run_file(path, "labels", "a list of labels", labels)
 
 
-def _different(dataset: "datasets.Dataset | Set[str]") -> set[str]:
+def _different(dataset: "datasets.Dataset | Set[str] | Mapping[str, int]") -> set[str]:
     names: set[str] = set()
-    if isinstance(dataset, Set):
+    if isinstance(dataset, (Set, Mapping)):
         return set(dataset)
     for block in dataset.iter(16_384):
         names.update(block["target"])  # pyright: ignore

@@ -7,7 +7,6 @@ cannot be read raises a `DataError` that names the file and the line.
 import codecs
 import difflib
 import itertools
-import logging
 import math
 import re
 import reprlib
@@ -19,8 +18,6 @@ from typing import Any, NamedTuple
 
 from regard.errors import ArgumentError, DataError
 from regard.regular_file import LARGEST_DATA, open_regular
-
-log = logging.getLogger("regard")
 
 LONGEST_LINE = 1 << 24
 """Bytes of a line, at most."""
@@ -35,7 +32,7 @@ Say = Callable[[str], None]
 
 
 class Records(NamedTuple):
-    """The rows of a table, which can be read once."""
+    """The rows of a table, which can be read several times."""
 
     name: str
     """Names the table in messages."""
@@ -132,56 +129,6 @@ class StoredFile(ABC):
 
     def __str__(self) -> str:
         return self.name
-
-
-SIDES = "--source-column", "--target-column"
-"""The options that name the columns of pairs."""
-
-
-def choose_columns(
-    records: Records,
-    source: str | None,
-    target: str | None,
-    options: tuple[str, str] = SIDES,
-    say: Say = log.warning,
-) -> tuple[str, str]:
-    """The two named columns; where neither is named, the only two columns of the table that have names.
-
-    Args:
-        records: the table.
-        source: name of the first.
-        target: name of the second.
-        options: what names them, for the message where one is not named.
-        say: gets what the user should know: a remark on the table, or that the names of its columns may be a row.
-
-    Raises:
-        DataError: a column does not exist, occurs twice, or is not named although there are more than two.
-    """
-    where, names = records.header, records.columns
-    if not names:
-        raise DataError(f"{records.name}: there are no rows; check the file")
-    named = [name for name in names if name]
-    check_different(where, named)
-    if records.remark:
-        say(f"{records.name}: {records.remark}")
-    if source is None and target is None and len(named) == 2 and not records.advice:
-        if records.doubt:
-            say(f"{where}: {records.doubt}")
-        return named[0], named[1]
-    for option, name in zip(options, (source, target), strict=True):
-        if name is not None and name not in names and name not in records.others:
-            raise missing_column(records, name)
-        if name is None:
-            said = f"say with {option} which column it is; there are {len(names)} (columns: {quoted_names(names)})"
-            raise DataError(f"{where}: {records.advice or said}")
-    assert source is not None
-    assert target is not None
-    return source, target
-
-
-def has_column(records: Records, name: str) -> bool:
-    """Whether a table has a column, or an object of this name."""
-    return any(one == name or one.startswith(f"{name}.") for one in (*records.columns, *records.others))
 
 
 def missing_column(records: Records, name: str) -> DataError:

@@ -63,7 +63,7 @@ class DataConfig(ImageOptions, TokenOptions):
     held_out: float = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     text_column: str | None = None
-    """Column of the texts, which are captions. Default: captions, or caption."""
+    """Column of the texts, which are captions. Default: captions, caption, or the only one of a usual name."""
     lowercase: bool = True
     """Turn captions into lower case."""
     vocabulary: int = 10000

@@ -56,7 +56,7 @@ class DataConfig(ImageOptions):
     columns image and label (paths are relative to the file), or 'bundled' for generated scenes, whose label is the
     shape of the one large object."""
     label_column: str | None = None
-    """Column of the labels. Default: label."""
+    """Column of the labels: texts or numbers. Default: label, or the only one of a usual name, such as Category."""
     held_out: float = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
 

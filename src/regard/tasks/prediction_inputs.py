@@ -6,12 +6,15 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.counted import counted
 from regard.errors import ArgumentError, DataError, KindError
 from regard.regular_file import LARGEST_TEXT, read_bytes
 from regard.tasks.memory_rows import a_type, column_values, is_list, is_table, memory_rows
+
+if TYPE_CHECKING:
+    from regard.data.records import Records
 
 log = logging.getLogger("regard")
 
@@ -138,23 +141,14 @@ def _of_folder(trained: Any, folder: Path) -> list[Any]:
 
 
 def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
-    from regard.data.records import check_file, has_column, is_null, missing_column, quoted_names
+    from regard.data.records import check_file, is_null
     from regard.data.tables import open_records
 
     check_file(path, "inputs")
     records = open_records(path)
     if records.remark:
         log.warning("%s: %s", path, records.remark)
-    names = [*records.columns, *records.others]
-    chosen = input_column(trained, names, column)
-    if column is not None and not has_column(records, column):
-        raise missing_column(records, column)
-    is_usual = column is not None or (chosen in _usual_columns(trained) and chosen in names)
-    if chosen is None or (records.advice and not is_usual):
-        said = f"say with --column which column has the inputs (columns: {quoted_names(names)})"
-        raise DataError(f"{records.header}: {records.advice or said}")
-    if records.doubt and not is_usual:
-        log.warning("%s: %s", path, records.doubt)
+    chosen = _input_column(trained, records, column)
     # In JSON an image may be an object, the description of a scene.
     is_whole = trained.input.kind == "image" and path.suffix.lower() in (".json", ".jsonl")
     inputs, left_out = [], []
@@ -170,27 +164,39 @@ def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
 
 def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str | None) -> list[Any]:
     from regard.data.json_rows import flat_fields
-    from regard.data.records import quoted_names
+    from regard.data.records import Records
     from regard.tasks.stored_data import is_nothing, python_number
 
     is_text = trained.input.kind == "text"
     rows = [dict(flat_fields(row)) if is_text else row for row in rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))  # a row may lack some
-    chosen = input_column(trained, columns, column)
-    if rows and chosen not in columns:
-        said = "say with column which column has them" if column is None else f"there is no column {column!r}"
-        raise ArgumentError(f"inputs: {said} (columns: {quoted_names(columns)})")
+    if not rows:
+        _say_left_out("inputs", "", (), 0)
+    records = Records(
+        "inputs", "inputs", columns, lambda _: ((f"row {number}", row) for number, row in enumerate(rows))
+    )
+    chosen = _input_column(trained, records, column)
     inputs, left_out = [], []
     for number, row in enumerate(rows):
-        value = python_number(row.get(chosen or ""))
+        value = python_number(row.get(chosen))
         if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:  # a file that is not decoded
             value = value["bytes"] or value["path"]
         if is_nothing(value) or (isinstance(value, str) and not value.strip()):
             left_out.append(f"row {number}")
             continue
         inputs.append(value)
-    _say_left_out("inputs", chosen or "", left_out, len(inputs))
+    _say_left_out("inputs", chosen, left_out, len(inputs))
     return inputs
+
+
+def _input_column(trained: Any, records: Records, named: str | None) -> str:
+    """The column of a table that has the inputs: the named one, that of the training, or the one that can be meant."""
+    from regard.data.column_roles import TEXT, expecting, input_column
+
+    source = trained.input
+    roles = expecting(source.column_roles() or (TEXT, TEXT), trained.config.data.named_columns or (None, None))
+    generated = next(iter(source.generated.columns), None)
+    return input_column(records, expecting(roles, (generated, None)), named)
 
 
 def _say_left_out(where: str, column: str, left_out: Sequence[str], count: int) -> None:
@@ -203,24 +209,3 @@ def _say_left_out(where: str, column: str, left_out: Sequence[str], count: int) 
     if not count:
         said = f"no row has an input in the column {column!r}" if left_out else "there are no rows"
         raise DataError(f"{where}: {said}; check the data")
-
-
-def input_column(trained: Any, columns: Sequence[str], named: str | None) -> str | None:
-    """The column of a table that has the inputs; None: that cannot be told.
-
-    It is the named one; else that of the training; else the one with the usual name of the task's inputs; else the only
-    one, or the first of two, as in a training.
-    """
-    if named is not None:
-        return named
-    names = [name for name in columns if name]
-    for name in _usual_columns(trained):
-        if name in names or any(one.startswith(f"{name}.") for one in names):  # an object
-            return name
-    return names[0] if len(names) in (1, 2) else None
-
-
-def _usual_columns(trained: Any) -> tuple[str, ...]:
-    data, source = trained.config.data, trained.input
-    names = (*data.named_columns[:1], *source.generated.columns[:1], *source.usual_columns)
-    return tuple(name for name in names if name is not None)

@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
+from regard.old_names import TASKS_ELSEWHERE
 from regard.training.run_folder import RunFolder
 from regard.training.task import Task, Trained
 
@@ -78,7 +79,8 @@ def find(name: str) -> Task:
         return getattr(import_module(module), attribute)
     point = _points().get(name)
     if point is None:
-        raise UnknownNameError("task", name, names())
+        here = TASKS_ELSEWHERE.get(_written(name))
+        raise UnknownNameError("task", name, names(), f"here it is {here!r}" if here else "")
     try:
         task = point.load()
     except RegardError:
@@ -93,6 +95,15 @@ def find(name: str) -> Task:
             "the entry point must name an instance of regard.training.task.Task with this name"
         )
     return task
+
+
+def task_elsewhere(name: str) -> str | None:
+    """The task of this name, or of a name that other programs have for it; None: there is none."""
+    return name if name in names() else TASKS_ELSEWHERE.get(_written(name))
+
+
+def _written(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
 
 
 def of_run(folder: RunFolder) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from regard.data.images.caption_batches import CaptionBatch
     from regard.data.images.masked_images import MaskedImage
+    from regard.data.records import Records
     from regard.explanations.model_attention import ModelAttention
     from regard.training.results import Prediction
 
@@ -59,6 +61,10 @@ class DataConfig(DataOptions):
     train: str | None = None
     """Training images: a folder with the folders images and labels (class maps of the same names), a table (.tsv,
     .csv, .jsonl, .parquet) with the columns image and mask, or 'bundled' for generated scenes."""
+    image_column: str | None = None
+    """Column of the paths of the images. Default: image, or the only one of image files or of a usual name."""
+    mask_column: str | None = None
+    """Column of the paths of the class maps. Default: mask, or the only one of a usual name."""
     held_out: float = 100
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     classes: str | None = None
@@ -72,6 +78,7 @@ class DataConfig(DataOptions):
     width: int = 0
     """Width that images are resized to, in pixels; 0: that of the first training image."""
 
+    columns = ("image_column", "mask_column")
     default_bundled = 500
     most_bundled = 1_000_000
     generated = "generated scenes"
@@ -163,6 +170,10 @@ class EvaluationConfig(EvaluationOptions):
 
     batch_size: int = 4
     """Images segmented at once."""
+    image_column: str | None = None
+    """Column of the paths of the images. Default: as in training."""
+    mask_column: str | None = None
+    """Column of the paths of the class maps. Default: as in training."""
 
 
 def pixel_of(text: str) -> tuple[int, int]:
@@ -183,7 +194,7 @@ class MaskedImages(Input):
     kind = "image"
     examples = "images"
     stored_columns = ("image", "mask")
-    usual_columns = ("image", "path", "file", "file_name", "filename", "picture")
+    roles = "IMAGE", "MASK"
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -215,17 +226,27 @@ class MaskedImages(Input):
     def located(self, folder: RunFolder, source: str) -> str:
         return folder.manifest.resolve(source)
 
-    def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...]:
+    def data_files(self, folder: RunFolder, data: DataOptions) -> dict[str, tuple[Path, ...]]:
         from regard.data.images.masked_images import source_files
 
-        return tuple(source_files(self.located(folder, source)))
+        sources = {part: getattr(data, part) for part in ("train", "validation")}
+        located = {part: self.located(folder, source) for part, source in sources.items() if source is not None}
+        columns = {part: data.named_columns if part == "train" else self.columns_like(source, data.named_columns)
+                   for part, source in located.items()}  # fmt: skip
+        return {part: tuple(source_files(source, columns[part])) for part, source in located.items()}
+
+    def open_table(self, source: Any) -> Records | None:
+        from regard.data.images.streets import COLUMN
+
+        records = super().open_table(source)
+        return None if records is None or records.columns == [COLUMN] else records
 
     def open(
         self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None
     ) -> list[MaskedImage]:
         from regard.data.images.masked_images import open_masked
 
-        return open_masked(source, limit=limit)
+        return open_masked(source, *columns, limit=limit)
 
     def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[list[MaskedImage], list[MaskedImage]]:
         try:
@@ -595,8 +616,10 @@ def _named_numbers(
     Names are in the order of the numbers from 0 on; the number that does not count may have one among them.
     """
     from regard.data.images.masked_images import WHITE, class_numbers_of
+    from regard.data.label_doubts import label_doubts
 
-    numbers = class_numbers_of(rows, data.ignored)
+    seen = Counter[int]()
+    numbers = class_numbers_of(rows, data.ignored, seen)
     if not numbers:
         raise DataError(f"{data.train}: no pixel of the training data has a class that counts; check --ignore")
     if numbers == (0, WHITE):
@@ -610,7 +633,11 @@ def _named_numbers(
             f"{data.train}: every pixel that counts has the class {numbers[0]}; there is nothing to tell apart "
             "(--classes names classes that do not occur)"
         )
-    return names or tuple(map(str, numbers)), numbers
+    names = names or tuple(map(str, numbers))
+    counts = {name: seen[number] for name, number in zip(names, numbers, strict=True) if seen[number]}
+    for said in label_doubts(counts, "image", "give them one number in the class maps"):
+        log.warning("%s: %s", data.train, said)
+    return names, numbers
 
 
 TASK = SegmentTask()

@@ -354,12 +354,16 @@ class _TrainedSegmenter(regard.tasks.segment.TrainedSegmenter):
         *,
         batch_size: int = 4,
         limit: int | None = None,
+        image_column: str | None = None,
+        mask_column: str | None = None,
     ) -> regard.tasks.outputs.mask.MaskEvaluation:
         """Measure the model on a data set; None: the run's test data.
 
         Args:
             batch_size: Images segmented at once.
             limit: Number of examples to evaluate, from the first. Default: all.
+            image_column: Column of the paths of the images. Default: as in training.
+            mask_column: Column of the paths of the class maps. Default: as in training.
         """
 
 class _TrainedImageClassifier(regard.tasks.images.TrainedImageClassifier):
@@ -541,8 +545,8 @@ def train(
         max_length: Largest number of tokens of each side; longer training pairs are left out.
         word_vectors: tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
-        source_column: Column to translate from. Default: the first of a table with two columns.
-        target_column: Column to translate to. Default: the second of a table with two columns.
+        source_column: Column to translate from. Default: source, or the first of a table with two columns.
+        target_column: Column to translate to. Default: target, or the second of a table with two columns.
         architecture: What computes: lstm, gru or transformer.
         score: Score of the attention: additive (= concat), cosine, dot, scaled_dot, general or location.
             Default: additive; luong: general; transformer: scaled_dot.
@@ -711,8 +715,10 @@ def train(
         max_length: Largest number of tokens of an article; the rest of a longer one is cut off.
         word_vectors: tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
-        article_column: Column with the articles. Default: article, or the first of a table with two columns.
-        summary_column: Column with the summaries. Default: summary, or the second of a table with two columns.
+        article_column: Column with the articles. Default: article, the only one of a usual name, or the first
+            of two columns.
+        summary_column: Column with the summaries. Default: summary, the only one of a usual name, or the second
+            of two columns.
         min_count: Tokenizer word: a word that occurs fewer times in the training data is not in the vocabulary;
             only copying can write it.
         max_summary: Largest number of tokens of a summary; training articles with longer ones are left out.
@@ -942,8 +948,8 @@ def train(
     lowercase: bool = False,
     vocabulary: int = 20000,
     max_length: int = 512,
-    text_column: str = 'text',
-    label_column: str = 'label',
+    text_column: str | None = None,
+    label_column: str | None = None,
     word_vectors: str | None = None,
     pooling: Literal['attention', 'mean', 'max', 'cls'] = 'attention',
     architecture: Literal['none', 'lstm', 'gru', 'transformer', 'hierarchical'] = 'lstm',
@@ -996,6 +1002,7 @@ def train(
     tokens_per_batch: int = 16384,
     batch_size: int | None = None,
     label_smoothing: float = 0.1,
+    merge_labels: bool = False,
     class_weights: Literal['none', 'balanced'] = 'none',
 ) -> _TrainedClassifier:
     """Tell the label of a text: a recurrent network or a Transformer, with attention pooling.
@@ -1008,8 +1015,10 @@ def train(
         lowercase: Turn all text into lower case, references included.
         vocabulary: Largest size of the vocabulary, in tokens.
         max_length: Largest number of tokens of a text; longer ones are cut.
-        text_column: Column of the texts.
-        label_column: Column of the labels: texts or numbers.
+        text_column: Column of the texts. Default: text, or the only one of a usual name, such as Review or
+            Message.
+        label_column: Column of the labels: texts or numbers. Default: label, or the only one of a usual name,
+            such as Category.
         word_vectors: tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
         pooling: What becomes of the annotations: attention (with a learned query), mean, max or cls
@@ -1085,6 +1094,8 @@ def train(
         batch_size: Largest number of examples of a batch, on each device. Default: from the data.
         label_smoothing: Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016,
             section 7).
+        merge_labels: Labels that differ only by case, spaces and Unicode form are one label, spelt as most of
+            them.
         class_weights: none, or balanced: an example counts in inverse proportion to the number of training
             examples with its label.
     """
@@ -1188,8 +1199,10 @@ def train(
         lowercase: Turn all text into lower case, references included.
         vocabulary: Largest size of the vocabulary, in tokens.
         max_length: Largest number of tokens of a text; sounds with longer training texts are left out.
-        sound_column: Column of the paths. Default: the first of a table with two columns.
-        text_column: Column of the texts. Default: the second of a table with two columns.
+        sound_column: Column of the paths. Default: the only one of sound files or of a usual name, or the first
+            of a table with two columns.
+        text_column: Column of the texts. Default: the only one of a usual name, or the second of a table with
+            two columns.
         rate: Samples a second; sounds of another rate are resampled.
         bands: Mel bands of the features of sounds.
         window_seconds: Length of the windows of the spectrum, in seconds.
@@ -1358,6 +1371,7 @@ def train(
     strategy: str = 'auto',
     batch_size: int | None = None,
     label_smoothing: float = 0.1,
+    merge_labels: bool = False,
     class_weights: Literal['none', 'balanced'] = 'none',
     stretch: float = 0.0,
 ) -> _TrainedListener:
@@ -1367,8 +1381,10 @@ def train(
         bundled: Number of generated examples to train on, instead of train.
         held_out: Training sounds that are used for validation when there are no validation data; at most a
             tenth of them.
-        sound_column: Column of the paths. Default: the first of a table with two columns.
-        text_column: Column of the texts. Default: the second of a table with two columns.
+        sound_column: Column of the paths. Default: the only one of sound files or of a usual name, or the first
+            of a table with two columns.
+        text_column: Column of the texts. Default: the only one of a usual name, or the second of a table with
+            two columns.
         rate: Samples a second; sounds of another rate are resampled.
         bands: Mel bands of the features of sounds.
         window_seconds: Length of the windows of the spectrum, in seconds.
@@ -1446,6 +1462,8 @@ def train(
         batch_size: Sounds of a batch, on each device. Default: from the data.
         label_smoothing: Probability that is distributed over all labels or tokens, 0 to below 1 (Szegedy et al.
             2016, section 7).
+        merge_labels: Labels that differ only by case, spaces and Unicode form are one label, spelt as most of
+            them.
         class_weights: none, or balanced: an example counts in inverse proportion to the number of training
             examples with its label.
         stretch: The speed of each training example varies at random by this share, 0 to below 1: 0.1 is 0.9 to
@@ -1464,6 +1482,8 @@ def train(
     device: str = "cpu",
     bundled: int = 0,
     held_out: float = 100,
+    image_column: str | None = None,
+    mask_column: str | None = None,
     classes: str | None = None,
     ignore: int = -1,
     height: int = 0,
@@ -1514,6 +1534,9 @@ def train(
         bundled: Number of generated examples to train on, instead of train.
         held_out: Training images that are used for validation when there are no validation data; at most a
             tenth of them.
+        image_column: Column of the paths of the images. Default: image, or the only one of image files or of a
+            usual name.
+        mask_column: Column of the paths of the class maps. Default: mask, or the only one of a usual name.
         classes: Names of the classes in the order of their numbers, separated by commas, or a text file with a
             name on each line. Default: their numbers, from 0 to the largest; or 0 and 255, if class maps are
             black and white.
@@ -1630,6 +1653,7 @@ def train(
     strategy: str = 'auto',
     batch_size: int | None = None,
     label_smoothing: float = 0.1,
+    merge_labels: bool = False,
     class_weights: Literal['none', 'balanced'] = 'none',
     flip: bool = False,
     zoom: float = 0.0,
@@ -1643,10 +1667,12 @@ def train(
         bundled: Number of generated examples to train on, instead of train.
         held_out: Training images that are used for validation when there are no validation data; at most a
             tenth of them.
-        image_column: Column of the paths of the images. Default: image.
+        image_column: Column of the paths of the images. Default: image, or the only one of image files or of a
+            usual name.
         image_size: Pixels of a side that every image is brought to; 0: 128, generated scenes 64.
         fit: How an image becomes square: crop (its middle) or stretch.
-        label_column: Column of the labels. Default: label.
+        label_column: Column of the labels: texts or numbers. Default: label, or the only one of a usual name,
+            such as Category.
         architecture: What computes: vit (a Transformer on patches) or cnn (a residual convolutional network, or
             a backbone). Default: from the data.
         pooling: What becomes of the annotations: cls (the output of a class token; vit only), attention (with a
@@ -1703,6 +1729,8 @@ def train(
         batch_size: Images of a batch, on each device. Default: from the data.
         label_smoothing: Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016,
             section 7).
+        merge_labels: Labels that differ only by case, spaces and Unicode form are one label, spelt as most of
+            them.
         class_weights: none, or balanced: an example counts in inverse proportion to the number of training
             examples with its label.
         flip: Mirror half of the training images, left to right; not for captions that say left or right.
@@ -1808,10 +1836,12 @@ def train(
         lowercase: Turn captions into lower case.
         vocabulary: Largest size of the vocabulary, in tokens.
         max_length: Largest number of tokens of a caption; longer ones are cut in training.
-        image_column: Column of the paths of the images. Default: image.
+        image_column: Column of the paths of the images. Default: image, or the only one of image files or of a
+            usual name.
         image_size: Pixels of a side that every image is brought to; 0: 128, generated scenes 64.
         fit: How an image becomes square: crop (its middle) or stretch.
-        text_column: Column of the texts, which are captions. Default: captions, or caption.
+        text_column: Column of the texts, which are captions. Default: captions, caption, or the only one of a
+            usual name.
         min_count: word: a word that occurs fewer times in the training captions is unknown.
         architecture: What computes the decoder: lstm, gru or transformer.
         hidden: Features of a state of the decoder. Default: from the data.

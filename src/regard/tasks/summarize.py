@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_at_least, check_between
 from regard.data.text.words import spaced_words
-from regard.errors import ArgumentError, DataError
+from regard.errors import DataError
 from regard.models.configs import PointerConfig as ModelConfig
 from regard.tasks.copied_spans import LEAST_SHARE, CopiedSpan, copied_spans, marked
 from regard.tasks.fitting import SUMMARIZE
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-COLUMNS = "article", "summary"
 COPIED_COLUMN = "copied"
 """The column with the spans that a summary must copy."""
 
@@ -64,9 +63,9 @@ class DataConfig(WordVectorOptions, TokenOptions):
     """Training articles with summaries: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as
     'articles.txt,summaries.txt', a Hugging Face data set 'owner/name', or 'bundled' for generated articles."""
     article_column: str | None = None
-    """Column with the articles. Default: article, or the first of a table with two columns."""
+    """Column with the articles. Default: article, the only one of a usual name, or the first of two columns."""
     summary_column: str | None = None
-    """Column with the summaries. Default: summary, or the second of a table with two columns."""
+    """Column with the summaries. Default: summary, the only one of a usual name, or the second of two columns."""
     tokenizer: Literal["word", "bpe", "char"] = "word"
     """word, bpe (sub-words) or char; articles and summaries share it."""
     vocabulary: int = 20000
@@ -85,15 +84,8 @@ class DataConfig(WordVectorOptions, TokenOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_columns(self)
         check_between(self, 1, 1_000_000, "max_summary")
         check_at_least(self, 1, "min_count")
-
-
-def check_columns(options: Any) -> None:
-    """Raise ArgumentError if one of two columns is given."""
-    if (options.article_column is None) != (options.summary_column is None):
-        raise ArgumentError("--article-column and --summary-column must be given together")
 
 
 @dataclass(frozen=True)
@@ -149,10 +141,6 @@ class EvaluationConfig(SummarySearch, EvaluationOptions):
     summary_column: str | None = None
     """Column with the references. Default: as in training."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_columns(self)
-
 
 @dataclass(frozen=True)
 class ReadArticle(ReadText):
@@ -164,18 +152,10 @@ class ReadArticle(ReadText):
 class Articles(PairedTexts):
     """Articles with summaries, which share a tokenizer."""
 
-    usual_columns = ("article", "text", "document", "source")
+    roles = "ARTICLE", "SUMMARY"
 
     def batch_tokens(self, training: Any) -> tuple[int, int]:
         return training.tokens_per_batch, training.tokens_per_batch
-
-    def columns(self, data: Any, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
-        usual = data.named_columns
-        known = tuple(named) == (None, None) and None not in usual and set(usual) <= set(columns_of(source))
-        return usual if known else named
-
-    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
-        return open_articles(source, *columns, lowercase=data.lowercase, limit=limit)
 
     def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
         texts = column(rows, "source", "target")
@@ -420,32 +400,6 @@ class TrainedSummarizer(TrainedText):
         if self.config.model.architecture != "transformer":
             return tokens, 0
         return tokens, self.model.config.encoder_layers * self.model.config.heads * tokens**2
-
-
-def open_articles(
-    source: Any,
-    article_column: str | None,
-    summary_column: str | None,
-    *,
-    lowercase: bool = False,
-    limit: int | None = None,
-) -> datasets.Dataset:
-    """Articles with summaries as `regard.data.text.sources.open_pairs` opens them.
-
-    Args:
-        source: as there.
-        article_column: None: ``article``, if there are columns ``article`` and ``summary``.
-        summary_column: None: ``summary``, likewise.
-        lowercase: as there.
-        limit: as there.
-    """
-    from regard.data.text.sources import local_files, open_pairs
-
-    columns = article_column, summary_column
-    if columns == (None, None) and (local_files(source) is None or set(COLUMNS) <= set(columns_of(source))):
-        columns = COLUMNS
-    options = "--article-column", "--summary-column"
-    return open_pairs(source, *columns, lowercase=lowercase, limit=limit, options=options)
 
 
 def columns_of(source: Any) -> list[str]:

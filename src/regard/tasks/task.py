@@ -81,17 +81,19 @@ class TableTask(Task):
         from regard.tasks.fitting import DataSize, fit
 
         typed = {name: value for section in fields.values() for name, value in section.items()}
-        initial, size = {}, DataSize(10_000)
+        initial, size, columns = {}, DataSize(10_000), {}
         data, training = self.data_config(**fields["data"]), self.training_config(**fields["training"])
         data.check_new()
         if measured:
             if training.init_from is not None:
                 initial = self.initial_options(training.init_from, typed)
+            columns = self.input.chosen_columns(data)
             if self.rules.keys() - typed.keys() - initial.keys():
+                named = dataclasses.replace(data, **{name: choice.value for name, choice in columns.items()})
                 with _without_warnings():  # the training reads the data again, and warns
-                    size = self.input.size(data, training)
+                    size = self.input.size(named, training)
         values = {name: choice.value for name, choice in initial.items()}
-        return initial | fit(self.rules, size, list(section_kinds(self).values()), typed | values)
+        return columns | initial | fit(self.rules, size, list(section_kinds(self).values()), typed | values)
 
     def initial_options(self, path: str, typed: Mapping[str, Any]) -> dict[str, Choice]:
         """The options of the model of another run, from whose weights this one starts, that the user has not set.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Never
 
 from regard.atomic_file import named_output
 from regard.configuration import option_types
-from regard.errors import ArgumentError, KindError, RegardError, RunError
+from regard.errors import ArgumentError, ColumnError, KindError, RegardError, RunError
 from regard.old_names import WRITTEN_ANEW, unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
@@ -162,6 +162,9 @@ def train(
             _remove(temporary)
         elif own_data and not (path / "config.yaml").exists():
             _remove(data_folder)
+        if isinstance(error, ColumnError):
+            shown = repr(str(train)) if isinstance(train, (str, Path)) else "data"
+            raise error.in_python(f"regard.train({kind.name!r}, {shown}") from error
         raise
     if temporary is not None:
         weakref.finalize(result, _remove, temporary)

@@ -72,9 +72,9 @@ class DataConfig(WordVectorOptions, TokenOptions):
     """Training pairs: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as 'a.de,b.en', a Hugging Face data
     set 'owner/name', or 'bundled' for the generated English-Spanish corpus."""
     source_column: str | None = None
-    """Column to translate from. Default: the first of a table with two columns."""
+    """Column to translate from. Default: source, or the first of a table with two columns."""
     target_column: str | None = None
-    """Column to translate to. Default: the second of a table with two columns."""
+    """Column to translate to. Default: target, or the second of a table with two columns."""
     tokenizer: Literal["bpe", "word", "char"] = "bpe"
     """bpe (sub-words), word or char."""
     vocabulary: int = 8000

@@ -217,13 +217,16 @@ class FittedConfig(NamedTuple):
 
     def summary(self) -> str:
         """Returns the options that the data decided, in a line; "" if there are none."""
-        options = {name: value for section in self.config.to_dict().values() if isinstance(section, dict)
-                   for name, value in section.items()}  # fmt: skip
-        return " · ".join(f"{name} {shown_number(options[name])}" for name in self.reasons)
+        return " · ".join(self._parts())
 
     def lines(self) -> list[str]:
         """Returns a line for each option that the data decided, with the reason."""
-        return [f"{part}: {self.reasons[part.split(' ')[0]]}" for part in self.summary().split(" · ") if part]
+        return [f"{part}: {reason}" for part, reason in zip(self._parts(), self.reasons.values(), strict=True)]
+
+    def _parts(self) -> list[str]:
+        options = {name: value for section in self.config.to_dict().values() if isinstance(section, dict)
+                   for name, value in section.items()}  # fmt: skip
+        return [f"{name} {shown_number(options[name])}" for name in self.reasons]
 
 
 def shown_number(value: Any) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, ColumnError
 from regard.old_names import unknown_name
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.results import Attended, Evaluation, Prediction, Predictions
@@ -218,7 +218,11 @@ class Trained(ABC):
             DataError: a table or a folder cannot be read.
         """
         chosen = _options(self.task.prediction_config, options)
-        return Predictions(self.predict_with(self.inputs_of(inputs, column), chosen))
+        try:
+            read = self.inputs_of(inputs, column)
+        except ColumnError as error:
+            raise error.in_python(f"run.predict({_shown(inputs)}") from error
+        return Predictions(self.predict_with(read, chosen))
 
     def inputs_of(self, inputs: Any, column: str | None = None) -> Sequence[Any]:
         """The inputs that an argument of `predict` holds."""
@@ -237,7 +241,10 @@ class Trained(ABC):
             data = self.task.test_data(self.folder, self.config)
             if data is None:
                 raise ArgumentError(f"{self.folder.path} has no test data; name a data set to evaluate on")
-        return self.evaluate_with(data, _options(self.task.evaluation_config, options))
+        try:
+            return self.evaluate_with(data, _options(self.task.evaluation_config, options))
+        except ColumnError as error:
+            raise error.in_python(f"run.evaluate({_shown(data)}") from error
 
     def facts(self) -> str:
         """What the model is, in a few words."""
@@ -446,6 +453,11 @@ class Task(ABC):
         return folder.draw_curves(
             {f"val_{one.name}": Quality(one.label, one.unit, one.higher_is_better) for one in self.metrics}
         )
+
+
+def _shown(data: Any) -> str:
+    """Data as they are written in a call."""
+    return repr(str(data)) if isinstance(data, (str, Path)) else "data"
 
 
 def _options(kind: type[Any], options: dict[str, Any]) -> Any:

@@ -138,8 +138,8 @@ def test_wrong_sources(tmp_path):
     empty.write_text("image\tmask\n \tb.png\n")
     with pytest.raises(DataError, match="row 1 has no image and mask, and so has no other"):
         open_masked(empty)
-    empty.write_text("picture\tmask\na\tb\n")
-    with pytest.raises(DataError, match="'image'"):
+    empty.write_text("left\tmask\na\tb\n")
+    with pytest.raises(DataError, match="say with --image-column which column has the images"):
         open_masked(empty)
     with pytest.raises(ArgumentError, match="limit"):
         open_masked(empty, limit=0)

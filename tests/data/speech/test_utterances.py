@@ -39,7 +39,7 @@ def test_columns_are_chosen_and_labels_may_be_numbers(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"digit": 7, "file": "x.wav", "other": 1}\n{"digit": 8, "file": "y.wav", "other": 2}\n')
     assert [one.text for one in open_utterances(path, "file", "digit")] == ["7", "8"]
-    with pytest.raises(DataError, match="--sound-column"):
+    with pytest.raises(DataError, match="say with --text-column which column has the texts"):
         open_utterances(path)
     with pytest.raises(DataError, match="no column 'fil'"):
         open_utterances(path, "fil", "digit")

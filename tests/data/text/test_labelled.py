@@ -77,7 +77,7 @@ def test_the_classes_of_a_data_set_of_the_hub_have_their_names(monkeypatch):
         ('{"text": "a", "label": Infinity}', "'label' must be text"),
         ('{"text": "a", "label": [1]}', "'label' must be text"),
         ('{"text": 7, "label": 1}', "'text' must be text"),
-        ('{"txt": "a", "label": 1}', "no column 'text'; did you mean 'txt'"),
+        ('{"txt": "a", "label": 1}', "say with --text-column which column has the texts .*--text-column 'txt'"),
     ],
 )
 def test_bad_rows_are_named(tmp_path, content, words):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data import json_rows, records, tables
+from regard.data import column_roles, json_rows, records, tables
 from regard.data.text import sources
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError
@@ -179,10 +179,10 @@ class TestMessages:
 
     def test_columns_not_named(self, tmp_path):
         path = write(tmp_path / "a.tsv", "a\tb\tc\nx\ty\tz\n")
-        message = f"{path}: say with --source-column which column it is; there are 3 (columns: 'a', 'b', 'c')"
-        assert error_of(path) == message
-        articles = error_of(path, options=("--article-column", "--summary-column"))
-        assert articles == message.replace("--source-column", "--article-column")
+        said = "say with --source-column which column has the sources and with --target-column which column has"
+        assert error_of(path).startswith(f"{path}: {said} the targets (columns: 'a', 'b', 'c')")
+        articles = error_of(path, roles=(column_roles.ARTICLE, column_roles.SUMMARY))
+        assert "say with --article-column which column has the articles and with --summary-column" in articles
 
     def test_column_twice(self, tmp_path):
         path = write(tmp_path / "a.tsv", "a\tb\ta\nx\ty\tz\n")

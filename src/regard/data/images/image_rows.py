@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.counted import counted
+from regard.data import column_roles
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
 from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.reading import SUFFIXES
@@ -20,10 +21,8 @@ from regard.data.records import (
     check_file,
     check_limit,
     checked_text,
-    has_column,
     is_null,
     label_text,
-    missing_column,
     shortened,
 )
 from regard.data.tables import open_records
@@ -31,7 +30,7 @@ from regard.errors import DataError
 
 log = logging.getLogger("regard")
 
-IMAGE, CAPTIONS, CAPTION, LABEL, OBJECTS = "image", "captions", "caption", "label", "objects"
+CAPTIONS, CAPTION, OBJECTS = "captions", "caption", "objects"
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ def captioned_images(
             ``caption``. Rows with the same image are joined. ``image`` is a path, relative to the folder of the table,
             or the description of a scene (`regard.data.images.scenes`). ``objects``, a list of
             ``{"name": words, "box": [x0, y0, x1, y1]}``, is only needed for the pointing accuracy.
-        image_column: the column with the images, if its name is not ``image``.
-        text_column: the column with the captions, if its name is neither ``captions`` nor ``caption``.
+        image_column: the column with the images; None: ``image``, or the only one of image files or of a usual name.
+        text_column: the column with the captions; None: ``captions`` and ``caption``, or the only one of a usual name.
         limit: largest number of images, from the first; None: all.
 
     Raises:
@@ -84,10 +83,11 @@ def captioned_images(
         ArgumentError: ``limit`` is below 1.
     """
     check_limit(limit)
-    table = _ImageTable(source, image_column or IMAGE, text_column or CAPTION)
+    table = _ImageTable(source, column_roles.CAPTION, image_column, text_column)
+    columns = [CAPTIONS, CAPTION] if text_column is None and table.text in (CAPTIONS, CAPTION) else [table.text]
     rows: dict[object, ImageRow] = {}
     for origin, record in table.rows():
-        texts = _captions(origin, record, [text_column] if text_column else [CAPTIONS, CAPTION])
+        texts = _captions(origin, record, columns)
         image, kept = record.get(table.image), tuple(text for text in texts if text)
         table.left_out_texts += len(texts) - len(kept)
         if not table.keeps(origin, image, kept):
@@ -112,8 +112,8 @@ def labelled_images(
     Args:
         source: a folder with a folder of images for each label, or a table as for `captioned_images` with ``image`` and
             ``label``.
-        image_column: the column with the images, if its name is not ``image``.
-        label_column: the column with the labels, if its name is not ``label``.
+        image_column: the column with the images; None: ``image``, or the only one of image files or of a usual name.
+        label_column: the column with the labels; None: ``label``, or the only one of a usual name.
         limit: largest number of images, from the first; None: all.
 
     Returns:
@@ -128,7 +128,7 @@ def labelled_images(
         files, left_out = class_images(Path(source))
         warn_of_left_out(Path(source), left_out, "images")
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
-    table = _ImageTable(source, image_column or IMAGE, label_column or LABEL)
+    table = _ImageTable(source, column_roles.LABEL, image_column, label_column)
     rows = []
     for origin, record in table.rows():
         label = record.get(table.text)
@@ -161,26 +161,25 @@ class _ImageTable:
 
     Args:
         source: the file.
-        image: the column of the images.
-        text: the column of the captions or labels.
+        role: what it has beside the images.
+        image: the column of the images; None: it is not named.
+        text: the column of the captions or labels; None: it is not named.
 
     Attributes:
+        image: the column of the images.
+        text: the column of the captions or labels.
         left_out_texts: empty captions of images that have others.
 
     Raises:
-        DataError: the table cannot be read, or has no such column.
+        DataError: the table cannot be read, or its columns cannot be told.
     """
 
-    def __init__(self, source: str | Path, image: str, text: str):
-        self.path, self.image, self.text = Path(source), image, text
+    def __init__(self, source: str | Path, role: column_roles.Role, image: str | None, text: str | None):
+        self.path = Path(source)
         check_file(self.path, "rows")
         self._records = open_records(self.path)
-        for name in self._records.columns and (image, text):
-            others = (CAPTIONS,) if name == CAPTION else ()
-            if not any(has_column(self._records, one) for one in (name, *others)):
-                raise missing_column(self._records, name)
-        if self._records.remark:
-            log.warning("%s: %s", self.path, self._records.remark)
+        roles = column_roles.IMAGE, role
+        self.image, self.text = column_roles.choose_columns(self._records, roles, (image, text))
         self.left_out_texts, self._left_out, self._first = 0, 0, ""
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,6 +1,7 @@
 """Images with the class of each pixel: their sources (folders, tables, generated scenes), and one table of them all."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 from regard.counted import counted
 from regard.data.cache import cached_pixels, fingerprint
 from regard.data.class_folders import example_files, warn_of_left_out
+from regard.data.column_roles import IMAGE, MASK, choose_columns
 from regard.data.images.pictures import PictureFile
 from regard.data.images.reading import SUFFIXES, fit_image, image_name, read_class_map, read_image
 from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
-from regard.data.records import Records, StoredFile, check_limit, choose_columns, text_rows
+from regard.data.records import Records, StoredFile, check_limit, text_rows
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
 
@@ -79,7 +81,9 @@ MaskedImage = MaskedFiles | Street
 """What has pixels and their classes."""
 
 
-def open_masked(source: str | Path, *, limit: int | None = None) -> list[MaskedImage]:
+def open_masked(
+    source: str | Path, image_column: str | None = None, mask_column: str | None = None, *, limit: int | None = None
+) -> list[MaskedImage]:
     """The images of a source, each with its class map, sorted by name or in the order of the table.
 
     Nothing is decoded yet.
@@ -89,6 +93,8 @@ def open_masked(source: str | Path, *, limit: int | None = None) -> list[MaskedI
             for the suffix belong together; or a table (``.tsv``, ``.csv``, ``.jsonl``, ``.json``, ``.parquet``) with
             the columns ``image`` and ``mask``, paths relative to the folder of the table; or a ``.tsv`` file with the
             one column ``scene``, numbers of generated scenes.
+        image_column: the column with the images; None: ``image``, or the only one of a usual name.
+        mask_column: the column with the class maps; None: ``mask``, or the only one of a usual name.
         limit: largest number of images, from the first; None: all.
 
     Returns:
@@ -110,7 +116,7 @@ def open_masked(source: str | Path, *, limit: int | None = None) -> list[MaskedI
     if not path.exists():
         raise DataError(f"{path}: no such file; check the path")
     try:
-        images = list(islice(_of_table(path), limit))
+        images = list(islice(_of_table(path, (image_column, mask_column)), limit))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     if not images:
@@ -118,11 +124,11 @@ def open_masked(source: str | Path, *, limit: int | None = None) -> list[MaskedI
     return images
 
 
-def source_files(source: str | Path) -> list[Path]:
+def source_files(source: str | Path, columns: Sequence[str | None] = (None, None)) -> list[Path]:
     """Every file that decides the content of a source: tables, images and class maps."""
     path = Path(source)
     files = [] if path.is_dir() else [path]
-    for row in open_masked(source):
+    for row in open_masked(source, *columns):
         if isinstance(row, MaskedFiles):
             files += [Path(one) for one in (row.image, row.mask) if isinstance(one, str)]
     return files
@@ -162,13 +168,13 @@ def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
     return named, others
 
 
-def _of_table(path: Path) -> Iterator[MaskedImage]:
+def _of_table(path: Path, named: Sequence[str | None]) -> Iterator[MaskedImage]:
     records = open_records(path)
     if records.columns == [COLUMN]:
         yield from _scenes(records)
     if not records.columns or records.columns == [COLUMN]:
         return
-    columns = choose_columns(records, "image", "mask")
+    columns = choose_columns(records, (IMAGE, MASK), named)
     left_out, first, kept = 0, 0, 0
     for number, cells in enumerate(text_rows(records, columns, files=columns), start=1):
         position = f"{path}: row {number}"
@@ -248,8 +254,15 @@ def known_classes(
     return known.astype(np.uint8)
 
 
-def class_numbers_of(images: Sequence[MaskedImage], ignore: int | None) -> tuple[int, ...]:
+def class_numbers_of(
+    images: Sequence[MaskedImage], ignore: int | None, seen: Counter[int] | None = None
+) -> tuple[int, ...]:
     """The numbers of the classes in class maps: from 0 to the largest but the one that does not count, or 0 and 255.
+
+    Args:
+        images: the images.
+        ignore: the number that does not count.
+        seen: gets the number of images in which each class occurs.
 
     Raises:
         DataError: a number is above 254, a class map cannot be read, or no pixel counts.
@@ -259,6 +272,8 @@ def class_numbers_of(images: Sequence[MaskedImage], ignore: int | None) -> tuple
     for image in images:
         found = set(np.unique(image.classes()).tolist()) - {ignore}
         counted_numbers |= found
+        if seen is not None:
+            seen.update(found)
         largest = max(largest, (max(found, default=-1), image.mask_name))
     if counted_numbers == {0, WHITE}:
         return 0, WHITE

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import class_files, warn_of_left_out
+from regard.data.column_roles import SOUND, SPOKEN, Roles, choose_columns
 from regard.data.ragged import Ragged
-from regard.data.records import Records, StoredFile, check_file, choose_columns, text_rows
+from regard.data.records import StoredFile, check_file, text_rows
 from regard.data.speech.log_mel import LogMel
 from regard.data.speech.sounds import is_features, read_features, read_sound
 from regard.data.tables import READERS, open_records
@@ -67,6 +68,7 @@ def open_utterances(
     *,
     lowercase: bool = False,
     limit: int | None = None,
+    roles: Roles = (SOUND, SPOKEN),
 ) -> list[Utterance]:
     """The utterances that a table or a folder lists; the sounds themselves are not read.
 
@@ -74,10 +76,13 @@ def open_utterances(
         source: a ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` or ``.parquet`` file with a column of paths and one of
             texts, or a folder with a folder of sounds for each label. Paths are relative to the table's folder. In
             ``.parquet``, the column may hold the sounds themselves, as data sets of Hugging Face have them.
-        sound_column: the column of the paths; None: the first of two.
-        text_column: the column of the texts; numbers become texts; None: the second of two.
+        sound_column: the column of the paths; None: the only one of sound files or of a usual name, or the first of
+            two.
+        text_column: the column of the texts; numbers become texts; None: the only one of a usual name, or the second of
+            two.
         lowercase: whether to turn the texts into lower case.
         limit: largest number of utterances, from the first; None: all.
+        roles: what the two columns have.
 
     Returns:
         the utterances in their order; not empty. Rows without a text are left out, and the logger ``regard`` warns.
@@ -89,13 +94,13 @@ def open_utterances(
     if path.is_dir():
         utterances = list(itertools.islice(_of_folder(path), limit))
     else:
-        utterances = _of_table(path, sound_column, text_column, limit)
+        utterances = _of_table(path, roles, (sound_column, text_column), limit)
     if lowercase:
         utterances = [Utterance(one.path, one.text.lower(), one.origin, one.segments) for one in utterances]
     return utterances
 
 
-def _of_table(path: Path, sound_column: str | None, text_column: str | None, limit: int | None) -> list[Utterance]:
+def _of_table(path: Path, roles: Roles, named: Sequence[str | None], limit: int | None) -> list[Utterance]:
     if path.suffix.lower() not in READERS:
         raise DataError(
             f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(READERS)}, or a folder with a "
@@ -103,7 +108,7 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
         )
     check_file(path, "sounds and texts")
     records = open_records(path)
-    columns = _columns(records, sound_column, text_column)
+    columns = choose_columns(records, roles, named)
     timed = [SEGMENTS] if SEGMENTS in records.columns else []
     utterances, empty, first = [], 0, ""
     rows = text_rows(records, [*columns, *timed], columns[1:], columns[:1])
@@ -127,15 +132,6 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
             "%s: left out %s without a sound or a text; %d are left", path, counted(empty, "row"), len(utterances)
         )
     return utterances
-
-
-def _columns(records: Records, sound: str | None, text: str | None) -> tuple[str, str]:
-    """The columns of the sounds and of the texts; of two columns the one that is not named is the other."""
-    names = records.columns
-    if len(names) == 2 and (sound is None) != (text is None):
-        other = next((name for name in names if name != (sound or text)), names[0])
-        sound, text = sound or other, text or other
-    return choose_columns(records, sound, text, ("--sound-column", "--text-column"))
 
 
 def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
+from regard.data.column_roles import LABEL, PAIR, TEXT, Roles, choose_columns
 from regard.data.parquet import arrow_rows, class_names, flattened
 from regard.data.records import (
-    SIDES,
     Records,
     Say,
     aligned_records,
     check_file,
     check_limit,
     check_utf8,
-    choose_columns,
     text_rows,
 )
 from regard.data.tables import READERS, open_records
@@ -55,7 +54,7 @@ def open_pairs(
     lowercase: bool = False,
     limit: int | None = None,
     numbers: bool = False,
-    options: tuple[str, str] = SIDES,
+    roles: Roles = PAIR,
 ) -> "datasets.Dataset":
     """Open pairs of sentences as a memory-mapped table.
 
@@ -73,15 +72,16 @@ def open_pairs(
               ``"a.de,b.en"``;
             - the name of a Hugging Face data set, ``"owner/name"`` or ``"owner/name:configuration"``, when no such
               file exists.
-        source_column: the column to translate from; ``None`` means the first column of a table that has exactly two.
-            A dot selects a field of an object: ``"translation.de"``. Two text files have no columns: it is not used.
-        target_column: the column to translate to; ``None`` means the second column of a table that has exactly two.
+        source_column: the column to translate from; ``None`` means the column ``source``, or the first column of a
+            table that has exactly two. A dot selects a field of an object: ``"translation.de"``. Two text files have no
+            columns: it is not used.
+        target_column: the column to translate to; ``None`` means the column ``target``, or the second one.
         split: the part of a Hugging Face data set, ``"train"`` unless given. Files have no parts.
         lowercase: whether to turn every sentence into lower case.
         limit: largest number of pairs to read; None: all pairs.
         numbers: whether a target may be a number or a truth value, which is read as its text. A class of a Hugging Face
             data set is then read as its name.
-        options: what names the two columns, for messages.
+        roles: what the two columns have, and how they may be called.
 
     Returns:
         a data set with exactly the columns ``source`` and ``target``, both text; never empty.
@@ -95,7 +95,7 @@ def open_pairs(
     require_datasets()
     paths = local_files(source)
     columns = source_column, target_column
-    reading = lowercase, limit, *numbers * ["numbers"]
+    reading = lowercase, limit, *numbers * ["numbers"], *(one.option for one in roles)
     if paths is None:
         where, loaded = str(source), _load_from_hub(str(source), split or "train")
         key = fingerprint("hub", loaded._fingerprint, *columns, *reading)
@@ -125,22 +125,24 @@ def open_pairs(
                 f"{where}: unknown kind of file {paths[0].suffix!r}; give {', '.join(READERS)}, "
                 "or two text files with a comma between them"
             )
-        chosen = choose_columns(records, *columns, options, say)
+        chosen = choose_columns(records, roles, columns, say)
         return text_rows(records, chosen, chosen[1:] if numbers else ())
 
     return pair_table(key, where, read, lowercase, limit)
 
 
 def open_labelled(
-    source: Source, text_column: str = "text", label_column: str = "label", *, limit: int | None = None
+    source: Source, text_column: str | None = None, label_column: str | None = None, *, limit: int | None = None
 ) -> "datasets.Dataset":
     """Open texts and their labels as a memory-mapped table.
 
     Args:
         source: a source of `open_pairs` (line n of the second of two text files is the label of line n of the first),
             or a folder with a folder for each label, in which each ``.txt`` file is a text.
-        text_column: the column of the texts; files in a folder have no columns.
-        label_column: the column of the labels: texts, numbers or truth values.
+        text_column: the column of the texts; None: ``text``, or the only one of a usual name. Files in a folder have no
+            columns.
+        label_column: the column of the labels: texts, numbers or truth values; None: ``label``, or the only one of a
+            usual name.
         limit: largest number of texts to read; None: all.
 
     Returns:
@@ -153,7 +155,7 @@ def open_labelled(
     """
     folder = Path(source) if isinstance(source, (str, os.PathLike)) else None
     if folder is None or not folder.is_dir():
-        return open_pairs(source, text_column, label_column, limit=limit, numbers=True)
+        return open_pairs(source, text_column, label_column, limit=limit, numbers=True, roles=(TEXT, LABEL))
     require_datasets()
     files, left_out = class_texts(folder)
     warn_of_left_out(folder, left_out, "texts")
@@ -229,9 +231,10 @@ def _hub_records(name: str, loaded: Any) -> Records:
     """The rows of a loaded data set; the number of a class is replaced by its name."""
     schema = loaded.features.arrow_schema
     columns = flattened(schema.empty_table()).column_names
-    blocks = itertools.chain.from_iterable(table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))
 
     def rows(chosen: Sequence[str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+        tables = loaded.with_format("arrow").iter(_BLOCK)
+        blocks = itertools.chain.from_iterable(table.to_batches() for table in tables)
         return arrow_rows(name, blocks, chosen or columns, class_names(schema))
 
     return Records(name, name, columns, rows)

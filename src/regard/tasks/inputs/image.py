@@ -49,7 +49,7 @@ class ImageOptions(DataOptions):
     """The images of a run."""
 
     image_column: str | None = None
-    """Column of the paths of the images. Default: image."""
+    """Column of the paths of the images. Default: image, or the only one of image files or of a usual name."""
     image_size: int = 0
     """Pixels of a side that every image is brought to; 0: 128, generated scenes 64."""
     fit: Literal["crop", "stretch"] = "crop"
@@ -142,11 +142,11 @@ class ImageInput(Input):
     kind = "image"
     examples = "images"
     labelled_unit = "image"
-    usual_columns = ("image", "path", "file", "file_name", "filename", "picture")
     plain = "mean colours and tones"
 
     def __init__(self, generated: Generated, labelled: bool):
         super().__init__(generated)
+        self.roles = ("IMAGE", "LABEL" if labelled else "CAPTION")
         self.labelled = labelled
         self.stored_columns = ("image", "label" if labelled else "captions")
 

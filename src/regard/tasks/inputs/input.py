@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from regard.atomic_file import temporary_folder
-from regard.errors import DataError
+from regard.errors import ColumnError, DataError
 from regard.tasks.fitting import DataSize
 from regard.tasks.lazy import np, torch
 from regard.training.processes import is_on_cpu, process_count
+from regard.training.task import Choice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from regard.data.records import Records
     from regard.data.speech.log_mel import LogMel
     from regard.tasks.options import DataOptions
     from regard.training.run_folder import RunFolder
@@ -89,9 +91,10 @@ class Input(ABC):
         labelled_unit: what has a label, for messages.
         random_held_out: whether validation examples are taken from the training data at random, because the last ones
             of a sorted table would all be alike; else they are the last ones.
+        roles: names of the constants of `regard.data.column_roles` that say what is read in the columns of a table; ():
+            no table is read by its columns.
         stored_columns: the columns of data in memory that are written into a file, where no option names them.
         suffixes: those of the files in a folder of inputs.
-        usual_columns: names that the column of the inputs may have in a table to predict, if the training named none.
         reads_tables: whether a training reads a table by its columns; else as running text.
         plain: the features of a linear model beside a classifier, for people; empty: there are none.
         generated: the generated corpus of the task; a task without one has an empty one.
@@ -101,9 +104,9 @@ class Input(ABC):
     examples: str
     labelled_unit: str = "text"
     random_held_out: bool = True
+    roles: tuple[str, ...] = ()
     stored_columns: tuple[str, ...] = ("source", "target")
     suffixes: tuple[str, ...] = (".txt",)
-    usual_columns: tuple[str, ...] = ("text", "source", "input")
     reads_tables: bool = True
     plain: ClassVar[str] = ""
 
@@ -171,6 +174,67 @@ class Input(ABC):
         """The files of a folder that has a folder for each label."""
         return [folder]
 
+    def column_roles(self) -> Any:
+        """What the task reads in the two columns of a table, as `regard.data.column_roles.Roles`."""
+        from regard.data import column_roles
+
+        return tuple(getattr(column_roles, name) for name in self.roles)
+
+    def chosen_columns(self, data: DataOptions) -> dict[str, Choice]:
+        """The columns of the training data that the user did not name, and that have no default name, by their field.
+
+        Raises:
+            DataError: the data are a table whose header cannot be read.
+        """
+        from regard.data.column_roles import chosen_columns
+
+        records = self.open_table(data.train)
+        if records is None:
+            return {}
+        columns = chosen_columns(records, self.column_roles(), data.named_columns)
+        return {field: Choice(*column) for field, column in columns.items()}
+
+    def columns_of(
+        self, source: Any, usual: Sequence[str | None], named: Sequence[str | None] = ()
+    ) -> tuple[str | None, ...]:
+        """The columns of data that should have those of the training.
+
+        Args:
+            source: the data.
+            usual: the columns of the training; None where the order of two columns tells them.
+            named: columns that the user named for these data.
+
+        Raises:
+            ColumnError: they have others, which cannot be told.
+        """
+        from regard.data.column_roles import choose_columns, expecting
+
+        records = self.open_table(source)
+        if records is None:
+            return with_defaults(named, usual)
+        roles = expecting(self.column_roles(), usual)
+        return choose_columns(records._replace(remark=""), roles, named or (None, None))  # its reader says the remark
+
+    def columns_like(self, source: Any, usual: Sequence[str | None]) -> tuple[str | None, ...]:
+        """As `columns_of`, for data whose columns no option names: they must be called as those of the training."""
+        from regard.data.records import quoted_names
+
+        try:
+            return self.columns_of(source, usual)
+        except ColumnError as error:
+            said = str(error).partition("; by their content")[0]
+            names = quoted_names([name for name in usual if name is not None])
+            raise DataError(f"{said}; call its columns as those of the training data are called, {names}") from error
+
+    def open_table(self, source: Any) -> Records | None:
+        """The table that a source is, if the task reads its columns; None: it is another file, folder or data set."""
+        from regard.data.tables import READERS, open_records
+
+        if not self.roles or not isinstance(source, (str, Path)):
+            return None
+        path = Path(source)
+        return open_records(path) if path.suffix.lower() in READERS and path.is_file() else None
+
     def columns(self, data: DataOptions, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
         """The columns of a source to evaluate on.
 
@@ -181,7 +245,9 @@ class Input(ABC):
             named: columns that the user named for it.
         """
         is_generated = isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test")
-        return with_defaults(named, self.generated.columns if is_generated else data.named_columns)
+        if is_generated:
+            return with_defaults(named, self.generated.columns)
+        return self.columns_of(source, data.named_columns, named)
 
     # How large they are
 
@@ -198,7 +264,8 @@ class Input(ABC):
             opened = self.open(data.train, data.named_columns, data)
             rows, lengths = len(opened), self.mean_lengths(opened, data)
         if data.validation is not None:
-            validation = len(self.open(data.validation, data.named_columns, data))
+            columns = self.columns_like(data.validation, data.named_columns)
+            validation = len(self.open(data.validation, columns, data))
         elif data.train is not None:
             held_out = held_out_size(rows, data.held_out)
             rows, validation = rows - held_out, held_out or rows
@@ -234,9 +301,11 @@ class Input(ABC):
 
     def open_part(self, data: DataOptions, folder: RunFolder, part: str) -> Any:
         """The rows of one part of a run's data."""
-        generated = data.bundled and getattr(data, part) is None
+        generated, source = data.bundled and getattr(data, part) is None, self.source(data, folder, part)
         columns = self.generated.columns if generated else data.named_columns
-        return self.open(self.source(data, folder, part), columns, data)
+        if part != "train" and not generated:
+            columns = self.columns_like(source, columns)
+        return self.open(source, columns, data)
 
     def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[Any, Any]:
         """The training and the validation rows of a run; the generated corpus is written into the run folder first.

@@ -51,9 +51,10 @@ class SoundOptions(DataOptions):
     held_out: float = 200
     """Training sounds that are used for validation when there are no validation data; at most a tenth of them."""
     sound_column: str | None = None
-    """Column of the paths. Default: the first of a table with two columns."""
+    """Column of the paths. Default: the only one of sound files or of a usual name, or the first of a table with two
+    columns."""
     text_column: str | None = None
-    """Column of the texts. Default: the second of a table with two columns."""
+    """Column of the texts. Default: the only one of a usual name, or the second of a table with two columns."""
     rate: int = 16000
     """Samples a second; sounds of another rate are resampled."""
     bands: int = 40
@@ -218,11 +219,11 @@ class SoundInput(Input):
     kind = "sound"
     examples = "sounds"
     labelled_unit = "sound"
-    usual_columns = ("audio", "sound", "features", "path", "file", "file_name", "filename")
     plain = "the mean and deviation of each band"
 
     def __init__(self, generated: Generated | None = None, labelled: bool = False):
         super().__init__(generated)
+        self.roles = ("SOUND", "HEARD" if labelled else "SPOKEN")
         self.stored_columns = ("sound", "label" if labelled else "text")
 
     @property
@@ -254,7 +255,8 @@ class SoundInput(Input):
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[Utterance]:
         from regard.data.speech.utterances import open_utterances
 
-        return open_utterances(source, *columns, lowercase=getattr(data, "lowercase", False), limit=limit)
+        lowercase = getattr(data, "lowercase", False)
+        return open_utterances(source, *columns, lowercase=lowercase, limit=limit, roles=self.column_roles())
 
     def check_rows(self, rows: list[Utterance]) -> None:
         for one in rows:

@@ -186,10 +186,10 @@ class LabelledTextOptions(TokenOptions):
     held_out: float = 1000
     """Training texts that are used for validation when there are no validation data: a number, of which at most a tenth
     of the texts are used, or a share below 1."""
-    text_column: str = "text"
-    """Column of the texts."""
-    label_column: str = "label"
-    """Column of the labels: texts or numbers."""
+    text_column: str | None = None
+    """Column of the texts. Default: text, or the only one of a usual name, such as Review or Message."""
+    label_column: str | None = None
+    """Column of the labels: texts or numbers. Default: label, or the only one of a usual name, such as Category."""
     vocabulary: int = 20000
     """Largest size of the vocabulary, in tokens."""
     max_length: int = 512
@@ -214,6 +214,8 @@ class LabelledTexts(TextInput):
     """Texts with labels; a text that is too long is cut."""
 
     examples = "texts"
+    roles = "TEXT", "LABEL"
+    stored_columns = ("text", "label")
     plain = "words and characters"
 
     def labelled_contents(
@@ -236,8 +238,7 @@ class LabelledTexts(TextInput):
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
         from regard.data.text.sources import open_labelled
 
-        text, label = columns
-        return open_labelled(source, text or "text", label or "label", limit=limit)
+        return open_labelled(source, *columns, limit=limit)
 
     def encode(
         self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
@@ -256,6 +257,7 @@ class PairedTexts(TextInput):
     """Texts with the texts that they become; pairs with a text that is too long are not trained on."""
 
     random_held_out = False
+    roles = "SOURCE", "TARGET"
 
     def __init__(self, generated: Generated, examples: str = "pairs"):
         super().__init__(generated, examples)
@@ -263,7 +265,7 @@ class PairedTexts(TextInput):
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
         from regard.data.text.sources import open_pairs
 
-        return open_pairs(source, *columns, lowercase=data.lowercase, limit=limit)
+        return open_pairs(source, *columns, lowercase=data.lowercase, limit=limit, roles=self.column_roles())
 
 
 def _mean_bytes(texts: Sequence[str]) -> float:

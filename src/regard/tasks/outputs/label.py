@@ -47,6 +47,8 @@ class LabelTraining(TrainingConfig):
     """Largest number of examples of a batch, on each device."""
     label_smoothing: float = 0.1
     """Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+    merge_labels: bool = False
+    """Labels that differ only by case, spaces and Unicode form are one label, spelt as most of them."""
     class_weights: Literal["none", "balanced"] = "none"
     """none, or balanced: an example counts in inverse proportion to the number of training examples with its label."""
 
@@ -557,21 +559,27 @@ class LabelTask(TableTask):
         Raises:
             DataError: there is one label only, or with the labels of another run an unknown one.
         """
+        from regard.data.label_doubts import label_doubts
         from regard.data.labels import Labels
 
-        path, initial = folder.file("labels.json"), run.training.init_from
-        names, where = set(self.input.targets(rows)), run.data.train or "the bundled corpus"
-        if held_out is not None:
-            names |= set(self.input.targets(held_out))
+        path, initial, unit = folder.file("labels.json"), run.training.init_from, self.input.labelled_unit
+        counts, where = Counter(self.input.targets(rows)), run.data.train or "the bundled corpus"
+        if held_out is not None and held_out is not rows:
+            counts.update(self.input.targets(held_out))
         if path.is_file():
             labels = Labels.load(path)
         elif initial is not None:
             labels = Labels.load(RunFolder.open(initial).file("labels.json"))
         else:
-            labels = Labels.of(names, where, self.input.labelled_unit)
-        labels.require(names, where, self.input.labelled_unit)
+            labels = Labels.of(counts, where, unit, run.training.merge_labels)
+        labels.require(set(counts), where, unit)
         if not path.is_file():
             labels.save(path)
+            known = Counter[str]()
+            for name, count in counts.items():
+                known[labels.names[labels.number(name)]] += count
+            for said in [] if run.data.bundled else label_doubts(known, unit, "--merge-labels makes one of them"):
+                log.warning("%s: %s", where, said)
         return {**self.input.learn(run, folder, rows), "labels": labels}
 
     def sizes(self, experiment: TableExperiment) -> list[str]:

@@ -1,0 +1,55 @@
+"""The task that a file or a folder of data is probably for, where none is named."""
+
+from pathlib import Path
+
+from regard.errors import RegardError
+from regard.tasks import registry
+
+_OF_FILES = "segment", "images", "caption", "sounds", "transcribe"
+"""Tasks whose inputs are files, in the order in which they are tried."""
+
+_OF_TEXTS = "summarize", "classify", "translate"
+
+
+def guessed_task(path: Path) -> str | None:
+    """Returns the name of the task; None if no task is more probable than others.
+
+    Args:
+        path: a file or a folder that exists.
+    """
+    try:
+        return _of_folder(path) if path.is_dir() else _of_file(path)
+    except (RegardError, OSError):
+        return None
+
+
+def _of_folder(folder: Path) -> str | None:
+    from regard.data.images.masked_images import IMAGES, MASKS
+    from regard.data.images.reading import SUFFIXES
+    from regard.data.speech.utterances import SOUND_SUFFIXES
+
+    if (folder / IMAGES).is_dir() and any((folder / name).is_dir() for name in MASKS):
+        return "segment"
+    suffixes = {path.suffix.lower() for one in folder.iterdir() if one.is_dir() for path in one.iterdir()}
+    for task, own in (("images", SUFFIXES), ("sounds", SOUND_SUFFIXES), ("classify", (".txt",))):
+        if suffixes & set(own):
+            return task
+    return "language" if any(folder.glob("*.txt")) else None
+
+
+def _of_file(path: Path) -> str | None:
+    from regard.data.column_roles import are_told, guessed_columns
+    from regard.data.tables import READERS, open_records
+
+    if path.suffix.lower() not in READERS:
+        return "language"
+    records = open_records(path)
+    for name in (*_OF_FILES, *_OF_TEXTS):
+        roles = registry.find(name).input.column_roles()  # pyright: ignore[reportAttributeAccessIssue]
+        if are_told(records, roles):
+            return name
+    for name in ("classify", "translate"):
+        roles = registry.find(name).input.column_roles()  # pyright: ignore[reportAttributeAccessIssue]
+        if guessed_columns(records, roles, {one.field: None for one in roles}):
+            return name
+    return None
