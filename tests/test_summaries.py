@@ -54,3 +54,11 @@ def test_parameters():
     assert parameter_summary(0.5) == "0.5"
     assert parameter_summary(torch.nn.Parameter(torch.tensor([0.5]))) == "0.5"
     assert parameter_summary(torch.ones(3, dtype=torch.float64)) == "[3] float64, 1"
+
+
+def test_a_text_in_a_table_has_no_quotes():
+    fields = [("name", "layers.0.self_attn"), ("kind", 'it\'s "self"'), ("heads", (0, 1)), ("mask", None)]
+    assert record_summary("Call", fields).splitlines()[1:3] == ["  name: layers.0.self_attn", '  kind: it\'s "self"']
+    page = record_html("Call", fields)
+    assert ">layers.0.self_attn</td>" in page
+    assert ">(0, 1)</td>" in page

@@ -7,11 +7,41 @@ Names of scores, normalizers and masks, and keyword arguments of `torch.nn.funct
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
+
+_FEATURES = 'scores.Features("elu"), normalizer="ratio"'
+_RANDOM_FEATURES = 'scores.Features(scores.RandomFeatures.create(dim, features)), normalizer="ratio"'
+_DECAY = 'scores.Decayed("scaled_dot", log_decay), normalizer="identity"'
+_DELTA = 'scores.DeltaRule("scaled_dot", beta), normalizer="identity"'
+_SINKS = "masks.window(before, 0) | masks.prefix(n) & masks.causal()"
 
 WRITTEN_HERE: dict[str, dict[str, str]] = {
     "score": {
+        "linear": _FEATURES,
+        "kernel": _FEATURES,
+        "kernelized": _FEATURES,
+        "elu": _FEATURES,
+        "features": _FEATURES,
+        "feature_map": _FEATURES,
+        "linear_transformer": _FEATURES,
+        "relu": 'scores.Features("relu"), normalizer="ratio"',
+        "performer": _RANDOM_FEATURES,
+        "favor": _RANDOM_FEATURES,
+        "favor+": _RANDOM_FEATURES,
+        "random_features": _RANDOM_FEATURES,
+        "decayed": _DECAY,
+        "retention": _DECAY,
+        "retnet": _DECAY,
+        "gla": _DECAY,
+        "gated_linear": _DECAY,
+        "delta": _DELTA,
+        "delta_rule": _DELTA,
+        "deltanet": _DELTA,
+        "trilinear": "scores.Trilinear.create(dim)",
+        "bidaf": "scores.Trilinear.create(dim)",
+        "cos": '"cosine"',
+        "scaled_dot_product_attention": '"scaled_dot"',
         "bahdanau": 'scores.create("additive", query_dim, key_dim)',
         "tanh": 'scores.create("additive", query_dim, key_dim)',
         "perceptron": 'scores.create("additive", query_dim, key_dim)',
@@ -45,19 +75,37 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "straight_through": 'normalizers.hard("straight_through")',
         "sample": 'normalizers.hard("sample")',
         "reinforce": 'normalizers.hard("sample")',
+        "stochastic": 'normalizers.hard("sample")',
         "logistic": '"sigmoid"',
+        "linear": f'"ratio", score={_FEATURES.split(", ")[0]}',
+        "elu": f'"ratio", score={_FEATURES.split(", ")[0]}',
+        "performer": f'"ratio", score={_RANDOM_FEATURES.rpartition(", ")[0]}',
+        "none": '"identity"',
+        "sum": '"ratio"',
+        "l1": '"ratio"',
+        "topk": "normalizers.top_k(k)",
+        "topp": "normalizers.top_p(p)",
+        "nucleus": "normalizers.top_p(p)",
+        "1.5_entmax": '"entmax15"',
         "entmax_15": '"entmax15"',
         "entmax1.5": '"entmax15"',
         "tsallis": "normalizers.entmax(alpha)",
         "softmax1": "normalizers.softmax_with_sink(0.0)",
         "softmax_one": "normalizers.softmax_with_sink(0.0)",
         "off_by_one": "normalizers.softmax_with_sink(0.0)",
+        "softmax_off_by_one": "normalizers.softmax_with_sink(0.0)",
+        "quiet_softmax": "normalizers.softmax_with_sink(0.0)",
+        "learned_sink": "normalizers.softmax_with_sink(sink)",
+        "attention_sink": "normalizers.softmax_with_sink(sink)",
         "sink": "normalizers.softmax_with_sink(sink)",
         "temperature": "normalizers.Softmax(temperature)",
         "gaussian": 'normalizers.local_gaussian("softmax", center, sigma)',
         "local": 'normalizers.local_gaussian("softmax", center, sigma)',
         "relu": "normalizer=lambda scores: scores.relu()",
         "squared_relu": "normalizer=lambda scores: scores.relu().square()",
+        "relu2": "normalizer=lambda scores: scores.relu().square()",
+        "tanh": "normalizer=lambda scores: scores.tanh()",
+        "softplus": "normalizer=torch.nn.functional.softplus",
     },
     "mask": {
         "autoregressive": '"causal"',
@@ -66,6 +114,16 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "subsequent": '"causal"',
         "tril": '"causal"',
         "triangular": '"causal"',
+        "lower_triangular": '"causal"',
+        "upper_triangular": '"causal"',
+        "triu": '"causal"',
+        "sinks": _SINKS,
+        "attention_sink": _SINKS,
+        "attention_sinks": _SINKS,
+        "streaming": _SINKS,
+        "streaming_llm": _SINKS,
+        "longformer": "masks.window(before, after) | masks.prefix(n)",
+        "global": "masks.window(before, after) | masks.prefix(n)",
         "padding": "masks.lengths(lengths)",
         "key_padding": "masks.lengths(lengths)",
         "sliding_window": "masks.window(before, 0)",
@@ -257,11 +315,26 @@ def written_here(kind: str, name: object) -> str:
     if not isinstance(name, str):
         return ""
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-    for ending in ("", "_attention", "_score", "_mask", "_product"):
+    for ending in ("", "_attention", "_score", "_mask", "_product", "_scores", "_normalizer"):
         line = WRITTEN_HERE[kind].get(plain.removesuffix(ending))
         if line is not None:
             return f"here it is {line if line.startswith(f'{kind}=') else f'{kind}={line}'}"
     return ""
+
+
+def written_in_command(kind: str, name: object, known: Collection[str]) -> str:
+    """Returns `written_here` for a command: its option, or the line of Python where the command has none.
+
+    Args:
+        kind: ``"score"`` or ``"normalizer"``.
+        name: what was typed.
+        known: the names that the option takes.
+    """
+    line = written_here(kind, name)
+    option = re.match(rf'here it is {kind}=(?:scores\.create\(|normalizers\.(?=entmax|softmax_with))?"?(\w+)', line)
+    if option is not None and option[1] in known:
+        return f"here it is --{kind} {option[1]}"
+    return line and f"in Python it is regard.explain(query, key, value, {line.removeprefix('here it is ')})"
 
 
 def written_in_layers(name: object, objects: bool = True) -> str:

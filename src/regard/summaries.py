@@ -30,10 +30,13 @@ def tensor_summary(value: Tensor) -> str:
 
 
 def value_summary(value: object) -> str:
-    """Returns the `tensor_summary` of a tensor, or the `repr` of anything else in one line of at most 80 characters."""
+    """Returns the `tensor_summary` of a tensor, or anything else in one line of at most 80 characters.
+
+    That is a text as it is, and the `repr` of a value.
+    """
     if isinstance(value, Tensor):
         return tensor_summary(value)
-    text = " ".join(repr(value).split())
+    text = " ".join((value if isinstance(value, str) else repr(value)).split())
     return text if len(text) <= 80 else text[:79] + "…"
 
 

@@ -80,7 +80,8 @@ ARGUMENTS = {
     "temperature": 0.5, "center": torch.zeros(1), "sigma": 1.0, "lengths": 3, "before": 1, "after": 1, "n": 2,
     "step": 2, "ids": torch.zeros(2, 5, dtype=torch.long), "masks": masks, "scores": scores, "normalizers": normalizers,
     "positions": positions, "heads": 3, "scale": 2.0, "softmax_scale": 1.0, "scaling": 1.0, "softcap": 3.0,
-    "size": 3, "shape": (5,), "window": 2, "shift": 1, "count": 1, "query": QUERY, "key": KEY,
+    "dim": D, "features": 7, "log_decay": torch.zeros(3), "beta": torch.zeros(2, 3, 5), "k": 2, "p": 0.5,
+    "torch": torch, "size": 3, "shape": (5,), "window": 2, "shift": 1, "count": 1, "query": QUERY, "key": KEY,
 }  # fmt: skip
 """The names that a line of the table may contain."""
 
@@ -92,10 +93,12 @@ def test_the_line_for_a_foreign_name_is_right(kind, name):
     with pytest.raises(UnknownNameError) as raised:
         regard.attend(QUERY, KEY, VALUE, **{kind: name.title().replace("_", "-")})
     line = WRITTEN_HERE[kind][name]
+    convert = {"score": scores.as_score, "normalizer": as_normalizer, "mask": masks.as_mask}
     assert f"here it is {line if line.startswith(f'{kind}=') else f'{kind}={line}'} (known: " in str(raised.value)
-    convert = {"score": scores.as_score, "normalizer": as_normalizer, "mask": masks.as_mask}[kind]
     for part in re.split(r", (?=scores)| or ", line.split(" divided")[0]):
-        convert(eval(part.strip(", ").removeprefix(f"{kind}="), dict(ARGUMENTS)))
+        written = part.strip(", ").removeprefix(f"{kind}=")
+        for argument, value in eval(f"dict({kind}={written})", dict(ARGUMENTS)).items():
+            convert[argument](value)
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ BAD = {
     "w_decoder": ([*NUMBERS, "--w-decoder", "1 2"], "--w-decoder must be [units, 6]"),
     "heads": (["--input", "1 2 3", "--heads", "2"], "heads must divide"),
     "no heads": (["a b", "--heads", "0"], "--heads must be at least 1"),
-    "score": ([*NUMBERS, "--score", "scaled"], "unknown score 'scaled': here it is score=\"scaled_dot\""),
+    "score": ([*NUMBERS, "--score", "scaled"], "unknown score 'scaled': here it is --score scaled_dot"),
     "score and scale": ([*NUMBERS, "--score", "scalde", "--scale", "1"], "unknown score"),
     "location_aware": ([*NUMBERS, "--score", "location_aware"], "previous step"),
     "scale": ([*NUMBERS, "--scale", "root"], "--scale must be a number"),
@@ -309,3 +309,31 @@ def test_additive_scores_show_their_units(call, steps):
     code, out, _ = call(*arguments, "--row", 0, "--steps", "sum,unit-weights")
     assert code == 0
     assert "Scores: each unit times its weight in" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "line"),
+    [
+        ("score", "bahdanau", "here it is --score additive"),
+        ("score", "dot product", "here it is --score dot"),
+        ("score", "cos", "here it is --score cosine"),
+        ("score", "linear", 'explain(query, key, value, score=scores.Features("elu"), normalizer="ratio")'),
+        ("normalizer", "hardmax", "here it is --normalizer hard"),
+        ("normalizer", "softmax1", "here it is --normalizer softmax_with_sink"),
+        ("normalizer", "tsallis", "here it is --normalizer entmax"),
+        (
+            "normalizer",
+            "gumbel",
+            'regard.explain(query, key, value, normalizer=normalizers.hard("gumbel"))',
+        ),
+        (
+            "normalizer",
+            "relu",
+            "regard.explain(query, key, value, normalizer=lambda scores: scores.relu())",
+        ),
+    ],
+)
+def test_a_name_elsewhere_is_answered_with_the_option(call, option, name, line):
+    code, _, error = call(*NUMBERS, f"--{option}", name)
+    assert code != 0
+    assert line in error

@@ -1,5 +1,6 @@
 """The Chinese pages: each has its English twin, the same code, headings and numbers, and the terms of the glossary."""
 
+import ast
 import re
 import tomllib
 from collections import Counter
@@ -41,6 +42,56 @@ def test_the_numbers_are_the_same(page):
     for english, chinese in zip(sections(ENGLISH[page]), sections(CHINESE[page]), strict=True):
         missing = differing_numbers(english.title + "\n" + english.prose, chinese.title + "\n" + chinese.prose)
         assert not missing, f"{page}, {english.title}: {missing}"
+
+
+@pytest.mark.parametrize("page", CHINESE)
+def test_what_a_cell_prints_in_english_is_said_in_chinese(page):
+    """A cell prints what it prints for everybody: the text in front says it in Chinese, or the heading of an answer."""
+    unsaid, text, first = [], "", True
+    for cell in notebook(CHINESE[page]).cells if "{code-cell}" in CHINESE[page] else ():
+        if cell.cell_type != "code":
+            text = cell.source
+            continue
+        is_answer = "hide-cell" in cell.metadata.get("tags", ())
+        said = cell.metadata.get("mystnb", {}).get("code_prompt_hide", "") if is_answer else text
+        has_own, has_sentences = prints_english(cell.source)
+        # The sentences of a plan or of a worked calculation are said once on a page.
+        if has_own or (has_sentences and first and not is_answer):
+            mark = "答案：.*[\u4e00-\u9fff]" if is_answer else "输出为英文"
+            unsaid += [] if re.search(mark, said) else [cell.source]
+        first = first and (is_answer or not has_sentences)
+        text = ""
+    assert unsaid == []
+
+
+def notebook(text: str):
+    from myst_nb.core.read import read_myst_markdown_notebook
+
+    return read_myst_markdown_notebook(text)
+
+
+def prints_english(code: str) -> tuple[bool, bool]:
+    """Whether code prints words of its own, four or more, and whether it prints sentences of regard."""
+    statements = [one for one in ast.parse(code).body if not isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    calls = [node for one in statements for node in ast.walk(one) if isinstance(node, ast.Call)]
+    printed = [one for call in calls if ast.unparse(call.func) == "print" for one in call.args]
+    texts = [
+        "".join(part.value for part in getattr(one, "values", [one]) if isinstance(part, ast.Constant))
+        for one in printed
+        if isinstance(one, ast.JoinedStr) or isinstance(getattr(one, "value", None), str)
+    ]
+    has_own = any(len(re.findall(r"[A-Za-z]{2,}", text)) >= 4 for text in texts)
+    own = r"(regard\.)?plan\(|\w+\.arithmetic\(|(steps|error|plan)$|fill\(str\(error|plan\.\w+"
+    has_sentences = any(re.match(own, ast.unparse(one)) for one in printed)
+    return has_own, has_sentences or any(ast.unparse(call.func).endswith(".print") for call in calls)
+
+
+def test_the_law_of_outputs_sees_what_is_printed():
+    assert prints_english("print('the mean of an image is background')") == (True, False)
+    assert prints_english("print(f'{x} of the words must go')") == (True, False)
+    assert prints_english("print(regard.plan(x, x, x))\nprint('a')") == (False, True)
+    assert prints_english("steps.print('weights')") == prints_english("print(steps.arithmetic(0))") == (False, True)
+    assert prints_english("def show():\n    steps.print()\nprint(x.shape)") == (False, False)
 
 
 def shell_lines(page: str, text: str) -> list[str]:

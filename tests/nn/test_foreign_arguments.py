@@ -23,7 +23,10 @@ from regard.watching import Watch
 
 BATCH, LENGTH, DIM = 2, 5, 8
 INPUT = torch.randn(BATCH, LENGTH, DIM, generator=torch.Generator().manual_seed(0))
-NAMES = {"scores": scores, "positions": positions, "masks": masks, "normalizers": normalizers, "cap": 2.0}
+NAMES = {
+    "scores": scores, "positions": positions, "masks": masks, "normalizers": normalizers, "cap": 2.0, "dim": DIM // 2,
+    "features": 7, "log_decay": torch.zeros(2), "beta": torch.zeros(2, 2, LENGTH),
+}  # fmt: skip
 
 ENCODER_LAYER = nn.TransformerEncoderLayer(DIM, 2, 16, dropout=0.0, batch_first=True)
 LAYERS = {
@@ -58,9 +61,9 @@ def test_a_layer_knows_the_names_of_scores_elsewhere(name):
     for error, limit in ((raised, None), (of_config, str)):
         line = re.search(r"here it is score=(.+?)(?: divided by .*)? \(known", str(error.value))
         for part in [] if line is None else re.split(r", (?=\")| or ", line[1]):
-            score = eval(part.strip(", "), dict(NAMES))
-            assert limit is None or isinstance(score, limit)
-            nn.TransformerEncoderLayer(DIM, 2, 16, score=score)
+            arguments = eval(f"dict(score={part.strip(', ')})", dict(NAMES))
+            assert limit is None or isinstance(arguments["score"], limit)
+            nn.TransformerEncoderLayer(DIM, 2, 16, **arguments)
         assert line is not None or "location" in WRITTEN_HERE["score"][name] or limit is str
 
 

@@ -1,6 +1,7 @@
 """The context: what it refuses, what it says, and that everything is as it was after it."""
 
 import gc
+import re
 import threading
 import weakref
 
@@ -341,3 +342,13 @@ def test_queries_and_keys_of_different_numbers_have_their_own_tokens():
     line = r"2 queries and 5 keys; there are 4 tokens for its queries: give 2 tokens of the queries, 5 of the keys"
     with pytest.raises(ShapeError, match=line):
         seen.document(["a", "b", "c", "d"])
+
+
+def test_the_tables_of_a_context_and_of_a_call_show_no_quotes():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    with torch.no_grad(), regard.watch(layer) as seen:
+        layer(torch.randn(1, 3, 8))
+    for text in (seen._repr_html_(), seen.calls[0]._repr_html_(), str(seen.calls[0])):
+        cells = re.sub(r"style='[^']*'", "", text)
+        assert "self" in cells
+        assert not re.search(r"['\"]|&#x27;|&quot;", cells)

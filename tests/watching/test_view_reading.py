@@ -1,6 +1,7 @@
 """``read="view"`` is one reading that whatever shows weights can use; without it the message has the line."""
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -19,14 +20,14 @@ def make():
     return regard.nn.TransformerEncoder(layer, 2).eval(), torch.randn(1, 5, 8)
 
 
-def watched_with(**options):
+def watched_with(**options: Any):
     model, inputs = make()
     with torch.no_grad(), regard.watch(model, **options) as watched:
         model(inputs)
     return watched
 
 
-def observed_with(**options):
+def observed_with(**options: Any):
     query, key = torch.randn(2, 1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
     return regard.observe(query, key, key, **options)
 

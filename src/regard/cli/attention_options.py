@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard import masks, normalizers, scores
 from regard.errors import ArgumentError, UnknownNameError
+from regard.foreign_names import written_in_command
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
 from regard.scores.names import NAMES, WEIGHTED
@@ -48,6 +49,8 @@ def make_score(
         UnknownNameError: the score is unknown.
         ArgumentError: the score does not have an option.
     """
+    if name not in NAMES:
+        raise UnknownNameError("score", name, NAMES, written_in_command("score", name, NAMES))
     if weight is not None and name != "general":
         raise ArgumentError(f"--w-score goes with --score general; the score is {name}")
     if name == "location_aware":
@@ -79,8 +82,6 @@ def _scaled(name: str, scale: float) -> Score:
         if scale <= 0:
             raise ArgumentError(f"--scale must be above 0 for the cosine; it is {scale}")
         return scores.Cosine(1 / scale)
-    if name not in NAMES:
-        raise UnknownNameError("score", name, NAMES)
     raise ArgumentError(f"--scale goes with the scores dot, scaled_dot and cosine; the score is {name}")
 
 
@@ -107,7 +108,8 @@ def make_normalizer(name: str, *, temperature: float | None, alpha: float | None
         ArgumentError: the normalizer does not have an option.
     """
     if name not in NORMALIZERS:
-        raise UnknownNameError("normalizer", name, NORMALIZERS)
+        here = written_in_command("normalizer", name, NORMALIZERS)
+        raise UnknownNameError("normalizer", name, NORMALIZERS, here)
     for option, value, owner in (
         ("--temperature", temperature, "softmax"), ("--alpha", alpha, "entmax"), ("--sink", sink, "softmax_with_sink")
     ):  # fmt: skip

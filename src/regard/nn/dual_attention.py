@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from regard.attention import Observed, Readings, attend, observe
 from regard.attention.execution import check_backend
+from regard.attention.readings import ReadingName
 from regard.attention.verbs import BackendName
 from regard.module_calls import Module
 from regard.nn.batch_norm import BatchNorm2d
@@ -80,7 +81,7 @@ class PositionAttention(Module):
         mixed = attend(*self._projected(features), score="dot", backend=self.backend)[:, 0]
         return self.scale * as_feature_map(mixed, *features.shape[2:]) + features
 
-    def observe(self, features: Tensor, read: Readings) -> Observed:
+    def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
         """Reads the weights of positions, in row-major order, with one head.
 
         Args:
@@ -237,7 +238,7 @@ class DualAttention(Module):
         position = self.after_position(self.position(self.before_position(features)))
         return position + self.after_channel(self.channel(self.before_channel(features)))
 
-    def observe(self, features: Tensor, read: Readings) -> Observed:
+    def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
         """Reads the weights of positions; see `PositionAttention.observe`."""
         check_feature_map("features", features, self.channels)
         return self.position.observe(self.before_position(features), read)

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from regard.attention import Observed, Readings, attend, observe
 from regard.attention.execution import check_backend
+from regard.attention.readings import ReadingName
 from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
 from regard.module_calls import Module
@@ -114,7 +115,7 @@ class NonLocal(Module):
         mixed = self._mixed(*self._projected(features))
         return features + self.output(as_feature_map(mixed, *features.shape[2:]))
 
-    def observe(self, features: Tensor, read: Readings) -> Observed:
+    def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
         """Reads the weights f / C of the Gaussian forms, with positions in row-major order and one head.
 
         Args:

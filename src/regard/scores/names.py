@@ -93,7 +93,7 @@ def as_score(value: object) -> Score:
         if value in WEIGHTED:
             raise ArgumentError(
                 f"score {value!r} has weights of its own: pass regard.scores.{WEIGHTED[value]}, "
-                f"or create one with regard.scores.create({value!r}, ...)"
+                f"or create one with regard.scores.create({_created(value)})"
             )
         raise UnknownNameError("score", value, NAMES, written_here("score", value))
     if isinstance(value, Score):
@@ -110,6 +110,12 @@ def as_score(value: object) -> Score:
             )
         return Custom(cast(Callable[[Tensor, Tensor], Tensor], value))
     raise KindError(f"score must be a Score, a name or a callable (query, key) -> scores; it is {value!r}")
+
+
+def _created(name: str) -> str:
+    """Returns the arguments with which `create` makes a score of this name, as they are typed."""
+    needed = ("max_keys",) if name == "location" else ("channels", "kernel_size") if name == "location_aware" else ()
+    return ", ".join((f'"{name}"', "query_dim", "key_dim", *(f"{each}={each}" for each in needed)))
 
 
 def own_score(value: object) -> Score:

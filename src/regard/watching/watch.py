@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import ReadingName, Readings, as_readings, checked_readings
+from regard.counted import counted
 from regard.errors import ArgumentError, KindError, RegardError
 from regard.missing_names import hinted
 from regard.records.shaded_table import shaded_table
@@ -459,7 +460,7 @@ class Watch(Observer):
         return table + shaded_table(weights, caption=heads, hidden=hidden, more="regard.View(watched, tokens)")
 
     def __repr__(self) -> str:
-        return f"<{len(self.calls)} attention calls of {type(self.model).__name__}>"
+        return f"<{counted(len(self.calls), 'attention call')} of {type(self.model).__name__}>"
 
 
 def watch(

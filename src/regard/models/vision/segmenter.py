@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Observed, Readings
+from regard.attention.readings import ReadingName
 from regard.errors import ArgumentError
 from regard.models.vision.configs import SegmenterConfig
 from regard.models.vision.pixels import normalized
@@ -87,7 +88,7 @@ class Segmenter(Module):
             return logits.index_select(2, rows).index_select(3, columns)
         return logits[..., :height, :width]
 
-    def observe_context(self, images: Tensor, read: Readings) -> Observed:
+    def observe_context(self, images: Tensor, read: Readings | ReadingName) -> Observed:
         """Reads the weights with which positions attend to each other, in row-major order.
 
         Args:
