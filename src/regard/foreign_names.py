@@ -155,6 +155,39 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "absolute": '"none", with positions.Learned(max_length, dim) added to the input of the first layer',
         "learned": '"none", with positions.Learned(max_length, dim) added to the input of the first layer',
     },
+    "attention": {
+        "linear": '"linear"',
+        "performer": f'"multihead", score={_RANDOM_FEATURES}',
+        "retnet": '"retention"',
+        "gla": '"gated_linear"',
+        "mamba2": '"gated_linear"',
+        "gated_linear": '"gated_linear"',
+        "delta": '"delta"',
+        "deltanet": '"delta"',
+        "delta_net": '"delta"',
+        "gated_delta": '"gated_delta"',
+        "gated_deltanet": '"gated_delta"',
+        "diff": '"differential"',
+        "differential": '"differential"',
+        "differential_transformer": '"differential"',
+        "gated": '"gated"',
+        "mla": '"latent"',
+        "latent": '"latent"',
+        "multi_head_latent": '"latent"',
+        "nsa": '"native_sparse"',
+        "native_sparse": '"native_sparse"',
+        "qk_layer_norm": '"qk_norm"',
+        "mha": '"multihead"',
+        "multi_head": '"multihead"',
+        "multihead": '"multihead"',
+        "softmax": '"multihead"',
+        "scaled_dot_product": '"multihead"',
+        "standard": '"multihead"',
+        "gqa": '"multihead", kv_heads=kv_heads',
+        "grouped_query": '"multihead", kv_heads=kv_heads',
+        "mqa": '"multihead", kv_heads=1',
+        "multi_query": '"multihead", kv_heads=1',
+    },
 }
 """Kind → name elsewhere → what is written here."""
 
@@ -309,7 +342,7 @@ def written_here(kind: str, name: object) -> str:
     """Returns what a name elsewhere is here, as the end of a message; empty if it is no known name.
 
     Args:
-        kind: ``"score"``, ``"normalizer"``, ``"mask"`` or ``"position"``.
+        kind: ``"score"``, ``"normalizer"``, ``"mask"``, ``"position"`` or ``"attention"``.
         name: what was typed.
     """
     if not isinstance(name, str):

@@ -3,6 +3,7 @@
 import re
 from functools import partial
 from importlib import import_module
+from typing import get_args
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from regard.models.pointer_generator import PointerState
 from regard.models.pointer_network import PointingState
 from regard.models.speech.joint_search import JointState
 from regard.models.transformer_decoding import TransformerState
+from regard.nn.attention_names import AttentionName
 from regard.tasks.classify import Classification, TrainedClassifier
 from regard.watching import Watch
 
@@ -80,6 +82,20 @@ def test_a_layer_knows_the_names_of_positions_elsewhere(make, name):
     if added is not None:
         module = eval(f"positions.{added[1]}", NAMES | {"dim": DIM, "max_length": LENGTH})
         assert module(INPUT).shape == INPUT.shape
+
+
+@pytest.mark.parametrize("name", WRITTEN_HERE["attention"])
+@pytest.mark.parametrize("ending", ["", "_attention", " Attention"])
+def test_a_layer_knows_the_names_of_attentions_elsewhere(name, ending):
+    if name + ending in get_args(AttentionName):
+        return
+    with pytest.raises(UnknownNameError, match="here it is attention=") as raised:
+        nn.TransformerEncoderLayer(DIM, 2, 16, attention=name + ending)
+    line = re.search(r"here it is (.+) \(known", str(raised.value))
+    assert line is not None
+    nn.TransformerEncoderLayer(
+        DIM, 2, 16, bidirectional="delta" not in line[1], **eval(f"dict({line[1]})", NAMES | {"kv_heads": 1})
+    )
 
 
 def lines_of(message):

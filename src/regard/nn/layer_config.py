@@ -9,7 +9,7 @@ from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
 from regard.configuration import shows_fields
 from regard.errors import ArgumentError
-from regard.foreign_names import written_in_layers
+from regard.foreign_names import written_here, written_in_layers
 from regard.nn.attention_names import AttentionName
 from regard.nn.named_positions import RelativePositionName, check_position_name
 from regard.nn.transformer_layers import (
@@ -103,7 +103,7 @@ class LayerConfig:
         check_dropout(self.dropout)
         known_name("activation", self.activation, ACTIVATIONS)
         known_name("norm", self.norm, NORMS)
-        known_name("attention", self.attention, get_args(AttentionName))
+        known_name("attention", self.attention, get_args(AttentionName), written_here("attention", self.attention))
         known_name("score", self.score, LAYER_SCORES, written_in_layers(self.score, objects=False))
         as_normalizer(self.normalizer)
         check_backend(self.backend)

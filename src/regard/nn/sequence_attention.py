@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.attention.problem import check_dropout
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.foreign_names import written_here
 from regard.masks import Mask, as_mask
 from regard.module_calls import Module
 from regard.nn.attention_names import CLASSES, USUAL, AttentionName, check_direction, check_options
@@ -222,7 +223,7 @@ def self_attention(
                 raise ArgumentError(f"{name} must be that of the attention, {own}; it is {value}")
         owner, lacks, is_causal = type(attention).__name__, tuple(USUAL), attention.is_causal
     elif isinstance(attention, str):
-        known_name("attention", attention, get_args(AttentionName))
+        known_name("attention", attention, get_args(AttentionName), written_here("attention", attention))
         owner, lacks, is_causal = repr(attention), CLASSES[attention].lacks, CLASSES[attention].is_causal
     else:
         raise KindError(
