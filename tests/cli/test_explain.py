@@ -1,6 +1,7 @@
 """``regard explain``: what it reads, what it shows, and how it refuses."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -337,3 +338,14 @@ def test_a_name_elsewhere_is_answered_with_the_option(call, option, name, line):
     code, _, error = call(*NUMBERS, f"--{option}", name)
     assert code != 0
     assert line in error
+
+
+def test_a_sentence_without_spaces_is_split_and_says_so_in_one_line(call):
+    code, output, error = call("他拿起帽子并检查了它")
+    assert code == 0
+    assert re.fullmatch(r"\d+ words in the sentence: it has no spaces [^\n]*\n", error)
+    words = int(error.split()[0])
+    assert words > 4
+    assert f"input [{words}×5]" in output
+    code, output, error = call("This is book", "--json", "-")
+    assert (code, error) == (0, "")

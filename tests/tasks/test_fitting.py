@@ -2,11 +2,15 @@
 
 import inspect
 import itertools
+import json
+import random
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
 import regard
 from regard.cli.config_options import field_help
@@ -24,6 +28,7 @@ from regard.training.run_folder import RunFolder
 ROWS = (3, 30, 300, 3_000, 30_000, 300_000, 3_000_000)
 MACHINES = ((True, 1), (True, 2), (False, 1), (False, 8))
 LENGTHS = ((0.0, 0.0), (40.0, 45.0), (15_000.0, 1_000.0))
+SHARES = ((0.0, 0.0), (1.0, 0.3))
 
 
 def architectures(task):
@@ -34,8 +39,9 @@ def sizes(task, rows=ROWS):
     """Sizes of data and machines; a line of running text has 30 bytes."""
     unit, factor = ("bytes", 30) if task.name == "language" else (task.input.examples, 1)
     machines = itertools.product(rows, MACHINES)
-    for (count, (cpu, processes)), (length, target) in zip(machines, itertools.cycle(LENGTHS), strict=False):
-        yield DataSize(count * factor, unit, length, target, 0, cpu, processes)
+    others = itertools.cycle(itertools.product(SHARES, LENGTHS))
+    for (count, (cpu, processes)), (unspaced, (length, target)) in zip(machines, others, strict=False):
+        yield DataSize(count * factor, unit, length, target, 0, cpu, processes, unspaced)
 
 
 def fitted(task, size, **typed):
@@ -254,6 +260,102 @@ def test_the_size_of_a_text_is_in_bytes(tmp_path):
     data, training = task.data_config(train=str(file)), task.training_config(accelerator="cpu")
     size = task.input.size(data, training)
     assert (size.rows + size.validation, size.unit, size.cpu) == (20_000, "bytes", True)
+
+
+TEXTS = {
+    "english": "the parcel has not arrived yet and nobody answers",
+    "chinese": "包裹还没有到，客服也没有人回复我的问题",
+    "japanese": "荷物がまだ届きません。返事もありません",
+    "thai": "พัสดุยังไม่มาถึงและไม่มีใครตอบ",
+    "lao": "ພັດສະດຸຍັງບໍ່ມາຮອດ",
+    "khmer": "កញ្ចប់មិនទាន់មកដល់ទេ",
+    "burmese": "ပါဆယ်ထုပ်မရောက်သေးပါ",
+    "tibetan": "བཀྲ་ཤིས་བདེ་ལེགས",
+    "korean": "소포가 아직 오지 않았습니다",
+    "arabic": "لم يصل الطرد بعد",
+    "hindi": "पार्सल अभी तक नहीं आया",
+}
+SPACED = {"english", "korean", "arabic", "hindi"}
+LONG = 60  # times a text of some 20 characters
+
+
+def written(folder, rows, header):
+    path = folder / "rows.jsonl"
+    lines = [json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) for row in rows]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def chosen_tokenizer(name, path, **options):
+    config, reasons = compose_config(registry.find(name), None, {"train": path, "accelerator": "cpu", **options})
+    return config.data.tokenizer, reasons.get("tokenizer")
+
+
+@pytest.mark.parametrize("script", TEXTS)
+def test_the_tokenizer_follows_from_the_script_of_what_is_read(script, tmp_path):
+    # The labels decide nothing, in whatever script.
+    rows = [(f"{TEXTS[script]} {number}", ("坏", "好")[number % 2]) for number in range(20)]
+    kind, reason = chosen_tokenizer("classify", written(tmp_path, rows, ("text", "label")))
+    assert kind == ("word" if script in SPACED else "char")
+    assert (
+        reason == f"{'0%' if script in SPACED else '100%'} of the letters are of scripts without spaces between words"
+    )
+    long = [(TEXTS[script] * LONG, label) for _, label in rows]
+    kind, reason = chosen_tokenizer("classify", written(tmp_path, long, ("text", "label")))
+    assert kind == ("word" if script in SPACED else "bpe"), reason
+    typed = chosen_tokenizer("classify", written(tmp_path, rows, ("text", "label")), tokenizer="word")
+    assert typed == ("word", None)
+
+
+def test_a_tenth_of_the_texts_in_another_script_is_enough(tmp_path):
+    rows = [(TEXTS["chinese" if number % 10 == 0 else "english"] * 2, "ab"[number % 2]) for number in range(50)]
+    assert chosen_tokenizer("classify", written(tmp_path, rows, ("text", "label")))[0] == "char"
+
+
+def test_either_side_of_articles_and_captions_alone_decide(tmp_path):
+    def summarized(article, summary):
+        rows = [(f"{TEXTS[article]} {number}", TEXTS[summary]) for number in range(20)]
+        return chosen_tokenizer("summarize", written(tmp_path, rows, ("article", "summary")))
+
+    assert summarized("english", "korean")[0] == "word"
+    kind, reason = summarized("english", "chinese")
+    assert (kind, reason) == ("bpe", "100% of the letters of the targets are of scripts without spaces between words")
+    assert summarized("thai", "english")[1].startswith("100% of the letters of the sources ")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    for script, kind in (("english", "word"), ("japanese", "bpe")):
+        path = written(tmp_path, [("a.png", TEXTS[script])] * 20, ("image", "caption"))
+        assert chosen_tokenizer("caption", path)[0] == kind
+        assert chosen_tokenizer("caption", path, min_count=2) == ("word", "for min_count")
+
+
+def test_the_defaults_of_other_tasks_split_every_script():
+    for name in ("translate", "language", "transcribe"):
+        kind = registry.find(name).data_config.tokenizer
+        assert kind in ("bpe", "char"), name
+
+
+def test_a_classifier_of_texts_without_spaces_learns_and_is_read_again(tmp_path, run_command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generator = random.Random(0)
+    nouns, good, bad = ("包裹", "客服", "屏幕", "电池", "密码"), ("很好", "满意", "喜欢"), ("坏了", "丢了", "没用")
+    rows = []
+    for number in range(300):
+        noun, other = generator.sample(nouns, 2)
+        text = f"{other}{generator.choice('是在有')}{noun}{generator.choice((good, bad)[number % 2])}{number}"
+        rows.append((text, ("good", "bad")[number % 2]))
+    path = written(tmp_path, rows, ("text", "label"))
+    code, output, error = run_command("train", "classify", "--train", path, "--threads", 1, "--device", "cpu",
+                                      "--run", "a", "--embedding", 16, "--hidden", 16, "--epochs", 6)  # fmt: skip
+    assert code == 0, error
+    assert re.search(r"^from the data: tokenizer char \((9\d|100)% of the letters are [^)]*\) · ", error, re.M)
+    following = shlex.split(output.splitlines()[-1])
+    assert following[:3] == ["next:", "regard", "predict"]
+    assert following[-1] in {text for text, _ in rows}
+    run = regard.load(tmp_path / "runs" / "a")
+    assert run.tokenizer.kind == run.config.data.tokenizer == "char"
+    assert run.evaluate(path).accuracy > 0.95
+    (one,) = run.predict(["键盘坏了"])
+    assert (one.label, "".join(one.words)) == ("bad", "键盘坏了")
 
 
 def test_the_page_of_options_has_the_rules():

@@ -10,6 +10,7 @@ from regard.atomic_file import write_atomically
 from regard.cli.explain_options import AttentionOptions, DisplayOptions, Matrices, Source
 from regard.cli.option_errors import option, options_named
 from regard.cli.typed_options import typed_options
+from regard.counted import counted
 from regard.errors import ArgumentError, RegardError
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from regard.explanations.step import Step
     from regard.masks import Mask
 
-SENTENCE = "Words that attend to each other, with random embeddings and weights of two decimals from --seed."
+SENTENCE = (
+    "Words that attend to each other, with random embeddings and weights of two decimals from --seed. Without spaces: "
+    "Chinese words by jieba if it is installed, else characters."
+)
 
 WEIGHTS = {name: option(name) for name in ("w_query", "w_key", "w_value", "w_output", "w_decoder")}
 
@@ -64,11 +68,14 @@ def _explained(
     from regard.cli.attention_options import make_normalizer, make_score
     from regard.cli.matrices import read_matrix
     from regard.cli.seeded_sentence import seeded_sentence
+    from regard.data.text.words import sentence_words
     from regard.explanations import explain
 
     heads = attention.heads
     if sentence is not None:
-        words = sentence.split()
+        words, note = sentence_words(sentence)
+        if note:
+            print(f"{counted(len(words), 'word')} in the sentence: {note}", file=sys.stderr)
         tensors = seeded_sentence(words, source.dim, source.head_dim, heads, source.seed)
     else:
         words = None

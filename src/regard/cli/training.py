@@ -1,6 +1,5 @@
 """Implements ``regard train TASK``, which starts, resumes, prints or checks a run."""
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,16 @@ from regard.cli.run_configuration import (
     resume_config,
 )
 from regard.errors import ArgumentError, RegardError, RunError
+from regard.platforms import IS_WINDOWS, quoted
 
 if TYPE_CHECKING:
     from regard.training.config import RunConfig
     from regard.training.run import TrainedRun
+    from regard.training.run_folder import RunFolder
     from regard.training.task import Task
+
+MOST_EXAMPLE = 80
+"""Characters of a text in the line of the next command; of a longer one, its first words."""
 
 MOST_NAMES = 10
 """Runs that a message lists."""
@@ -184,8 +188,21 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
 
             print(_test_line(task, config, data), flush=True)
             evaluate_run(task, folder, data, "test", {})
-    example = {"text": "'A text.'", "image": "IMAGE.png", "sound": "SOUND.wav"}[task.input_kind]
-    print(f"next: regard predict {shlex.quote(str(folder.path))} {example}")
+    print(f"next: regard predict {quoted(str(folder.path))} {example_input(task, folder)}")
+
+
+def example_input(task: "Task", folder: "RunFolder") -> str:
+    """Returns an input of the user's as it is typed: one that the last validation read."""
+    from regard.page.examples import examples_of
+
+    for example in examples_of(folder, task.input_kind):
+        text = str(example.path) if example.path is not None else " ".join(example.text.split())
+        if len(text) > MOST_EXAMPLE and example.path is None:
+            text = text[:MOST_EXAMPLE].rpartition(" ")[0] or text[:MOST_EXAMPLE]
+        # What a terminal would carry out, take for an option, or (on Windows) replace.
+        if text.isprintable() and not text.startswith("-") and not (IS_WINDOWS and set(text) & set('"%$`!')):
+            return quoted(text)
+    return {"text": quoted("A text."), "image": "IMAGE.png", "sound": "SOUND.wav"}[task.input_kind]
 
 
 def _test_line(task: "Task", config: "RunConfig[Any, Any, Any]", data: Any) -> str:

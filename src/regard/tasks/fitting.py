@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from regard.configuration import HEADS, Configuration, option_fields
 from regard.errors import ArgumentError
@@ -35,6 +35,10 @@ ENDS = 2
 
 FEWEST_VALIDATIONS, MOST_VALIDATIONS = 4, 25
 """Validations of a whole training."""
+
+UNSPACED = 0.02
+"""With a larger share of letters of scripts written without spaces, words between spaces are no tokens to learn from.
+It is small, since a clause of such a script has few letters, and would be one unknown token."""
 
 SHORT = 1_000
 """A training of fewer updates, in few epochs, is validated after each of them."""
@@ -58,6 +62,8 @@ class DataSize:
     """Whether the model is trained on a CPU."""
     processes: int = 1
     """Processes that share the batches."""
+    unspaced: tuple[float, float] = (0.0, 0.0)
+    """Share of the letters of the inputs, and of the texts to write, that belong to scripts written without spaces."""
 
 
 class Case:
@@ -128,11 +134,11 @@ class Case:
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of a token of a European text, estimated; 1 for an input that is no text."""
+        """Bytes of a token, estimated of a European text; 1 for an input that is no text."""
         kind = getattr(self.options, "tokenizer", "char")
         if kind == "bpe":  # more sub-words are longer ones
             return min(5.0, max(1.0, 2.0 + 0.5 * math.log2(self.options.vocabulary / 350)))
-        return 5.0 if kind == "word" else 1.0
+        return 5.0 if kind == "word" else _character_bytes(max(self.size.unspaced))
 
     @property
     def length(self) -> float:
@@ -163,6 +169,9 @@ class Case:
         """Updates of the weights in the whole training, estimated."""
         return self.options.epochs * self.batches
 
+
+Side = Literal["source", "target"]
+SIDES: tuple[Side, ...] = ("source", "target")
 
 Rule = Callable[[Case], "Choice | None"]
 Rules = Mapping[str, Rule]
@@ -414,6 +423,46 @@ def learning_rate(case: Case) -> Choice:
     return Choice(2e-3 if features <= 192 else 1e-3, reason)
 
 
+def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
+    """Words; with letters of scripts that are written without spaces, sub-words, or characters of short texts.
+
+    Characters are learned best, and make the longest texts. An option that has a meaning with words only, and that the
+    user has set, asks for words.
+
+    Args:
+        sides: the texts that the tokenizer splits.
+        most: mean number of characters of an input up to which characters are tokens.
+    """
+
+    def rule(case: Case) -> Choice:
+        size = case.size
+        for name in ("word_vectors", "min_count"):
+            if case.typed.get(name) is not None:
+                return Choice("word", f"for {name}")
+        share, side = max((size.unspaced[SIDES.index(side)], side) for side in sides)
+        of = f" of the {side}s" if len(sides) > 1 else ""
+        reason = f"{_percent(share)} of the letters{of} are of scripts without spaces between words"
+        if share <= UNSPACED:
+            return Choice("word", reason)
+        if not most:
+            return Choice("bpe", reason)
+        characters = size.length / _character_bytes(share)
+        if characters <= most:
+            return Choice("char", reason)
+        return Choice("bpe", f"{reason}, inputs of {characters:,.0f} characters")
+
+    return rule
+
+
+def _character_bytes(share: float) -> float:
+    # Of a mean character, where so many letters are of scripts without spaces: each has 3 bytes in UTF-8.
+    return 1.0 + 2.0 * share
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if not share or share >= 0.1 else f"{max(share, 0.001):.1%}"
+
+
 def vocabulary(*values: int) -> Rule:
     """Sub-words that are frequent enough to be learned; words and characters are as many as there are."""
     rule = table(*values)
@@ -463,6 +512,8 @@ def _length(updates: Rule, cost: float) -> dict[str, Rule]:
 # The rules of each task. Columns: fewer than 1,000, 10,000, 100,000 training examples, and more.
 
 CLASSIFY: Rules = {
+    "tokenizer": tokenizer("source", most=250),
+    "vocabulary": vocabulary(1_000, 1_000, 4_000, 16_000),
     "embedding": table(64, 128, 128, 256),
     "hidden": even(table(64, 128, 256, 256, accelerator=(64, 128, 256, 512))),
     "layers": for_architecture(transformer=table(1, 2, 4, 6), recurrent=table(1, 1, 1, 2)),
@@ -486,6 +537,8 @@ TRANSLATE: Rules = {
 }
 
 SUMMARIZE: Rules = {
+    "tokenizer": tokenizer("source", "target"),
+    "vocabulary": vocabulary(1_000, 2_000, 8_000, 16_000),
     "embedding": table(64, 64, 128, 128),
     "hidden": even(table(128, 128, 256, 256, accelerator=(128, 192, 256, 512))),
     "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
@@ -522,6 +575,8 @@ IMAGES: Rules = {
 }
 
 CAPTION: Rules = {
+    "tokenizer": tokenizer("target"),
+    "vocabulary": vocabulary(1_000, 1_000, 4_000, 8_000),
     "grid": staged(table(64, 128, 256, 256)),
     "embedding": table(64, 128, 256, 256),
     "hidden": even(table(128, 192, 256, 256, accelerator=(128, 192, 256, 512))),

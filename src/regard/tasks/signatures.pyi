@@ -642,9 +642,9 @@ def train(
     device: str = "cpu",
     bundled: int = 0,
     held_out: float = 500,
-    tokenizer: Literal['word', 'bpe', 'char'] = 'word',
+    tokenizer: Literal['word', 'bpe', 'char'] | None = None,
     lowercase: bool = False,
-    vocabulary: int = 20000,
+    vocabulary: int | None = None,
     max_length: int = 400,
     word_vectors: str | None = None,
     article_column: str | None = None,
@@ -709,9 +709,9 @@ def train(
         bundled: Number of generated examples to train on, instead of train.
         held_out: Training examples that are used for validation when there are no validation data: a number, of
             which at most a tenth of the examples are used, or a share below 1.
-        tokenizer: word, bpe (sub-words) or char; articles and summaries share it.
+        tokenizer: word, bpe (sub-words) or char; articles and summaries share it. Default: from the data.
         lowercase: Turn all text into lower case, references included.
-        vocabulary: Largest size of the vocabulary, in tokens.
+        vocabulary: Largest size of the vocabulary, in tokens. Default: from the data.
         max_length: Largest number of tokens of an article; the rest of a longer one is cut off.
         word_vectors: tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
@@ -944,9 +944,9 @@ def train(
     device: str = "cpu",
     bundled: int = 0,
     held_out: float = 1000,
-    tokenizer: Literal['bpe', 'word', 'char'] = 'word',
+    tokenizer: Literal['bpe', 'word', 'char'] | None = None,
     lowercase: bool = False,
-    vocabulary: int = 20000,
+    vocabulary: int | None = None,
     max_length: int = 512,
     text_column: str | None = None,
     label_column: str | None = None,
@@ -1011,9 +1011,9 @@ def train(
         bundled: Number of generated examples to train on, instead of train.
         held_out: Training texts that are used for validation when there are no validation data: a number, of
             which at most a tenth of the texts are used, or a share below 1.
-        tokenizer: bpe (sub-words), word or char.
+        tokenizer: bpe (sub-words), word or char. Default: from the data.
         lowercase: Turn all text into lower case, references included.
-        vocabulary: Largest size of the vocabulary, in tokens.
+        vocabulary: Largest size of the vocabulary, in tokens. Default: from the data.
         max_length: Largest number of tokens of a text; longer ones are cut.
         text_column: Column of the texts. Default: text, or the only one of a usual name, such as Review or
             Message.
@@ -1753,9 +1753,9 @@ def train(
     device: str = "cpu",
     bundled: int = 0,
     held_out: float = 1000,
-    tokenizer: Literal['bpe', 'word', 'char'] = 'word',
+    tokenizer: Literal['bpe', 'word', 'char'] | None = None,
     lowercase: bool = True,
-    vocabulary: int = 10000,
+    vocabulary: int | None = None,
     max_length: int = 40,
     image_column: str | None = None,
     image_size: int = 0,
@@ -1832,9 +1832,9 @@ def train(
         bundled: Number of generated examples to train on, instead of train.
         held_out: Training images that are used for validation when there are no validation data; at most a
             tenth of them.
-        tokenizer: bpe (sub-words), word or char.
+        tokenizer: bpe (sub-words), word or char. Default: from the data.
         lowercase: Turn captions into lower case.
-        vocabulary: Largest size of the vocabulary, in tokens.
+        vocabulary: Largest size of the vocabulary, in tokens. Default: from the data.
         max_length: Largest number of tokens of a caption; longer ones are cut in training.
         image_column: Column of the paths of the images. Default: image, or the only one of image files or of a
             usual name.

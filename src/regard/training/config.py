@@ -216,17 +216,23 @@ class FittedConfig(NamedTuple):
     """Option that the data decided → why."""
 
     def summary(self) -> str:
-        """Returns the options that the data decided, in a line; "" if there are none."""
-        return " · ".join(self._parts())
+        """Returns the options that the data decided, in a line; "" if there are none.
+
+        A choice by name has its reason there; the reasons of sizes are many, and stand in `lines`.
+        """
+        return " · ".join(
+            f"{name} {shown_number(value)}" + (f" ({self.reasons[name]})" if isinstance(value, str) else "")
+            for name, value in self._values().items()
+        )
 
     def lines(self) -> list[str]:
         """Returns a line for each option that the data decided, with the reason."""
-        return [f"{part}: {reason}" for part, reason in zip(self._parts(), self.reasons.values(), strict=True)]
+        return [f"{name} {shown_number(value)}: {self.reasons[name]}" for name, value in self._values().items()]
 
-    def _parts(self) -> list[str]:
+    def _values(self) -> dict[str, Any]:
         options = {name: value for section in self.config.to_dict().values() if isinstance(section, dict)
                    for name, value in section.items()}  # fmt: skip
-        return [f"{name} {shown_number(options[name])}" for name in self.reasons]
+        return {name: options[name] for name in self.reasons}
 
 
 def shown_number(value: Any) -> str:

@@ -413,8 +413,10 @@ def _axis(name: str, tokens: Any) -> Axis:
             "View(weights, tokenizer.convert_ids_to_tokens(inputs['input_ids'][0]))"
         )
     if isinstance(tokens, str):
+        words = tokens.split()
         raise KindError(
-            f"{name} must be a list of texts, one for each position; it is one text: write {name}={tokens.split()[:3]}"
+            f"{name} must be a list of texts, one for each position; it is one text: write "
+            f"{name}={words[:3] if len(words) > 1 else list(tokens.strip()[:3])}"
         )
     if isinstance(tokens, torch.Tensor):
         raise KindError(f"{name} must be texts; these are ids: write tokenizer.convert_ids_to_tokens(ids)")

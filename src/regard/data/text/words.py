@@ -5,26 +5,37 @@ a word, and so is every character of a script that is written without spaces. A 
 before it.
 """
 
+import itertools
+import logging
+import re
+import tempfile
 import unicodedata
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
-# Thai and Lao, Myanmar, Khmer, the Han iteration marks, kana, Han with its extensions, half-width kana
+_KANA = ((0x3040, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F))
+_HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+# Thai and Lao; Myanmar with its extensions; Khmer; Tai Le, New Tai Lue, Tai Tham and Tai Viet; Balinese; Javanese; Yi;
+# Bopomofo
 _UNSPACED = (
+    *_KANA,
+    *_HAN,
     (0x0E00, 0x0EFF),
     (0x1000, 0x109F),
+    (0xA9E0, 0xA9FF),
+    (0xAA60, 0xAA7F),
     (0x1780, 0x17FF),
-    (0x3005, 0x3007),
-    (0x3040, 0x30FF),
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0xFF66, 0xFF9F),
-    (0x20000, 0x3FFFF),
+    (0x1950, 0x19DF),
+    (0x1A20, 0x1AAF),
+    (0xAA80, 0xAADF),
+    (0x1B00, 0x1B7F),
+    (0xA980, 0xA9DF),
+    (0xA000, 0xA4CF),
+    (0x3100, 0x312F),
 )
-_KANA = ((0x3040, 0x30FF), (0xFF66, 0xFF9F))
-_HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+_SYLLABLES = re.compile("[^\u0f0b\u0f0d]*[\u0f0b\u0f0d]+|[^\u0f0b\u0f0d]+")  # of Tibetan, with the mark after them
 _APOSTROPHES = "'’"
 
 OPENING = "([{<¿¡«‹“„‘#@/-–—"
@@ -90,6 +101,84 @@ def spaced_words(text: str) -> list[str]:
             in_unspaced = kind == "unspaced"
         parts.append(character)
     return "".join(parts).split()
+
+
+def unspaced_share(texts: Iterable[str]) -> float:
+    """The share of the letters of texts that belong to scripts written without spaces between words, 0 to 1.
+
+    Digits do not count; Tibetan does, whose marks are between syllables.
+    """
+    letters = unspaced = 0
+    for text in texts:
+        for character in text:
+            if character.isalpha():
+                letters += 1
+                unspaced += _is_unspaced(character)
+    return unspaced / max(1, letters)
+
+
+class SentenceWords(NamedTuple):
+    """The words of a sentence that somebody typed."""
+
+    words: list[str]
+    note: str
+    """How a sentence without spaces between its words was split; empty if spaces did it."""
+
+
+def sentence_words(sentence: str) -> SentenceWords:
+    """Split a sentence at its spaces, and what is written without spaces into words or characters.
+
+    Chinese is split by jieba if that is installed; Japanese, Thai and others into characters with their marks. What is
+    between spaces without such characters stays as it is: ``"book."``.
+    """
+    if not any(_is_unspaced(character) for character in sentence):
+        return SentenceWords(sentence.split(), "")
+    japanese = any(first <= ord(character) <= last for character in sentence for first, last in _KANA)
+    chinese = not japanese and any(map(_is_han, sentence))
+    cut = _chinese_cutter() if chinese else None
+    words: list[str] = []
+    for part in sentence.split():
+        if not any(map(_is_unspaced, part)):
+            words.append(part)
+            continue
+        pieces = _SYLLABLES.findall(part) if any(map(_is_tibetan, part)) else split_words(part)
+        for is_han, run in itertools.groupby(pieces, lambda piece: _is_han(piece[0])):
+            characters = list(run)
+            words += characters if cut is None or not is_han else cut("".join(characters))
+    if cut is not None:
+        return SentenceWords(words, "it has no spaces between Chinese words; jieba split it")
+    parts = "syllables" if any(map(_is_tibetan, sentence)) else "characters"
+    note = f"it has no spaces between its words, so that {parts} are taken for them"
+    return SentenceWords(words, f"{note}; with jieba installed, Chinese is split into words" if chinese else note)
+
+
+def _chinese_cutter() -> Callable[[str], list[str]] | None:
+    # The words of Chinese characters by jieba; None if it is not installed.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jieba's files have escapes that newer versions of Python warn of
+        try:
+            import jieba
+        except ImportError:
+            return None
+    jieba.setLogLevel(logging.WARNING)
+    cutter = jieba.Tokenizer()
+    # Else it reads a file of the machine's temporary folder, which another user may have written.
+    with tempfile.TemporaryDirectory() as folder:
+        cutter.tmp_dir = folder  # pyright: ignore[reportAttributeAccessIssue] (None is only its default)
+        cutter.initialize()
+    return cutter.lcut
+
+
+def _is_han(character: str) -> bool:
+    return any(first <= ord(character) <= last for first, last in _HAN)
+
+
+def _is_tibetan(character: str) -> bool:
+    return "\u0f00" <= character <= "\u0fff"
+
+
+def _is_unspaced(character: str) -> bool:
+    return character_class(character) == "unspaced" or _is_tibetan(character)
 
 
 def main_script(texts: Iterable[str]) -> Literal["spaced", "chinese", "japanese", "unspaced"]:

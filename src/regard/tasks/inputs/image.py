@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.configuration import check_between, check_probabilities, fill
 from regard.counted import counted
 from regard.errors import ArgumentError
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows, some_rows
 from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import (
     MOST_BATCH,
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
+
+MEASURED = 1_000
+"""Images whose texts are examined before a training."""
 
 MOST_SIDE = 4096
 """Largest side of an image that a model reads, in pixels."""
@@ -189,6 +192,12 @@ class ImageInput(Input):
         rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN)
         for number, row in enumerate(rows, start=1):
             save_png(folder.tree("corpus") / f"test-{number}.png", row.picture.pixels())
+
+    def unspaced(self, rows: list[ImageRow]) -> tuple[float, float]:
+        from regard.data.text.words import unspaced_share
+
+        numbers = some_rows(len(rows), MEASURED)
+        return 0.0, unspaced_share(text for number in numbers for text in rows[number].texts)
 
     def targets(self, rows: list[ImageRow]) -> list[str]:
         return [row.texts[0] for row in rows]

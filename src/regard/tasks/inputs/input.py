@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -257,19 +257,19 @@ class Input(ABC):
         Raises:
             DataError: the data cannot be read.
         """
-        lengths, validation = self.generated.lengths, self.generated.validation
+        lengths, validation, unspaced = self.generated.lengths, self.generated.validation, (0.0, 0.0)
         if data.train is None:
             rows = data.bundled
         else:
             opened = self.open(data.train, data.named_columns, data)
-            rows, lengths = len(opened), self.mean_lengths(opened, data)
+            rows, lengths, unspaced = len(opened), self.mean_lengths(opened, data), self.unspaced(opened)
         if data.validation is not None:
             columns = self.columns_like(data.validation, data.named_columns)
             validation = len(self.open(data.validation, columns, data))
         elif data.train is not None:
             held_out = held_out_size(rows, data.held_out)
             rows, validation = rows - held_out, held_out or rows
-        return self.sized(training, rows, validation, lengths)
+        return replace(self.sized(training, rows, validation, lengths), unspaced=unspaced)
 
     def sized(
         self, training: Any, rows: int, validation: int, lengths: tuple[float, float], unit: str | None = None
@@ -281,6 +281,10 @@ class Input(ABC):
 
     def mean_lengths(self, rows: Any, data: DataOptions) -> tuple[float, float]:
         """The mean length of an input and of a text to write in some rows, in bytes or frames; 0: it does not count."""
+        return 0.0, 0.0
+
+    def unspaced(self, rows: Any) -> tuple[float, float]:
+        """The share of the letters of inputs and of texts to write that are of scripts written without spaces."""
         return 0.0, 0.0
 
     # How they are opened

@@ -116,6 +116,12 @@ class TextInput(Input):
         some = rows.select(some_rows(len(rows), MEASURED))
         return _mean_bytes(some["source"]), _mean_bytes(some["target"])
 
+    def unspaced(self, rows: datasets.Dataset) -> tuple[float, float]:
+        from regard.data.text.words import unspaced_share
+
+        some = rows.select(some_rows(len(rows), MEASURED))
+        return unspaced_share(some["source"]), unspaced_share(some["target"])
+
     def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
         """The tokenizer of the texts that are read."""
         return learnt["tokenizer"]

@@ -114,7 +114,7 @@ class MaskExperiment(TableExperiment):
         right = float((predicted == classes)[counted].float().mean()) if counted.any() else 0.0
         shares = class_shares(predicted, self.files["classes"].names)
         name = self.input.names(self.validation_rows)[row]
-        return {self.input.sample_name: Path(name).name, "right": round(right, 4), "found": shares}
+        return {self.input.sample_name: name, "right": round(right, 4), "found": shares}
 
 
 def class_weights(counts: Sequence[int], kind: str) -> Tensor | None:
