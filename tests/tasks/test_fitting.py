@@ -312,6 +312,12 @@ def test_a_tenth_of_the_texts_in_another_script_is_enough(tmp_path):
     assert chosen_tokenizer("classify", written(tmp_path, rows, ("text", "label")))[0] == "char"
 
 
+def test_languages_that_alternate_are_both_counted(tmp_path):
+    rows = [(TEXTS[("english", "thai")[number % 2]], "ab"[number // 2 % 2]) for number in range(2_400)]
+    kind, reason = chosen_tokenizer("classify", written(tmp_path, rows, ("text", "label")))
+    assert (kind, reason.startswith("100%"), reason.startswith("0%")) == ("char", False, False)
+
+
 def test_either_side_of_articles_and_captions_alone_decide(tmp_path):
     def summarized(article, summary):
         rows = [(f"{TEXTS[article]} {number}", TEXTS[summary]) for number in range(20)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.configuration import check_between, check_probabilities, fill
 from regard.counted import counted
 from regard.errors import ArgumentError
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows, some_rows
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
 from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import (
     MOST_BATCH,
@@ -196,7 +196,7 @@ class ImageInput(Input):
     def unspaced(self, rows: list[ImageRow]) -> tuple[float, float]:
         from regard.data.text.words import unspaced_share
 
-        numbers = some_rows(len(rows), MEASURED)
+        numbers = drawn_rows(len(rows), MEASURED)
         return 0.0, unspaced_share(text for number in numbers for text in rows[number].texts)
 
     def targets(self, rows: list[ImageRow]) -> list[str]:
