@@ -6,6 +6,7 @@ The tables are made here, from a grid of names, contents and orders of columns.
 import itertools
 import json
 import random
+import re
 
 import numpy as np
 import pandas as pd
@@ -194,3 +195,35 @@ def test_columns_of_an_evaluation_may_have_other_names(tmp_path, caplog):
         run.evaluate(other)
     assert run.evaluate(other, text_column="eins", label_column="zwei").accuracy == same
     assert json.loads(json.dumps(run.evaluate(train).to_dict()))["accuracy"] == same
+
+
+def test_a_table_is_no_running_text_and_the_call_that_reads_a_column_is_named(tmp_path):
+    columns = {"id": IDS, "Beschreibung": TEXTS, "art": labels(3)}
+    for suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
+        path = written(tmp_path / f"a{suffix}", columns)
+        with pytest.raises(DataError, match=r"is a table .* and a language model reads running text") as refused:
+            regard.train("language", str(path), quiet=True)
+        call = re.search(r"regard\.train\('language', (pandas\..*?)\), or", str(refused.value))
+        assert call is not None
+        assert list(eval(call[1], {"pandas": pd})) == TEXTS
+    one = tmp_path / "one.csv"
+    one.write_text("a line\nanother line\n" * 50)
+    assert registry.find("language").input.open(str(one), (), None) == (one,)
+
+
+def test_a_typed_name_of_a_file_is_read_as_the_file(tmp_path, run_command):
+    path = written(tmp_path / "a.csv", {"Message": TEXTS, "Category": labels(2)})
+    regard.train("classify", path, run=tmp_path / "run", **QUICK)
+    code, output, error = run_command("predict", tmp_path / "run", path)
+    assert not code
+    assert len(output.splitlines()) == ROWS
+    assert f"{path} is read as a file" in error
+    assert run_command("predict", tmp_path / "run", "--file", path)[1] == output
+    code, _, error = run_command("predict", tmp_path / "run", "--file",
+                                 written(tmp_path / "b.csv", {"eins": TEXTS, "mehr": SHORT}))  # fmt: skip
+    assert code == 2
+    assert error.splitlines()[-1] == f"regard predict {tmp_path / 'run'} --file {tmp_path / 'b.csv'} --column eins"
+    code, _, error = run_command(
+        "evaluate", tmp_path / "run", written(tmp_path / "c.csv", {"zwei": labels(2), "eins": TEXTS})
+    )
+    assert error.splitlines()[-1].endswith("c.csv --text-column eins --label-column zwei")

@@ -88,6 +88,9 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
 
     use_threads(inputs.threads)
     folder = RunFolder.open(run)
+    if sentences and len(sentences) == 1 and inputs.file is None and _is_text_file(task, sentences[0]):
+        print(f"regard: {sentences[0]} is read as a file, the same as --file {sentences[0]}", file=sys.stderr)
+        sentences, inputs = None, dataclasses.replace(inputs, file=Path(sentences[0]))
     if inputs.pictures is not None:
         if inputs.output is not None:
             raise ArgumentError("--output and --pictures exclude each other; give one of them")
@@ -126,6 +129,13 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
                 print("\n".join(one.lines()))
     for path in pictures:
         print(f"picture: {path}", file=sys.stderr)
+
+
+def _is_text_file(task: "Task", text: str) -> bool:
+    """Whether a typed text is the name of a file of texts."""
+    from regard.data.tables import READERS
+
+    return task.input_kind == "text" and text.lower().endswith((*READERS, ".txt")) and os.path.isfile(text)
 
 
 def _block_size(options: Any) -> int:

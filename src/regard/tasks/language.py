@@ -153,7 +153,10 @@ class RunningText(Input):
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> tuple[Path, ...]:
         from regard.data.text.running_text import text_files
 
-        return text_files(source)
+        files = text_files(source)
+        for path in files:
+            check_no_table(path)
+        return files
 
     def held_out(self, rows: tuple[Path, ...], data: DataOptions) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         return rows, ()  # the tokens are split when they are known
@@ -200,6 +203,29 @@ class RunningText(Input):
 
     def read(self, inputs: Sequence[str], trained: Any) -> list[str]:
         return list(inputs)
+
+
+def check_no_table(path: Path) -> None:
+    """Raise DataError if a file is a table of several columns, whose names and separators are no running text."""
+    from regard.data.column_roles import TEXT, guessed_columns
+    from regard.data.records import quoted_names
+    from regard.data.tables import READERS, open_records
+
+    try:
+        records = open_records(path) if path.suffix.lower() in READERS else None
+    except DataError:  # a text whose name ends as that of a table
+        return
+    names = [] if records is None else [name for name in records.columns if name]
+    if records is None or len(names) < 2 or records.advice:
+        return
+    column = next(iter(guessed_columns(records, (TEXT, TEXT), {TEXT.field: None}).values()), names[0])
+    read = {".csv": "csv({})", ".tsv": "csv({}, sep='\\t')", ".parquet": "parquet({})", ".json": "json({})"}
+    call = read.get(path.suffix.lower(), "json({}, lines=True)").format(repr(str(path)))
+    raise DataError(
+        f"{path}: is a table (columns: {quoted_names(names)}), and a language model reads running text: train on a "
+        f"column in Python, regard.train('language', pandas.read_{call}[{column!r}]), or let the name end in .txt for "
+        "all of it"
+    )
 
 
 class LanguageExperiment(NextTokenExperiment):
