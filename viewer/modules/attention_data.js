@@ -2,6 +2,7 @@
 
 import { decodeBits, decodeNumbers, decodeTile, inflate } from "./decoding.js";
 import { say } from "./language.js";
+import { WORDS } from "./words.js";
 import { LongMap } from "./long_map.js";
 import { kindText } from "./record_names.js";
 
@@ -32,6 +33,17 @@ export class AttentionData {
 
   get large() {
     return this.entry.overview !== null;
+  }
+
+  /** Whether one query, which stands for no part of a text, weighs a whole input: that of pooling, from which a label is told. */
+  get pools() {
+    return this.entry.name === "pooling" && this.queries.length === 1;
+  }
+
+  /** `say` of this record: of pooling, words that do not make its query a word that looks at others, where there are such. */
+  say(key, values = {}) {
+    const pooled = /** @type {any} */ (`${key}Pooled`);
+    return say(this.pools && pooled in WORDS ? pooled : key, values);
   }
 
   /** Decodes the record once; every caller waits for the same work. */

@@ -30,7 +30,7 @@ function ofMap(app, pair, names) {
   const { left, top } = view.geometry(app);
   const first = at(row, 0);
   return [
-    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
+    { title: say("cardQuery"), text: app.record.say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
     { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: view.name === "pattern" ? top - AXIS_NAME : 0 }) },
     { title: say("cardWeight"), text: rowsAddUp(table) ? say("cardCell", names) : names.sentence, box: at(row, column) },
   ];
@@ -41,7 +41,7 @@ function ofLines(app, pair, names) {
   const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
   const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
   return [
-    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
+    { title: say("cardQuery"), text: app.record.say("cardLeft", names), box: query },
     { title: say("cardKey"), text: say("cardRight", names), box: key },
     { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
   ];
@@ -51,7 +51,7 @@ function ofLines(app, pair, names) {
 function ofShades(app, pair, names) {
   const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
   return [
-    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
+    { title: say("cardQuery"), text: app.record.say("cardPoint", names), box: query },
     { title: say("cardWeight"), text: say("cardShade", names), box: key },
   ];
 }

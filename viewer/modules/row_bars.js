@@ -21,7 +21,7 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   const length = BARS_ROOM.width - name - 48;
   const most = table.value(row, order[0]);
   const title = { size: 13, bold: true };
-  pen.text(fitText(say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  pen.text(fitText(table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
   const marked = even !== null && most > 0 && even <= most;
   const at = x + name + (length * (even ?? 0)) / most;

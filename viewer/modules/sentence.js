@@ -130,7 +130,7 @@ export function sayOfRow(table, row, column = null) {
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
-      : isWhole(table, row) ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+      : isWhole(table, row) ? table.record.say("gives", { query, key, percent: percent(value) }) : table.record.say("givesWeight", { query, key, weight: shortWeight(value) });
   const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
   const rest = order.slice(NAMED);
   if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
@@ -145,7 +145,7 @@ function sayOfParts(table, row) {
   if (!isWhole(table, row) || even === null) return sayOfRow(table, row);
   const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
-  return { text: say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
+  return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
     all: table.columns, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
 }
 
@@ -157,7 +157,7 @@ function sayOfColumn(table, column) {
   if (!seeing.length) return { text: say("seenByNobody", { key }), shares: "" };
   const best = seeing.reduce((most, row) => (size(row) > size(most) ? row : most));
   if (!isWhole(table, best)) return { text: sayOfRow(table, best, column).text, shares: "" };
-  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+  return { text: table.record.say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
 /** What a table says of all its queries together. */

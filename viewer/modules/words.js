@@ -64,6 +64,18 @@ export const WORDS = {
   saveSvg: ["Save the picture as SVG", "将图保存为 SVG"],
   // --- the sentence ---
   gives: ["\u201c{query}\u201d gives {percent} of its attention to \u201c{key}\u201d.", "\u201c{query}\u201d把 {percent} 的注意力给了\u201c{key}\u201d。"],
+  // Of pooling, where one query, which stands for a label, weighs a whole input: the label itself looks at nothing.
+  givesPooled: ["\u201c{key}\u201d has {percent} of the weight in the whole input.", "\u201c{key}\u201d占整个输入权重的 {percent}。"],
+  givesWeightPooled: ["\u201c{key}\u201d has the weight {weight}.", "\u201c{key}\u201d的权重是 {weight}。"],
+  givesPatchesPooled: ["{count} of {all} patches of the picture have {percent} of the weight.", "图像 {all} 块中的 {count} 块占权重的 {percent}。"],
+  givesFramesPooled: ["{count} of {all} moments of the sound have {percent} of the weight.", "声音 {all} 个时刻中的 {count} 个占权重的 {percent}。"],
+  lookedAtPooled: ["\u201c{key}\u201d has {percent} of the weight in the whole input.", "\u201c{key}\u201d占整个输入权重的 {percent}。"],
+  looksAtTitlePooled: ["the weights of the input", "输入的权重"],
+  cardRowPooled: ["The row is the one query that weighs the whole input.", "这一行是对整个输入加权的唯一查询。"],
+  cardLeftPooled: ["On the left is the one query that weighs the whole input.", "左边是对整个输入加权的唯一查询。"],
+  cardPointPooled: ["This is the one query that weighs the whole input.", "这是对整个输入加权的唯一查询。"],
+  wordsAskingPooled: ["one query weighs the whole text below", "一个查询对下面的整段文字加权"],
+  whatOnePooled: ["the weights of the input", "输入的权重"],
   givesWeight: ["\u201c{query}\u201d gives \u201c{key}\u201d the weight {weight}.", "\u201c{query}\u201d给\u201c{key}\u201d的权重是 {weight}。"],
   mayNotSee: ["\u201c{query}\u201d cannot look at \u201c{key}\u201d: the mask hides it.", "\u201c{query}\u201d看不到\u201c{key}\u201d：它被掩蔽了。"],
   noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],

@@ -8,6 +8,7 @@ import { Axis } from "../modules/axis.js";
 import { explained } from "../modules/explained.js";
 import { byWeight, evenShare, evenShareOf, evenShareOfAll, evenShareOfSums, rowsAddUp, sayOfRow, sentenceOf } from "../modules/sentence.js";
 import { Table } from "../modules/table.js";
+import { WORDS } from "../modules/words.js";
 import { LinesView } from "../modules/views/lines_view.js";
 
 /** A decoded record of weights [heads][queries][keys]; negative: masked. */
@@ -122,4 +123,19 @@ test("the error of a square is that of its sum", () => {
   assert.equal(error, table.error(0, 0) + table.error(0, 1));
   assert.ok(error > 0.01);
   assert.equal(view.squareError(app, { side: "key", column: 1, head: 0 }, { rows: [0, 1], column: null }), table.error(0, 1) + table.error(1, 1));
+});
+
+test("the query of pooling, or the label that stands for it, looks at nothing", () => {
+  const record = recordOf([[[0.7, 0.2, 0.1]]], { kind: "cross" });
+  record.entry.name = "pooling";
+  const table = new Table(record, 0, { words: false, hideSpecial: false, measure: "weights" });
+  assert.equal(plain(sayOfRow(table, 0).text), "\u201ct0\u201d has 70 % of the weight in the whole input.");
+  const pooled = Object.keys(WORDS).filter((key) => key.endsWith("Pooled"));
+  assert.ok(pooled.length > 8);
+  for (const key of pooled) {
+    assert.ok(key.slice(0, -"Pooled".length) in WORDS, key);
+    assert.doesNotMatch(record.say(key.slice(0, -"Pooled".length), { query: "good", key: "t0" }), /look|good|asks|看/, key);
+  }
+  record.entry.name = "a";
+  assert.match(plain(sayOfRow(table, 0).text), /^\u201cq0\u201d gives 70 %/);
 });

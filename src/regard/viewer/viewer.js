@@ -181,266 +181,6 @@ async function decodeTile(answer) {
   return Float32Array.from(answer.flat(Infinity), (value) => (value === null ? NaN : Number(value)));
 }
 
-// canvases.js
-
-function newCanvas(width, height) {
-  const canvas = document.createElement("canvas");
-  canvas.width = Math.max(1, Math.round(width));
-  canvas.height = Math.max(1, Math.round(height));
-  return canvas;
-}
-
-/** Writes pixels into a new canvas; `paint(data)` fills red, green, blue, alpha. */
-function pixelCanvas(width, height, paint) {
-  const canvas = newCanvas(width, height);
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(canvas.width, canvas.height);
-  paint(image.data);
-  context.putImageData(image, 0, 0);
-  return canvas;
-}
-
-function imageCanvas(bytes, width, height) {
-  return pixelCanvas(width, height, (data) => {
-    for (let pixel = 0; pixel < width * height; pixel += 1) {
-      for (let channel = 0; channel < 3; channel += 1) data[4 * pixel + channel] = bytes[3 * pixel + channel];
-      data[4 * pixel + 3] = 255;
-    }
-  });
-}
-
-/** Shades of grey, the lowest frequency at the bottom, dark for loud as in printed spectrograms. */
-function spectrogramCanvas(bytes, bins, frames) {
-  return pixelCanvas(frames, bins, (data) => {
-    for (let bin = 0; bin < bins; bin += 1) {
-      for (let frame = 0; frame < frames; frame += 1) {
-        const pixel = 4 * ((bins - 1 - bin) * frames + frame);
-        data[pixel] = data[pixel + 1] = data[pixel + 2] = 255 - 0.9 * bytes[bin * frames + frame];
-        data[pixel + 3] = 255;
-      }
-    }
-  });
-}
-
-// normalizers.js
-
-/** What turns a row of scores into weights: its weights, and what they came from. A hidden key has the score −∞ and the weight 0. */
-
-/** How the normalizers that the walk computes are called in a record. */
-const NORMALIZERS = ["softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid"];
-
-const HALVINGS = 60;
-
-const total = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
-
-const isHidden = (score) => score === -Infinity;
-
-/** The largest score; −∞ if all are hidden, NaN if one is NaN. */
-const largestScore = (scores) => scores.reduce((most, score) => (Number.isNaN(score) || score > most ? score : most), -Infinity);
-
-/**
- * exp(score) divided by the sum of all, and of exp(sink) where there is a sink.
- * @param {Float64Array} scores
- * @param {number|null} [sink] the score of a key without a value
- */
-function softmaxOf(scores, sink = null) {
-  const most = largestScore(sink === null ? scores : Float64Array.of(...scores, sink));
-  const powers = scores.map((score) => (isHidden(score) ? 0 : Math.exp(score - most)));
-  const sinkPower = sink === null ? 0 : Math.exp(sink - most);
-  const sum = total(powers) + sinkPower;
-  return { weights: powers.map((power, key) => (isHidden(scores[key]) ? 0 : power / sum)), most, powers, sinkPower, sum };
-}
-
-/** The row of a normalizer that cuts: all keys are hidden, or one is not finite. */
-function cutOf(scores, weights, threshold) {
-  const broken = scores.some((score) => Number.isNaN(score) || score === Infinity);
-  const empty = scores.every(isHidden);
-  const kept = scores.map((score, key) => (isHidden(score) ? 0 : broken ? NaN : weights(key)));
-  return { weights: kept, threshold: empty ? null : broken ? NaN : threshold };
-}
-
-/** (score − τ)₊ with sum 1, τ by sorting (Martins and Astudillo 2016, algorithm 1). */
-function sparsemaxOf(scores) {
-  const most = largestScore(scores);
-  const ordered = scores.map((score) => score - most).sort((a, b) => b - a);
-  let [sum, threshold] = [0, -1];
-  for (let rank = 1; rank <= ordered.length && ordered[rank - 1] !== -Infinity; rank += 1) {
-    sum += ordered[rank - 1];
-    if (rank * ordered[rank - 1] > sum - 1) threshold = (sum - 1) / rank;
-  }
-  return cutOf(scores, (key) => Math.max(0, scores[key] - most - threshold), threshold + most);
-}
-
-/**
- * [(α − 1) score − τ]₊^(1 / (α − 1)) with sum 1, τ by halving its bracket (Peters, Niculae and Martins 2019, eq. 10).
- * @param {Float64Array} scores
- * @param {number} alpha above 1
- */
-function entmaxOf(scores, alpha) {
-  const most = largestScore(scores);
-  const shifted = scores.map((score) => (alpha - 1) * (score - most));
-  const power = 1 / (alpha - 1);
-  const weightsAt = (threshold) => shifted.map((score) => Math.max(0, score - threshold) ** power);
-  let [low, high] = [-1, 0];
-  for (let halving = 0; halving < HALVINGS; halving += 1) {
-    const middle = (low + high) / 2;
-    if (total(weightsAt(middle)) >= 1) low = middle;
-    else high = middle;
-  }
-  const weights = weightsAt(low);
-  const sum = total(weights);
-  return cutOf(scores, (key) => weights[key] / sum, low + (alpha - 1) * most);
-}
-
-/** 1 / (1 + exp(−(score + bias))), each key by itself. */
-function sigmoidOf(scores, bias) {
-  return { weights: scores.map((score) => (isHidden(score) ? 0 : 1 / (1 + Math.exp(-(score + bias))))) };
-}
-
-/**
- * The weights of a row.
- * @param {string} name one of `NORMALIZERS`
- * @param {Float64Array} scores −∞ where a key is hidden
- * @param {{alpha?: number, sink?: number, bias?: number}} parameters entmax with alpha 1 is softmax
- * @returns {{weights: Float64Array, most?: number, powers?: Float64Array, sinkPower?: number, sum?: number, threshold?: number|null}}
- */
-function normalized(name, scores, parameters = {}) {
-  if (name === "softmax_with_sink") return softmaxOf(scores, parameters.sink);
-  if (name === "sparsemax" || (name === "entmax" && parameters.alpha === 2)) return sparsemaxOf(scores);
-  if (name === "entmax" && parameters.alpha !== 1) return entmaxOf(scores, parameters.alpha);
-  if (name === "sigmoid") return sigmoidOf(scores, parameters.bias ?? 0);
-  return softmaxOf(scores);
-}
-
-// flight.js
-
-const LENGTH = 280; // milliseconds
-
-const MOST = 24;
-
-/** Lets the numbers of the stations before, the nearest first, fly to where they stand in another; off where motion is unwanted. */
-function fly(before, to) {
-  if (globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  const sources = new Map(before.flatMap((one) => [...one.querySelectorAll("[data-out]")]).map((one) => [one.dataset.out, one]));
-  for (const target of [...to.querySelectorAll("[data-in]")].slice(0, MOST)) {
-    const source = sources.get(target.dataset.in);
-    if (!source) continue;
-    const [start, end] = [source.getBoundingClientRect(), target.getBoundingClientRect()];
-    if (!start.width || !end.width) continue;
-    const moved = `translate(${start.left - end.left}px, ${start.top - end.top}px)`;
-    target.animate([{ transform: moved, opacity: 0.4 }, { transform: "none", opacity: 1 }], { duration: LENGTH, easing: "ease-out" });
-  }
-}
-
-// former_names.js
-
-/** What views were called in earlier versions; both names are taken. */
-const FORMER = { alignment: "pattern", heads: "lines", model: "grid", steps: "walk", text: "words" };
-
-/**
- * The name of a view that may have a former name; any other value stays.
- * @param {any} name
- * @returns {any}
- */
-const presentName = (name) => (typeof name === "string" && Object.hasOwn(FORMER, name) ? FORMER[name] : name);
-
-// walk_style.js
-
-/** The look of the walk, beside the map of all pairs; in a narrow pane above it. */
-const WALK_STYLE = `
-.beside { position: absolute; inset: 0 0 0 auto; width: calc(100% - var(--map)); overflow: auto; border-left: 1px solid var(--border); }
-.beside::after { content: ""; display: block; position: sticky; bottom: 0; height: 16px; background: linear-gradient(transparent, var(--background)); pointer-events: none; }
-.beside[hidden] { display: none; }
-.viewer { --map: 0px; }
-.walking { --map: clamp(240px, 26%, 340px); }
-.walking .scroll { inset: 0 auto 0 0; width: var(--map); }
-.walk { padding: 12px 16px 0; font-size: 13px; }
-.walk h3 { margin: 0 0 4px; font-size: 13px; font-weight: 650; }
-.walk p { margin: 0; }
-.walk .note { color: var(--muted); font-size: 12px; }
-.walk-head { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; justify-content: space-between; margin-bottom: 8px; }
-.walk-pair, .steps-buttons { display: inline-flex; gap: 8px; align-items: center; min-width: 0; }
-.walk-pair select { font-weight: 650; max-width: min(14em, 36vw); }
-select.query, .token.query { border: 1px solid var(--asks); box-shadow: inset 0 -3px var(--asks); }
-select.key, .token.key { border: 1px solid var(--answers); box-shadow: inset 0 -3px var(--answers); }
-button.primary { background: var(--text); color: var(--background); border-color: var(--text); padding: 3px 16px; }
-.walk button:disabled { opacity: .5; cursor: default; }
-.strip, .stations { list-style: none; margin: 0; padding: 0; }
-.strip { display: flex; gap: 4px; flex-wrap: wrap; margin-bottom: 12px; }
-.strip li { display: inline-flex; align-items: center; gap: 4px; }
-.strip button { display: flex; flex-direction: column; align-items: flex-start; padding: 3px 8px; text-align: left; }
-.strip button span { font-size: 12px; color: var(--muted); }
-.strip button[aria-current] { border-color: var(--text); box-shadow: inset 0 -3px var(--text); }
-.operation { color: var(--muted); font-size: 12px; white-space: nowrap; }
-.strip .operation::after { content: "\\2192"; margin-left: 3px; }
-.try { display: grid; grid-template-columns: minmax(250px, 340px) minmax(0, 1fr); gap: 8px 24px; padding: 12px; margin-top: 8px; border: 1px solid var(--border);
-  border-radius: 6px; background: var(--surface); }
-.settings { display: grid; gap: 4px; align-content: start; }
-.settings label { display: grid; grid-template-columns: 8.5em minmax(0, 1fr); gap: 4px 8px; color: var(--text); }
-.settings label[hidden] { display: none; }
-.settings output { grid-column: 2; font-size: 12px; color: var(--muted); }
-.settings select { width: 100%; max-width: none; }
-.track { position: relative; display: block; }
-.track input { width: 100%; margin: 0; accent-color: var(--accent); }
-.own { position: absolute; bottom: -3px; width: 2px; height: 8px; margin-left: -1px; background: var(--text); }
-.restore { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; }
-.walk-row { min-width: 0; }
-.columns { display: flex; gap: 2px; align-items: stretch; height: 190px; }
-.columns .column { flex: 1 1 0; min-width: 0; max-width: 64px; display: flex; flex-direction: column; align-items: center; border: 0; background: none; padding: 0; gap: 2px; }
-.columns small { font-size: 11px; color: var(--muted); overflow: visible; white-space: nowrap; }
-.bar-room { position: relative; flex: 1 1 auto; width: 100%; max-width: 40px; border-bottom: 1px solid var(--border); }
-.bar-room i { position: absolute; left: 0; right: 0; bottom: 0; }
-.amount { background: var(--muted); }
-.column[aria-pressed="true"] .amount { background: var(--answers); }
-.column[aria-pressed="true"] .name { font-weight: 650; }
-.ghost { border: 2px dashed var(--text); border-bottom: 0; }
-.columns .name { writing-mode: vertical-rl; height: 72px; overflow: hidden; white-space: nowrap; font-size: 12px; }
-.stations { display: block; columns: 300px; column-gap: 16px; padding: 2px; }
-.station { display: flex; flex-direction: column; gap: 2px; break-inside: avoid; padding: 1px 1px 6px; }
-.station article { padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
-.station.here article { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
-.station > .operation { align-self: center; min-height: 18px; }
-.station > .operation::after { content: "\\2193"; margin-left: 4px; }
-.says { font-size: 13px; line-height: 1.45; margin-bottom: 8px !important; }
-.station article > * + * { margin-top: 8px; }
-.tokens { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
-.token { padding: 3px 10px 5px; border-radius: 6px; font-size: 16px; overflow-wrap: anywhere; }
-.formula { display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center; font-variant-numeric: tabular-nums; }
-.formula b { padding: 2px 6px; border: 1px solid var(--border); border-radius: 4px; }
-.list-name { font-size: 12px; padding-left: 6px; margin-bottom: 3px !important; }
-.list.query .list-name { box-shadow: inset 3px 0 var(--asks); }
-.list.key .list-name { box-shadow: inset 3px 0 var(--answers); }
-.numbers { display: flex; flex-wrap: wrap; gap: 1px; }
-.numbers .cell { width: max(35px, 5.4ch); padding: 4px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
-.numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
-.fold { border: 0; background: none; padding: 2px 4px; min-height: 22px; font-size: 12px; color: var(--text); text-decoration: underline; }
-.opened { margin-top: 6px; padding-left: 8px; border-left: 3px solid var(--text); }
-.sum { overflow-x: auto; }
-.walk table { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
-.walk th, .walk td { padding: 1px 4px; text-align: right; font-weight: 400; }
-.walk th[scope="row"], .walk thead th:first-child { text-align: left; max-width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.walk thead th { color: var(--muted); border-bottom: 1px solid var(--border); }
-.walk tfoot th, .walk tfoot td { border-top: 1px solid var(--text); font-weight: 650; }
-.walk tr.muted > * { color: var(--muted); }
-.walk tr.rest > * { color: var(--muted); }
-.walk tr.chosen > * { font-weight: 650; background: var(--surface); }
-.walk tr.chosen > th { box-shadow: inset 3px 0 var(--answers); padding-left: 8px; }
-.walk { container-type: inline-size; }
-@container (max-width: 680px) { .try { grid-template-columns: minmax(0, 1fr); } }
-.walking.slim { height: auto; min-height: 100%; overflow: visible; }
-.walking.slim .stage { display: flex; flex-direction: column; }
-.walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
-.walking.slim .scroll { position: relative; order: 2; inset: auto; width: auto; height: 400px; border-top: 1px solid var(--border); }
-.slim .columns { height: 170px; }
-@media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: max(31px, 5.4ch); font-size: 10px; } }
-@media (forced-colors: active) {
-  .walk .cell, .bar-room i { forced-color-adjust: none; }
-  .amount { background: CanvasText; }
-  .ghost { border-color: Highlight; }
-  .strip button[aria-current], .station.here article { border-color: Highlight; }
-}
-`;
-
 // words.js
 
 /** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
@@ -507,6 +247,18 @@ const WORDS = {
   saveSvg: ["Save the picture as SVG", "将图保存为 SVG"],
   // --- the sentence ---
   gives: ["\u201c{query}\u201d gives {percent} of its attention to \u201c{key}\u201d.", "\u201c{query}\u201d把 {percent} 的注意力给了\u201c{key}\u201d。"],
+  // Of pooling, where one query, which stands for a label, weighs a whole input: the label itself looks at nothing.
+  givesPooled: ["\u201c{key}\u201d has {percent} of the weight in the whole input.", "\u201c{key}\u201d占整个输入权重的 {percent}。"],
+  givesWeightPooled: ["\u201c{key}\u201d has the weight {weight}.", "\u201c{key}\u201d的权重是 {weight}。"],
+  givesPatchesPooled: ["{count} of {all} patches of the picture have {percent} of the weight.", "图像 {all} 块中的 {count} 块占权重的 {percent}。"],
+  givesFramesPooled: ["{count} of {all} moments of the sound have {percent} of the weight.", "声音 {all} 个时刻中的 {count} 个占权重的 {percent}。"],
+  lookedAtPooled: ["\u201c{key}\u201d has {percent} of the weight in the whole input.", "\u201c{key}\u201d占整个输入权重的 {percent}。"],
+  looksAtTitlePooled: ["the weights of the input", "输入的权重"],
+  cardRowPooled: ["The row is the one query that weighs the whole input.", "这一行是对整个输入加权的唯一查询。"],
+  cardLeftPooled: ["On the left is the one query that weighs the whole input.", "左边是对整个输入加权的唯一查询。"],
+  cardPointPooled: ["This is the one query that weighs the whole input.", "这是对整个输入加权的唯一查询。"],
+  wordsAskingPooled: ["one query weighs the whole text below", "一个查询对下面的整段文字加权"],
+  whatOnePooled: ["the weights of the input", "输入的权重"],
   givesWeight: ["\u201c{query}\u201d gives \u201c{key}\u201d the weight {weight}.", "\u201c{query}\u201d给\u201c{key}\u201d的权重是 {weight}。"],
   mayNotSee: ["\u201c{query}\u201d cannot look at \u201c{key}\u201d: the mask hides it.", "\u201c{query}\u201d看不到\u201c{key}\u201d：它被掩蔽了。"],
   noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
@@ -1044,6 +796,266 @@ const WORDS = {
   noTokens: ["No tokens are left to show.", "没有可显示的词元。"],
 };
 
+// canvases.js
+
+function newCanvas(width, height) {
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(width));
+  canvas.height = Math.max(1, Math.round(height));
+  return canvas;
+}
+
+/** Writes pixels into a new canvas; `paint(data)` fills red, green, blue, alpha. */
+function pixelCanvas(width, height, paint) {
+  const canvas = newCanvas(width, height);
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  paint(image.data);
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+function imageCanvas(bytes, width, height) {
+  return pixelCanvas(width, height, (data) => {
+    for (let pixel = 0; pixel < width * height; pixel += 1) {
+      for (let channel = 0; channel < 3; channel += 1) data[4 * pixel + channel] = bytes[3 * pixel + channel];
+      data[4 * pixel + 3] = 255;
+    }
+  });
+}
+
+/** Shades of grey, the lowest frequency at the bottom, dark for loud as in printed spectrograms. */
+function spectrogramCanvas(bytes, bins, frames) {
+  return pixelCanvas(frames, bins, (data) => {
+    for (let bin = 0; bin < bins; bin += 1) {
+      for (let frame = 0; frame < frames; frame += 1) {
+        const pixel = 4 * ((bins - 1 - bin) * frames + frame);
+        data[pixel] = data[pixel + 1] = data[pixel + 2] = 255 - 0.9 * bytes[bin * frames + frame];
+        data[pixel + 3] = 255;
+      }
+    }
+  });
+}
+
+// normalizers.js
+
+/** What turns a row of scores into weights: its weights, and what they came from. A hidden key has the score −∞ and the weight 0. */
+
+/** How the normalizers that the walk computes are called in a record. */
+const NORMALIZERS = ["softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid"];
+
+const HALVINGS = 60;
+
+const total = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
+
+const isHidden = (score) => score === -Infinity;
+
+/** The largest score; −∞ if all are hidden, NaN if one is NaN. */
+const largestScore = (scores) => scores.reduce((most, score) => (Number.isNaN(score) || score > most ? score : most), -Infinity);
+
+/**
+ * exp(score) divided by the sum of all, and of exp(sink) where there is a sink.
+ * @param {Float64Array} scores
+ * @param {number|null} [sink] the score of a key without a value
+ */
+function softmaxOf(scores, sink = null) {
+  const most = largestScore(sink === null ? scores : Float64Array.of(...scores, sink));
+  const powers = scores.map((score) => (isHidden(score) ? 0 : Math.exp(score - most)));
+  const sinkPower = sink === null ? 0 : Math.exp(sink - most);
+  const sum = total(powers) + sinkPower;
+  return { weights: powers.map((power, key) => (isHidden(scores[key]) ? 0 : power / sum)), most, powers, sinkPower, sum };
+}
+
+/** The row of a normalizer that cuts: all keys are hidden, or one is not finite. */
+function cutOf(scores, weights, threshold) {
+  const broken = scores.some((score) => Number.isNaN(score) || score === Infinity);
+  const empty = scores.every(isHidden);
+  const kept = scores.map((score, key) => (isHidden(score) ? 0 : broken ? NaN : weights(key)));
+  return { weights: kept, threshold: empty ? null : broken ? NaN : threshold };
+}
+
+/** (score − τ)₊ with sum 1, τ by sorting (Martins and Astudillo 2016, algorithm 1). */
+function sparsemaxOf(scores) {
+  const most = largestScore(scores);
+  const ordered = scores.map((score) => score - most).sort((a, b) => b - a);
+  let [sum, threshold] = [0, -1];
+  for (let rank = 1; rank <= ordered.length && ordered[rank - 1] !== -Infinity; rank += 1) {
+    sum += ordered[rank - 1];
+    if (rank * ordered[rank - 1] > sum - 1) threshold = (sum - 1) / rank;
+  }
+  return cutOf(scores, (key) => Math.max(0, scores[key] - most - threshold), threshold + most);
+}
+
+/**
+ * [(α − 1) score − τ]₊^(1 / (α − 1)) with sum 1, τ by halving its bracket (Peters, Niculae and Martins 2019, eq. 10).
+ * @param {Float64Array} scores
+ * @param {number} alpha above 1
+ */
+function entmaxOf(scores, alpha) {
+  const most = largestScore(scores);
+  const shifted = scores.map((score) => (alpha - 1) * (score - most));
+  const power = 1 / (alpha - 1);
+  const weightsAt = (threshold) => shifted.map((score) => Math.max(0, score - threshold) ** power);
+  let [low, high] = [-1, 0];
+  for (let halving = 0; halving < HALVINGS; halving += 1) {
+    const middle = (low + high) / 2;
+    if (total(weightsAt(middle)) >= 1) low = middle;
+    else high = middle;
+  }
+  const weights = weightsAt(low);
+  const sum = total(weights);
+  return cutOf(scores, (key) => weights[key] / sum, low + (alpha - 1) * most);
+}
+
+/** 1 / (1 + exp(−(score + bias))), each key by itself. */
+function sigmoidOf(scores, bias) {
+  return { weights: scores.map((score) => (isHidden(score) ? 0 : 1 / (1 + Math.exp(-(score + bias))))) };
+}
+
+/**
+ * The weights of a row.
+ * @param {string} name one of `NORMALIZERS`
+ * @param {Float64Array} scores −∞ where a key is hidden
+ * @param {{alpha?: number, sink?: number, bias?: number}} parameters entmax with alpha 1 is softmax
+ * @returns {{weights: Float64Array, most?: number, powers?: Float64Array, sinkPower?: number, sum?: number, threshold?: number|null}}
+ */
+function normalized(name, scores, parameters = {}) {
+  if (name === "softmax_with_sink") return softmaxOf(scores, parameters.sink);
+  if (name === "sparsemax" || (name === "entmax" && parameters.alpha === 2)) return sparsemaxOf(scores);
+  if (name === "entmax" && parameters.alpha !== 1) return entmaxOf(scores, parameters.alpha);
+  if (name === "sigmoid") return sigmoidOf(scores, parameters.bias ?? 0);
+  return softmaxOf(scores);
+}
+
+// flight.js
+
+const LENGTH = 280; // milliseconds
+
+const MOST = 24;
+
+/** Lets the numbers of the stations before, the nearest first, fly to where they stand in another; off where motion is unwanted. */
+function fly(before, to) {
+  if (globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const sources = new Map(before.flatMap((one) => [...one.querySelectorAll("[data-out]")]).map((one) => [one.dataset.out, one]));
+  for (const target of [...to.querySelectorAll("[data-in]")].slice(0, MOST)) {
+    const source = sources.get(target.dataset.in);
+    if (!source) continue;
+    const [start, end] = [source.getBoundingClientRect(), target.getBoundingClientRect()];
+    if (!start.width || !end.width) continue;
+    const moved = `translate(${start.left - end.left}px, ${start.top - end.top}px)`;
+    target.animate([{ transform: moved, opacity: 0.4 }, { transform: "none", opacity: 1 }], { duration: LENGTH, easing: "ease-out" });
+  }
+}
+
+// former_names.js
+
+/** What views were called in earlier versions; both names are taken. */
+const FORMER = { alignment: "pattern", heads: "lines", model: "grid", steps: "walk", text: "words" };
+
+/**
+ * The name of a view that may have a former name; any other value stays.
+ * @param {any} name
+ * @returns {any}
+ */
+const presentName = (name) => (typeof name === "string" && Object.hasOwn(FORMER, name) ? FORMER[name] : name);
+
+// walk_style.js
+
+/** The look of the walk, beside the map of all pairs; in a narrow pane above it. */
+const WALK_STYLE = `
+.beside { position: absolute; inset: 0 0 0 auto; width: calc(100% - var(--map)); overflow: auto; border-left: 1px solid var(--border); }
+.beside::after { content: ""; display: block; position: sticky; bottom: 0; height: 16px; background: linear-gradient(transparent, var(--background)); pointer-events: none; }
+.beside[hidden] { display: none; }
+.viewer { --map: 0px; }
+.walking { --map: clamp(240px, 26%, 340px); }
+.walking .scroll { inset: 0 auto 0 0; width: var(--map); }
+.walk { padding: 12px 16px 0; font-size: 13px; }
+.walk h3 { margin: 0 0 4px; font-size: 13px; font-weight: 650; }
+.walk p { margin: 0; }
+.walk .note { color: var(--muted); font-size: 12px; }
+.walk-head { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; justify-content: space-between; margin-bottom: 8px; }
+.walk-pair, .steps-buttons { display: inline-flex; gap: 8px; align-items: center; min-width: 0; }
+.walk-pair select { font-weight: 650; max-width: min(14em, 36vw); }
+select.query, .token.query { border: 1px solid var(--asks); box-shadow: inset 0 -3px var(--asks); }
+select.key, .token.key { border: 1px solid var(--answers); box-shadow: inset 0 -3px var(--answers); }
+button.primary { background: var(--text); color: var(--background); border-color: var(--text); padding: 3px 16px; }
+.walk button:disabled { opacity: .5; cursor: default; }
+.strip, .stations { list-style: none; margin: 0; padding: 0; }
+.strip { display: flex; gap: 4px; flex-wrap: wrap; margin-bottom: 12px; }
+.strip li { display: inline-flex; align-items: center; gap: 4px; }
+.strip button { display: flex; flex-direction: column; align-items: flex-start; padding: 3px 8px; text-align: left; }
+.strip button span { font-size: 12px; color: var(--muted); }
+.strip button[aria-current] { border-color: var(--text); box-shadow: inset 0 -3px var(--text); }
+.operation { color: var(--muted); font-size: 12px; white-space: nowrap; }
+.strip .operation::after { content: "\\2192"; margin-left: 3px; }
+.try { display: grid; grid-template-columns: minmax(250px, 340px) minmax(0, 1fr); gap: 8px 24px; padding: 12px; margin-top: 8px; border: 1px solid var(--border);
+  border-radius: 6px; background: var(--surface); }
+.settings { display: grid; gap: 4px; align-content: start; }
+.settings label { display: grid; grid-template-columns: 8.5em minmax(0, 1fr); gap: 4px 8px; color: var(--text); }
+.settings label[hidden] { display: none; }
+.settings output { grid-column: 2; font-size: 12px; color: var(--muted); }
+.settings select { width: 100%; max-width: none; }
+.track { position: relative; display: block; }
+.track input { width: 100%; margin: 0; accent-color: var(--accent); }
+.own { position: absolute; bottom: -3px; width: 2px; height: 8px; margin-left: -1px; background: var(--text); }
+.restore { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; }
+.walk-row { min-width: 0; }
+.columns { display: flex; gap: 2px; align-items: stretch; height: 190px; }
+.columns .column { flex: 1 1 0; min-width: 0; max-width: 64px; display: flex; flex-direction: column; align-items: center; border: 0; background: none; padding: 0; gap: 2px; }
+.columns small { font-size: 11px; color: var(--muted); overflow: visible; white-space: nowrap; }
+.bar-room { position: relative; flex: 1 1 auto; width: 100%; max-width: 40px; border-bottom: 1px solid var(--border); }
+.bar-room i { position: absolute; left: 0; right: 0; bottom: 0; }
+.amount { background: var(--muted); }
+.column[aria-pressed="true"] .amount { background: var(--answers); }
+.column[aria-pressed="true"] .name { font-weight: 650; }
+.ghost { border: 2px dashed var(--text); border-bottom: 0; }
+.columns .name { writing-mode: vertical-rl; height: 72px; overflow: hidden; white-space: nowrap; font-size: 12px; }
+.stations { display: block; columns: 300px; column-gap: 16px; padding: 2px; }
+.station { display: flex; flex-direction: column; gap: 2px; break-inside: avoid; padding: 1px 1px 6px; }
+.station article { padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
+.station.here article { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
+.station > .operation { align-self: center; min-height: 18px; }
+.station > .operation::after { content: "\\2193"; margin-left: 4px; }
+.says { font-size: 13px; line-height: 1.45; margin-bottom: 8px !important; }
+.station article > * + * { margin-top: 8px; }
+.tokens { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
+.token { padding: 3px 10px 5px; border-radius: 6px; font-size: 16px; overflow-wrap: anywhere; }
+.formula { display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center; font-variant-numeric: tabular-nums; }
+.formula b { padding: 2px 6px; border: 1px solid var(--border); border-radius: 4px; }
+.list-name { font-size: 12px; padding-left: 6px; margin-bottom: 3px !important; }
+.list.query .list-name { box-shadow: inset 3px 0 var(--asks); }
+.list.key .list-name { box-shadow: inset 3px 0 var(--answers); }
+.numbers { display: flex; flex-wrap: wrap; gap: 1px; }
+.numbers .cell { width: max(35px, 5.4ch); padding: 4px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
+.numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
+.fold { border: 0; background: none; padding: 2px 4px; min-height: 22px; font-size: 12px; color: var(--text); text-decoration: underline; }
+.opened { margin-top: 6px; padding-left: 8px; border-left: 3px solid var(--text); }
+.sum { overflow-x: auto; }
+.walk table { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
+.walk th, .walk td { padding: 1px 4px; text-align: right; font-weight: 400; }
+.walk th[scope="row"], .walk thead th:first-child { text-align: left; max-width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.walk thead th { color: var(--muted); border-bottom: 1px solid var(--border); }
+.walk tfoot th, .walk tfoot td { border-top: 1px solid var(--text); font-weight: 650; }
+.walk tr.muted > * { color: var(--muted); }
+.walk tr.rest > * { color: var(--muted); }
+.walk tr.chosen > * { font-weight: 650; background: var(--surface); }
+.walk tr.chosen > th { box-shadow: inset 3px 0 var(--answers); padding-left: 8px; }
+.walk { container-type: inline-size; }
+@container (max-width: 680px) { .try { grid-template-columns: minmax(0, 1fr); } }
+.walking.slim { height: auto; min-height: 100%; overflow: visible; }
+.walking.slim .stage { display: flex; flex-direction: column; }
+.walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
+.walking.slim .scroll { position: relative; order: 2; inset: auto; width: auto; height: 400px; border-top: 1px solid var(--border); }
+.slim .columns { height: 170px; }
+@media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: max(31px, 5.4ch); font-size: 10px; } }
+@media (forced-colors: active) {
+  .walk .cell, .bar-room i { forced-color-adjust: none; }
+  .amount { background: CanvasText; }
+  .ghost { border-color: Highlight; }
+  .strip button[aria-current], .station.here article { border-color: Highlight; }
+}
+`;
+
 // opening.js
 
 /** The view that fits the first record best. */
@@ -1527,6 +1539,32 @@ function mostReceived(byKey, chanceByKey, queries, { specialKeys, grid }) {
   return { share: byKey[best] / queries, chance, spread: Math.sqrt((chance * (1 - chance)) / queries), queries: best < 0 ? 0 : queries, key: best };
 }
 
+// language.js
+
+const LANGUAGES = ["en", "zh"];
+let column = 0;
+
+/**
+ * Chooses the language of all words of the page.
+ * @param {string|null|undefined} tag such as "zh-CN"; English where it is another language
+ */
+function speak(tag) {
+  column = Math.max(0, LANGUAGES.indexOf((tag ?? "en").toLowerCase().split("-")[0]));
+}
+
+/** "en" or "zh". */
+const language = () => LANGUAGES[column];
+
+/**
+ * A text of the table in the chosen language.
+ * @param {keyof typeof WORDS} key
+ * @param {Record<string, string|number>} [values] what stands for `{name}`; in `{name:line|lines}` a number chooses the word
+ */
+function say(key, values = {}) {
+  return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
+    (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
+}
+
 // calculation.js
 
 /** @import { StepsData } from "./steps_data.js" */
@@ -1628,32 +1666,6 @@ class Calculation {
     }
     return this.maps.get(name);
   }
-}
-
-// language.js
-
-const LANGUAGES = ["en", "zh"];
-let column = 0;
-
-/**
- * Chooses the language of all words of the page.
- * @param {string|null|undefined} tag such as "zh-CN"; English where it is another language
- */
-function speak(tag) {
-  column = Math.max(0, LANGUAGES.indexOf((tag ?? "en").toLowerCase().split("-")[0]));
-}
-
-/** "en" or "zh". */
-const language = () => LANGUAGES[column];
-
-/**
- * A text of the table in the chosen language.
- * @param {keyof typeof WORDS} key
- * @param {Record<string, string|number>} [values] what stands for `{name}`; in `{name:line|lines}` a number chooses the word
- */
-function say(key, values = {}) {
-  return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
-    (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
 }
 
 // journal.js
@@ -5151,7 +5163,7 @@ function sayOfRow(table, row, column = null) {
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
-      : isWhole(table, row) ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+      : isWhole(table, row) ? table.record.say("gives", { query, key, percent: percent(value) }) : table.record.say("givesWeight", { query, key, weight: shortWeight(value) });
   const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
   const rest = order.slice(NAMED);
   if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
@@ -5166,7 +5178,7 @@ function sayOfParts(table, row) {
   if (!isWhole(table, row) || even === null) return sayOfRow(table, row);
   const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
-  return { text: say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
+  return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
     all: table.columns, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
 }
 
@@ -5178,7 +5190,7 @@ function sayOfColumn(table, column) {
   if (!seeing.length) return { text: say("seenByNobody", { key }), shares: "" };
   const best = seeing.reduce((most, row) => (size(row) > size(most) ? row : most));
   if (!isWhole(table, best)) return { text: sayOfRow(table, best, column).text, shares: "" };
-  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+  return { text: table.record.say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
 /** What a table says of all its queries together. */
@@ -5683,6 +5695,17 @@ class AttentionData {
     return this.entry.overview !== null;
   }
 
+  /** Whether one query, which stands for no part of a text, weighs a whole input: that of pooling, from which a label is told. */
+  get pools() {
+    return this.entry.name === "pooling" && this.queries.length === 1;
+  }
+
+  /** `say` of this record: of pooling, words that do not make its query a word that looks at others, where there are such. */
+  say(key, values = {}) {
+    const pooled = /** @type {any} */ (`${key}Pooled`);
+    return say(this.pools && pooled in WORDS ? pooled : key, values);
+  }
+
   /** Decodes the record once; every caller waits for the same work. */
   decode() {
     this.ready ??= this.decodeAll();
@@ -5899,7 +5922,7 @@ function ofMap(app, pair, names) {
   const { left, top } = view.geometry(app);
   const first = at(row, 0);
   return [
-    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
+    { title: say("cardQuery"), text: app.record.say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
     { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: view.name === "pattern" ? top - AXIS_NAME : 0 }) },
     { title: say("cardWeight"), text: rowsAddUp(table) ? say("cardCell", names) : names.sentence, box: at(row, column) },
   ];
@@ -5910,7 +5933,7 @@ function ofLines(app, pair, names) {
   const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
   const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
   return [
-    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
+    { title: say("cardQuery"), text: app.record.say("cardLeft", names), box: query },
     { title: say("cardKey"), text: say("cardRight", names), box: key },
     { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
   ];
@@ -5920,7 +5943,7 @@ function ofLines(app, pair, names) {
 function ofShades(app, pair, names) {
   const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
   return [
-    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
+    { title: say("cardQuery"), text: app.record.say("cardPoint", names), box: query },
     { title: say("cardWeight"), text: say("cardShade", names), box: key },
   ];
 }
@@ -5971,7 +5994,7 @@ function drawRowBars(app, pen, table, row, { x, y }) {
   const length = BARS_ROOM.width - name - 48;
   const most = table.value(row, order[0]);
   const title = { size: 13, bold: true };
-  pen.text(fitText(say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  pen.text(fitText(table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
   const marked = even !== null && most > 0 && even <= most;
   const at = x + name + (length * (even ?? 0)) / most;
@@ -6946,7 +6969,7 @@ class ImageView extends RecordView {
   }
 
   heading(table, rows) {
-    if (rows.length === 1) return say("whatOne", { query: `\u2068${shortText(table.rowText(rows[0]))}\u2069` });
+    if (rows.length === 1) return table.record.say("whatOne", { query: `\u2068${shortText(table.rowText(rows[0]))}\u2069` });
     return say(rows.length ? "whatSeveral" : "whatAll");
   }
 
@@ -8304,12 +8327,12 @@ class WordsView extends RecordView {
     const sums = this.sums(app);
     const { theme } = app;
     if (!this.single(app)) {
-      this.drawHeading(app, pen, place, say("wordsAsking"), "", 20, place.rtl.queries);
+      this.drawHeading(app, pen, place, place.table.record.say("wordsAsking"), "", 20, place.rtl.queries);
       place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.texts.queries[row], null, row));
       this.drawBoundary(app, pen, place, "queries");
     }
     const { rows } = sums;
-    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
+    const what = rows.length === 1 ? place.table.record.say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
     this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {

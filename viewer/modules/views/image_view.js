@@ -134,7 +134,7 @@ export class ImageView extends RecordView {
   }
 
   heading(table, rows) {
-    if (rows.length === 1) return say("whatOne", { query: `\u2068${shortText(table.rowText(rows[0]))}\u2069` });
+    if (rows.length === 1) return table.record.say("whatOne", { query: `\u2068${shortText(table.rowText(rows[0]))}\u2069` });
     return say(rows.length ? "whatSeveral" : "whatAll");
   }
 

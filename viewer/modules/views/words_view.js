@@ -65,12 +65,12 @@ export class WordsView extends RecordView {
     const sums = this.sums(app);
     const { theme } = app;
     if (!this.single(app)) {
-      this.drawHeading(app, pen, place, say("wordsAsking"), "", 20, place.rtl.queries);
+      this.drawHeading(app, pen, place, place.table.record.say("wordsAsking"), "", 20, place.rtl.queries);
       place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.texts.queries[row], null, row));
       this.drawBoundary(app, pen, place, "queries");
     }
     const { rows } = sums;
-    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
+    const what = rows.length === 1 ? place.table.record.say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
     this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {
