@@ -46,6 +46,8 @@ def dry_run(task: "Task", fitted: "FittedConfig") -> None:
         logger_classes(training.loggers)
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)
+        if training.for_export is not None:
+            experiment.try_export(training.for_export)
         batches = experiment.batches(0, 1)
         if fitted.reasons:
             print("from the data:", *fitted.lines(), sep="\n  ")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from regard.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from regard.exports.export import FORMATS, Exported
+    from regard.exports.export import Exported
+    from regard.exports.formats import FORMATS
     from regard.portable import portable_operations
 
 __all__ = ["FORMATS", "Exported", "portable_operations"]
@@ -17,5 +18,9 @@ __all__ = ["FORMATS", "Exported", "portable_operations"]
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
     __getattr__, __dir__ = lazy_names(
         __name__,
-        {"regard.exports.export": ["FORMATS", "Exported"], "regard.portable": ["portable_operations"]},
+        {
+            "regard.exports.export": ["Exported"],
+            "regard.exports.formats": ["FORMATS"],
+            "regard.portable": ["portable_operations"],
+        },
     )

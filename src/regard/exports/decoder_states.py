@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.exports.formats import UnexportableError
 from regard.exports.program import FIXED, Axes, Input, Sizes, generator_of
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
@@ -42,9 +43,10 @@ def cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) ->
     """Keys and values of each layer."""
     layers = list(layers)
     if not all(isinstance(layer.self_attn, MultiheadAttention) for layer in layers):
-        raise ArgumentError(
+        raise UnexportableError(
             "a program of steps keeps the keys and values of multi-head attention, and this model has another "
-            "self-attention; train with --self-attention multihead"
+            "self-attention",
+            {"self_attention": "multihead"},
         )
     return [
         Input(

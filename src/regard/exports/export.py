@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 
 from torch import nn
 
@@ -15,11 +15,8 @@ from regard.atomic_file import named_output, temporary_folder, write_atomically
 from regard.data.speech.log_mel import LogMel
 from regard.data.text.tokenizers import PieceTokenizer
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError, WriteError
+from regard.exports.formats import FORMATS, Format, UnexportableError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
-
-Format = Literal["onnx", "torch", "hf"]
-FORMATS = get_args(Format)
-"""The formats that a trained run can be exported to."""
 
 INDEX = "export.json"
 """The file that says what is in the folder."""
@@ -116,6 +113,49 @@ def export(
         files = _files(temporary)
     usage = written.usage.format(json.dumps(str(Path(folder, written.first)), ensure_ascii=False))
     return Exported(Path(folder), files, written.differences, tuple(written.lines), usage)
+
+
+def check(model: nn.Module, to: Format) -> None:
+    """Raises ArgumentError if a model has no export of a format, as far as that is known before it is traced.
+
+    Args:
+        model: the model, on the CPU and in evaluation mode; for ``hf``, on any device.
+        to: the format.
+    """
+    if to == "hf":
+        from regard.exports import hugging_face
+
+        hugging_face.check(model)
+        return
+    from regard.exports.programs import programs_of
+    from regard.exports.torch_programs import check_limits
+
+    for program in programs_of(model):
+        check_limits(program)
+
+
+def formats_text(model: nn.Module) -> str:
+    """Returns which exports a model has: ``"exports: onnx, torch (hf with --for-export hf)"``; "" if it has none.
+
+    Args:
+        model: the model, on the CPU.
+    """
+    own, possible, is_training = [], [], model.training
+    model.eval()
+    for to in FORMATS:
+        try:
+            check(model, to)
+            own.append(to)
+        except UnexportableError as error:
+            possible += [to] * bool(error.options)
+        except ArgumentError:
+            continue
+    model.train(is_training)
+    if not own:
+        return ""
+    others = f" ({', '.join(possible)} with --for-export {possible[0]})" if possible else ""
+    traced = " if PyTorch can trace the backbone" if getattr(getattr(model, "config", None), "backbone", "") else ""
+    return f"exports: {', '.join(own)}{traced}{others}"
 
 
 class _Written(NamedTuple):

@@ -21,12 +21,8 @@ LARGEST_DIFFERENCE = 1e-3
 """Largest accepted difference between outputs, relative to the largest output where that exceeds 1."""
 
 
-def traced(program: Program) -> ExportedProgram:
-    """The program as PyTorch's exporter records it, in which the operators `PORTABLE` still stand for PyTorch's own.
-
-    Raises:
-        ArgumentError: PyTorch cannot export it, or not for every size.
-    """
+def check_limits(program: Program) -> None:
+    """Raises ArgumentError if an axis has too few entries to be open."""
     for axis, limit in program.limits.items():
         if limit < 3:
             raise ArgumentError(
@@ -34,6 +30,15 @@ def traced(program: Program) -> ExportedProgram:
                 "entries, and PyTorch exports an open axis only if it may have 3; train with a larger context or "
                 "without learned positions"
             )
+
+
+def traced(program: Program) -> ExportedProgram:
+    """The program as PyTorch's exporter records it, in which the operators `PORTABLE` still stand for PyTorch's own.
+
+    Raises:
+        ArgumentError: PyTorch cannot export it, or not for every size.
+    """
+    check_limits(program)
     # A view would be recorded as one, with its base.
     example = tuple(
         tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in program.example(program.sizes)

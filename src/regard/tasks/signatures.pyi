@@ -519,6 +519,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -607,6 +608,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -691,6 +694,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -774,6 +778,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -840,6 +846,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -909,6 +916,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -991,6 +1000,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -1079,6 +1089,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -1175,6 +1187,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -1277,6 +1290,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -1361,6 +1376,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -1449,6 +1465,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -1513,6 +1531,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -1577,6 +1596,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -1643,6 +1664,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -1716,6 +1738,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:
@@ -1810,6 +1834,7 @@ def train(
     checkpoint_steps: int = 0,
     seed: int = 1,
     init_from: str | None = None,
+    for_export: Literal['onnx', 'torch', 'hf'] | None = None,
     license: str | None = None,
     logger: str = '',
     precision: Literal['32', 'bf16-mixed', '16-mixed'] = '32',
@@ -1911,6 +1936,8 @@ def train(
         seed: Seed of the initial weights, the order of the batches and dropout.
         init_from: Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run
             starts from. Default: random weights.
+        for_export: What regard export to is to write: onnx, torch or hf. Chooses a model that has this export;
+            refused before the training where the other options do not permit one. Default: none.
         license: Licence of the model, for its model card: an identifier of the Hugging Face hub, such as
             apache-2.0 or cc-by-4.0, or the name of another licence. Default: none is stated.
         logger: Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default:

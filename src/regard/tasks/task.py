@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.configuration import CHOOSING, Configuration, option_fields
+from regard.atomic_file import temporary_folder
+from regard.configuration import CHOOSING, Configuration, is_option, option_fields
 from regard.errors import ArgumentError
 from regard.tasks.lazy import torch
 from regard.training.config import section_kinds
@@ -25,10 +27,21 @@ from regard.training.task import Choice, EpochLoader, Experiment, Task, Trained
 if TYPE_CHECKING:
     from torch import nn
 
+    from regard.exports.export import Exportable
+    from regard.exports.formats import Format
     from regard.tasks.fitting import Rules
     from regard.tasks.inputs.input import Encodes, Examples, Input
     from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
+
+PREPARATION = (
+    "lowercase", "max_length", "image_size", "fit", "rate", "bands", "window_seconds", "hop_seconds", "lowest",
+    "highest",
+)  # fmt: skip
+"""Options of the data that say how an input becomes tensors, for an export."""
+
+SIDE = 64
+"""The size of what the data will decide, in a model that is made before they are read."""
 
 SAMPLES = 4
 """Validation examples of which the predictions are recorded in ``samples.jsonl``."""
@@ -92,8 +105,77 @@ class TableTask(Task):
                 named = dataclasses.replace(data, **{name: choice.value for name, choice in columns.items()})
                 with _without_warnings():  # the training reads the data again, and warns
                     size = self.input.size(named, training)
-        values = {name: choice.value for name, choice in initial.items()}
-        return columns | initial | fit(self.rules, size, list(section_kinds(self).values()), typed | values)
+        kinds, typed = list(section_kinds(self).values()), typed | _values(initial)
+        if training.for_export is not None:
+            initial |= self.exported_options(
+                training.for_export, data, typed, lambda one: fit(self.rules, size, kinds, one)
+            )
+        return columns | initial | fit(self.rules, size, kinds, typed | _values(initial))
+
+    def exported_options(
+        self, to: Format, data: Any, typed: Mapping[str, Any], fit: Callable[[dict[str, Any]], dict[str, Choice]]
+    ) -> dict[str, Choice]:
+        """The options of the model that an export of a format needs, besides the given ones: its refusals name them.
+
+        Args:
+            to: the format.
+            data: the options of the data.
+            typed: the options that the user has set.
+            fit: the options that the data decide, with others.
+
+        Raises:
+            ArgumentError: no model with the given options can be exported so; the message says what to write instead.
+        """
+        from regard.exports.formats import UnexportableError, option_text
+
+        required: dict[str, Any] = {}
+        while self.model_kind() is not None:
+            options = {**typed, **required}
+            options |= _values(fit(options))
+            known = {one.name: options[one.name] for one in option_fields(self.model_config) if one.name in options}
+            mistake = None
+            try:
+                config = self.model_config(**known)
+            except ArgumentError as error:
+                if required:
+                    needs = option_text(required)
+                    raise ArgumentError(f"--for-export {to} needs a training {needs}: {error}") from error
+                # Options may be those of the model that is still to be chosen.
+                mistake, config = error, self.model_config(**{name: known[name] for name in CHOOSING if name in known})
+            try:
+                self.check_export(config, data, to)
+            except UnexportableError as error:
+                new = {name: value for name, value in error.options.items() if name not in typed}
+                is_refused = any(typed.get(name, value) != value for name, value in error.options.items())
+                if is_refused or not new.keys() - required.keys():
+                    raise ArgumentError(f"--for-export {to}: {error}") from error
+                required |= new
+            else:
+                if mistake is not None:
+                    raise mistake
+                break
+        return {name: Choice(value, f"for_export {to}") for name, value in required.items()}
+
+    def check_export(self, config: Any, data: Any, to: Format) -> None:
+        """Raise ArgumentError if the model with a configuration, completed by any data, has no export of a format."""
+        from regard.exports.export import check
+        from regard.models.checkpoint import create_model
+
+        size = getattr(data, "image_size", SIDE)
+        decided = [one.name for one in dataclasses.fields(config) if not is_option(one) and one.default is None]
+        # Only the form of the weights counts; a program of another format runs once, to know its outputs.
+        with torch.random.fork_rng(devices=[]), torch.device("meta" if to == "hf" else "cpu"):
+            model = create_model(dataclasses.replace(config, **dict.fromkeys(decided, size)))
+        check(model.eval(), to)
+
+    def exportable(self, run: Any) -> Exportable:
+        """What an export needs of a run, which has a folder, its configuration, its files and its model."""
+        from regard.exports.export import Exportable
+
+        files = {name: (run.files[name], run.folder.file(file)) for name, (file, _) in self.loaders().items()}
+        preparation = {name: getattr(run.config.data, name) for name in PREPARATION if hasattr(run.config.data, name)}
+        front_end = self.input.front_end(run)
+        return Exportable(run.folder.path.name, self.name, run.model, files, preparation, front_end)
 
     def initial_options(self, path: str, typed: Mapping[str, Any]) -> dict[str, Choice]:
         """The options of the model of another run, from whose weights this one starts, that the user has not set.
@@ -212,6 +294,7 @@ class TableExperiment(Experiment):
         from regard.training.randomness import seed_step
 
         self.task, self.run, self.training, self.input = task, run, run.training, task.input
+        self.folder = folder
         task.check_run(run)
         rows, validation = self.input.open_training(run.data, folder)
         limit = task.validation_limit(run) or len(validation)
@@ -281,6 +364,15 @@ class TableExperiment(Experiment):
     def batches(self, rank: int, world_size: int) -> EpochLoader:
         return self.train.epochs(self.training, rank, world_size)
 
+    def try_export(self, to: Format) -> None:
+        from regard.exports.export import export
+
+        training = self.model.training
+        run = SimpleNamespace(folder=self.folder, config=self.run, files=self.files, model=self.model.eval())
+        with torch.random.fork_rng(devices=[]), temporary_folder() as folder:
+            export(self.task.exportable(run), to, folder / to)
+        self.model.train(training)
+
     def save_model(self, path: Path) -> None:
         if self.task.model_kind() is None:
             super().save_model(path)
@@ -288,6 +380,10 @@ class TableExperiment(Experiment):
             from regard.models.checkpoint import save_model
 
             save_model(path, self.model)
+
+
+def _values(choices: Mapping[str, Choice]) -> dict[str, Any]:
+    return {name: choice.value for name, choice in choices.items()}
 
 
 @contextmanager

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.attention.execution import RecordedCall
-    from regard.exports.export import Exported, Format
+    from regard.exports.export import Exported
+    from regard.exports.formats import Format
     from regard.tasks.inputs.input import Input
     from regard.tasks.task import TableTask
 
@@ -34,12 +35,6 @@ log = logging.getLogger("regard")
 
 LONGEST_NAME = 60
 """Characters of an input in a warning."""
-
-PREPARATION = (
-    "lowercase", "max_length", "image_size", "fit", "rate", "bands", "window_seconds", "hop_seconds", "lowest",
-    "highest",
-)  # fmt: skip
-"""Options of the data that say how an input becomes tensors, for an export."""
 
 
 @hinted
@@ -175,15 +170,11 @@ class TrainedRun(Trained):
         int8: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> Exported:
-        from regard.exports.export import Exportable, export
+        from regard.exports.export import export
 
         if self.device != "cpu":
             raise ArgumentError(f"a run is exported from the cpu; device is {self.device!r}: load it again without one")
-        files = {name: (self.files[name], self.folder.file(file)) for name, (file, _) in self.task.loaders().items()}
-        data = self.config.data
-        preparation = {name: getattr(data, name) for name in PREPARATION if hasattr(data, name)}
-        front_end = self.input.front_end(self)
-        run = Exportable(self.folder.path.name, self.task.name, self.model, files, preparation, front_end)
+        run = self.task.exportable(self)
         if folder is None:
             # Beside a run of the working directory; not beside one of the hub's cache or of a temporary folder.
             path, home = self.folder.path.resolve(), Path.cwd()

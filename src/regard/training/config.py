@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVa
 
 from regard.configuration import check_at_least, check_between, check_choices, check_finite, option_fields
 from regard.errors import ArgumentError, MissingPartError, RunError
+from regard.exports.formats import Format
 from regard.old_names import upgraded_sections, with_former_meaning
 from regard.regular_file import read_text
 from regard.training.sections import build_section, shown
@@ -61,6 +62,9 @@ class TrainingConfig:
     init_from: str | None = None
     """Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run starts from. Default:
     random weights."""
+    for_export: Format | None = None
+    """What regard export --to is to write: onnx, torch or hf. Chooses a model that has this export; refused before the
+    training where the other options do not permit one. Default: none."""
     license: str | None = None
     """Licence of the model, for its model card: an identifier of the Hugging Face hub, such as apache-2.0 or cc-by-4.0,
     or the name of another licence. Default: none is stated."""
@@ -237,6 +241,8 @@ class FittedConfig(NamedTuple):
 
 def shown_number(value: Any) -> str:
     """Returns the value of an option for people."""
+    if isinstance(value, bool):
+        return str(value)
     return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -141,11 +141,15 @@ def _train(
     parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
     if initial:
         copy_weights(initial, task, config, experiment)
+    if first and training.for_export is not None and not path:
+        reporter.print_line(f"trying the export of the untrained model to {training.for_export}")
+        experiment.try_export(training.for_export)
     if first:
         folder.manifest.record(folder.file(name) for name in task.files)
         require_space(folder.path, experiment.model)
         fabric.launch()
         fabric.broadcast(str(folder.path))
+    exports = _exports(experiment) if first else ""
     _set_threads(training)  # the launcher sets a number of its own
     try:
         loop = TrainingLoop(fabric, experiment, task.metrics, training, folder, reporter, checkpoint)
@@ -160,7 +164,7 @@ def _train(
         if chosen:
             reporter.print_line(f"from the data: {chosen} (--dry-run says why)")
         sizes = f"{experiment.description} · {counted(loop.batches, 'batch', ' an epoch')} · {parameters:,} parameters"
-        reporter.print_line(f"{sizes} · {folder.path}")
+        reporter.print_line(" · ".join(filter(None, (sizes, exports, str(folder.path)))))
         if path:
             reporter.print_line(f"resuming from {path}")
     over = checkpoint is not None and bool(loop.reason_to_end())
@@ -171,6 +175,15 @@ def _train(
         hardware = hardware_kind(fabric.device, fabric.world_size)
         record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware, baseline)
     return TrainedRun(folder, loop.progress, interrupted, parameters, baseline)
+
+
+def _exports(experiment: Experiment) -> str:
+    from regard.exports.export import formats_text
+
+    try:
+        return formats_text(experiment.model)
+    except Exception:  # a model of another package
+        return ""
 
 
 def _baseline(experiment: Experiment, reporter: Reporter) -> Baseline | None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from regard.explanations.model_attention import ModelAttention
-    from regard.exports.export import Exported, Format
+    from regard.exports.export import Exported
+    from regard.exports.formats import Format
     from regard.records import Document
     from regard.training.run_folder import RunFolder
 
@@ -170,6 +171,15 @@ class Experiment(ABC):
     def baseline(self) -> "Baseline | None":
         """What a simple rule reaches on the validation data; None: there is no such rule."""
         return None
+
+    def try_export(self, to: "Format") -> None:
+        """Export the untrained model, and delete what was written: what fails is known before the training.
+
+        Raises:
+            ArgumentError: the model cannot be exported so; the message says why.
+            MissingPartError: a package of the extra ``export`` is not installed.
+        """
+        raise ArgumentError("for_export is for a task whose runs can be exported; leave it out")
 
     def save_model(self, path: Path) -> None:
         """Write the model's weights, in the format of safetensors."""

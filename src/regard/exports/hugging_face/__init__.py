@@ -18,26 +18,30 @@ Vision Transformer                          ``ViTForImageClassification``       
 A summarizer that neither copies nor covers is a translator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from regard.data.images.reading import Fit
-from regard.errors import ArgumentError
-from regard.exports.hugging_face.bert import export_text_classifier
+from regard.exports.formats import UnexportableError
+from regard.exports.hugging_face.bert import check_text_classifier, export_text_classifier
 from regard.exports.hugging_face.folder import Folder
-from regard.exports.hugging_face.gpt2 import export_language_model
-from regard.exports.hugging_face.marian import export_translator
-from regard.exports.hugging_face.vit import export_vision_transformer
+from regard.exports.hugging_face.gpt2 import check_language_model, export_language_model
+from regard.exports.hugging_face.layers import INSTEAD
+from regard.exports.hugging_face.marian import check_translator, export_translator
+from regard.exports.hugging_face.vit import check_vision_transformer, export_vision_transformer
 from regard.models.language_model import LanguageModel
 from regard.models.pointer_generator import PointerGenerator
+from regard.models.recurrent_translator import RecurrentTranslator
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer_translator import TransformerTranslator
-from regard.models.vision.image_classifier import ImageClassifier, VisionTransformer
+from regard.models.vision.image_classifier import ImageClassifier
 
-__all__ = ["Folder", "save"]
+__all__ = ["Folder", "check", "save"]
+
+A_TRANSFORMER = {"architecture": "transformer"}
 
 
 def save(model: nn.Module, files: Mapping[str, Any], path: Path, fit: Fit = "stretch") -> Folder:
@@ -50,37 +54,42 @@ def save(model: nn.Module, files: Mapping[str, Any], path: Path, fit: Fit = "str
         fit: how images are brought to the size of the model, as in `regard.data.images.reading.fit_image`.
 
     Raises:
-        ArgumentError: no class of transformers computes what this model does; the message says what differs, and which
-            options of the training to change.
+        UnexportableError: no class of transformers computes what this model does; the message says what differs, and
+            which options of the training to change.
         MissingPartError: transformers is not installed.
         RunError: the loaded model gives other numbers.
     """
+    model, check, export = _computed(model)
+    check(model)
+    return export(model, files, path, *((fit,) if isinstance(model, ImageClassifier) else ()))
+
+
+def check(model: nn.Module) -> None:
+    """Raises UnexportableError, as `save`, if no class of transformers computes what a model does."""
+    model, check, _ = _computed(model)
+    check(model)
+
+
+def _computed(model: nn.Module) -> tuple[Any, Callable[[Any], None], Callable[..., Folder]]:
+    """The model that a class computes, what checks whether one does, and what writes it."""
     if isinstance(model, PointerGenerator) and model.gate is None and not model.config.coverage:
         model = model.translator
-    if isinstance(model, LanguageModel):
-        return export_language_model(model, files, path)
-    if isinstance(model, TransformerTranslator):
-        return export_translator(model, files, path)
-    if isinstance(model, TextClassifier):
-        return export_text_classifier(model, files, path)
-    if isinstance(model, ImageClassifier) and isinstance(model.encoder, VisionTransformer):
-        return export_vision_transformer(model, files, path, fit)
-    raise ArgumentError(_why_not(model))
-
-
-def _why_not(model: nn.Module) -> str:
+    for kind, check, export in KINDS:
+        if isinstance(model, kind):
+            return model, check, export
     name = type(model).__name__
     if isinstance(model, PointerGenerator):
-        return (
-            "no class of transformers copies words of the source; train with --no-copy and a Transformer, or export "
-            "to onnx or torch"
-        )
-    if isinstance(model, ImageClassifier):
-        return (
-            "no class of transformers computes this network for images; train a Vision Transformer (vit), or export "
-            "to onnx or torch"
-        )
-    return (
-        f"no class of transformers computes a {name}: it has Transformers that translate or classify texts, language "
-        "models and Vision Transformers; train a Transformer where the task has one, or export to onnx or torch"
-    )
+        options = {"copy": False, **({"coverage": False} if model.config.coverage else {}), **A_TRANSFORMER}
+        raise UnexportableError("no class of transformers copies words of the source", options, INSTEAD)
+    if isinstance(model, RecurrentTranslator):
+        raise UnexportableError(f"no class of transformers computes a {name}", A_TRANSFORMER, INSTEAD)
+    raise UnexportableError(f"no class of transformers computes a {name}", {}, INSTEAD)
+
+
+KINDS: tuple[tuple[type[nn.Module], Callable[[Any], None], Callable[..., Folder]], ...] = (
+    (LanguageModel, check_language_model, export_language_model),
+    (TransformerTranslator, check_translator, export_translator),
+    (TextClassifier, check_text_classifier, export_text_classifier),
+    (ImageClassifier, check_vision_transformer, export_vision_transformer),
+)
+"""Class of a model → what checks whether a class of transformers computes it, and what writes it."""

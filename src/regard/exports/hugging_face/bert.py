@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.data.labels import Labels
-from regard.errors import ArgumentError
+from regard.exports.formats import UnexportableError
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
-from regard.exports.hugging_face.layers import activation_name, check_layers, inputs_of, linear, no_final_norm
+from regard.exports.hugging_face.layers import INSTEAD, activation_name, check_layers, inputs_of, linear, no_final_norm
 from regard.exports.hugging_face.tokenizer import save_tokenizer
 from regard.exports.torch_programs import difference
 from regard.models.text_classifier import TextClassifier
@@ -18,30 +18,40 @@ from regard.models.token_input import TokenInput
 from regard.nn import TransformerEncoder
 from regard.positions import Learned, Sinusoidal
 
-OPTIONS = "--architecture transformer --norm post --position learned --pooling cls --embedding-norm"
+OPTIONS = {
+    "architecture": "transformer", "norm": "post", "position": "learned", "pooling": "cls", "embedding_norm": True,
+}  # fmt: skip
 """Options of a training whose classifier BERT computes."""
+
+
+def check_text_classifier(model: TextClassifier) -> None:
+    """Raises UnexportableError unless the class computes this model."""
+    encoder, embedded = model.encoder, model.input
+    if not isinstance(encoder, TransformerEncoder) or not isinstance(embedded, TokenInput):
+        name = model.config.architecture
+        raise UnexportableError(
+            f"no class of transformers computes a text classifier with architecture {name!r}", OPTIONS, INSTEAD
+        )
+    position = embedded.position
+    check_layers(
+        encoder.layers,
+        pre=False,
+        more=[
+            (model.pooler is not None, "it has no class token", {"pooling": "cls"}),
+            (embedded.norm is not None, "its embeddings are not normalized", {"embedding_norm": True}),
+            (position is not None, "its positions are neither learned nor sinusoidal", {"position": "learned"}),
+            no_final_norm(encoder),
+        ],
+    )
 
 
 def export_text_classifier(model: TextClassifier, files: Mapping[str, Any], path: Path) -> Folder:
     """Writes a Transformer that classifies texts, with the class token that its tokenizer puts before each text."""
+    check_text_classifier(model)
     config, encoder, embedded = model.config, model.encoder, model.input
-    if not isinstance(encoder, TransformerEncoder) or not isinstance(embedded, TokenInput):
-        raise ArgumentError(
-            f"no class of transformers computes a text classifier with architecture {config.architecture!r}; train "
-            f"with {OPTIONS}, or export to onnx or torch"
-        )
+    assert isinstance(encoder, TransformerEncoder)
+    assert isinstance(embedded, TokenInput)
     layers: list[Any] = list(encoder.layers)
-    position = embedded.position
-    check_layers(
-        layers,
-        pre=False,
-        more=[
-            (model.pooler is not None, "it has no class token", "--pooling cls"),
-            (embedded.norm is not None, "its embeddings are not normalized", "--embedding-norm"),
-            (position is not None, "its positions are neither learned nor sinusoidal", "--position learned"),
-            no_final_norm(encoder),
-        ],
-    )
     transformers = transformers_package()
     labels = next((one.names for one in files.values() if isinstance(one, Labels)), ())
     first, dim, tokenizer = layers[0], config.hidden, files["tokenizer"]

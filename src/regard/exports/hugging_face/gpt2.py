@@ -15,22 +15,31 @@ from regard.models.language_model import LanguageModel
 from regard.positions import Learned, Rotary
 
 
-def export_language_model(model: LanguageModel, files: Mapping[str, Any], path: Path) -> Folder:
-    layers: list[Any] = list(model.stack.layers)
-    attention, position = layers[0].self_attn, model.input.position
-    rotary, learned = isinstance(attention.position, Rotary), isinstance(position, Learned)
+def check_language_model(model: LanguageModel) -> None:
+    """Raises UnexportableError unless one of the classes computes this model."""
+    rotary, learned = _is_rotary(model), isinstance(model.input.position, Learned)
     check_layers(
-        layers,
+        model.stack.layers,
         grouped=rotary,
-        more=[(rotary or learned, "its positions are neither learned nor rotary", "--position rotary")],
+        more=[(rotary or learned, "its positions are neither learned nor rotary", {"position": "rotary"})],
     )
+
+
+def _is_rotary(model: LanguageModel) -> bool:
+    layer: Any = model.stack.layers[0]
+    return isinstance(getattr(layer.self_attn, "position", None), Rotary)
+
+
+def export_language_model(model: LanguageModel, files: Mapping[str, Any], path: Path) -> Folder:
+    check_language_model(model)
+    layers: list[Any] = list(model.stack.layers)
     transformers = transformers_package()
     end = TextTokenizer.END
     common = {
         "vocab_size": model.input.embedding.num_embeddings, "bos_token_id": end, "eos_token_id": end,
         "pad_token_id": end, "tie_word_embeddings": model.output.weight is model.input.embedding.weight,
     }  # fmt: skip
-    build = _starcoder2 if rotary else _gpt2
+    build = _starcoder2 if _is_rotary(model) else _gpt2
     exported = build(transformers, model, layers, common)
     write(exported, path)
     save_tokenizer(files["tokenizer"], path)

@@ -1,18 +1,21 @@
 """The layers of regard in classes of transformers: what must agree, and the weights under other names."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from regard.errors import ArgumentError
+from regard.exports.formats import UnexportableError
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.transformer_layers import ACTIVATIONS
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
 
-Condition = tuple[bool, str, str]
+Condition = tuple[bool, str, Mapping[str, Any]]
 """Whether it holds, what is so otherwise, and the options of a training that make it hold."""
+
+INSTEAD = "export to onnx or torch"
+"""What else to do with a model that no class computes."""
 
 
 def activation_name(layer: Any) -> str:
@@ -23,7 +26,7 @@ def activation_name(layer: Any) -> str:
 def check_layers(
     layers: Iterable[Any], *, grouped: bool = False, pre: bool = True, more: Sequence[Condition] = ()
 ) -> None:
-    """Raises ArgumentError unless the layers compute what those of transformers do.
+    """Raises UnexportableError unless the layers compute what those of transformers do.
 
     Args:
         layers: the layers of all stacks.
@@ -33,37 +36,37 @@ def check_layers(
     """
     layers = list(layers)
     if not all(isinstance(layer.self_attn, MultiheadAttention) for layer in layers):
-        raise ArgumentError(
-            "no class of transformers computes this model: its self-attention is not multi-head attention; train with "
-            "--self-attention multihead, or export to onnx or torch"
+        raise UnexportableError(
+            "no class of transformers computes this model: its self-attention is not multi-head attention",
+            {"self_attention": "multihead"},
+            INSTEAD,
         )
     attentions = [one for layer in layers for one in (layer.self_attn, getattr(layer, "multihead_attn", None)) if one]
     conditions = [
         *more,
         _norm_condition(layers, pre),
-        (all(_is_scaled_dot(one.score) for one in attentions), "its score is not scaled_dot", "--score scaled_dot"),
+        (all(_is_scaled_dot(one.score) for one in attentions), "its score is not scaled_dot", {"score": "scaled_dot"}),
         (
             all(_is_softmax(one.normalizer) for one in attentions), "its normalizer is not softmax",
-            "--normalizer softmax",
+            {"normalizer": "softmax"},
         ),
         (
             grouped or all(one.kv_heads == one.num_heads for one in attentions),
-            "it has fewer key heads than query heads", "no --kv-heads",
+            "it has fewer key heads than query heads", {"kv_heads": None},
         ),
     ]  # fmt: skip
     wrong = [(reason, option) for holds, reason, option in conditions if not holds]
     if wrong:
-        reasons, options = (" and ".join(dict.fromkeys(texts)) for texts in zip(*wrong, strict=True))
-        raise ArgumentError(
-            f"no class of transformers computes this model: {reasons}; train with {options}, or export to onnx or torch"
-        )
+        reasons = " and ".join(dict.fromkeys(reason for reason, _ in wrong))
+        options = {name: value for _, one in wrong for name, value in one.items()}
+        raise UnexportableError(f"no class of transformers computes this model: {reasons}", options, INSTEAD)
 
 
 def _norm_condition(layers: Sequence[Any], pre: bool) -> Condition:
     first = [layer.norm_first for layer in layers]
     if pre:
-        return all(first), "it normalizes after each part (post-norm)", "--norm pre"
-    return not any(first), "it normalizes before each part (pre-norm)", "--norm post"
+        return all(first), "it normalizes after each part (post-norm)", {"norm": "pre"}
+    return not any(first), "it normalizes before each part (pre-norm)", {"norm": "post"}
 
 
 def no_final_norm(*stacks: Any) -> Condition:
@@ -72,7 +75,7 @@ def no_final_norm(*stacks: Any) -> Condition:
     return (
         all(stack.norm is None or stack.layers[0].norm_first for stack in stacks),
         ends,
-        "--norm post without --final-norm",
+        {"norm": "post", "final_norm": False},
     )
 
 

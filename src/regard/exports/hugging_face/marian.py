@@ -26,16 +26,13 @@ LONGEST_TEXT = 1024
 """Tokens for which a model with sinusoidal positions gets a table; regard's have no limit."""
 
 
-def export_translator(model: TransformerTranslator, files: Mapping[str, Any], path: Path) -> Folder:
-    """Writes a translator for one of three classes, by its positions and by where it normalizes."""
-    encoder, decoder = list(model.encoder.layers), list(model.decoder.layers)
-    first: Any = encoder[0]
-    position, pre = model.source_input.position, first.norm_first
-    sinusoidal = isinstance(position, Sinusoidal)
+def check_translator(model: TransformerTranslator) -> None:
+    """Raises UnexportableError unless one of the classes computes this model."""
+    position, sinusoidal, pre = model.source_input.position, _is_sinusoidal(model), _is_pre_norm(model)
     conditions: list[Condition] = [
         (
             sinusoidal or isinstance(position, Learned), "its positions are neither sinusoidal nor learned",
-            "--position sinusoidal",
+            {"position": "sinusoidal"},
         )
     ]  # fmt: skip
     if not pre:
@@ -43,11 +40,28 @@ def export_translator(model: TransformerTranslator, files: Mapping[str, Any], pa
             (
                 sinusoidal,
                 "it normalizes after each part, and its positions are not sinusoidal",
-                "--position sinusoidal",
+                {"position": "sinusoidal"},
             ),
             no_final_norm(model.encoder, model.decoder),
         ]
-    check_layers([*encoder, *decoder], pre=pre, more=conditions)
+    check_layers([*model.encoder.layers, *model.decoder.layers], pre=pre, more=conditions)
+
+
+def _is_sinusoidal(model: TransformerTranslator) -> bool:
+    return isinstance(model.source_input.position, Sinusoidal)
+
+
+def _is_pre_norm(model: TransformerTranslator) -> bool:
+    layer: Any = model.encoder.layers[0]
+    return layer.norm_first
+
+
+def export_translator(model: TransformerTranslator, files: Mapping[str, Any], path: Path) -> Folder:
+    """Writes a translator for one of three classes, by its positions and by where it normalizes."""
+    check_translator(model)
+    encoder, decoder = list(model.encoder.layers), list(model.decoder.layers)
+    first: Any = encoder[0]
+    sinusoidal, pre = _is_sinusoidal(model), _is_pre_norm(model)
     transformers = transformers_package()
     family = ("Pegasus" if sinusoidal else "Blenderbot") if pre else "Marian"
     ids, dim, dropout = model.config, first.self_attn.embed_dim, first.dropout.p

@@ -12,20 +12,29 @@ from torch import Tensor
 from regard.atomic_file import write_atomically
 from regard.data.images.reading import Fit, fit_image
 from regard.data.labels import Labels
+from regard.exports.formats import UnexportableError
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
-from regard.exports.hugging_face.layers import activation_name, attention_weights, check_layers, linear
+from regard.exports.hugging_face.layers import INSTEAD, activation_name, attention_weights, check_layers, linear
 from regard.exports.torch_programs import difference, quiet
-from regard.models.vision.image_classifier import ImageClassifier
+from regard.models.vision.image_classifier import ImageClassifier, VisionTransformer
 from regard.models.vision.pixels import DEVIATION, MEAN
 
 
+def check_vision_transformer(model: ImageClassifier) -> None:
+    """Raises UnexportableError unless the class computes this model."""
+    encoder: Any = model.encoder
+    if not isinstance(encoder, VisionTransformer):
+        options = {"architecture": "vit", "pooling": "cls"}
+        reason = "no class of transformers computes this network for images, but a Vision Transformer"
+        raise UnexportableError(reason, options, INSTEAD)
+    holds = encoder.class_token is not None
+    check_layers(encoder.encoder.layers, more=[(holds, "it has no class token", {"pooling": "cls"})])
+
+
 def export_vision_transformer(model: ImageClassifier, files: Mapping[str, Any], path: Path, fit: Fit) -> Folder:
+    check_vision_transformer(model)
     encoder: Any = model.encoder
     layers = list(encoder.encoder.layers)
-    check_layers(
-        layers,
-        more=[(encoder.class_token is not None, "it has no class token", "--pooling cls")],
-    )
     transformers = transformers_package()
     height, width = encoder.size
     dropout = layers[0].dropout.p
