@@ -16,6 +16,7 @@ from PIL import Image
 import regard
 from regard.errors import ColumnError, DataError
 from regard.tasks import registry
+from regard.tasks.stored_data import store
 
 ROWS = 24
 QUICK = {"quiet": True, "epochs": 1, "hidden": 8}
@@ -227,3 +228,18 @@ def test_a_typed_name_of_a_file_is_read_as_the_file(tmp_path, run_command):
         "evaluate", tmp_path / "run", written(tmp_path / "c.csv", {"zwei": labels(2), "eins": TEXTS})
     )
     assert error.splitlines()[-1].endswith("c.csv --text-column eins --label-column zwei")
+
+
+@pytest.mark.parametrize("task", ["images", "caption", "segment", "sounds", "transcribe"])
+def test_the_files_of_rows_in_memory_are_told_by_name_or_content(task, tmp_path):
+    first, second = table_of(task, tmp_path)
+    files = [str(tmp_path / name) for name in first]
+    if task == "segment":
+        second = [str(tmp_path / name) for name in second]
+    name = {"segment": "mask", "caption": "caption", "transcribe": "text"}.get(task, "label")
+    for number, column in enumerate(("filename", "aufnahme")):
+        rows = pd.DataFrame({"id": IDS, "day": DATES, name: second, column: files})
+        task_of, path = registry.find(task), tmp_path / f"stored{number}"
+        store(task_of, rows, path, "train", {})
+        read = task_of.input.open(str(path.with_suffix(".jsonl")), (None, None), task_of.data_config(train="x"))
+        assert pairs(task, read) == list(zip(first, [one.rsplit("/")[-1] for one in second], strict=True))

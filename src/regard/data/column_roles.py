@@ -354,15 +354,21 @@ def _with_guesses(error: DataError, records: Records, roles: Roles, known: Mappi
     """An error of columns, with the options that may be right; arguments as in `guessed_columns`."""
     guesses = guessed_columns(records, roles, known)
     said = " ".join(f"{one.option} {shortened(guesses[one.field])}" for one in roles if guesses)
-    labels = [name for one in roles if one.content == "label" and known[one.field] is None for name in _labels(records)]
+    labels = []
+    if roles[1].content == "label" and known[roles[1].field] is None:
+        labels = _labels(records, guesses.get(roles[0].field))
     other = f" ({', '.join(labels)})" if labels else ""
     return ColumnError(f"{error}" + (f"; by their content: {said}{other}" if said else ""), guesses)
 
 
-def _labels(records: Records) -> list[str]:
-    """The columns that may be labels, with how many there would be, for messages; empty if there are not several."""
-    cells = _Cells(records)
-    counts = cells.labels(_names(records))
+def _labels(records: Records, inputs: str | None) -> list[str]:
+    """The columns that may be labels, with how many there would be, for messages; empty if there are not several.
+
+    Args:
+        records: the table.
+        inputs: the column of the inputs.
+    """
+    counts = _Cells(records).labels([name for name in _names(records) if name != inputs])
     found = [f"{shortened(name)} has {count} different values" for name, count in counts.items()]
     return found[:_MOST_LABELS] if len(found) > 1 else []
 
@@ -376,6 +382,16 @@ def _is_usual(name: str, one: Role) -> bool:
     words = [_folded(word) for word in _PART.split(name) if word]
     last = [word for word in words if word not in ("path", "file", "name", "column")][-1:]
     return _folded(name) in one.usual or (len(words) > 1 and bool(one.usual & {*last, words[-1]}))
+
+
+def input_of_row(row: Mapping[str, Any], one: Role) -> str | None:
+    """The column of a row in memory that has an image or a sound, by its cell and its name; None: none is like one."""
+    usual = [name for name in row if isinstance(name, str) and _is_usual(name, one)]
+    files = [
+        name for name, value in row.items()
+        if (_FILES[one.content].search(value.strip()) if isinstance(value, str) else _is_content(value))
+    ]  # fmt: skip
+    return next(iter([*(name for name in files if name in usual), *files, *usual]), None)
 
 
 def _is_content(value: Any) -> bool:

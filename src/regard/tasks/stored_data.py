@@ -117,8 +117,13 @@ def _path_column(
     fields = getattr(task.data_config, "columns", ())
     named = options.get(fields[0]) if fields else None
     others = {*columns[1:], "captions", "caption", "objects"}
-    names = (columns[0], *PATH_COLUMNS, *row) if named is None else (named,)
-    return next((one for one in names if one in row and one not in others), None)
+    if named is not None:
+        return named if named in row and named not in others else None
+    from regard.data.column_roles import input_of_row
+
+    rest = {name: value for name, value in row.items() if name not in others}
+    likely = input_of_row(rest, task.input.column_roles()[0])  # pyright: ignore[reportAttributeAccessIssue]
+    return next((one for one in (columns[0], likely, *PATH_COLUMNS, *rest) if one in rest), None)
 
 
 def stored_columns(task: Task, options: Mapping[str, Any]) -> tuple[str, ...]:
