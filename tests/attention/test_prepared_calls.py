@@ -8,11 +8,10 @@ from torch import nn
 
 import regard
 from regard import masks
-from regard.attention import register_backend, shortcut, unregister_backend
-from regard.attention.backends.cpu import prepared_launches
-from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN
+from regard.attention import register_backend, unregister_backend
 from regard.attention.backends.reference import Reference
-from regard.attention.shortcut import attend_shortly
+from regard.attention.kinds import kind_of
+from regard.attention.routes import ROUTES
 from regard.errors import RegardError
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, why_missing
 from regard.scores import Additive
@@ -21,8 +20,17 @@ pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missin
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_kept(monkeypatch):
-    monkeypatch.setattr(CACHE, "calls", {})
+def _no_routes():
+    ROUTES.clear()
+
+
+def again(query, key, value, mask=None, score="scaled_dot", normalizer="softmax"):
+    """Makes a call, and returns what prepared launches give; None if they did not run."""
+    route = ROUTES.get(kind_of(query, key, value, score, normalizer, mask, None, 0.0, "auto"))
+    if route is None or route.bound is None or route.backend.name != "cpu":
+        regard.attend(query, key, value, score=score, normalizer=normalizer, mask=mask)
+        return None
+    return route.bound(query, key, value, score, mask)
 
 
 def tensors(query, key, value_dim=None, **options):
@@ -64,15 +72,14 @@ def test_a_later_call_is_an_earlier_one_with_other_numbers(name):
     torch.manual_seed(1)
     call = CALLS[name]
     _, score, normalizer = call()
-    kept_by = 1 if name.startswith("few rows") else 2
     for number in range(4):
         given, other, _ = call()
         if isinstance(score, Additive):
             score.weight.data.copy_(other.weight)
         options = {"score": score, "normalizer": normalizer}
         assert regard.plan(*given, **options).backend == "cpu"
-        output = attend_shortly(*given, None, score, normalizer)
-        assert (output is None) == (number < kept_by)
+        output = again(*given, None, score, normalizer)
+        assert (output is None) == (number < 2)
         wanted = regard.attend(*given, **options, backend="cpu")
         assert output is None or torch.equal(output, wanted)
         exact = regard.attend(*(each.double() for each in given), **options | _double(score), backend="reference")
@@ -98,8 +105,8 @@ def test_a_growing_cache_of_keys(heads):
         for key, value in (parts, [part.contiguous() for part in parts]):
             output = regard.attend(query, key, value, mask=masks.causal())
             assert torch.equal(output, regard.attend(query, key, value, backend="cpu"))
-            assert number == 0 or attend_shortly(query, key, value) is not None
-    assert len(CACHE.calls) == 1
+            assert number in (0, 2) or again(query, key, value) is not None
+    assert len([kind for kind in ROUTES if kind[-1] == "auto"]) <= 2
 
 
 @pytest.mark.parametrize("heads", [15, 16, 17])
@@ -121,20 +128,13 @@ def test_keys_that_many_heads_share_by_a_stride_of_zero():
         assert torch.equal(regard.attend(query, *rows), regard.attend(query, *rows, backend="cpu"))
 
 
-def test_sizes_that_do_not_come_again_cost_no_plan(monkeypatch):
-    monkeypatch.setattr(shortcut, "choose", lambda *given: pytest.fail("planned"))
-    score = additive(32)
-    for keys in range(40, 50):
-        assert attend_shortly(*tensors((2, 4, 16, 32), (2, 4, keys, 32)), None, score) is None
-
-
 def given_additive(**options):
     return tensors((2, 4, 16, 32), (2, 4, 16, 32), **options)
 
 
 def is_prepared(given, score, normalizer="softmax", mask=None):
     """Whether the third call is one that was kept."""
-    outputs = [attend_shortly(*given, mask, score, normalizer) for _ in range(3)]
+    outputs = [again(*given, mask, score, normalizer) for _ in range(3)]
     return outputs[2] is not None
 
 
@@ -172,7 +172,6 @@ def test_other_scores_and_masks_are_left_alone():
 def test_what_another_backend_runs_is_left_alone():
     few = tensors((1, 1, 4, 8), (1, 1, 4, 8))
     assert not is_prepared(few, additive(8))
-    assert [*CACHE.calls.values()] == [None]
     score = additive(32)
     assert is_prepared(given_additive(), score)
 
@@ -204,15 +203,7 @@ def test_mistakes_are_those_of_the_longer_way():
                 regard.attend(*given, **options)
             messages.append(str(told.value))
         assert messages[0] == messages[1] == messages[2]
-    assert all(kept is SEEN for kept in CACHE.calls.values())
-
-
-def test_few_kinds_of_calls_are_kept(monkeypatch):
-    monkeypatch.setattr(prepared_launches, "LIMIT", 3)
-    score = additive(32)
-    for keys in range(40, 48):
-        assert is_prepared(tensors((2, 4, 16, 32), (2, 4, keys, 32)), score)
-        assert len(CACHE.calls) <= 3
+    assert not ROUTES
 
 
 def test_threads_of_python_do_not_share_a_record():
@@ -249,5 +240,4 @@ def test_one_query_over_many_keys_is_planned_by_the_processor():
     assert regard.plan(*given).backend == ("cpu" if is_slow_for_mkl() else "sdpa")
     output = regard.attend(*given)
     assert torch.equal(regard.attend(*given), output)
-    assert (attend_shortly(*given) is None) == (why_missing() is not None)
     assert torch.equal(regard.attend(*given, mask=masks.causal()), output)

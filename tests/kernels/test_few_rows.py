@@ -13,7 +13,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import assert_as_exact, tensors
 from regard import masks
-from regard.attention.backends.cpu.backend import kernel_inputs, with_heads_as_rows
+from regard.attention.backends.cpu.inputs import kernel_inputs, with_heads_as_rows
 from regard.attention.problem import validate
 from regard.biases import alibi
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS

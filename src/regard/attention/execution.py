@@ -27,8 +27,9 @@ from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.isolation import attend_isolated, cleaned, empty_rows
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle, refusal
 from regard.attention.problem import Problem
-from regard.attention.readings import Gatherer, Readings
+from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
+from regard.attention.routes import forget_routes, keep_route
 from regard.attention.shielding import attend_shielded
 from regard.attention.trials import objection
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
@@ -97,6 +98,7 @@ def register_backend(backend: Backend, before: str | None = None, rule: Rule | N
             BACKENDS[name] = backend
         BACKENDS[other] = existing
     BACKENDS[name] = backend
+    forget_routes()
     if rule is not None:
         RULES[name] = rule
 
@@ -133,6 +135,7 @@ def unregister_backend(name: str) -> None:
     if name in OWN_BACKENDS:
         raise ArgumentError(f"name must be that of a registered backend; {name!r} is one of regard's own")
     del BACKENDS[name]
+    forget_routes()
     RULES.pop(name, None)
 
 
@@ -153,20 +156,25 @@ def choose(problem: Problem, name: str) -> Backend:
         UnknownNameError: no backend has this name.
         BackendError: the named backend cannot run this; the message says why (contract 5).
     """
+    if problem.route is not None:
+        return problem.route.backend
     if name != "auto":
-        return _named(problem, name)
-    candidates = Candidates(problem, BACKENDS, waits=must_wait())
-    chosen = first_choice(candidates)
-    for backend in candidates.delayed():
+        chosen, delayed, is_settled = _named(problem, name), [], True
+    else:
+        candidates = Candidates(problem, BACKENDS, waits=must_wait())
+        chosen = first_choice(candidates)
+        delayed = candidates.delayed()
+        is_settled = all(candidates.declined(backend.name) is not None for backend in delayed)
+    for backend in delayed:
         backend.prepare(problem)
+    if problem.kind is not None and is_settled:
+        keep_route(problem.kind, problem, chosen)
     return chosen
 
 
 def _named(problem: Problem, name: str) -> Backend:
     """Returns the backend of this name, if it can run the problem."""
-    if name not in BACKENDS:
-        raise UnknownNameError("backend", name, [*BACKENDS, "auto"])
-    backend = BACKENDS[name]
+    backend = BACKENDS[known_name("backend", name, [*BACKENDS, "auto"])]
     reason = obstacle(backend, problem)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")
@@ -230,6 +238,10 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
 
 
 def _execute(problem: Problem, name: str, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    if problem.route is not None and gatherer is None and not need_weights:
+        output = problem.route.run(problem)
+        if output is not None:
+            return Attended(output, None)
     if problem.may_hide and problem.pairs and problem.memory is None and is_guarded(problem.query):
         return _execute_on_device(problem, name, gatherer, need_weights)
     backend = _Chosen(choose(problem, name), name != "auto")
@@ -239,7 +251,7 @@ def _execute(problem: Problem, name: str, gatherer: Gatherer | None, need_weight
         # Control flow must not depend on elements here.
         return _run(cleaned(problem), backend, gatherer, need_weights)
     result = _run_until_finite(problem, backend, gatherer, need_weights)
-    if problem.wants_gradient and result.output.requires_grad:
+    if result.output.requires_grad and problem.may_hide_rows:
         visible = problem.without_numbers
         versions = Versions(mask=visible.mask, bias=visible.bias, query=visible.query)
         result.output.register_hook(lambda gradient: _without_empty_rows(visible, versions, gradient))
@@ -248,7 +260,8 @@ def _execute(problem: Problem, name: str, gatherer: Gatherer | None, need_weight
 
 def _execute_on_device(problem: Problem, name: str, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     """Runs a problem that may hide something on a device, without a look at any element (contract 15)."""
-    problem = replace(problem)
+    kind, route, problem = problem.kind, problem.route, replace(problem)
+    problem.kind, problem.route = kind, route
     with finite_saved_tensors():
         # Autograd saves what the score prepares.
         _ = problem.lowered
@@ -339,6 +352,18 @@ def _without_empty_rows(problem: Problem, versions: Versions, gradient: Tensor |
         return gradient
     versions.check()
     return gradient.masked_fill(empty_rows(problem)[..., None], 0.0)
+
+
+def observe_again(problem: Problem, read: Readings) -> Observed | None:
+    """Returns output and readings of a problem whose kind is known; None if only the longer way has them."""
+    if not isinstance(read, Readings):
+        return None
+    reading = problem.route.reading(problem, read)
+    output = None if reading is None else problem.route.run(problem)
+    if reading is None or output is None:
+        return None
+    readings = reading.named(*reading.take(problem.query, problem.key))
+    return Observed(output, **readings)
 
 
 def full_precision(query: Tensor) -> AbstractContextManager[object]:

@@ -8,6 +8,7 @@ that has no such form stays as it is. None of this depends on the device: a back
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from numbers import Real
@@ -134,6 +135,8 @@ class Problem:
         dropout: probability of dropping a weight, in [0, 1).
         rank: how many axes the user's tensors had (2 to 4); `regard.layout` says what they mean.
         memory: the keys and values as a backend prepared them for many calls, or None.
+        kind: the kind of the call (`regard.attention.kinds`), or None.
+        route: how calls of this kind run (`regard.attention.routes`), if that is known; else None.
         placed: this process's parts, if the sequences are sharded; then query, key and value have the sizes of the
             whole and no elements.
         pairs: number of (batch, head, query, key) pairs.
@@ -173,6 +176,8 @@ class Problem:
     rank: int = 4
     memory: "CachedMemory | None" = None
     placed: Placed | None = field(default=None, repr=False)
+    kind: tuple[Hashable, ...] | None = field(default=None, init=False, repr=False)
+    route: Any = field(default=None, init=False, repr=False)
     pairs: int = field(init=False, repr=False)
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
@@ -187,6 +192,10 @@ class Problem:
     def __repr__(self) -> str:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.repr)
         return record_summary("Problem", shown)
+
+    def take(self, route: Any, hides: bool, grid: Grid | None) -> None:
+        """Takes over what is known of all problems of this one's kind."""
+        self.route, self._hides, self._grid = route, hides, grid
 
     # The following properties are computed once, without `cached_property`, whose lock a compiler cannot trace.
 
@@ -240,6 +249,12 @@ class Problem:
     def may_hide(self) -> bool:
         """Whether a key may be hidden from a query, by the mask or by a bias of −∞."""
         return self.bias is not None or self.hiding_mask is not None
+
+    @property
+    def may_hide_rows(self) -> bool:
+        """Whether a query may see no key at all."""
+        mask = self.hiding_mask
+        return self.bias is not None or (mask is not None and not mask.shows_all_rows(self.grid))
 
     @property
     def grid(self) -> Grid:

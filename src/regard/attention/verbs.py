@@ -6,14 +6,22 @@ from typing import Literal, Never
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack
 
-from regard.attention.execution import LISTENERS, execute, execute_recorded, full_precision, make_plan, recording
+from regard.attention.execution import (
+    LISTENERS,
+    execute,
+    execute_recorded,
+    full_precision,
+    make_plan,
+    observe_again,
+    recording,
+)
+from regard.attention.kinds import kind_of
 from regard.attention.operators import attend_traced, counts_operations, execute_counted
 from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, ReadingName, Readings, as_readings, readings_line
 from regard.attention.result import Attended
-from regard.attention.sharding.placement import is_placed
-from regard.attention.shortcut import attend_shortly
+from regard.attention.routes import ROUTES, planned
 from regard.biases import Bias
 from regard.errors import KindError
 from regard.foreign_names import unknown_keyword
@@ -95,11 +103,17 @@ def attend(
     """
     if unknown:
         raise KindError(unknown_keyword(attend, unknown))
-    if bias is None and backend == "auto" and type(dropout) is float and dropout == 0.0 and not is_placed(query):
-        output = attend_shortly(query, key, value, mask, score, normalizer)
-        if output is not None:
-            return output
+    kind = kind_of(query, key, value, score, normalizer, mask, bias, dropout, backend)
+    route = None if kind is None else ROUTES.get(kind)
+    if route is not None:
+        if route.bound is not None and not LISTENERS and recording() is None:
+            output = route.bound(query, key, value, score, mask)
+            if output is not None:
+                return output
+        problem = route.problem(query, key, value, score, normalizer, mask, bias, dropout)
+        return run(problem, backend).output
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    problem.kind = kind
     return problem.restore(run(problem, backend).output)
 
 
@@ -154,8 +168,14 @@ def observe(
             if line
             else unknown_keyword(observe, unknown)
         )
-    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    gatherer = Gatherer(problem, as_readings(read, Readings(entropy=True, top_k=8, received=True)))
+    parts = {"score": score, "normalizer": normalizer, "mask": mask, "bias": bias, "dropout": dropout}
+    problem = planned(query, key, value, **parts, backend=backend)
+    readings = as_readings(read, Readings(entropy=True, top_k=8, received=True))
+    if problem.route is not None and not LISTENERS and recording() is None:
+        seen = observe_again(problem, readings)
+        if seen is not None:
+            return seen
+    gatherer = Gatherer(problem, readings)
     output = run(problem, backend, gatherer).output
     return gatherer.observed(problem.restore(output), problem)
 
@@ -202,7 +222,8 @@ def attend_with_weights(
     """
     if unknown:
         raise KindError(unknown_keyword(attend_with_weights, unknown))
-    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    parts = {"score": score, "normalizer": normalizer, "mask": mask, "bias": bias, "dropout": dropout}
+    problem = planned(query, key, value, **parts, backend=backend)
     attended = run(problem, backend, need_weights=True)
     assert attended.weights is not None
     return Attended(problem.restore(attended.output), problem.restore(attended.weights))

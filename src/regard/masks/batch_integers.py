@@ -66,6 +66,13 @@ class BatchInteger:
             return id(self._tensor)
         return self._values if self._single is None else self._single
 
+    @property
+    def kind(self) -> Hashable:
+        """A value that is equal for integers that serve as many batch rows and lie on the same device."""
+        if self._tensor is not None:
+            return self._tensor.shape[0], self._tensor.device
+        return len(self._values) if self._single is None else ("all", self._single)
+
     @cached_property
     def _values(self) -> tuple[int, ...]:
         return () if self._tensor is None else tuple(self._tensor.tolist())

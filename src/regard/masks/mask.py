@@ -107,6 +107,10 @@ class Mask(ABC):
         """
         return False
 
+    def shows_all_rows(self, grid: Grid) -> bool:
+        """Whether every query of the whole grid certainly sees a key, as far as sizes alone tell."""
+        return False
+
     def spans(self, grid: Grid) -> Spans | None:
         """Returns the visible keys of each row of the tile if every row has only a few runs; must be exact or None.
 
@@ -318,6 +322,9 @@ class Or(Combination):
 
     def hides_nothing(self, grid: Grid) -> bool:
         return any(part.hides_nothing(grid) for part in self._parts)
+
+    def shows_all_rows(self, grid: Grid) -> bool:
+        return any(part.shows_all_rows(grid) for part in self._parts)
 
     def spans(self, grid: Grid) -> Spans | None:
         return _union([part.spans for part in self._parts], grid)

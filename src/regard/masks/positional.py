@@ -91,6 +91,11 @@ class Band(Mask):
     def hides_nothing(self, grid: Grid) -> bool:
         return self.offset is None and self.visibility(grid) is Visibility.FULL
 
+    def shows_all_rows(self, grid: Grid) -> bool:
+        # Each query sees its own key, if there is one.
+        first = self._aligned(grid)
+        return self.offset is None and 0 <= first <= grid.keys - grid.queries and grid.keys > 0
+
     def spans(self, grid: Grid) -> Spans | None:
         if self.offset is not None and not self.offset.is_known:
             return None
@@ -147,7 +152,10 @@ def causal(align: Align = "end", offset: Integers | None = None) -> Band:
                 [1, 1, 0],
                 [1, 1, 1]])
     """
-    return Band(None, 0, align, offset)
+    return _CAUSAL if align == "end" and offset is None else Band(None, 0, align, offset)
+
+
+_CAUSAL = Band(None, 0)
 
 
 def window(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.problem import validate
 from regard.attention.result import Attended
+from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
@@ -70,7 +70,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         own = self.position if isinstance(self.position, Bias) else None
         mask = _intersect(masks, key.shape[2] - keys)
         check_coupled(self.normalizer, mask)
-        problem = validate(
+        problem = planned(
             query,
             key,
             value,
@@ -79,6 +79,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
             mask=mask,
             bias=_add([*biases, own], key.shape[2] - keys),
             dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
         )
         return run(problem, self.backend, need_weights=need_weights)
 

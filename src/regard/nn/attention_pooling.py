@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from regard import masks, scores
 from regard.attention.execution import autocasts, check_backend
-from regard.attention.problem import check_dropout, validate
+from regard.attention.problem import check_dropout
+from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.module_calls import Module
@@ -146,7 +147,7 @@ class AttentionPooling(Module):
                 value, _ = without_hidden(value, value, visible_annotations(mask, value))
             query, value = upcast(query), upcast(value)
             key, score = upcast(score.project_key(value[:, None])[:, 0]), score.projected()
-        problem = validate(
+        problem = planned(
             query[None, :, None].expand(annotations.shape[0], -1, -1, -1),  # B heads 1 dim
             key[:, None],  # one head, which serves all queries
             value[:, None],
@@ -154,6 +155,7 @@ class AttentionPooling(Module):
             normalizer=self.normalizer,
             mask=mask,
             dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
         )
         output, weights = run(problem, self.backend, need_weights=need_weights)
         output = output.to(annotations.dtype)

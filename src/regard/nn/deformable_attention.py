@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.execution import check_backend
-from regard.attention.problem import validate
+from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError, ShapeError
 from regard.module_calls import Module
@@ -160,7 +160,7 @@ class DeformableAttention(Module):
         logits = self.weight(query).view(batch * queries, self.num_heads, 1, -1)
         points = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
         key = points.expand(batch * queries, self.num_heads, -1, -1)
-        problem = validate(logits, key, value, score="dot", normalizer=self.normalizer)
+        problem = planned(logits, key, value, score="dot", normalizer=self.normalizer, backend=self.backend)
         attended = run(problem, self.backend, need_weights=need_weights)
         output = self.out_proj(attended.output.reshape(batch, queries, self.embed_dim))
         if attended.weights is None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.execution import check_backend
-from regard.attention.problem import validate
+from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, RelativePosition, bias_for
 from regard.errors import ArgumentError
@@ -152,9 +152,9 @@ class LatentAttention(SequenceAttention):
             query = torch.cat([content, rotated], dim=-1)
             key, value = (torch.einsum("bkc,hdc->bhkd", latent[:, 0], up) for up in (self.key_up, self.value_up))
             key = torch.cat([key, shared.expand(-1, self.num_heads, -1, -1)], dim=-1)
-        problem = validate(
+        problem = planned(
             query, key, value, score=self.score, normalizer=self.normalizer, mask=visible, bias=added,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.dropout if self.training else 0.0, backend=self.backend,
         )  # fmt: skip
         output, weights = run(problem, self.backend, need_weights=need_weights)
         if first:

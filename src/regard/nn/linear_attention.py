@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.execution import check_backend, full_precision
-from regard.attention.problem import validate
+from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError
 from regard.linear import chunked, divided, recurrent, with_ones
@@ -163,7 +163,7 @@ class RecurrentAttention(SequenceAttention, ABC):
             score = Decayed(score, joined(tokens.log_decay, 2, "x"))
         if tokens.beta is not None:
             score = DeltaRule(score, joined(tokens.beta, 2, "x"))
-        problem = validate(*tokens[:3], score=score, normalizer=self.normalizer, mask=mask)
+        problem = planned(*tokens[:3], score=score, normalizer=self.normalizer, mask=mask, backend=self.backend)
         attended = run(problem, self.backend, need_weights=need_weights)
         return attended.output, attended.weights
 

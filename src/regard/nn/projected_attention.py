@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attended
 from regard.attention.execution import check_backend
-from regard.attention.problem import validate
+from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError
@@ -123,9 +123,9 @@ class ProjectedAttention(SequenceAttention):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Masking | None, bias: Bias | None, need_weights: bool
     ) -> Attended:
         """Attends as `attend`, without the layer's position."""
-        problem = validate(
+        problem = planned(
             query, key, value, normalizer=self.normalizer, mask=mask, bias=bias,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.dropout if self.training else 0.0, backend=self.backend,
         )  # fmt: skip
         return run(problem, self.backend, need_weights=need_weights)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.attention.execution import check_backend
-from regard.attention.problem import validate
+from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.errors import ShapeError
 from regard.module_calls import Module
@@ -152,7 +152,7 @@ class SlotAttention(Module):
         weights = None
         for number in range(self.iterations):
             query = self.query(self.norm_slots(filled))[:, None]
-            problem = validate(query, key, value, normalizer=self.normalizer, mask=mask)
+            problem = planned(query, key, value, normalizer=self.normalizer, mask=mask, backend=self.backend)
             output, weights = run(problem, self.backend, need_weights=need_weights and number == self.iterations - 1)
             filled = self.update(output.flatten(0, 2), filled.flatten(0, 1)).view_as(filled)
             filled = filled + self.mlp(self.norm_mlp(filled))

@@ -1,6 +1,7 @@
 """The base class of backends. A backend runs problems, and says beforehand which ones it cannot run."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -10,6 +11,9 @@ from regard.attention.problem import CachedMemory, Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.scores import Score
+
+Bound = Callable[[Tensor, Tensor, Tensor, object, object], Tensor | None]
+"""``(query, key, value, score, mask) ->`` the output; None for tensors that a backend has to look at."""
 
 
 class Backend(ABC):
@@ -103,6 +107,20 @@ class Backend(ABC):
             gatherer: is shown the weights, which must not change a bit of the output; None if the backend does not
                 read (`reads`).
         """
+
+    def bind(self, problem: Problem, any_keys: bool) -> Bound | None:
+        """Returns what runs later calls of the problem's kind (`regard.attention.kinds`), as `run` does, bit for bit.
+
+        Args:
+            problem: a problem that the backend can run; its tensors must not be kept.
+            any_keys: whether later calls may have other numbers of keys, and other strides of keys and values.
+
+        Returns:
+            A function of the tensors, and of a score and a mask that hold some, as the user gave them. It gives None
+            for tensors that `run` has to look at. None if there is no such function: `run` runs later calls as well,
+            which are not checked and planned again.
+        """
+        return None
 
     @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:

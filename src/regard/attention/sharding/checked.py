@@ -1,18 +1,17 @@
 """The check of a sharded call on each process, of whose failure the other processes learn."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from regard.attention.sharding.placement import place_tensors, processes_of
 from regard.distributed.agreement import next_call, refuse
 from regard.transforms import uncompiled
 
-if TYPE_CHECKING:
-    from regard.attention.problem import Problem
+Checked = TypeVar("Checked")
 
 
 @uncompiled
-def placed_problem(check: "Callable[..., Problem]", query: Any, key: Any, value: Any, *parts: Any) -> "Problem":
+def placed_problem(check: Callable[..., Checked], query: Any, key: Any, value: Any, *parts: Any) -> Checked:
     """Returns the checked problem of a sharded call; if it is invalid, the other processes learn it.
 
     Args:

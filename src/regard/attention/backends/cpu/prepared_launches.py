@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from regard.attention.backends.cpu.backend import kernel_inputs, obstacle, with_heads_as_rows
+from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_heads_as_rows
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
 from regard.kernels.availability import why_missing
@@ -22,7 +22,7 @@ from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, addres
 from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Band
 from regard.normalizers import softmax
-from regard.scores import ScaledDot, TanhSum
+from regard.scores import Additive, ScaledDot, TanhSum
 from regard.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:
@@ -118,12 +118,13 @@ class PreparedCall(NamedTuple):
         launches.append(PreparedLaunch.of(kernel, numbers, tasks, inputs.work, names))
         return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)
 
-    def run(self, query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) -> Tensor:
+    def run(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor:
         """Returns the output for tensors of the same sizes and strides (but for ``any_keys``).
 
         Args:
             query, key, value: the tensors of the call.
-            weight: the weight of an additive score; None for an inner product.
+            score: the score; an additive one has a weight of the same layout.
+            mask: hides nothing.
         """
         output, scratch = query.new_empty(self.output), query.new_empty(sum(self.scratch.values()))
         filled = {
@@ -132,8 +133,8 @@ class PreparedCall(NamedTuple):
             "value": address_of(value),
             "output": address_of(output),
         }
-        if weight is not None:
-            filled["weight"] = address_of(weight)
+        if isinstance(score, Additive):
+            filled["weight"] = address_of(score.weight)
         address = address_of(scratch)
         for name, elements in self.scratch.items():
             filled[name] = address
@@ -185,6 +186,7 @@ class PreparedReading:
     _address: int = field(init=False)
     _room: int = field(init=False)
     _used: int = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         # The positions of a call's addresses: of its tensors by name, of its readings by their offset.
@@ -257,11 +259,11 @@ class PreparedReading:
         Returns:
             The memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
         """
-        if self._used == self._room:
-            self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
-        memory, index = self._memory, self._used
-        self._used += 1
-        address = self._address + self._bytes * index
+        with self._lock:
+            if self._used == self._room:
+                self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
+            memory, index, address = self._memory, self._used, self._address + self._bytes * self._used
+            self._used += 1
         keys = self.initial.new_empty(self.transposed) if self.transposed else None
         tensors = address_of(query), address_of(key), address_of(keys)
         for launch, of_tensors, of_readings in self._positions:
@@ -295,20 +297,14 @@ class Cache(threading.local):
     """The prepared launches of one thread.
 
     Attributes:
-        calls: calls of `attend`, by their sizes, strides, score and normalizer. A kind of calls that came once is
-            `SEEN`; a kind for which launches alone are not enough is None.
         readings: readings of watched calls, by the same properties and the readings.
     """
 
     def __init__(self) -> None:
-        self.calls: dict[object, PreparedCall | None] = {}
         self.readings: dict[object, PreparedReading] = {}
 
 
 CACHE = Cache()
-
-SEEN = PreparedCall((), (), {})
-"""A kind of calls that came once. Sizes that never come again, as those of a growing cache, are never prepared."""
 
 
 def keep(cache: dict[object, Prepared], key: object, prepared: Prepared) -> None:

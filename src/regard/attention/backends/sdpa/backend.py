@@ -11,15 +11,18 @@ magnitude 10⁴ and more that queries and keys make, and values of 10¹⁸ and m
 """
 
 import math
+from functools import partial
+from math import isfinite
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.backends.backend import Backend
+from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.reference import Inputs, empty_output
 from regard.attention.backends.sdpa import device
 from regard.attention.backends.tiled import attend_in_blocks, blocks
+from regard.attention.kinds import SHORT
 from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
 from regard.errors import BackendError
@@ -30,10 +33,6 @@ from regard.transforms import active_transform, in_memory, is_finite
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and keys that no row sees are skipped."""
-
-SHORT = 64
-"""Number of keys below which a query of NaN can give 0, since the kernel ignores NaN in a row's maximum outside of
-whole vectors. The largest vectors of today's processors have 16 elements."""
 
 LARGEST_SUM = 1.0e4
 """Log-sum-exps above which exp(score − lse) loses more than three of float32's digits."""
@@ -79,6 +78,24 @@ class ScaledDotProduct(Backend):
             output.register_hook(_refuse_second_derivative)
         return output
 
+    def bind(self, problem: Problem, any_keys: bool) -> Bound | None:
+        lowered = problem.lowered
+        score, tensors = lowered.score, (problem.query, problem.key, problem.value)
+        query, key, value = tensors
+        if isinstance(score.scale, Tensor) or score.query is not query or score.key is not key:
+            return None
+        if not query.is_cpu or not lowered.needs_no_mask or problem.dropout:
+            return None
+        # PyTorch needs one width, and adjacent features.
+        if key.shape != value.shape or query.shape[:2] != key.shape[:2] or query.shape[3] != key.shape[3]:
+            return None
+        if any(one.stride(3) != 1 for one in tensors):
+            return None
+        scale, is_causal = _inverse_temperature(lowered) * score.scale, lowered.mask is not None
+        if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+            return partial(_attend_with_gradient, scale, is_causal)
+        return partial(_attend, scale, is_causal, key.shape[2] < SHORT)
+
     def _run_on_cpu(self, problem: Problem) -> Tensor:
         lowered = problem.lowered
         prepared = lowered.score
@@ -91,6 +108,42 @@ class ScaledDotProduct(Backend):
         else:
             output = _in_slices(problem)
         return attend_in_blocks(problem) if output is None else output
+
+
+def _attend(
+    scale: float, is_causal: bool, is_short: bool, query: Tensor, key: Tensor, value: Tensor, *_: object
+) -> Tensor | None:
+    """Returns the output of a bound call; None if a NaN could be lost, or if something hidden may have reached it."""
+    if is_short and not isfinite(query.sum()):
+        return None
+    output = F.scaled_dot_product_attention(query, key, value, None, 0.0, is_causal, scale=scale)
+    return None if is_causal and not isfinite(output.sum()) else output
+
+
+def _attend_with_gradient(
+    scale: float, is_causal: bool, query: Tensor, key: Tensor, value: Tensor, *_: object
+) -> Tensor | None:
+    """Returns the same where a gradient is wanted: all elements are finite, and their magnitudes are below the limits.
+
+    The norm of the values bounds each of them. With hooks for saved tensors, `ScaledDotProduct.run` reads none.
+    """
+    if _has_hooks_of_saved_tensors():
+        return None
+    torch._C._set_grad_enabled(False)
+    try:
+        are_small = isfinite(query.sum()) and (
+            not is_causal or (isfinite(key.sum()) and torch.linalg.vector_norm(value).item() < LARGEST_VALUE)
+        )
+    finally:
+        torch._C._set_grad_enabled(True)
+    if not are_small:
+        return None
+    output = F.scaled_dot_product_attention(query, key, value, None, 0.0, is_causal, scale=scale)
+    log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
+    if log_sums is None or not log_sums.abs().amax().item() <= LARGEST_SUM:
+        return None
+    output.register_hook(_refuse_second_derivative)
+    return output
 
 
 def _refuse_second_derivative(gradient: Tensor | None) -> None:
@@ -208,13 +261,17 @@ def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
     return query, key, value
 
 
+def _has_hooks_of_saved_tensors() -> bool:
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
+    return hooks is not None
+
+
 def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tensor | None) -> bool:
     """Whether the Cauchy-Schwarz inequality bounds the log-sum-exps, so that the saved ones need not be read.
 
     With hooks for saved tensors, as in activation checkpointing, reading them would run the checkpointed part again.
     """
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
-    if hooks is None or key.shape[2] == 0:
+    if not _has_hooks_of_saved_tensors() or key.shape[2] == 0:
         return False
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         return False

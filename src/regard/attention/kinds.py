@@ -1,0 +1,201 @@
+"""The kind of a call: everything that decides how it runs, as one value that can be compared.
+
+Two calls of one kind pass the same checks and run on the same backend in the same way, so what is found out for one
+call serves all others (`regard.attention.routes`). No element of a tensor is part of a kind, and no kind refers to a
+tensor. What a mask's elements decide, whether they hide anything, is asked each time.
+"""
+
+from collections.abc import Hashable
+from sys import modules
+
+import torch
+from torch import Tensor, nn
+from torch._C import (
+    _dispatch_keys,
+    _dispatch_tls_local_exclude_set,
+    _dispatch_tls_local_include_set,
+    _is_any_autocast_enabled,
+)
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+
+from regard.attention.encoding import FIELDS
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS
+from regard.masks import Band, Keep, Mask
+from regard.masks.batch_integers import BatchInteger
+from regard.module_calls import has_hooks
+from regard.sequence_parts import are_parts
+from regard.shapes import Grid
+
+SHORT = 64
+"""Number of keys below which PyTorch's kernel ignores NaN in a row's maximum outside of whole vectors, so that a query
+of NaN can give 0. The largest vectors of today's processors have 16 elements."""
+
+Kind = tuple[Hashable, ...]
+"""The kind of a call."""
+
+_SHARDING = "regard.distributed.sequences"
+_TENSORS = (Tensor, nn.Parameter)
+_VALUES = (str, int, float, bool, type(None))
+_METHODS = ("prepare", "forward", "weigh", "lower", "allows")
+"""Methods that an object may have of its own, in place of its class's."""
+
+
+def kind_of(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: object,
+    normalizer: object,
+    mask: object,
+    bias: object,
+    dropout: object,
+    backend: object,
+) -> Kind | None:
+    """Returns the kind of a call with these arguments, which need not be valid; None if it has none.
+
+    Calls with functions, with objects of classes that declare no fields, or with subclasses of tensors have none; nor
+    have calls on a device, under autocast, within `regard.distributed.sequence`, and while a compiler traces. The other
+    states of PyTorch that this thread is in (inference, transforms, modes that intercept operations) are parts of the
+    kind, as its dispatcher has them. So are those of a tensor, such as a lazy negation.
+
+    Args:
+        query, key, value, score, normalizer, mask, bias, dropout, backend: as for `regard.attend`.
+    """
+    if is_compiling() or _is_any_autocast_enabled() or type(dropout) is not float or type(backend) is not str:
+        return None
+    if type(query) not in _TENSORS or type(key) not in _TENSORS or type(value) not in _TENSORS or not query.is_cpu:
+        return None
+    if (_SHARDING in modules and are_parts()) or _global_forward_hooks or _global_forward_pre_hooks:
+        return None
+    try:
+        parts: Hashable = None
+        if mask is not None and not _is_open(mask, query):
+            parts = _kind_of_mask(mask, query, key)
+        if not (type(score) is str and type(normalizer) is str and bias is None):
+            parts = parts, _kind_of_part(score), _kind_of_part(normalizer), _kind_of_part(bias)
+        any_keys = parts is None and normalizer == "softmax" and query.dim() == key.dim() == value.dim() == 4
+        any_keys = any_keys and query.shape[2] <= FEW_ROWS
+        if any_keys:
+            sizes = _sizes_of_few_rows(query, key, value)
+        else:
+            sizes = query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride()
+    except (_NoKindError, RuntimeError):  # nested tensors have no shape
+        return None
+    return (
+        any_keys,
+        sizes,
+        _dispatch_keys(query).raw_repr(),
+        _dispatch_keys(key).raw_repr(),
+        _dispatch_keys(value).raw_repr(),
+        type(query),
+        type(key),
+        type(value),
+        query.dtype,
+        key.dtype,
+        value.dtype,
+        torch.is_grad_enabled() and (query.requires_grad, key.requires_grad, value.requires_grad),
+        _dispatch_tls_local_include_set().raw_repr(),
+        _dispatch_tls_local_exclude_set().raw_repr(),
+        forward_ad._current_level,
+        score if type(score) is str else None,
+        normalizer if type(normalizer) is str else None,
+        parts,
+        dropout,
+        backend,
+    )
+
+
+def _is_open(mask: object, query: Tensor) -> bool:
+    """Whether a mask is `causal` for the last query alone, which sees all keys."""
+    if query.dim() != 4 or query.shape[2] != 1:
+        return False
+    if type(mask) is str:
+        return mask == "causal"
+    return type(mask) is Band and mask.is_causal and mask.offset is None and mask.align == "end"
+
+
+def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
+    """Returns the sizes of a call of a few queries, whose keys may be more in the next call: by powers of two.
+
+    All measured limits of the planner are powers of two.
+    """
+    keys = key.shape[2]
+    return (
+        query.shape,
+        query.stride(),
+        key.shape[:2],
+        key.shape[3],
+        value.shape[:2],
+        value.shape[3],
+        keys == value.shape[2],
+        (query.shape[0] * query.shape[1] * query.shape[2] * keys).bit_length(),
+        (key.numel() + value.numel()).bit_length(),
+        keys < SHORT,
+        key.stride(3) == 1,
+        value.stride(3) == 1,
+        key.stride(2) >= key.shape[3],
+        value.stride(2) >= value.shape[3],
+    )
+
+
+class _NoKindError(Exception):
+    """A part of a call has no kind."""
+
+
+def _kind_of_mask(mask: object, query: Tensor, key: Tensor) -> Hashable:
+    if type(mask) is Band:
+        kind = vars(mask).get("_kind")
+        if kind is None:
+            kind = vars(mask)["_kind"] = _kind_of_part(mask)
+        return kind
+    if type(mask) is str or type(mask) is Tensor:
+        return _kind_of_part(mask)
+    if not isinstance(mask, Mask):
+        raise _NoKindError
+    kind = _kind_of_part(mask)
+    if type(mask) is Keep:
+        return kind
+    return kind, mask.hides_nothing(Grid.of(query, key)) if query.dim() == key.dim() == 4 else None
+
+
+def _kind_of_part(part: object) -> Hashable:
+    """Returns the kind of a score, a normalizer, a mask, a bias, or one of their fields."""
+    kind = type(part)
+    if kind in _VALUES:
+        return kind, part or repr(part)  # 0.0 is equal to -0.0
+    if isinstance(part, Tensor):
+        return _layout(part)
+    if kind is tuple or kind is list:
+        return kind, *map(_kind_of_part, part)  # type: ignore[arg-type]
+    if isinstance(part, BatchInteger):
+        return BatchInteger, part.kind
+    fields, own = FIELDS.get(kind), vars(part) if hasattr(part, "__dict__") else {}
+    if fields is None or not own.keys().isdisjoint(_METHODS) or (isinstance(part, nn.Module) and has_hooks(part)):
+        raise _NoKindError
+    return kind, *[_kind_of_part(getattr(part, field)) for field in fields]
+
+
+def _layout(tensor: Tensor) -> Hashable:
+    return (
+        type(tensor),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        _dispatch_keys(tensor).raw_repr(),
+        tensor.requires_grad,
+    )
+
+
+def holds_no_tensor(part: object) -> bool:
+    """Whether a mask is the same in all calls of a kind: its fields are numbers, and one for all batch rows."""
+    kind = type(part)
+    if kind in _VALUES:
+        return True
+    if kind is tuple or kind is list:
+        return all(map(holds_no_tensor, part))  # type: ignore[arg-type]
+    if isinstance(part, BatchInteger):
+        return isinstance(part.value, int)
+    fields = FIELDS.get(kind)
+    return fields is not None and all(holds_no_tensor(getattr(part, field)) for field in fields)

@@ -1,0 +1,155 @@
+"""How calls of one kind run: found out for one call, and used for all that are like it (`regard.attention.kinds`).
+
+A call is validated, lowered and planned once. Its route is kept by its kind, and the next call of that kind takes it:
+it is not checked again, no backend is asked again, and where the backend has a function of the tensors alone
+(`Backend.bind`), that runs.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from regard.attention.backends.backend import Backend, Bound
+from regard.attention.backends.cpu.prepared_launches import PreparedReading, prepared_reading, reads_pairs
+from regard.attention.kinds import Kind, holds_no_tensor, kind_of
+from regard.attention.problem import Problem, validate
+from regard.attention.readings import Readings
+from regard.biases import Bias, bias_for
+from regard.masks import Band, Keep, Mask, as_mask
+from regard.normalizers import as_normalizer
+from regard.scores import Scoring, as_score
+from regard.shapes import Grid
+from regard.transforms import reverse_mode_only
+
+LIMIT = 1024
+"""Number of kinds that are kept; then all are forgotten."""
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """How the calls of one kind run.
+
+    Attributes:
+        backend: the backend that ``"auto"`` chose, or the named one.
+        hides: whether a mask hides something.
+        grid: the grid of all pairs; None if the calls may have other numbers of keys.
+        bound: computes the output from the tensors alone; None if the backend has no such function.
+        is_bound: whether the backend was asked for it, which happens when a kind comes again.
+        readings: the launches that read calls of this kind, by the readings; None for those that they do not take.
+    """
+
+    backend: Backend
+    hides: bool
+    grid: Grid | None
+    bound: Bound | None = None
+    is_bound: bool = False
+    readings: dict[Hashable, PreparedReading | None] = field(default_factory=dict)
+
+    def problem(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        score: object,
+        normalizer: object,
+        mask: object,
+        bias: object,
+        dropout: object,
+    ) -> Problem:
+        """Returns the problem of a call of this kind; of its checks, those of a mask's elements alone are made."""
+        if mask is not None and not isinstance(mask, Mask):
+            mask = as_mask(mask)
+        if bias is not None and not isinstance(bias, Bias):
+            bias = bias_for(bias, query.shape[1])
+        problem = Problem(
+            query,
+            key,
+            value,
+            as_score(score),
+            as_normalizer(normalizer),
+            mask,
+            bias,
+            float(dropout),  # type: ignore[arg-type]
+        )
+        problem.take(self, self.hides, self.grid)
+        if mask is not None and type(mask) is not Band and type(mask) is not Keep:
+            mask.check(problem.grid)
+        return problem
+
+    def run(self, problem: Problem) -> Tensor | None:
+        """Returns the output of a problem of this kind by the bound function; None if it has to be looked at."""
+        if not self.is_bound:
+            self.bound, self.is_bound = self.backend.bind(problem, self.grid is None), True
+        if self.bound is None:
+            return None
+        return self.bound(problem.query, problem.key, problem.value, problem.score, problem.mask)
+
+    def reading(self, problem: Problem, read: Readings) -> PreparedReading | None:
+        """Returns the launches that read a problem of this kind; None if there are none.
+
+        A backend that reads by itself has none: `PreparedReading` is what the fused kernels read for others.
+        """
+        options = read.entropy, read.peak, read.top_k, type(read.top_k), read.received, read.distance
+        if options in self.readings:
+            return self.readings[options]
+        prepared = None
+        fits = self.grid is not None and (not self.backend.reads or self.backend.name == "cpu")
+        if fits and not reads_pairs(read) and (problem.hiding_mask is None or holds_no_tensor(problem.mask)):
+            prepared = prepared_reading(problem, read)
+            if prepared is None:
+                return None  # not yet: its kernels may be compiled later
+        self.readings[options] = prepared
+        return prepared
+
+
+ROUTES: dict[Kind, Route] = {}
+"""The routes of the kinds that have come, one table for all threads."""
+
+
+def planned(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: object = "softmax",
+    mask: object = None,
+    bias: object = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Problem:
+    """Returns the problem of a call, with its route if its kind is known; else it is checked.
+
+    Args:
+        query, key, value, score, normalizer, mask, bias, dropout, backend: as for `regard.attend`.
+
+    Raises:
+        As `regard.attention.problem.validate`.
+    """
+    kind = kind_of(query, key, value, score, normalizer, mask, bias, dropout, backend)
+    route = None if kind is None else ROUTES.get(kind)
+    if route is not None:
+        return route.problem(query, key, value, score, normalizer, mask, bias, dropout)
+    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    problem.kind = kind
+    return problem
+
+
+def keep_route(kind: Kind, problem: Problem, backend: Backend) -> None:
+    """Keeps the route of a call whose backend is settled.
+
+    Calls that are transformed or traced, and those with another number of axes, keep none.
+    """
+    if problem.rank != 4 or problem.placed is not None or problem.score.is_causal or problem.memory is not None:
+        return
+    if not reverse_mode_only(problem.query):
+        return
+    if len(ROUTES) >= LIMIT:
+        ROUTES.clear()
+    ROUTES[kind] = Route(backend, problem.hiding_mask is not None, None if kind[0] else problem.grid)
+
+
+def forget_routes() -> None:
+    """Forgets all routes, since something that they depend on has changed."""
+    ROUTES.clear()

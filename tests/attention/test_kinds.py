@@ -1,0 +1,396 @@
+"""A call is planned once for its kind: later calls give what the first one gives, and no kind serves another."""
+
+import gc
+import os
+import threading
+import weakref
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from covering import covering
+from regard import biases, masks, normalizers, scores
+from regard.attention import Backend, register_backend, routes, unregister_backend
+from regard.attention.execution import recorded_calls
+from regard.attention.kinds import kind_of
+from regard.attention.routes import ROUTES
+from regard.errors import RegardError
+from regard.kernels.availability import kernels_awaited
+
+
+@pytest.fixture(autouse=True)
+def _no_routes():
+    ROUTES.clear()
+    with kernels_awaited():
+        yield
+    ROUTES.clear()
+
+
+def inputs(batch=2, heads=4, queries=16, keys=16, dim=8, value_dim=None, kv_heads=None, **options):
+    kv_heads, value_dim = kv_heads or heads, value_dim or dim
+    shapes = (batch, heads, queries, dim), (batch, kv_heads, keys, dim), (batch, kv_heads, keys, value_dim)
+    return [torch.randn(shape, **options) for shape in shapes]
+
+
+SIZES = {
+    "square": {},
+    "more keys": {"keys": 70},
+    "fewer keys": {"keys": 9},
+    "one query": {"queries": 1, "keys": 80},
+    "grouped": {"kv_heads": 2},
+    "widths": {"value_dim": 5},
+    "many": {"queries": 150, "keys": 150, "dim": 32},
+}
+SCORES = {
+    "scaled_dot": lambda: "scaled_dot",
+    "scale": lambda: scores.ScaledDot(0.3),
+    "learned scale": lambda: scores.ScaledDot(torch.rand(4, 1, 1)),
+    "cosine": lambda: "cosine",
+    "cap": lambda: scores.SoftCap("scaled_dot", 2.0),
+}
+NORMALIZERS = {
+    "softmax": lambda: "softmax",
+    "sparsemax": lambda: "sparsemax",
+    "temperature": lambda: normalizers.Softmax(0.5),
+    "sink": lambda: normalizers.softmax_with_sink(torch.randn(4)),
+    "top k": lambda: normalizers.TopK(3, normalizers.softmax),
+}
+MASKS = {
+    "none": lambda queries, keys: None,
+    "causal": lambda queries, keys: masks.causal(),
+    "name": lambda queries, keys: "causal",
+    "window": lambda queries, keys: masks.window(3, 1),
+    "window and sinks": lambda queries, keys: (masks.window(3, 0) | masks.prefix(2)) & masks.causal(),
+    "lengths": lambda queries, keys: masks.lengths(torch.randint(0, keys + 1, (2,))),
+    "tensor": lambda queries, keys: torch.rand(2, 1, queries, keys) > 0.3,
+    "keep": lambda queries, keys: masks.keep(torch.rand(queries, keys) > 0.5),
+}
+BIASES = {"none": lambda: None, "alibi": lambda: "alibi", "tensor": lambda: torch.randn(4, 1, 1)}
+
+
+def results(given, gradient, **options):
+    """The output and the gradients of one call."""
+    leaves = [tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_(gradient) for tensor in given]
+    output = regard.attend(*leaves, **options)
+    if not gradient:
+        return [output]
+    torch.manual_seed(3)
+    return [output, *torch.autograd.grad(output, leaves, torch.randn_like(output))]
+
+
+def anew(call, *given, **options):
+    """The same of a call whose kind is unknown."""
+    ROUTES.clear()
+    return call(*given, **options)
+
+
+def are_equal(left, right):
+    return all(torch.equal(one.isnan(), other.isnan()) for one, other in zip(left, right, strict=True)) and all(
+        torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(left, right, strict=True)
+    )
+
+
+@covering(
+    size=SIZES, score=SCORES, normalizer=NORMALIZERS, mask=MASKS, bias=BIASES, gradient=[False, True],
+    dtype=[torch.float32, torch.float64, torch.bfloat16],
+)  # fmt: skip
+def test_later_calls_give_what_the_first_one_gives(size, score, normalizer, mask, bias, gradient, dtype):
+    torch.manual_seed(0)
+    made = [inputs(**SIZES[size], dtype=dtype) for _ in range(4)]
+    queries, keys = made[0][0].shape[2], made[0][1].shape[2]
+    options = [
+        {
+            "score": SCORES[score](), "normalizer": NORMALIZERS[normalizer](), "mask": MASKS[mask](queries, keys),
+            "bias": BIASES[bias](),
+        }
+        for _ in made
+    ]  # fmt: skip
+    wanted = [anew(results, each, gradient, **one) for each, one in zip(made, options, strict=True)]
+    seen = [anew(regard.observe, *each, **one) for each, one in zip(made, options, strict=True)]
+    ROUTES.clear()
+    for each, one, right, reading in zip(made, options, wanted, seen, strict=True):
+        assert are_equal(results(each, gradient, **one), right)
+        again = regard.observe(*each, **one)
+        assert are_equal([each for each in again if each is not None], [each for each in reading if each is not None])
+    assert len(ROUTES) <= 2 + 2 * gradient
+
+
+BASE = {"score": "scaled_dot", "normalizer": "softmax", "mask": None, "bias": None, "dropout": 0.0, "backend": "auto"}
+OPTIONS = [
+    {},
+    {"score": "dot"},
+    {"score": scores.ScaledDot(0.1)},
+    {"score": scores.ScaledDot(0.2)},
+    {"score": scores.Additive(torch.ones(8))},
+    {"score": scores.SoftCap("scaled_dot", 1.0)},
+    {"score": scores.SoftCap("scaled_dot", 2.0)},
+    {"score": "cosine"},
+    {"normalizer": "sparsemax"},
+    {"normalizer": normalizers.entmax(1.5)},
+    {"normalizer": normalizers.entmax(1.7)},
+    {"normalizer": normalizers.Softmax(2.0)},
+    {"normalizer": "sigmoid"},
+    {"mask": "causal"},
+    {"mask": masks.causal("start")},
+    {"mask": masks.causal(offset=2)},
+    {"mask": masks.causal(offset=[1, 2])},
+    {"mask": masks.window(2, 0)},
+    {"mask": masks.window(3, 0)},
+    {"mask": masks.window(2, 1)},
+    {"mask": masks.prefix(3)},
+    {"mask": masks.prefix(4)},
+    {"mask": ~masks.prefix(4)},
+    {"mask": masks.dilated(2)},
+    {"mask": masks.window(2, 0) | masks.prefix(3)},
+    {"mask": masks.window(2, 0) & masks.prefix(3)},
+    {"mask": masks.lengths([3, 16])},
+    {"mask": masks.lengths([16, 16])},
+    {"mask": masks.lengths([0, 16])},
+    {"mask": masks.lengths([3, 16], queries=[2, 16])},
+    {"mask": masks.documents(torch.arange(16).expand(2, -1) // 5)},
+    {"mask": torch.ones(16, 16).tril() > 0},
+    {"mask": torch.ones(2, 1, 1, 16) > 0},
+    {"bias": "alibi"},
+    {"bias": torch.ones(16, 16).triu()},
+    {"bias": biases.alibi(4)},
+    {"backend": "reference"},
+    {"backend": "tiled"},
+    {"backend": "sdpa"},
+    {"backend": "cpu"},
+]
+LAYOUTS = {
+    "plain": lambda tensor: tensor,
+    "features apart": lambda tensor: tensor.mT.contiguous().mT,
+    "heads inside": lambda tensor: tensor.transpose(1, 2).contiguous().transpose(1, 2),
+    "expanded": lambda tensor: tensor[:, :1].expand_as(tensor),
+    "negated": lambda tensor: torch._neg_view(tensor),
+    "parameter": lambda tensor: nn.Parameter(tensor, requires_grad=False),
+    "float64": lambda tensor: tensor.double(),
+    "bfloat16": lambda tensor: tensor.bfloat16(),
+    "fewer heads": lambda tensor: tensor[:, :2],
+    "fewer rows": lambda tensor: tensor[:1],
+    "wider": lambda tensor: torch.cat((tensor, tensor), -1),
+    "longer": lambda tensor: torch.cat((tensor, tensor), 2),
+    "one head": lambda tensor: tensor[:, 0],
+    "leaf": lambda tensor: tensor.clone().requires_grad_(),
+}
+
+
+def outcome(given, options):
+    try:
+        return regard.attend(*given, **{**BASE, **options})
+    except RegardError as error:
+        return str(error)
+
+
+def same_outcome(one, other):
+    return one == other if isinstance(one, str) or isinstance(other, str) else are_equal([one], [other])
+
+
+def test_a_route_serves_no_call_that_differs_in_an_option():
+    torch.manual_seed(0)
+    given = inputs()
+    wanted = [anew(outcome, given, options) for options in OPTIONS]
+    assert sum(not same_outcome(one, other) for one, other in pairwise(wanted)) > 30
+    for _ in range(3):
+        for options, right in zip(OPTIONS, wanted, strict=True):
+            assert same_outcome(outcome(given, options), right), options
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"mask": "causal"}, {"normalizer": "sparsemax"}, {"mask": masks.lengths([3, 16])}]
+)
+def test_a_route_serves_no_tensors_that_differ_in_anything_else(options):
+    torch.manual_seed(0)
+    calls = []
+    for change in LAYOUTS.values():
+        for place in ((0,), (1,), (2,), (1, 2), (0, 1, 2)):
+            given = inputs()
+            calls.append([change(tensor) if index in place else tensor for index, tensor in enumerate(given)])
+    wanted = [anew(outcome, given, options) for given in calls]
+    for _ in range(3):
+        for given, right in zip(calls, wanted, strict=True):
+            assert same_outcome(outcome(given, options), right)
+
+
+def test_modes_of_pytorch_have_kinds_of_their_own():
+    leaves = inputs(requires_grad=True)
+    plain = [tensor.detach() for tensor in leaves]
+    for _ in range(4):
+        assert regard.attend(*leaves, mask="causal").requires_grad
+        with torch.no_grad():
+            assert not regard.attend(*leaves, mask="causal").requires_grad
+        with torch.inference_mode():
+            assert regard.attend(*plain, mask="causal").is_inference()
+        assert not regard.attend(*plain, mask="causal").is_inference()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert regard.attend(*plain[:2], plain[2].bfloat16(), mask="causal").dtype == torch.bfloat16
+        with recorded_calls() as calls:
+            regard.attend(*plain, mask="causal")
+        assert len(calls) == 1
+        mapped = torch.func.vmap(lambda *rows: regard.attend(*rows, mask="causal"))(*(one[None] for one in plain))
+        torch.testing.assert_close(mapped[0], regard.attend(*plain, mask="causal"))
+        _, tangent = torch.func.jvp(
+            lambda query: regard.attend(query, *plain[1:], mask="causal"), (plain[0],), (plain[0],)
+        )
+        assert tangent.abs().max() > 0
+    compiled = torch.compile(lambda *given: regard.attend(*given, mask="causal"), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*plain), regard.attend(*plain, mask="causal"))
+
+
+def test_what_a_mask_hides_stays_hidden_in_later_calls():
+    for mask in ("causal", masks.lengths([9, 9]), torch.ones(16, 16).tril() > 0):
+        given = inputs()
+        for _ in range(3):
+            right = regard.attend(*given, mask=mask)
+        for tensor in given[1:]:
+            tensor[:, :, 12:] = torch.nan
+        output = regard.attend(*given, mask=mask)
+        torch.testing.assert_close(output[:, :, :9], right[:, :, :9])
+        finite = inputs()
+        for _ in range(3):
+            results(finite, True, mask=mask)
+        assert are_equal(results(given, True, mask=mask), anew(results, given, True, mask=mask))
+    given = inputs()
+    for _ in range(3):
+        regard.attend(*given)
+    given[0][0, 0, 3] = torch.nan
+    assert regard.attend(*given)[0, 0, 3].isnan().all()
+
+
+def test_mistakes_are_told_again_and_again():
+    given = inputs()
+    mistakes = [
+        (given, {"mask": masks.lengths([3, 17])}),
+        (given, {"mask": masks.lengths(torch.tensor([3, 17]))}),
+        (given, {"dropout": False}),
+        (given, {"dropout": 1.0}),
+        (given, {"backend": "nothing"}),
+        (given, {"backend": ["sdpa"]}),
+        (given, {"backend": None}),
+        (given, {"score": "scaled"}),
+        (given, {"normalizer": 3}),
+        (given, {"mask": torch.ones(16, 16)}),
+        ([given[0].tolist(), *given[1:]], {}),
+        ([*given[:2], None], {}),
+        ([*given[:2], given[2][:, :, :3]], {}),
+    ]
+    for _ in range(3):
+        regard.attend(*given, mask=masks.lengths(torch.tensor([3, 16])))
+        regard.attend(*given, mask=masks.lengths([3, 16]))
+        regard.attend(*given)
+    for tensors, options in mistakes:
+        told = {outcome(tensors, options) for _ in range(3)}
+        assert len(told) == 1
+        assert isinstance(told.pop(), str)
+
+
+def test_a_growing_cache_is_of_few_kinds():
+    keys, values = torch.randn(1, 4, 900, 16), torch.randn(1, 4, 900, 16)
+    for count in range(100, 900, 7):
+        query, key, value = torch.randn(1, 4, 1, 16), keys[:, :, :count], values[:, :, :count]
+        output = regard.attend(query, key, value, mask="causal")
+        assert torch.equal(output, regard.attend(query, key, value, backend=regard.plan(query, key, value).backend))
+    assert len([kind for kind in ROUTES if kind[-1] == "auto"]) <= 6
+
+
+class Ones(Backend):
+    name = "ones"
+
+    def run(self, problem, gatherer=None):
+        return torch.ones_like(problem.query)
+
+
+def test_a_registered_backend_is_asked_from_then_on():
+    given = inputs()
+    right = [regard.attend(*given) for _ in range(3)][-1]
+    register_backend(Ones(), before="sdpa")
+    try:
+        assert (regard.attend(*given) == 1).all()
+    finally:
+        unregister_backend("ones")
+    assert torch.equal(regard.attend(*given), right)
+
+
+def test_modules_are_called_where_somebody_looks():
+    given, calls = inputs(), []
+    normalizer, score = normalizers.Entmax(1.5), scores.ScaledDot(0.5)
+    options = {"normalizer": normalizer, "score": score, "mask": "causal", "backend": "reference"}
+    for _ in range(3):
+        regard.attend(*given, **options)
+    handle = normalizer.register_forward_hook(lambda *_: calls.append(1))
+    regard.attend(*given, **options)
+    handle.remove()
+    assert calls == [1]
+    score.prepare = lambda query, key: scores.ScaledDot(0.5).prepare(2 * query, key)
+    right = regard.attend(2 * given[0], *given[1:], **{**options, "score": scores.ScaledDot(0.5)})
+    assert torch.equal(regard.attend(*given, **options), right)
+    score.scale = 0.1
+    del score.prepare
+    right = anew(regard.attend, *given, **options)
+    assert torch.equal(regard.attend(*given, **options), right)
+
+    class Twice(scores.ScaledDot):
+        def prepare(self, query, key):
+            return super().prepare(2 * query, key)
+
+    twice = {**options, "score": Twice(0.1)}
+    for _ in range(3):
+        assert torch.equal(regard.attend(*given, **twice), anew(regard.attend, *given, **twice))
+
+
+def test_there_are_few_routes_and_they_keep_no_tensor(monkeypatch):
+    monkeypatch.setattr(routes, "LIMIT", 5)
+    for keys in range(20, 40):
+        given = [*inputs(keys=keys), torch.rand(16, keys) > 0.2]
+        score = scores.Additive(torch.ones(8))
+        for _ in range(3):
+            regard.attend(*given[:3], mask=given[3])
+            regard.attend(*given[:3], mask=masks.lengths(torch.tensor([3, 16])))
+            regard.observe(*given[:3], mask="causal")
+            regard.attend(*given[:3], score=score, bias=torch.zeros(4, 1, 1))
+        assert 0 < len(ROUTES) <= 5
+    kept = [weakref.ref(tensor) for tensor in (*given, score.weight)]
+    del given, score
+    gc.collect()
+    assert all(reference() is None for reference in kept)
+
+
+def test_threads_and_processes_share_no_numbers():
+    given = [inputs() for _ in range(4)]
+    calls = [{}, {"mask": "causal"}, {"score": scores.Additive(torch.ones(8))}, {"normalizer": "sparsemax"}]
+    wanted = [[anew(regard.observe, *each, **options) for options in calls] for each in given]
+    wrong = []
+
+    def work(place):
+        for _ in range(50):
+            for options, right in zip(calls, wanted[place], strict=True):
+                seen = regard.observe(*given[place], **options)
+                wrong.append(not all(torch.equal(one, other) for one, other in zip(seen[:2], right[:2], strict=True)))
+                wrong.append(not torch.equal(regard.attend(*given[place], **options), right.output))
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 4 * 50 * 8
+    assert not any(wrong)
+    if hasattr(os, "fork"):
+        child = os.fork()
+        if child == 0:
+            output = regard.attend(*given[0], mask="causal")
+            os._exit(0 if torch.equal(output, wanted[0][1].output) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_calls_with_functions_have_no_kind():
+    given = inputs()
+    rest = (None, 0.0, "auto")
+    assert kind_of(*given, "scaled_dot", "softmax", None, *rest) is not None
+    assert kind_of(*given, lambda query, key: query @ key.mT, "softmax", None, *rest) is None
+    assert kind_of(*given, "scaled_dot", lambda rows: rows, None, *rest) is None
+    assert kind_of(*given, "scaled_dot", "softmax", masks.where(lambda b, h, q, k: q >= k), *rest) is None
