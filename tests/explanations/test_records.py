@@ -8,7 +8,6 @@ import torch
 import regard
 from cases import B, D, H, K, Q, V, problem
 from regard import masks
-from regard.explanations.arithmetic import arithmetic
 from regard.explanations.step import Step, json_numbers, json_text
 
 
@@ -47,7 +46,7 @@ def test_notebooks_get_tables_of_the_numbers():
 def test_hostile_labels_do_nothing_but_appear_where_they_are_printed():
     query, key = torch.eye(3)[:1], torch.randn(7, 3)
     steps = regard.explain(query, key, key).labelled(["\x1b[2J\r"], HOSTILE)
-    for text in (str(steps), arithmetic(steps, 0)):
+    for text in (str(steps), steps.arithmetic(0)):
         assert not {"\x00", "\x1b", "\u202e", "\r"} & set(text)
         assert "␛[2J␍" in text
         assert "[red]" in text

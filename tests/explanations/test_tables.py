@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import regard
-from regard.explanations.arithmetic import arithmetic
 
 
 def sixteen():
@@ -37,14 +36,14 @@ def test_the_arithmetic_lists_the_largest_weights_and_sums_the_rest(normalizer):
     generator = torch.Generator().manual_seed(1)
     query, key = torch.randn(1, 3, generator=generator, dtype=torch.float64), torch.randn(40, 3, generator=generator)
     explanation = regard.explain(query, key.double(), key.double(), normalizer=normalizer)
-    part = arithmetic(explanation, 0).partition("Weights")[2].partition("Output")[0]
+    part = explanation.arithmetic(0).partition("Weights")[2].partition("Output")[0]
     listed = {int(key): float(weight) for key, weight in re.findall(r"^  k(\d+):.* ([\d.]+)$", part, re.M)}
     count, rest = re.search(r"… (\d+) more, whose weights add up to ([\d.]+)", part).groups()
     weights = explanation.weights[0]
     assert set(listed) == set(weights.argsort(descending=True, stable=True)[:11].tolist())
     assert len(listed) + int(count) == 40
     assert sum(listed.values()) + float(rest) == pytest.approx(1, abs=1e-3)
-    assert "… 29 more" in arithmetic(explanation, 0).partition("Scaled")[0]
+    assert "… 29 more" in explanation.arithmetic(0).partition("Scaled")[0]
 
 
 def test_heads_queries_keys_and_features_count_from_0_everywhere():
@@ -62,4 +61,4 @@ def test_heads_queries_keys_and_features_count_from_0_everywhere():
     assert both[0].row_labels == ("q0", "q1", "q2")
     assert both[0].column_labels == ("k0", "k1", "k2")
     assert explanation.column_labels("output") == ["0"]
-    assert "feature 0: " in arithmetic(sixteen(), 0)
+    assert "feature 0: " in sixteen().arithmetic(0)

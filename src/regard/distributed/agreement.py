@@ -6,15 +6,11 @@ others. The common case is one exchange of a few numbers; only a fault costs a s
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import torch
 
-from regard.distributed.collectives import collective, exchange_device, record_of
+from regard.distributed.collectives import Members, collective, exchange_device, record_of
 from regard.errors import BackendError
-
-if TYPE_CHECKING:
-    from regard.distributed.shards import Shards
 
 WIDTH = 18
 """Numbers that a process sends: whether it refuses, its numbers, and digests."""
@@ -26,15 +22,15 @@ TEXT = 600
 """Bytes of the text that a process sends after a fault."""
 
 
-def next_call(shards: "Shards") -> int:
+def next_call(members: Members) -> int:
     """Returns the number of the call that begins, counted in the group of these processes."""
-    record = record_of(shards)
+    record = record_of(members)
     record.calls += 1
     return record.calls
 
 
 def agree(
-    shards: "Shards",
+    members: Members,
     call: str,
     parts: Mapping[str, str] | None = None,
     error: Exception | None = None,
@@ -43,7 +39,7 @@ def agree(
     """Returns when all processes make the same call, with the numbers of each process.
 
     Args:
-        shards: the sequence, whose processes all call this function.
+        members: the processes, which all call this function.
         call: what begins.
         parts: name → text, equal for equal values; at most 14.
         error: why this process cannot make the call. The others raise, and this function returns.
@@ -52,11 +48,11 @@ def agree(
     Raises:
         BackendError: the calls differ, another process refuses, or one does not answer.
     """
-    texts = {"call": f"{call}, after {record_of(shards).exchanges} exchanges", **(parts or {})}
+    texts = {"call": f"{call}, after {record_of(members).exchanges} exchanges", **(parts or {})}
     digests = [int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True) for text in texts.values()]
     head = [int(error is not None), *numbers, *[0] * (NUMBERS - len(numbers))]
     own = torch.tensor([*head, *digests, *[0] * (WIDTH - len(head) - len(digests))])
-    table = [row.tolist() for row in _gathered(shards, own)]
+    table = [row.tolist() for row in _gathered(members, own)]
     refusing = [process for process, row in enumerate(table) if row[0]]
     differing = [column for column in range(len(head), WIDTH) if len({row[column] for row in table}) > 1]
     if not refusing and not differing:
@@ -69,37 +65,37 @@ def agree(
     encoded = text.encode()[:TEXT].ljust(TEXT, b"\0")
     texts_of_all = [
         bytes(row.tolist()).rstrip(b"\0").decode(errors="replace")
-        for row in _gathered(shards, torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
+        for row in _gathered(members, torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
     ]
     if error is not None:
         return []
     if refusing:
-        raise _disagreement(shards, f"process {refusing[0]} cannot make this call: {texts_of_all[refusing[0]]}")
+        raise _disagreement(members, f"process {refusing[0]} cannot make this call: {texts_of_all[refusing[0]]}")
     other = next(process for process, row in enumerate(table) if row[differing[0]] != table[0][differing[0]])
     raise _disagreement(
-        shards,
+        members,
         f"the processes of a sequence must make the same calls; {name} differs: process 0 has {texts_of_all[0]}, "
         f"and process {other} has {texts_of_all[other]}",
     )
 
 
-def _disagreement(shards: "Shards", text: str) -> BackendError:
+def _disagreement(members: Members, text: str) -> BackendError:
     """Returns the error that every process raises."""
-    record = record_of(shards)
+    record = record_of(members)
     record.disagreement = BackendError(text)
     return record.disagreement
 
 
-def refuse(shards: "Shards", number: int, error: Exception) -> None:
+def refuse(members: Members, number: int, error: Exception) -> None:
     """Tells the other processes that this one cannot make the call of this number, unless they know."""
-    record = record_of(shards)
+    record = record_of(members)
     if not record.failure and error is not record.disagreement:
-        agree(shards, f"call {number}", error=error)
+        agree(members, f"call {number}", error=error)
 
 
-def _gathered(shards: "Shards", own: torch.Tensor) -> list[torch.Tensor]:
+def _gathered(members: Members, own: torch.Tensor) -> list[torch.Tensor]:
     """Returns the small tensors of all processes."""
-    sent = own.to(exchange_device(shards))
-    received = [torch.empty_like(sent) for _ in range(shards.processes)]
-    collective(shards, lambda group, timeout: group.allgather(received, sent, timeout))
+    sent = own.to(exchange_device(members))
+    received = [torch.empty_like(sent) for _ in range(members.mesh.size())]
+    collective(members, lambda group, timeout: group.allgather(received, sent, timeout))
     return [one.cpu() for one in received]

@@ -9,20 +9,31 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 
 from regard.errors import BackendError
 
-if TYPE_CHECKING:
-    from regard.distributed.shards import Shards
-
-
 _SOURCE = re.compile(r"^\[[^\]]*\] ")
 """Where in the source of a backend its error comes from."""
+
+
+class Members(Protocol):
+    """The processes of one group, such as those that hold a sequence (`regard.distributed.shards.Shards`)."""
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The mesh of one axis that they form."""
+        ...
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a process waits for the others in one exchange."""
+        ...
 
 
 @dataclass
@@ -45,38 +56,38 @@ class Record:
 _records: "WeakKeyDictionary[ProcessGroup, Record]" = WeakKeyDictionary()
 
 
-def record_of(shards: "Shards") -> Record:
-    """Returns the record of the group whose processes hold a sequence."""
-    return _records.setdefault(shards.mesh.get_group(), Record())
+def record_of(members: Members) -> Record:
+    """Returns the record of a group."""
+    return _records.setdefault(members.mesh.get_group(), Record())
 
 
-def exchange_device(shards: "Shards") -> str:
+def exchange_device(members: Members) -> str:
     """Returns the kind of device of small tensors that are exchanged: the CPU, if the group can, so that none waits."""
-    group = shards.mesh.get_group()
-    return "cpu" if "cpu" in dist.get_backend_config(group) else shards.mesh.device_type
+    group = members.mesh.get_group()
+    return "cpu" if "cpu" in dist.get_backend_config(group) else members.mesh.device_type
 
 
-def begin(shards: "Shards", start: Callable[[ProcessGroup, timedelta], "dist.Work | None"]) -> "dist.Work | None":
-    """Starts one collective in the group whose processes hold a sequence.
+def begin(members: Members, start: Callable[[ProcessGroup, timedelta], "dist.Work | None"]) -> "dist.Work | None":
+    """Starts one collective.
 
     Args:
-        shards: the sequence; its ``timeout`` is the limit.
+        members: the processes; their ``timeout`` is the limit.
         start: ``(group, timeout) ->`` the work that it starts.
 
     Raises:
         BackendError: a collective has failed before, or the group cannot run this one.
     """
-    record = record_of(shards)
+    record = record_of(members)
     if record.failure:
         raise BackendError(f"the processes of this sequence cannot go on, since {record.failure}: start them again")
     record.exchanges += 1
     try:
-        return start(shards.mesh.get_group(), timedelta(seconds=shards.timeout))
+        return start(members.mesh.get_group(), timedelta(seconds=members.timeout))
     except RuntimeError as error:
-        raise _failed(shards, error) from error
+        raise _failed(members, error) from error
 
 
-def wait(work: "dist.Work | None", shards: "Shards") -> None:
+def wait(work: "dist.Work | None", members: Members) -> None:
     """Waits for a collective.
 
     Raises:
@@ -86,20 +97,20 @@ def wait(work: "dist.Work | None", shards: "Shards") -> None:
         if work is not None:
             work.wait()
     except RuntimeError as error:
-        raise _failed(shards, error) from error
+        raise _failed(members, error) from error
 
 
-def collective(shards: "Shards", start: Callable[[ProcessGroup, timedelta], "dist.Work | None"]) -> None:
+def collective(members: Members, start: Callable[[ProcessGroup, timedelta], "dist.Work | None"]) -> None:
     """Runs one collective; arguments and errors are those of `begin` and `wait`."""
-    wait(begin(shards, start), shards)
+    wait(begin(members, start), members)
 
 
-def _failed(shards: "Shards", error: RuntimeError) -> BackendError:
+def _failed(members: Members, error: RuntimeError) -> BackendError:
     """Returns the error of a process whose collective has failed, of any backend of `torch.distributed`."""
     reason = _SOURCE.sub("", str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
-    record = record_of(shards)
+    record = record_of(members)
     record.failure = (
-        f"process {shards.rank} of {shards.processes} waited for the others in vain: one has left, has failed, or "
-        f"takes part in another call ({reason})"
+        f"process {members.mesh.get_local_rank()} of {members.mesh.size()} waited for the others in vain: one has "
+        f"left, has failed, or takes part in another call ({reason})"
     )
-    return BackendError(f"{record.failure}; the limit is timeout={shards.timeout:g} seconds")
+    return BackendError(f"{record.failure}; the limit is timeout={members.timeout:g} seconds")

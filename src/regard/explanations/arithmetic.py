@@ -1,18 +1,14 @@
 """The attention of one query as sums and products that can be checked by hand."""
 
 import math
-from collections.abc import Container, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError
 from regard.explanations.matrix_texts import clipped, finite_or_text
-from regard.shapes import whole_number
-
-if TYPE_CHECKING:
-    from regard.explanations.explanation import Explanation
 
 MOST_TERMS = 8
 """The most terms of a sum; of more, the middle is left out."""
@@ -21,69 +17,52 @@ MOST_LINES = 12
 """The most keys or features; of more, the middle is left out."""
 
 
-def arithmetic(
-    explanation: "Explanation",
-    query: int,
-    *,
-    batch: int = 0,
-    head: int = 0,
-    decimals: int = 4,
-    steps: Container[str] | None = None,
-) -> str:
-    """The calculation of one query's output, number by number.
+@dataclass(frozen=True, eq=False)
+class QueryArithmetic:
+    """The numbers of one query, in float64, and their calculation in words.
 
     A formula is written only if it yields these numbers: scores that are neither inner products nor weighted sums of
     units, and weights that are not a softmax, have no formula.
 
-    Args:
-        explanation: the calculation.
-        query: its number, from 0.
-        batch: the batch row, from 0.
-        head: its number, from 0.
+    Attributes:
+        query_label: the name of the query.
+        key_labels: a name for each key.
+        rows: the query's row of each step from the scores to the weights that the calculation has, of ``query`` and of
+            ``output``.
+        key: ``[keys, dim]``.
+        value: ``[keys, value_dim]``.
+        is_projected: whether the score has projected the query.
+        units: the name and the note of each step of the score's units, and its numbers ``[keys, units]``.
+        unit_weights: how much each unit counts, or None.
+        unit_bias: what is added to each weighted sum of units, or None.
         decimals: digits after the point.
-        steps: the names of the steps whose arithmetic is written; None: all.
-
-    Raises:
-        ArgumentError: there is no such query, batch row or head.
     """
-    explanation.check_slice(batch, head)
-    queries = explanation.query.shape[-2]
-    if not 0 <= whole_number("query", query) < queries:
-        raise ArgumentError(f"query must be from 0 to {queries - 1}, one of {queries}; it is {query}")
-    paragraphs = _QueryArithmetic(explanation, query, batch, head, decimals).paragraphs()
-    return "\n\n".join("\n".join(lines) for step, lines in paragraphs if steps is None or step in steps)
 
+    query_label: str
+    key_labels: Sequence[str]
+    rows: Mapping[str, Tensor]
+    key: Tensor
+    value: Tensor
+    is_projected: bool = False
+    units: Sequence[tuple[str, str, Tensor]] = ()
+    unit_weights: Tensor | None = None
+    unit_bias: Tensor | None = None
+    decimals: int = 4
 
-class _QueryArithmetic:
-    """The numbers of one query, in float64."""
+    def written(self, steps: Container[str] | None = None) -> str:
+        """The calculation, a paragraph for each step; None: all steps."""
+        return "\n\n".join("\n".join(lines) for step, lines in self._paragraphs() if steps is None or step in steps)
 
-    def __init__(self, explanation: "Explanation", query: int, batch: int, head: int, decimals: int):
-        self.decimals = decimals
-        self.label = clipped(explanation.row_labels("query")[query])
-        self.keys = [clipped(label) for label in explanation.row_labels("key")]
-        self.is_projected = "query" in explanation.projected
-        self.has = set(explanation.step_names)
+    @cached_property
+    def _keys(self) -> list[str]:
+        """The names of the keys as they are shown."""
+        return [clipped(label) for label in self.key_labels]
 
-        def matrix(name: str) -> Tensor:
-            return explanation.matrix(name, batch, head).double()
-
-        self.key = matrix("key")
-        self.value = matrix("value")
-        self.rows = {
-            name: matrix(name)[query]
-            for name in ("query", "scores", "scaled", "capped", "biased", "masked", "weights", "output")
-        }
-        steps = () if explanation.units is None else explanation.units.steps
-        pairs = explanation.scores.shape[-2:]
-        self.units = [(step.name, step.note, matrix(step.name).unflatten(0, pairs)[query]) for step in steps]
-        self.unit_weights = matrix("unit_weights")[0] if "unit_weights" in self.has else None
-        self.unit_bias = matrix("unit_bias")[0] if "unit_bias" in self.has else None
-
-    def paragraphs(self) -> Iterator[tuple[str, list[str]]]:
+    def _paragraphs(self) -> Iterator[tuple[str, list[str]]]:
         """The name of each step that has arithmetic, and its lines."""
         query, scores = self.rows["query"], self.rows["scores"]
         remark = ", projected by the score (W q)," if self.is_projected else ""
-        yield "query", [f"Query {self.label}{remark} = ({', '.join(self._some(query.tolist()))})"]
+        yield "query", [f"Query {clipped(self.query_label)}{remark} = ({', '.join(self._some(query.tolist()))})"]
         if self.units:
             yield from self._units(query, scores)
         else:
@@ -96,7 +75,7 @@ class _QueryArithmetic:
             yield "scores", [first, *self._each(sums)]
         before = scores
         for name in ("scaled", "capped", "biased", "masked"):
-            if name in self.has:
+            if name in self.rows:
                 yield name, [*self._change(name, before, self.rows[name])]
                 before = self.rows[name]
         yield "weights", [*self._weights(before, self.rows["weights"])]
@@ -143,7 +122,7 @@ class _QueryArithmetic:
 
     def _change(self, name: str, before: Tensor, after: Tensor) -> Iterator[str]:
         if name == "masked":
-            hidden = [self.keys[k] for k in torch.isinf(after).nonzero().flatten().tolist()]
+            hidden = [self._keys[k] for k in torch.isinf(after).nonzero().flatten().tolist()]
             yield (
                 f"Mask: hidden from this query: {', '.join(hidden)}." if hidden else "Mask: this query sees every key."
             )
@@ -191,7 +170,7 @@ class _QueryArithmetic:
         self, texts: Iterator[str] | Sequence[str], labels: Sequence[str] | None = None, weights: Tensor | None = None
     ) -> Iterator[str]:
         """A line for each text. The middle of many is left out; for weights, the smallest, and their sum is given."""
-        named = [f"  {label}: {text}" for label, text in zip(labels or self.keys, texts, strict=True)]
+        named = [f"  {label}: {text}" for label, text in zip(labels or self._keys, texts, strict=True)]
         if len(named) <= MOST_LINES:
             yield from named
         elif weights is None:

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.explanations.arithmetic import QueryArithmetic
 from regard.explanations.layers import Layer
 from regard.explanations.matrix_texts import html_tables
 from regard.explanations.settings import Settings
 from regard.explanations.step import Step, plain_name, step_figure, steps_json
 from regard.scores.score import PairUnits
+from regard.shapes import whole_number
 from regard.summaries import record_html, record_summary
 
 if TYPE_CHECKING:
@@ -385,10 +387,29 @@ class Explanation:
             ArgumentError: there is no such query, batch row or head.
             UnknownNameError: there is no such step.
         """
-        from regard.explanations.arithmetic import arithmetic
+        self.check_slice(batch, head)
+        queries = self.query.shape[-2]
+        if not 0 <= whole_number("query", query) < queries:
+            raise ArgumentError(f"query must be from 0 to {queries - 1}, one of {queries}; it is {query}")
 
-        names = None if steps is None else self._chosen(steps)
-        return arithmetic(self, query, batch=batch, head=head, decimals=decimals, steps=names)
+        def matrix(name: str) -> Tensor:
+            return self.matrix(name, batch, head).double()
+
+        names, pairs = self.step_names, self.scores.shape[-2:]
+        units = () if self.units is None else self.units.steps
+        numbers = QueryArithmetic(
+            self.row_labels("query")[query],
+            self.row_labels("key"),
+            {name: matrix(name)[query] for name in ("query", *PAIRS, "output") if name in names},
+            matrix("key"),
+            matrix("value"),
+            "query" in self.projected,
+            [(step.name, step.note, matrix(step.name).unflatten(0, pairs)[query]) for step in units],
+            matrix("unit_weights")[0] if "unit_weights" in names else None,
+            matrix("unit_bias")[0] if "unit_bias" in names else None,
+            decimals,
+        )
+        return numbers.written(None if steps is None else self._chosen(steps))
 
     def print(
         self,
