@@ -7,19 +7,13 @@ SOURCE = Path(__file__).parents[2] / "src" / "regard"
 
 
 def imported(tree):
-    """The modules and names that a file imports, at its beginning or inside of functions, but not for types alone."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            waiting += node.orelse
-            continue
+    """The modules and names that a file imports: at its beginning, inside of functions, and for types alone."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "imports of the package are absolute"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        waiting += ast.iter_child_nodes(node)
 
 
 def import_graph(files):
@@ -73,4 +67,6 @@ def test_a_circle_is_found_wherever_the_import_stands():
     }
     assert circles(import_graph(files)) == {frozenset({"regard.a", "regard.b", "regard.c"})}
     files["regard.c"] = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from regard.a import name"
+    assert circles(import_graph(files)) == {frozenset({"regard.a", "regard.b", "regard.c"})}
+    files["regard.c"] = ""
     assert not circles(import_graph(files))

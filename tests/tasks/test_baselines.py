@@ -14,9 +14,9 @@ from regard.tasks import registry
 from regard.tasks.outputs import label_rule
 from regard.tasks.outputs.text_metrics import rouge_scores, text_scores
 from regard.training.config import make_config, options_by_section
-from regard.training.model_card import TrainingFacts
 from regard.training.run_folder import RunFolder
 from regard.training.task import NOT_BETTER
+from regard.training.training_facts import TrainingFacts
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_results_have_the_scale_of_the_simple_rule(installed, tmp_path, monkeypa
     assert f"{rule}, has accuracy {value:.4f}" in (tmp_path / "run" / "README.md").read_text()
     del facts["baseline"]  # as an earlier version wrote it
     (tmp_path / "run" / "training.json").write_text(json.dumps(facts))
-    assert TrainingFacts.read(run.folder).baseline == {}
+    assert TrainingFacts.read(run.folder.facts).baseline == {}
 
     evaluation = run.evaluate()
     expected = {"rule": rule, "accuracy": value, "macro_f1": pytest.approx(1 if installed else 1 / 3)}

@@ -11,18 +11,10 @@ from markdown_it import MarkdownIt
 
 from regard.errors import ArgumentError, RunError
 from regard.tasks import registry
-from regard.training.model_card import (
-    CARD,
-    FACTS,
-    TrainingFacts,
-    card,
-    is_own_card,
-    public_name,
-    published_config,
-    visible,
-    write_card,
-)
+from regard.training.card_seal import CARD, is_own_card
+from regard.training.model_card import card, public_name, published_config, visible, write_card
 from regard.training.run_folder import RunFolder
+from regard.training.training_facts import FACTS, TrainingFacts
 
 TASK = registry.find("translate")
 
@@ -203,14 +195,14 @@ def test_evaluating_renews_the_card_until_the_model_changes(run, corpus, run_com
     assert results["test"].metric_value == pytest.approx(bleu, abs=1e-5)
     assert results["test"].dataset_name == "test.tsv"
     assert is_own_card(run / CARD)
-    facts = TrainingFacts.read(RunFolder(run))
+    facts = TrainingFacts.read(RunFolder(run).facts)
     folder = RunFolder(run)
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["files"]["model.safetensors"] = ["0" * 64]
     (run / "manifest.json").write_text(json.dumps(manifest))
     assert write_card(TASK, folder) == run / CARD
     assert "test.tsv (test)" not in text_of(run), "these results are those of another model"
-    assert TrainingFacts.read(folder) == facts
+    assert TrainingFacts.read(folder.facts) == facts
 
 
 @pytest.mark.parametrize("own", ["# Mine\n", None])

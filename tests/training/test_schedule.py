@@ -1,16 +1,17 @@
 """The learning rate: known values, and what holds for every schedule."""
 
 import math
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.training.config import SCHEDULES
+from regard.training.config import ScheduleName
 from regard.training.schedule import Schedule
 
 
-@given(st.sampled_from(SCHEDULES), st.integers(0, 50), st.integers(51, 300), st.integers(0, 400))
+@given(st.sampled_from(get_args(ScheduleName)), st.integers(0, 50), st.integers(51, 300), st.integers(0, 400))
 def test_between_nothing_and_the_peak(name, warmup, total, step):
     factor = Schedule(name, warmup, total)(step)
     assert 0 <= factor <= 1
@@ -18,7 +19,7 @@ def test_between_nothing_and_the_peak(name, warmup, total, step):
         assert factor == pytest.approx((step + 1) / warmup, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", get_args(ScheduleName))
 def test_the_peak_is_reached_where_the_warmup_ends(name):
     assert Schedule(name, warmup=7, total=29)(6) == pytest.approx(1)
 

@@ -10,12 +10,12 @@ import regard
 from regard.tasks import registry
 from regard.training import loop
 from regard.training.loop import TrainingLoop
-from regard.training.model_card import TrainingFacts
 from regard.training.progress import Progress
 from regard.training.reporter import Reporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
 from regard.training.task import Metric
+from regard.training.training_facts import TrainingFacts
 
 WER = Metric("wer", "WER", higher_is_better=False, trivial=0.9)
 ACCURACY = Metric("accuracy", "accuracy")
@@ -124,7 +124,7 @@ def test_a_training_whose_metric_is_perfect_ends_and_goes_on_where_that_is_asked
     rows = run.folder.read_metrics()
     first = next(number for number, row in enumerate(rows) if row["val_accuracy"] == 1)
     assert len(rows) == first + 3 < 40
-    assert "perfect" in TrainingFacts.read(run.folder).finished
+    assert "perfect" in TrainingFacts.read(run.folder.facts).finished
     longer = dataclasses.replace(run.config.training, epochs=60)
     ended = train_run(run.task, dataclasses.replace(run.config, training=longer), run.folder, resume=True)
     assert "perfect" in ended.progress.finished

@@ -31,7 +31,7 @@ def command(
     regard push runs/translate-bahdanau alice/english-spanish --private
     """
     from regard.tasks import registry
-    from regard.training.hub import push
+    from regard.training.hub_upload import push
     from regard.training.run_folder import RunFolder
 
     folder = RunFolder.open(run)

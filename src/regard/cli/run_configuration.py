@@ -23,6 +23,7 @@ from regard.training.config import (
     without_fitted_none,
     yaml_text,
 )
+from regard.training.processes import is_first_process
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -92,7 +93,7 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
             content = without_fitted_none(task, content)
         fields[section] = checked_fields(kind, content, f"{file}: {section}") | typed[section]
     with options_named(all_options(task)):
-        return fit_config(task, fields)
+        return fit_config(task, fields, measured=is_first_process())
 
 
 def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:

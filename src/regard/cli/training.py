@@ -142,11 +142,11 @@ def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> 
 
 
 def _has_ended(path: Path) -> bool:
-    from regard.training.model_card import TrainingFacts
     from regard.training.run_folder import RunFolder
+    from regard.training.training_facts import TrainingFacts
 
     try:
-        facts = TrainingFacts.read(RunFolder(path))
+        facts = TrainingFacts.read(RunFolder(path).facts)
         return facts is not None and bool(facts.finished)
     except RegardError:
         return False

@@ -146,7 +146,7 @@ def train(
                 is_of_run = temporary is not None and text.endswith(f" · {path}")
                 return f"{renamed(text)} (a temporary folder: run='NAME' keeps it)" if is_of_run else renamed(text)
 
-            fitted, reporter = fit_config(kind, typed), named_reporter(quiet, said)
+            fitted, reporter = fit_config(kind, typed, measured=writes), named_reporter(quiet, said)
             trained = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
             if trained.interrupted:
                 raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from regard.configuration import check_at_least, check_between, check_choices, check_finite, option_fields
 from regard.errors import ArgumentError, MissingPartError, RunError
@@ -15,7 +15,6 @@ from regard.training.sections import build_section, shown
 ScheduleName = Literal["constant", "inverse_sqrt", "cosine", "linear", "plateau"]
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
 LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
-SCHEDULES = get_args(ScheduleName)
 
 SECTIONS = ("data", "model", "training")
 
@@ -249,24 +248,22 @@ def shown_number(value: Any) -> str:
 def fit_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> FittedConfig:
     """Returns the configuration of a run, in which the data decide what the user has not set.
 
-    Mistakes in options are errors before the data are read. Only the first process of a distributed run reads them; the
-    others get the configuration in its run folder.
+    Mistakes in options are errors before the data are read.
 
     Args:
         task: the task.
         fields: section → its fields that the user has set; None means that the data decide.
-        measured: whether the data are there; else only the options are checked.
+        measured: whether the data are read; else only the options are checked. In a distributed run only the first
+            process reads them, and the others get the configuration in its run folder.
 
     Raises:
         ArgumentError: a value is out of range, or values contradict each other.
         DataError: the data cannot be read.
     """
-    from regard.training.processes import is_first_process
-
     typed = {section: without_fitted_none(task, fields[section]) for section in section_kinds(task)}
     chosen = task.fit(typed, measured=False)
     config = make_config(task, _completed(task, typed, chosen))
-    if measured and is_first_process() and (chosen or config.training.init_from is not None):
+    if measured and (chosen or config.training.init_from is not None):
         chosen = task.fit(typed)
         config = make_config(task, _completed(task, typed, chosen))
     return FittedConfig(config, {name: choice.reason for name, choice in chosen.items()})

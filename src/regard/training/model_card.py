@@ -1,36 +1,28 @@
-"""The model card of a run: ``README.md``, whose front matter the Hugging Face hub reads, and the facts behind it.
+"""The model card of a run: ``README.md``, whose front matter the Hugging Face hub reads.
 
 Names of files, columns and options may come from somebody else and are escaped; of a path, only the last part is shown.
-The last line of a card has the SHA-256 sum of the others, so a card that somebody has edited is recognized, and is
-never replaced or deleted.
 """
 
 import dataclasses
-import hashlib
 import json
-import math
 import platform
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.atomic_file import write_atomically
-from regard.errors import RunError
 from regard.platforms import quoted
-from regard.regular_file import LARGEST_RECORD, LARGEST_TEXT, read_bytes, read_text
+from regard.regular_file import LARGEST_TEXT, read_text
+from regard.training.card_seal import CARD, is_own_card, sealed
 from regard.training.config import RunConfig, read_yaml, yaml_text
 from regard.training.hub_address import is_hub_address
 from regard.training.manifest import Manifest, ManifestFile, sha256
-from regard.training.task import NOT_BETTER
-
-if TYPE_CHECKING:
-    from regard.training.progress import Progress
-    from regard.training.run_folder import RunFolder
-    from regard.training.task import Baseline, Experiment, Task
-
-CARD, FACTS = "README.md", "training.json"
+from regard.training.progress import Progress
+from regard.training.run_folder import RunFolder
+from regard.training.task import NOT_BETTER, Baseline, Experiment, Task
+from regard.training.training_facts import TrainingFacts, finite_number
 
 LICENSES = """
 apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
@@ -45,7 +37,6 @@ zlib pddl unknown
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
 _FILE_SUFFIX = re.compile(r"\.(tsv|csv|jsonl?|parquet|txt|gz|[a-z]{2})$", re.IGNORECASE)
-_SEAL = re.compile(rb"<!-- regard renews this card until somebody edits it: ([0-9a-f]{64}) -->\n\Z")
 
 # Options that have a line of their own, or that concern the machine.
 _OMITTED = {
@@ -57,84 +48,14 @@ _NAMES_OF_FILES = {"train", "validation", "test", "word_vectors", "init_from", "
 _MOST_FILES = 5  # files of a part of the data that are listed one by one
 
 
-@dataclass(frozen=True)
-class TrainingFacts:
-    """What a training knows, and its other files do not say: the content of ``training.json``."""
-
-    description: str = ""
-    """The sizes of data and model."""
-    model: str = ""
-    """Class of the model."""
-    parameters: int = 0
-    """Number of trained parameters."""
-    hardware: str = ""
-    """Kind of the machine, without its name."""
-    steps: int = 0
-    epochs: float = 0.0
-    seconds: float = 0.0
-    """Seconds of training and validation."""
-    best_step: int = 0
-    """Step of the best validation."""
-    finished: str = ""
-    """Why the training ended; empty if it was interrupted."""
-    baseline: Mapping[str, Any] = field(default_factory=dict)
-    """The ``rule`` beside the model, and the ``value`` of its metric on the validation data; {}: none was measured."""
-    evaluations: Mapping[str, str] = field(default_factory=dict)
-    """Name of an evaluation → SHA-256 sum of the model that it measured."""
-
-    @classmethod
-    def read(cls, folder: "RunFolder") -> "TrainingFacts | None":
-        """Returns the facts of a run; None if it has none, as runs of earlier versions.
-
-        Raises:
-            RunError: the file is damaged.
-        """
-        return cls.read_file(folder.file(FACTS))
-
-    @classmethod
-    def read_file(cls, path: Path) -> "TrainingFacts | None":
-        """Returns the facts in a file, as `read`."""
-        try:
-            content = json.loads(read_text(path, LARGEST_RECORD))
-            kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)}
-            kinds |= {"evaluations": dict, "baseline": dict}
-            numbers = {name: (int, float) if kind is float else kind for name, kind in kinds.items()}
-            if isinstance(content, dict):
-                content.setdefault("baseline", {})  # of a run of an earlier version
-            if not isinstance(content, dict) or content.keys() != kinds.keys():
-                raise ValueError("a field is missing or unknown")
-            for name, value in content.items():
-                if not isinstance(value, numbers[name]):
-                    raise ValueError(f"{name} has a wrong type")
-                if isinstance(value, (int, float)) and not abs(value) < 1 << 63:
-                    raise ValueError(f"{name} must be a number below 2⁶³")
-            if not all(isinstance(one, str) for one in content["evaluations"].values()):
-                raise ValueError("evaluations has a wrong type")
-            rule = content["baseline"]
-            if rule and not (isinstance(rule.get("rule"), str) and _finite(rule.get("value")) is not None):
-                raise ValueError("baseline must have a rule and a value")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise RunError(f"cannot read {path}: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise RunError(f"{path} is damaged ({error}); restore it, or delete it") from error
-        return cls(**content)
-
-    def write(self, folder: "RunFolder") -> None:
-        """Write the facts into a run folder."""
-        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
-        write_atomically(folder.file(FACTS), f"{text}\n".encode())
-
-
 def record_training(
-    folder: "RunFolder",
-    experiment: "Experiment",
-    progress: "Progress",
+    folder: RunFolder,
+    experiment: Experiment,
+    progress: Progress,
     batches: int,
     parameters: int,
     hardware: str,
-    baseline: "Baseline | None" = None,
+    baseline: Baseline | None = None,
 ) -> None:
     """Write the facts of a training that has ended; the evaluations of the run are kept.
 
@@ -147,7 +68,7 @@ def record_training(
         hardware: kind of the machine.
         baseline: the simple rule beside the model; None: none was measured.
     """
-    before = TrainingFacts.read(folder)
+    before = TrainingFacts.read(folder.facts)
     TrainingFacts(
         description=experiment.description,
         model=type(experiment.model).__name__,
@@ -160,7 +81,7 @@ def record_training(
         finished=progress.finished,
         baseline=baseline._asdict() if baseline else {},
         evaluations=before.evaluations if before else {},
-    ).write(folder)
+    ).write(folder.facts)
 
 
 def hardware_kind(device: Any, processes: int) -> str:
@@ -177,7 +98,7 @@ def hardware_kind(device: Any, processes: int) -> str:
     return kind if processes == 1 else f"{processes} × {kind}"
 
 
-def write_card(task: "Task", folder: "RunFolder", evaluation: str | None = None) -> Path | None:
+def write_card(task: Task, folder: RunFolder, evaluation: str | None = None) -> Path | None:
     """Write or renew the model card of a run.
 
     Args:
@@ -189,12 +110,12 @@ def write_card(task: "Task", folder: "RunFolder", evaluation: str | None = None)
         the card; None: nothing was written, since the run has no model or no facts, or its ``README.md`` is somebody
         else's.
     """
-    facts = TrainingFacts.read(folder)
+    facts = TrainingFacts.read(folder.facts)
     if facts is None or not folder.model.is_file():
         return None
     if evaluation is not None:
         facts = dataclasses.replace(facts, evaluations={**facts.evaluations, evaluation: _model_sum(folder)})
-        facts.write(folder)
+        facts.write(folder.facts)
     path = folder.file(CARD)
     if path.exists() and not is_own_card(path):
         return None
@@ -202,27 +123,7 @@ def write_card(task: "Task", folder: "RunFolder", evaluation: str | None = None)
     return path
 
 
-def is_card(path: Path) -> bool:
-    """Whether a file is a card that regard wrote, edited or not."""
-    return _seal(path) is not None
-
-
-def is_own_card(path: Path) -> bool:
-    """Whether a file is a card that regard wrote, and that has not been edited since."""
-    return _seal(path) is True
-
-
-def _seal(path: Path) -> bool | None:
-    """Whether the checksum of a card is right; None: the file has none, or cannot be read."""
-    try:
-        content = read_bytes(path, LARGEST_RECORD)
-    except OSError:
-        return None
-    seal = _SEAL.search(content)
-    return None if seal is None else hashlib.sha256(content[: seal.start()]).hexdigest().encode() == seal[1]
-
-
-def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes:
+def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
     """Returns the model card of a run.
 
     Args:
@@ -230,7 +131,7 @@ def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes
         folder: the run folder.
         address: what to load the run by, e.g. ``"hf://owner/name"``; None: the name of the folder.
     """
-    config, facts = folder.read_config(task), TrainingFacts.read(folder) or TrainingFacts()
+    config, facts = folder.read_config(task), TrainingFacts.read(folder.facts) or TrainingFacts()
     address = address or folder.path.name
     data_sets = hub_data_sets(dataclasses.asdict(config.data), folder.manifest)
     results = _validation(task, folder, config, facts, data_sets) + _evaluations(task, folder, data_sets)
@@ -245,15 +146,13 @@ def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes
         *("## Use", "", *_use_lines(task, address), ""),
         *("## Limits", "", *_limit_lines(config), ""),
     ]
-    content = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
-    seal = f"<!-- regard renews this card until somebody edits it: {hashlib.sha256(content).hexdigest()} -->\n"
-    return content + seal.encode()
+    return sealed(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
 
 
 # What a card says
 
 
-def _summary(task: "Task", config: Any) -> str:
+def _summary(task: Task, config: Any) -> str:
     """What the model of a run does, and by which architecture, where the task has several."""
     architecture, attention = (getattr(config.model, name, None) for name in ("architecture", "attention"))
     if not isinstance(architecture, str):
@@ -275,7 +174,7 @@ class _Result:
 
 
 def _front_matter(
-    task: "Task", config: RunConfig[Any, Any, Any], name: str, results: list[_Result], data_sets: Collection[str]
+    task: Task, config: RunConfig[Any, Any, Any], name: str, results: list[_Result], data_sets: Collection[str]
 ) -> dict[str, Any]:
     content: dict[str, Any] = {"library_name": "regard"}
     if task.hub_task:
@@ -306,7 +205,7 @@ def _front_matter(
     return content
 
 
-def _model_lines(task: "Task", config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+def _model_lines(task: Task, config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
     lines = [f"- Task: {escaped(task.name)}"]
     if facts.model:
         variant = task.run_name(config)
@@ -317,7 +216,7 @@ def _model_lines(task: "Task", config: RunConfig[Any, Any, Any], facts: Training
 
 
 def _data_lines(
-    folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts, data_sets: Collection[str]
+    folder: RunFolder, config: RunConfig[Any, Any, Any], facts: TrainingFacts, data_sets: Collection[str]
 ) -> list[str]:
     lines = [f"- Sizes: {escaped(facts.description)}"] if facts.description else []
     recorded = folder.manifest.read().data
@@ -335,7 +234,7 @@ def _data_lines(
     return (lines or ["- The run does not say."]) + _option_table(config.data)
 
 
-def _training_lines(folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+def _training_lines(folder: RunFolder, config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
     lines = []
     if facts.steps:
         epochs = f"{facts.epochs:g} {'epoch' if facts.epochs == 1 else 'epochs'}"
@@ -361,7 +260,7 @@ def _metric_lines(results: list[_Result]) -> list[str]:
     return ["| data | metric | value |", "|---|---|---:|", *rows]
 
 
-def _scale_lines(task: "Task", facts: TrainingFacts, results: list[_Result]) -> list[str]:
+def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> list[str]:
     """Returns how good a simple rule is on the validation data, after an empty line."""
     metric = task.metrics[0]
     value = next((one.value for one in results if (one.part, one.metric) == ("validation", metric.name)), None)
@@ -372,7 +271,7 @@ def _scale_lines(task: "Task", facts: TrainingFacts, results: list[_Result]) -> 
     return ["", f"A simple rule on the same validation data, {rule}{worse}."]
 
 
-def _use_lines(task: "Task", address: str) -> list[str]:
+def _use_lines(task: Task, address: str) -> list[str]:
     example = {"text": "A text.", "image": "picture.png", "sound": "sound.wav"}[task.input_kind]
     name = visible(address)
     # Models of other packages have no programs in `regard.exports`.
@@ -424,8 +323,8 @@ def _option_table(section: Any) -> list[str]:
 
 
 def _validation(
-    task: "Task",
-    folder: "RunFolder",
+    task: Task,
+    folder: RunFolder,
     config: RunConfig[Any, Any, Any],
     facts: TrainingFacts,
     data_sets: Collection[str],
@@ -437,7 +336,7 @@ def _validation(
     return _results(task, data, "validation", values)
 
 
-def _evaluations(task: "Task", folder: "RunFolder", data_sets: Collection[str]) -> list[_Result]:
+def _evaluations(task: Task, folder: RunFolder, data_sets: Collection[str]) -> list[_Result]:
     results = []
     for path in current_evaluations(folder):
         name = path.stem.removeprefix("evaluation-")
@@ -449,9 +348,9 @@ def _evaluations(task: "Task", folder: "RunFolder", data_sets: Collection[str]) 
     return results
 
 
-def current_evaluations(folder: "RunFolder") -> list[Path]:
+def current_evaluations(folder: RunFolder) -> list[Path]:
     """Returns the evaluations of the best model of a run; those of a model before it are left out."""
-    facts = TrainingFacts.read(folder)
+    facts = TrainingFacts.read(folder.facts)
     if facts is None or not facts.evaluations:
         return []
     current = _model_sum(folder)
@@ -467,24 +366,15 @@ def _is_json(path: Path) -> bool:
     return True
 
 
-def _results(task: "Task", data: str, part: str, values: Mapping[str, Any]) -> list[_Result]:
+def _results(task: Task, data: str, part: str, values: Mapping[str, Any]) -> list[_Result]:
     return [
         _Result(data, visible(part), metric.name, metric.label, value, metric.digits)
         for metric in task.metrics
-        if (value := _finite(values.get(metric.name))) is not None
+        if (value := finite_number(values.get(metric.name))) is not None
     ]
 
 
-def _finite(value: object) -> float | None:
-    """The number that a value is; None: it is none, or not finite."""
-    try:
-        number = float(value) if isinstance(value, (int, float)) else math.nan
-    except OverflowError:  # a whole number of hundreds of digits
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _model_sum(folder: "RunFolder") -> str:
+def _model_sum(folder: RunFolder) -> str:
     sums = folder.manifest.read().files.get(folder.model.name)
     return sums[-1] if sums else sha256(folder.model)
 

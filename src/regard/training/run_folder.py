@@ -17,6 +17,7 @@ from regard.training.hub import local_run
 from regard.training.hub_address import is_hub_address
 from regard.training.manifest import ManifestFile
 from regard.training.run_replacement import named_path, replacement_path, require_replaceable, restore
+from regard.training.training_facts import FACTS
 
 if TYPE_CHECKING:
     from regard.pictures import Quality
@@ -90,6 +91,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """``metrics.csv``."""
         return self.file("metrics.csv")
+
+    @property
+    def facts(self) -> Path:
+        """``training.json``."""
+        return self.file(FACTS)
 
     @property
     def samples(self) -> Path:

@@ -13,9 +13,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from regard.errors import RegardError, RunError
+from regard.training.card_seal import CARD, is_own_card
 from regard.training.manifest import ManifestFile
-from regard.training.model_card import CARD, FACTS, is_own_card
 from regard.training.run_lock import LOCK, OWNER
+from regard.training.training_facts import FACTS
 
 NEW, OLD = ".new", ".old"
 

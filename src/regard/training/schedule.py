@@ -17,7 +17,7 @@ class Schedule:
     the best one. A checkpoint saves the attributes of the object.
 
     Args:
-        name: one of ``regard.training.config.SCHEDULES``.
+        name: one of ``regard.training.config.ScheduleName``.
         warmup: steps of linear warmup.
         total: number of all steps; only ``linear`` and ``cosine``, which decay to 0, use it.
         patience: number of validations; only ``plateau`` uses it.

@@ -1,0 +1,89 @@
+"""What a training knows, and the other files of its run do not say: ``training.json``."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard.atomic_file import write_atomically
+from regard.errors import RunError
+from regard.regular_file import LARGEST_RECORD, read_text
+
+FACTS = "training.json"
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """The content of ``training.json``."""
+
+    description: str = ""
+    """The sizes of data and model."""
+    model: str = ""
+    """Class of the model."""
+    parameters: int = 0
+    """Number of trained parameters."""
+    hardware: str = ""
+    """Kind of the machine, without its name."""
+    steps: int = 0
+    epochs: float = 0.0
+    seconds: float = 0.0
+    """Seconds of training and validation."""
+    best_step: int = 0
+    """Step of the best validation."""
+    finished: str = ""
+    """Why the training ended; empty if it was interrupted."""
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    """The ``rule`` beside the model, and the ``value`` of its metric on the validation data; {}: none was measured."""
+    evaluations: Mapping[str, str] = field(default_factory=dict)
+    """Name of an evaluation → SHA-256 sum of the model that it measured."""
+
+    @classmethod
+    def read(cls, path: Path) -> "TrainingFacts | None":
+        """Returns the facts in a file; None if there is none, as in runs of earlier versions.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        try:
+            content = json.loads(read_text(path, LARGEST_RECORD))
+            kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)}
+            kinds |= {"evaluations": dict, "baseline": dict}
+            numbers = {name: (int, float) if kind is float else kind for name, kind in kinds.items()}
+            if isinstance(content, dict):
+                content.setdefault("baseline", {})  # of a run of an earlier version
+            if not isinstance(content, dict) or content.keys() != kinds.keys():
+                raise ValueError("a field is missing or unknown")
+            for name, value in content.items():
+                if not isinstance(value, numbers[name]):
+                    raise ValueError(f"{name} has a wrong type")
+                if isinstance(value, (int, float)) and not abs(value) < 1 << 63:
+                    raise ValueError(f"{name} must be a number below 2⁶³")
+            if not all(isinstance(one, str) for one in content["evaluations"].values()):
+                raise ValueError("evaluations has a wrong type")
+            rule = content["baseline"]
+            if rule and not (isinstance(rule.get("rule"), str) and finite_number(rule.get("value")) is not None):
+                raise ValueError("baseline must have a rule and a value")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{path} is damaged ({error}); restore it, or delete it") from error
+        return cls(**content)
+
+    def write(self, path: Path) -> None:
+        """Write the facts into a file."""
+        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        write_atomically(path, f"{text}\n".encode())
+
+
+def finite_number(value: object) -> float | None:
+    """Returns the number that a value is; None: it is none, or not finite."""
+    try:
+        number = float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None
