@@ -18,10 +18,14 @@ NO_ROOMS = ("__init__.py", "__main__.py", "__pycache__", "py.typed")
 
 
 def rooms() -> dict[str, int]:
-    """Each room's floor, as the drawing in DESIGN.md has it; 0 is the lowest."""
-    drawing = re.search(r"## Rooms.*?```text\n(.*?)```", (ROOT / "DESIGN.md").read_text(), re.S).group(1)
-    lines = [re.split(r"\s{2,}", line)[0] for line in drawing.strip().splitlines()]
-    return {room: floor for floor, line in enumerate(lines) for room in line.split(" · ")}
+    """Each room's floor, as the drawing in DESIGN.md has it; 0 is the lowest. An indented line continues a floor."""
+    drawing = re.search(r"## Rooms.*?```text\n(.*?)```", (ROOT / "DESIGN.md").read_text("utf-8"), re.S).group(1)
+    floors: dict[str, int] = {}
+    floor = -1
+    for line in drawing.splitlines():
+        floor += not line.startswith(" ")
+        floors |= dict.fromkeys(re.split(r"\s{2,}", line.strip())[0].split(" · "), floor)
+    return floors
 
 
 def room_of(module: str) -> str:
@@ -196,20 +200,39 @@ def test_importing_reads_no_environment(importing):
     assert not [name for name in importing["read"] if name.upper().startswith("REGARD")]
 
 
-def test_the_tree_of_the_design_is_the_tree():
-    """Every folder and file that the tree in DESIGN.md names exists, and every room is in it."""
-    tree = re.search(r"```text\n(src/regard/\n.*?)```", (ROOT / "DESIGN.md").read_text(), re.S).group(1)
+def test_the_tree_of_the_folders_is_the_tree():
+    """Every folder that the tree of the page on folders names exists, and every folder inside of a room is in it."""
+    page = (ROOT / "docs/en/understand/folders.md").read_text("utf-8")
+    tree = re.search(r"```text\n(src/regard/\n.*?)```", page, re.S).group(1)
     folders: list[str] = []
     named = set()
     for line in tree.splitlines():
-        name = line.strip().split()[0]
         depth = (len(line) - len(line.lstrip())) // 2
-        folders[depth:] = [name]
-        path = "".join(folders) if name.endswith("/") else "".join(folders[:-1]) + name
-        assert (ROOT / path).exists(), f"DESIGN.md names {path}, which does not exist"
-        named.add(path.rstrip("/"))
-    for room in rooms():
-        assert f"src/regard/{room}" in named or f"src/regard/{room}.py" in named
+        folders[depth:] = [line.split()[0]]
+        named.add("".join(folders).rstrip("/"))
+        assert (ROOT / "".join(folders)).is_dir(), f"the page on folders names {''.join(folders)}, which does not exist"
+    inside = {file.parent.relative_to(ROOT).as_posix() for file in FILES if len(file.relative_to(SOURCE).parts) > 2}
+    assert not inside - named, f"the page on folders lacks {inside - named}"
+
+
+def test_the_design_has_three_pages():
+    lines = (ROOT / "DESIGN.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 165, "details belong to a page in docs/en/understand"
+    assert max(map(len, lines)) <= 120
+
+
+def test_files_that_the_design_names_exist():
+    """Names of Python files in DESIGN.md and in the pages that explain the code; the end of a path is enough."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "*.py"]
+    names = subprocess.check_output(command, cwd=ROOT, text=True).splitlines()
+    existing = [f"/{name}" for name in names if (ROOT / name).exists()]
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs/en/understand").rglob("*.md"))
+        for name in re.findall(r"(?<![\w/.-])[\w/-]+\.py\b", path.read_text("utf-8"))
+        if not any(file.endswith(f"/{name}") for file in existing)
+    ]
+    assert not gone, "\n".join(gone)
 
 
 def test_nothing_names_a_private_place():
