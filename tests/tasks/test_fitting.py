@@ -85,6 +85,15 @@ def test_few_examples_get_many_updates_and_many_examples_few_epochs(name):
     assert fitted(task, many)[0].training.epochs <= 2
 
 
+def test_only_the_first_process_reads_the_data(tmp_path, monkeypatch):
+    """The others get what the data decide from the configuration in the run folder."""
+    task, options = registry.find("classify"), {"train": str(tmp_path / "films.tsv")}
+    with pytest.raises(DataError, match=r"films\.tsv"):
+        compose_config(task, None, options)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert compose_config(task, None, options).config.data.train == options["train"]
+
+
 @pytest.mark.parametrize("name", registry.BUILT_IN)
 def test_each_option_of_the_user_wins_from_a_flag_a_file_and_python(name, tmp_path):
     task = registry.find(name)
