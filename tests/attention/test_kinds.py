@@ -118,6 +118,30 @@ def test_later_calls_give_what_the_first_one_gives(size, score, normalizer, mask
     assert len(ROUTES) <= 2 + 2 * gradient
 
 
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("score", ["scaled_dot", "cosine"])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_calls_with_fewer_axes_have_routes_too(axes, score, gradient):
+    torch.manual_seed(0)
+    batch = (2,) if axes == 3 else ()
+    options = [
+        {},
+        {"mask": "causal"},
+        {"mask": masks.window(3, 0)},
+        {"mask": torch.rand(*batch, 16, 16) > 0.3},
+        {"bias": torch.randn(*batch, 16, 16), "mask": masks.lengths(9)},
+        *([{"mask": masks.lengths(torch.tensor(each))} for each in ([16, 16], [3, 16], [0, 9])] if batch else []),
+    ]
+    made = [[torch.randn(*batch, 16, 8) for _ in range(3)] for _ in range(3)]
+    for one in options:
+        wanted = [anew(results, given, gradient, score=score, **one) for given in made]
+        seen = [anew(regard.observe, *given, score=score, **one) for given in made]
+        for given, right, reading in zip(made, wanted, seen, strict=True):
+            assert are_equal(results(given, gradient, score=score, **one), right)
+            again = regard.observe(*given, score=score, **one)
+            assert all(one is None or torch.equal(one, other) for one, other in zip(again, reading, strict=True))
+
+
 BASE = {"score": "scaled_dot", "normalizer": "softmax", "mask": None, "bias": None, "dropout": 0.0, "backend": "auto"}
 OPTIONS = [
     {},

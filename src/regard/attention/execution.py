@@ -363,7 +363,7 @@ def observe_again(problem: Problem, read: Readings) -> Observed | None:
     if reading is None or output is None:
         return None
     readings = reading.named(*reading.take(problem.query, problem.key))
-    return Observed(output, **readings)
+    return Observed(problem.restore(output), **{name: problem.restore(each) for name, each in readings.items()})
 
 
 def full_precision(query: Tensor) -> AbstractContextManager[object]:

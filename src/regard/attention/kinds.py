@@ -22,8 +22,10 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 from regard.attention.encoding import FIELDS
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
+from regard.layout import with_four_axes
 from regard.masks import Band, Keep, Mask
 from regard.masks.batch_integers import BatchInteger
+from regard.masks.names import NAMES
 from regard.module_calls import has_hooks
 from regard.sequence_parts import are_parts
 from regard.shapes import Grid
@@ -71,7 +73,12 @@ def kind_of(
         return None
     try:
         parts: Hashable = None
-        if mask is not None and not _is_open(mask, query):
+        if type(mask) is str:
+            mask = NAMES.get(mask, mask)
+        if type(mask) is Band:
+            # A single query, the last one, sees all keys.
+            parts = None if mask.shows_all_to_the_last and query.dim() == 4 and query.shape[2] == 1 else mask.kind
+        elif mask is not None:
             parts = _kind_of_mask(mask, query, key)
         if not (type(score) is str and type(normalizer) is str and bias is None):
             parts = parts, _kind_of_part(score), _kind_of_part(normalizer), _kind_of_part(bias)
@@ -107,15 +114,6 @@ def kind_of(
     )
 
 
-def _is_open(mask: object, query: Tensor) -> bool:
-    """Whether a mask is `causal` for the last query alone, which sees all keys."""
-    if query.dim() != 4 or query.shape[2] != 1:
-        return False
-    if type(mask) is str:
-        return mask == "causal"
-    return type(mask) is Band and mask.is_causal and mask.offset is None and mask.align == "end"
-
-
 def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
     """Returns the sizes of a call of a few queries, whose keys may be more in the next call: by powers of two.
 
@@ -145,19 +143,17 @@ class _NoKindError(Exception):
 
 
 def _kind_of_mask(mask: object, query: Tensor, key: Tensor) -> Hashable:
-    if type(mask) is Band:
-        kind = vars(mask).get("_kind")
-        if kind is None:
-            kind = vars(mask)["_kind"] = _kind_of_part(mask)
-        return kind
-    if type(mask) is str or type(mask) is Tensor:
+    if type(mask) is Tensor:
         return _kind_of_part(mask)
     if not isinstance(mask, Mask):
         raise _NoKindError
     kind = _kind_of_part(mask)
     if type(mask) is Keep:
         return kind
-    return kind, mask.hides_nothing(Grid.of(query, key)) if query.dim() == key.dim() == 4 else None
+    rank = query.dim()
+    if not 2 <= rank == key.dim() <= 4:
+        raise _NoKindError
+    return kind, mask.hides_nothing(Grid.of(with_four_axes(query, rank), with_four_axes(key, rank), rank))
 
 
 def _kind_of_part(part: object) -> Hashable:
@@ -169,8 +165,8 @@ def _kind_of_part(part: object) -> Hashable:
         return _layout(part)
     if kind is tuple or kind is list:
         return kind, *map(_kind_of_part, part)  # type: ignore[arg-type]
-    if isinstance(part, BatchInteger):
-        return BatchInteger, part.kind
+    if type(part) is Band or type(part) is BatchInteger:
+        return kind, part.kind
     fields, own = FIELDS.get(kind), vars(part) if hasattr(part, "__dict__") else {}
     if fields is None or not own.keys().isdisjoint(_METHODS) or (isinstance(part, nn.Module) and has_hooks(part)):
         raise _NoKindError

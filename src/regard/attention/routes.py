@@ -16,6 +16,7 @@ from regard.attention.kinds import Kind, holds_no_tensor, kind_of
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
 from regard.biases import Bias, bias_for
+from regard.layout import pairs_by_batch, with_four_axes
 from regard.masks import Band, Keep, Mask, as_mask
 from regard.normalizers import as_normalizer
 from regard.scores import Scoring, as_score
@@ -34,6 +35,7 @@ class Route:
         backend: the backend that ``"auto"`` chose, or the named one.
         hides: whether a mask hides something.
         grid: the grid of all pairs; None if the calls may have other numbers of keys.
+        rank: how many axes the user's tensors have.
         bound: computes the output from the tensors alone; None if the backend has no such function.
         is_bound: whether the backend was asked for it, which happens when a kind comes again.
         readings: the launches that read calls of this kind, by the readings; None for those that they do not take.
@@ -42,6 +44,7 @@ class Route:
     backend: Backend
     hides: bool
     grid: Grid | None
+    rank: int
     bound: Bound | None = None
     is_bound: bool = False
     readings: dict[Hashable, PreparedReading | None] = field(default_factory=dict)
@@ -55,23 +58,21 @@ class Route:
         normalizer: object,
         mask: object,
         bias: object,
-        dropout: object,
+        dropout: float,
     ) -> Problem:
         """Returns the problem of a call of this kind; of its checks, those of a mask's elements alone are made."""
         if mask is not None and not isinstance(mask, Mask):
             mask = as_mask(mask)
+        rank = self.rank
+        if rank < 4:
+            query, key, value = (with_four_axes(tensor, rank) for tensor in (query, key, value))
         if bias is not None and not isinstance(bias, Bias):
             bias = bias_for(bias, query.shape[1])
-        problem = Problem(
-            query,
-            key,
-            value,
-            as_score(score),
-            as_normalizer(normalizer),
-            mask,
-            bias,
-            float(dropout),  # type: ignore[arg-type]
-        )
+        if rank == 3:
+            mask = None if mask is None else mask.map_tensors(pairs_by_batch)
+            bias = None if bias is None else bias.map_tensors(pairs_by_batch)
+        parts = as_score(score), as_normalizer(normalizer), mask, bias
+        problem = Problem(query, key, value, *parts, dropout, rank)
         problem.take(self, self.hides, self.grid)
         if mask is not None and type(mask) is not Band and type(mask) is not Keep:
             mask.check(problem.grid)
@@ -139,15 +140,15 @@ def planned(
 def keep_route(kind: Kind, problem: Problem, backend: Backend) -> None:
     """Keeps the route of a call whose backend is settled.
 
-    Calls that are transformed or traced, and those with another number of axes, keep none.
+    Calls that are transformed or traced keep none.
     """
-    if problem.rank != 4 or problem.placed is not None or problem.score.is_causal or problem.memory is not None:
+    if problem.placed is not None or problem.score.is_causal or problem.memory is not None:
         return
     if not reverse_mode_only(problem.query):
         return
     if len(ROUTES) >= LIMIT:
         ROUTES.clear()
-    ROUTES[kind] = Route(backend, problem.hiding_mask is not None, None if kind[0] else problem.grid)
+    ROUTES[kind] = Route(backend, problem.hiding_mask is not None, None if kind[0] else problem.grid, problem.rank)
 
 
 def forget_routes() -> None:

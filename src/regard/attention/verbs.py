@@ -106,12 +106,12 @@ def attend(
     kind = kind_of(query, key, value, score, normalizer, mask, bias, dropout, backend)
     route = None if kind is None else ROUTES.get(kind)
     if route is not None:
-        if route.bound is not None and not LISTENERS and recording() is None:
+        if route.bound is not None and route.rank == 4 and not LISTENERS and recording() is None:
             output = route.bound(query, key, value, score, mask)
             if output is not None:
                 return output
         problem = route.problem(query, key, value, score, normalizer, mask, bias, dropout)
-        return run(problem, backend).output
+        return problem.restore(run(problem, backend).output)
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     problem.kind = kind
     return problem.restore(run(problem, backend).output)

@@ -42,6 +42,10 @@ class Band(Mask):
             raise UnknownNameError("align", align, get_args(Align))
         self.align: Align = align
         self.offset = None if offset is None else BatchInteger("offset", offset)
+        self.shows_all_to_the_last = self.is_causal and align == "end" and offset is None
+        """Whether the last query sees all keys, however many there are."""
+        self.kind: Hashable = (Band, self.before, self.after, align, None if self.offset is None else self.offset.kind)
+        """A value that is equal for bands of the same numbers; an offset for each batch row counts by their number."""
 
     def check(self, grid: Grid) -> None:
         if self.offset is not None:
