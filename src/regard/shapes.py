@@ -28,7 +28,7 @@ from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.layout import mask_or_bias_error
 from regard.portable import vector
-from regard.transforms import is_dtensor, sent
+from regard.transforms import is_dtensor, sent, shared_positions
 
 POSITION_LIMIT = 2**61
 """The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
@@ -119,6 +119,16 @@ class Grid:
     def key_index(self) -> Tensor:
         """``int64 [keys]``."""
         return _positions(self.key_span, self.device)
+
+    @property
+    def shared_query_index(self) -> Tensor:
+        """`query_index` in memory that calls on a device share, which nothing may change."""
+        return shared_positions(self.query_span, self.device)[:, None]
+
+    @property
+    def shared_key_index(self) -> Tensor:
+        """`key_index` in memory that calls on a device share, which nothing may change."""
+        return shared_positions(self.key_span, self.device)
 
     def cut(self, tensor: Tensor) -> Tensor:
         """Returns the part of a tensor that belongs to this tile.

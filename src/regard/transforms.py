@@ -7,6 +7,7 @@ operations and whose control flow does not depend on elements.
 
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
 from typing import TypeVar, cast
 
@@ -85,6 +86,53 @@ def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
 def is_capturing(device: torch.device) -> bool:
     """Whether a CUDA graph of what runs on the device is captured now, in this thread."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def stream_of(device: torch.device) -> int:
+    """Returns a number for the stream in whose order this thread's operations run on a device."""
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+
+
+SHARED_POSITIONS = 1 << 18
+"""Positions of which a device keeps the integers: 2 MiB."""
+
+
+def shared_positions(span: range, device: torch.device) -> Tensor:
+    """Returns the positions of a span, int64; on a device in memory that calls share, which nothing may change."""
+    if not _may_share(device) or span.stop > SHARED_POSITIONS:
+        return torch.arange(span.start, span.stop, device=device)
+    size = 1 << max(span.stop - 1, 0).bit_length()
+    return _positions(size, device, stream_of(device))[span.start : span.stop]
+
+
+def shared_scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Returns a number as a tensor without axes, for operations that would write it to a device at each call.
+
+    The memory is shared as that of `shared_positions` is.
+    """
+    if not _may_share(device):
+        return torch.full((), value, dtype=dtype, device=device)
+    return _scalar(value, dtype, device, stream_of(device))
+
+
+def _may_share(device: torch.device) -> bool:
+    """Whether memory outlives a call: it is on a device, and belongs to no trace and to no graph."""
+    return device.type not in ("cpu", "meta") and can_branch_on() and not is_capturing(device)
+
+
+# Memory belongs to a stream, whose order its operations have; it is made in no inference mode, since trainings save it.
+
+
+@lru_cache(64)
+def _positions(size: int, device: torch.device, stream: int) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.arange(size, device=device)
+
+
+@lru_cache(64)
+def _scalar(value: float, dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.full((), value, dtype=dtype, device=device)
 
 
 def is_on_host(tensor: Tensor) -> bool:

@@ -422,3 +422,38 @@ def test_masks_combine_with_masks_only():
 def test_everything_exported_exists():
     assert sorted(masks.__all__) == list(masks.__all__)
     assert all(hasattr(masks, name) for name in masks.__all__)
+
+
+SHOWING = {
+    "causal": masks.causal(),
+    "start": masks.causal(align="start"),
+    "offset": masks.causal(offset=3),
+    "offsets": masks.causal(offset=[3, -2]),
+    "window": masks.window(2, 1),
+    "past": masks.window(2, 0),
+    "future": masks.window(0, 3, align="start"),
+    "from": masks.window(2, None),
+    "dilated": masks.dilated(3),
+    "prefix": masks.prefix(2),
+    "lengths": masks.lengths([1, 2]),
+    "union": masks.prefix(1) | masks.window(1, 1),
+    "both": masks.causal() & masks.window(1, 1),
+    "not": ~masks.prefix(1),
+    "appended": masks.AppendedMask(masks.prefix(0), 1),
+    "appended causal": masks.AppendedMask(masks.causal(), 1),
+}
+
+
+@pytest.mark.parametrize("name", SHOWING)
+def test_what_sizes_tell_of_rows_and_keys_is_so(name):
+    """A mask that says that all rows see a key, or all keys are seen, is right; aligned bands always say the latter."""
+    mask = SHOWING[name]
+    for queries in (1, 2, 3, 5, 8):
+        for keys in (2, 3, 5, 8):
+            grid = Grid.whole(2, 1, queries, keys)
+            dense = mask.dense(grid)
+            rows, columns = bool(dense.any(-1).all()), bool(dense.any(-2).all())
+            assert rows or not mask.shows_all_rows(grid), (queries, keys)
+            assert columns or not mask.shows_all_keys(grid), (queries, keys)
+            if name in ("causal", "start", "window", "past", "future", "from"):
+                assert mask.shows_all_keys(grid) == columns, (queries, keys)

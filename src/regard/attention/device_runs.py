@@ -1,4 +1,4 @@
-"""The runs of visible keys of a mask on a device, where kernels and the isolation of hidden elements need them.
+"""The runs of visible keys of a mask on a device, where kernels need them.
 
 Runs are found on the host (`regard.masks.Spans`) and copied without waiting. All layers of a model, and all steps of a
 training at one length, ask for the same ones, so the last few are kept.
@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.masks import Mask
 from regard.shapes import Grid
-from regard.transforms import is_capturing, sent
+from regard.transforms import is_capturing, sent, stream_of
 
 KEPT = 16
 """How many masks of different calls are kept."""
@@ -25,17 +25,10 @@ class DeviceRuns(NamedTuple):
     Attributes:
         start, stop: the first key of each run, and one more than the last: int32 ``[batch or 1, heads or 1, queries,
             runs]``, on the device.
-        are_prefixes: whether each run begins at the first key.
     """
 
     start: Tensor
     stop: Tensor
-    are_prefixes: bool
-
-    @property
-    def longest(self) -> Tensor:
-        """One more than the last visible key of each query, ``[batch or 1, heads or 1, queries, 1]``."""
-        return self.stop if self.stop.shape[-1] == 1 else self.stop.amax(-1, keepdim=True)
 
 
 def device_runs(problem: Problem) -> DeviceRuns | None:
@@ -43,9 +36,8 @@ def device_runs(problem: Problem) -> DeviceRuns | None:
     mask, device = problem.hiding_mask, problem.query.device
     if mask is None:
         return None
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     known = _kept.cache_info().misses if is_capturing(device) else None
-    runs = _kept(mask, problem.grid, stream)
+    runs = _kept(mask, problem.grid, stream_of(device))
     if known is not None and _kept.cache_info().misses > known:
         # The memory belongs to the graph, which writes it when it is replayed.
         _kept.cache_clear()
@@ -63,4 +55,4 @@ def _kept(mask: Mask, grid: Grid, stream: int) -> DeviceRuns | None:
         if spans is None:
             return None
         start, stop = (sent(end, grid.device) for end in spans)
-    return DeviceRuns(start, stop, not spans.start.any())
+    return DeviceRuns(start, stop)

@@ -25,12 +25,12 @@ from regard.attention.backends.tiled import Tiled
 from regard.attention.backends.triton.backend import Triton
 from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.isolation import attend_isolated, cleaned, empty_rows
+from regard.attention.padding import attend_unpadded
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle, refusal
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
 from regard.attention.routes import forget_routes, keep_route
-from regard.attention.shielding import attend_shielded
 from regard.attention.trials import objection
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.kernels.availability import must_wait
@@ -268,7 +268,7 @@ def _execute_on_device(problem: Problem, name: str, gatherer: Gatherer | None, n
     chosen = _Chosen(choose(problem, name), name != "auto")
     if chosen.backend.isolates:
         return _run(problem, chosen, gatherer, need_weights)
-    output = attend_shielded(problem, chosen.backend.run)
+    output = attend_unpadded(problem, chosen.backend.run)
     if gatherer is not None:
         reader = choose_reader(problem, gatherer)
         (reader if reader.isolates else _specification(problem)).read(problem, gatherer)

@@ -15,7 +15,8 @@ finite, that cannot happen, and backends run as they are. Otherwise:
 A pair whose bias is −∞ counts as hidden.
 
 On a device the host cannot look at elements without waiting. There `reference` and `tiled` calculate so that hidden
-elements never enter (`regard.attention.guarded`), and other backends get finite inputs (`regard.attention.shielding`).
+elements never enter (`regard.attention.guarded`), and PyTorch's kernels get zeros for padding alone
+(`regard.attention.padding`).
 """
 
 from collections.abc import Iterator

@@ -21,13 +21,14 @@ SEARCHED = 1 << 24
 """Most elements of a mask whose structure is looked for."""
 
 
-def remarks_on(problem: Problem, backend: str, later: str) -> list[str]:
+def remarks_on(problem: Problem, backend: str, later: str, isolating: str | None = None) -> list[str]:
     """Returns what is worth knowing of a call that runs, a sentence each.
 
     Args:
         problem: the call.
         backend: the one that runs it now.
         later: the one that runs it once all kernels are compiled.
+        isolating: the one to name for keeping apart what a mask hides, if the call runs where that is not so.
     """
     return [
         *other_readings(problem.query.shape, problem.key.shape, problem.rank, _tensors_of_pairs(problem)),
@@ -35,6 +36,7 @@ def remarks_on(problem: Problem, backend: str, later: str) -> list[str]:
         *_visible_future(problem),
         *_functions(problem),
         *_way(problem, backend, later),
+        *_spreading(problem, isolating),
     ]
 
 
@@ -43,6 +45,14 @@ def _way(problem: Problem, backend: str, later: str) -> Iterator[str]:
         yield f"{later!r} is compiled at the first call, and runs those that come after it is ready"
     if backend == "tiled" and problem.query.is_cuda:
         yield "on a GPU this runs in blocks of PyTorch operations"
+
+
+def _spreading(problem: Problem, isolating: str | None) -> Iterator[str]:
+    if isolating is not None and problem.may_hide:
+        yield (
+            "a masked key that some query sees must be finite here, since its NaN or infinity may reach queries that "
+            f'do not see it, while padding may hold anything: with backend="{isolating}" it reaches none of them'
+        )
 
 
 def _tensors_of_pairs(problem: Problem) -> list[tuple[str, tuple[int, ...]]]:

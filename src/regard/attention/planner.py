@@ -120,7 +120,16 @@ class Plan:
         later, problem = self.backend, self.candidates.problem
         if any(reason.startswith("not yet") for reason in self.reasons.values()):
             later = first_choice(Candidates(problem, self.candidates.backends, waits=True)).name
-        return remarks_on(problem, self.backend, later)
+        return remarks_on(problem, self.backend, later, self._isolating)
+
+    @property
+    def _isolating(self) -> str | None:
+        """The backend that keeps apart what a mask hides pair by pair, on a device where this one does not."""
+        backends, device = self.candidates.backends, self.candidates.problem.query.device.type
+        if device in trials.UNTRIED or backends[self.backend].isolates:
+            return None
+        able = [name for name, one in backends.items() if one.isolates and self.candidates.declined(name) is None]
+        return next(name for name in ("triton", "tiled", "reference") if name in able)
 
     def __repr__(self) -> str:
         declined = [name for name, reason in self.reasons.items() if reason.startswith("cannot")]

@@ -140,6 +140,7 @@ class Problem:
         placed: this process's parts, if the sequences are sharded; then query, key and value have the sizes of the
             whole and no elements.
         pairs: number of (batch, head, query, key) pairs.
+        pairs_seen: which pairs are visible, where that is known already (`regard.attention.padding`); else None.
 
     Example:
         >>> import torch
@@ -179,6 +180,7 @@ class Problem:
     kind: tuple[Hashable, ...] | None = field(default=None, init=False, repr=False)
     route: Any = field(default=None, init=False, repr=False)
     pairs: int = field(init=False, repr=False)
+    pairs_seen: Tensor | None = field(default=None, init=False, repr=False)
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
     _row: RowPrimitive | None = field(default=None, init=False, repr=False)
@@ -254,7 +256,17 @@ class Problem:
     def may_hide_rows(self) -> bool:
         """Whether a query may see no key at all."""
         mask = self.hiding_mask
-        return self.bias is not None or (mask is not None and not mask.shows_all_rows(self.grid))
+        return self._bias_may_hide or (mask is not None and not mask.shows_all_rows(self.grid))
+
+    @property
+    def may_hide_keys(self) -> bool:
+        """Whether no query of a batch row may see some key."""
+        mask = self.hiding_mask
+        return self._bias_may_hide or (mask is not None and not mask.shows_all_keys(self.grid))
+
+    @property
+    def _bias_may_hide(self) -> bool:
+        return self.bias is not None and self.bias.may_hide
 
     @property
     def grid(self) -> Grid:

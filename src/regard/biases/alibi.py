@@ -37,6 +37,10 @@ class Alibi(DiagonalBias):
         if grid.heads != self.heads:
             raise ShapeError(f"bias must fit query: alibi was made for {self.heads} heads; query has {grid.heads}")
 
+    @property
+    def may_hide(self) -> bool:
+        return False
+
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
         slopes = sent(vector(self.slopes, dtype), grid.device)
         return -slopes[:, None] * relative_positions(grid).abs().to(dtype)

@@ -97,6 +97,11 @@ class Bias(Module, ABC):
         return True
 
     @property
+    def may_hide(self) -> bool:
+        """Whether a value may be −∞, which hides a pair."""
+        return True
+
+    @property
     def is_diagonal(self) -> bool:
         """Whether this bias depends on key − query alone, so that `diagonals` returns it in linear memory."""
         return False
@@ -275,6 +280,10 @@ class SummedBias(Bias):
     @property
     def reads_query(self) -> bool:
         return any(bias.reads_query for bias in self)
+
+    @property
+    def may_hide(self) -> bool:
+        return any(bias.may_hide for bias in self)
 
     @property
     def is_diagonal(self) -> bool:

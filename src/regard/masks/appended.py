@@ -54,6 +54,13 @@ class AppendedMask(Mask):
             return Visibility.PARTIAL
         return visibility
 
+    def shows_all_rows(self, grid: Grid) -> bool:
+        return self.appended > 0 or self.mask.shows_all_rows(grid)
+
+    def shows_all_keys(self, grid: Grid) -> bool:
+        inner = without_appended(grid, self.appended)
+        return grid.queries > 0 and (inner.keys == 0 or self.mask.shows_all_keys(inner))
+
     def spans(self, grid: Grid) -> Spans | None:
         inner = without_appended(grid, self.appended)
         appended = Spans.within(grid, inner.keys, grid.keys)

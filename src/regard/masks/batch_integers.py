@@ -39,9 +39,10 @@ class BatchInteger:
             check_integers(name, value)
             if value.dim() != 1:
                 raise ShapeError(f"{name} must be an integer or a tensor [batch]; it has shape {list(value.shape)}")
-            self._tensor = value.detach().to(torch.int64, copy=True)
-            if not value.is_cpu:
-                self._tensor = self._tensor.clamp(-POSITION_LIMIT, POSITION_LIMIT)
+            if value.is_cpu:
+                self._tensor = value.detach().to(torch.int64, copy=True)
+            else:
+                self._tensor = value.detach().to(torch.int64).clamp(-POSITION_LIMIT, POSITION_LIMIT)
         elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
             self._values = tuple(_position(f"{name}[{row}]", item) for row, item in enumerate(value))
         else:

@@ -37,8 +37,8 @@ class Lengths(Mask):
             self.queries.check(grid, low=0, high=grid.queries)
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        allowed = grid.key_index < self.keys.on(grid)
-        return allowed if self.queries is None else allowed & (grid.query_index < self.queries.on(grid))
+        allowed = grid.shared_key_index < self.keys.on(grid)
+        return allowed if self.queries is None else allowed & (grid.shared_query_index < self.queries.on(grid))
 
     @property
     def _is_known(self) -> bool:

@@ -111,6 +111,10 @@ class Mask(ABC):
         """Whether every query of the whole grid certainly sees a key, as far as sizes alone tell."""
         return False
 
+    def shows_all_keys(self, grid: Grid) -> bool:
+        """Whether every key of the whole grid is certainly seen by a query of its batch row, as far as sizes tell."""
+        return False
+
     def spans(self, grid: Grid) -> Spans | None:
         """Returns the visible keys of each row of the tile if every row has only a few runs; must be exact or None.
 
@@ -325,6 +329,9 @@ class Or(Combination):
 
     def shows_all_rows(self, grid: Grid) -> bool:
         return any(part.shows_all_rows(grid) for part in self._parts)
+
+    def shows_all_keys(self, grid: Grid) -> bool:
+        return any(part.shows_all_keys(grid) for part in self._parts)
 
     def spans(self, grid: Grid) -> Spans | None:
         return _union([part.spans for part in self._parts], grid)

@@ -64,14 +64,21 @@ class Band(Mask):
         return grid.offset if self.align == "end" else 0
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        own = grid.query_index + self.offset_on(grid)  # Q 1, or B 1 Q 1
-        key = grid.key_index
-        allowed = torch.ones(1, dtype=torch.bool, device=grid.device)
+        query, key, offset = grid.shared_query_index, grid.shared_key_index, self.offset_on(grid)
+
+        def at_distance(distance: int) -> Tensor:  # Q 1, or B 1 Q 1
+            if not isinstance(offset, int):
+                return query + offset + distance if distance else query + offset
+            return query + (offset + distance) if offset + distance else query
+
+        bounds = []
         if self.after is not None:
-            allowed = key <= own + self.after
+            bounds.append(key <= at_distance(self.after))
         if self.before is not None:
-            allowed = allowed & (key >= own - self.before)
-        return allowed
+            bounds.append(key >= at_distance(-self.before))
+        if not bounds:
+            return torch.ones(1, dtype=torch.bool, device=grid.device)
+        return bounds[0] if len(bounds) == 1 else bounds[0] & bounds[1]
 
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:
@@ -99,6 +106,13 @@ class Band(Mask):
         # Each query sees its own key, if there is one.
         first = self._aligned(grid)
         return self.offset is None and 0 <= first <= grid.keys - grid.queries and grid.keys > 0
+
+    def shows_all_keys(self, grid: Grid) -> bool:
+        # The first query sees the first key or one before it, and the last query the last one or one after it.
+        first = self._aligned(grid)
+        begins = self.before is None or first <= self.before
+        ends = self.after is None or first + grid.queries - 1 + self.after >= grid.keys - 1
+        return self.offset is None and begins and ends and grid.queries > 0
 
     def spans(self, grid: Grid) -> Spans | None:
         if self.offset is not None and not self.offset.is_known:
@@ -210,7 +224,7 @@ class Prefix(Mask):
         self.n.check(grid, low=0)
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        return grid.key_index < self.n.on(grid)
+        return grid.shared_key_index < self.n.on(grid)
 
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:
@@ -282,6 +296,12 @@ class Dilated(Mask):
         if farthest // self.step * self.step < nearest:  # the last multiple of step up to `farthest`
             return Visibility.EMPTY
         return Visibility.FULL if self.step == 1 or nearest == farthest else Visibility.PARTIAL
+
+    def shows_all_rows(self, grid: Grid) -> bool:
+        return grid.keys >= self.step
+
+    def shows_all_keys(self, grid: Grid) -> bool:
+        return grid.queries >= self.step
 
     def spans(self, grid: Grid) -> Spans | None:
         return Spans.within(grid, 0, grid.keys) if self.step == 1 else None

@@ -26,8 +26,8 @@ class Backend(ABC):
         reads: whether `run` shows its weights to a gatherer. If it does not, readings come from a second pass of
             another backend, which computes the same weights.
         isolates: whether hidden elements that are NaN or infinite cannot reach its results on a device, where the
-            host does not look at them (`regard.attention.guarded`). Any other backend gets finite inputs
-            (`regard.attention.shielding.attend_shielded`).
+            host does not look at them (`regard.attention.guarded`). For any other backend zeros replace padding there,
+            and what some query sees must be finite (`regard.attention.padding`).
         whole_grids: whether the weights of all queries are computed at once, so that a normalizer may couple queries
             (`regard.normalizers.Normalizer.couples`).
         linear: whether memory grows with queries + keys, and not with their product.

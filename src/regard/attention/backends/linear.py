@@ -6,20 +6,23 @@ values: keys with values first, into a state that all queries read. Under a caus
 of 1, so it is one more column of the values.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
+from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.linear import chunked, divided, with_ones
 from regard.masks import And, Band, Mask
 from regard.masks.content import Lengths
 from regard.scores import DecayedProduct, DeltaProduct, InnerProduct, Primitive
-from regard.shapes import spread_heads, upcast
+from regard.shapes import Grid, spread_heads, upcast
 
 ROWS = ("identity", "ratio")
 """The row primitives that couple no scores before the values are summed."""
@@ -42,6 +45,7 @@ class Linear(Backend):
     """Runs products of features under causal masks and lengths, in linear time and memory."""
 
     name = "linear"
+    isolates = True
     why = "keys and values are summed once, a chunk at a time"
 
     def declines(self, problem: Problem) -> str | None:
@@ -79,15 +83,71 @@ class Linear(Backend):
         for mask in order.lengths:
             key = torch.where(mask.of_keys.with_four_axes(grid).mT, key, 0.0)
         is_ratio = problem.row is not None and problem.row.kind == "ratio"
-        if is_ratio:
-            value = with_ones(value)
-        output = _attend(query, key, value, log_decay, beta, order.offset)
-        if is_ratio:
-            output = divided(output)
+        inputs = query, key, value, log_decay, beta
+        # On a CPU a look at the output tells whether elements have to be kept apart.
+        poisoned = None
+        if problem.may_hide and is_guarded(value):
+            inputs, poisoned = _with_finite_keys(problem, order, *inputs)
+        with nullcontext() if poisoned is None else finite_saved_tensors():
+            output = _output(inputs, order.offset, is_ratio)
+        if poisoned is not None:
+            output = output * torch.where(poisoned, torch.nan, 1.0)
+            rows = _rows_that_see(order, grid)
+            output = output if rows is None else torch.where(rows, output, 0.0)
         for mask in order.lengths:
             if mask.queries is not None:
                 output = torch.where(grid.query_index < mask.queries.on(grid), output, 0.0)
         return output.to(problem.value.dtype)
+
+
+def _with_finite_keys(
+    problem: Problem, order: Order, query: Tensor, key: Tensor, value: Tensor, *gates: Tensor | None
+) -> tuple[Any, Tensor]:
+    """Returns the inputs with 0 for keys and values that are not finite, and which outputs depend on such elements.
+
+    Products within a chunk multiply later keys by 0, and 0 · NaN is NaN. Each row sees the first keys up to its own, so
+    it depends on such an element if the first one is among these.
+
+    Args:
+        problem: a problem on a device, whose host cannot look at elements.
+        order: what its mask says.
+        query, key, value, gates: ``[batch, heads, length, ...]``; log-decays and strengths of keys, or None.
+
+    Returns:
+        The inputs, and bool ``[batch, heads, queries or 1, value_dim]``.
+    """
+    grid = problem.grid
+    for mask in order.lengths:
+        value = torch.where(mask.of_keys.with_four_axes(grid).mT, value, 0.0)
+    rows = _rows_that_see(order, grid)
+    query = query if rows is None else torch.where(rows, query, 0.0)
+    of_keys = (key, *(gate.reshape(*key.shape[:3], -1) for gate in gates if gate is not None))
+    bad_key = torch.stack([~part.isfinite().all(-1) for part in of_keys]).any(0)[..., None]
+    bad = bad_key | ~value.isfinite()
+    key, value = torch.where(bad_key, 0.0, key), torch.where(bad, 0.0, value)
+    finite_gates = (None if gate is None else gate.nan_to_num(0.0, 0.0, 0.0) for gate in gates)
+    if order.offset is None:
+        poisoned = bad.any(2, keepdim=True)
+    else:
+        last = torch.arange(order.offset, order.offset + grid.queries, device=grid.device)
+        known = bad.cumsum(2, dtype=torch.int32).index_select(2, last.clamp(0, grid.keys - 1))
+        poisoned = (known > 0) & (last >= 0)[:, None]
+    return (query, key, value, *finite_gates), poisoned
+
+
+def _rows_that_see(order: Order, grid: Grid) -> Tensor | None:
+    """Returns which queries see a key, ``[batch or 1, 1, queries or 1, 1]``, as far as lengths tell."""
+    rows = None
+    for mask in order.lengths:
+        part = mask.with_four_axes(grid)[..., :1]
+        rows = part if rows is None else rows & part
+    return rows
+
+
+def _output(inputs: tuple[Any, ...], offset: int | None, is_ratio: bool) -> Tensor:
+    query, key, value, log_decay, beta = inputs
+    output = _attend(query, key, with_ones(value) if is_ratio else value, log_decay, beta, offset)
+    return divided(output) if is_ratio else output
 
 
 def order_of(problem: Problem) -> Order | None:

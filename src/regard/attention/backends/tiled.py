@@ -110,10 +110,9 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
     for first in range(0, grid.batch, batch_rows):
         batch = range(first, min(first + batch_rows, grid.batch))
         key, value = _batch(prepared.key, batch), _batch(problem.value, batch)
-        queries = _batch(prepared.query, batch).split(query_rows, dim=2)
-        unprepared = queries
+        queries = unprepared = _rows(_batch(prepared.query, batch), query_rows)
         if problem.query is not prepared.query:
-            unprepared = _batch(problem.query, batch).split(query_rows, dim=2)
+            unprepared = _rows(_batch(problem.query, batch), query_rows)
         start = 0
         for query, own_query in zip(queries, unprepared, strict=True):
             tile = grid.tile(batch=batch, queries=range(start, start + query.shape[2]))
@@ -185,6 +184,10 @@ def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, v
 def _batch(tensor: Tensor, rows: range) -> Tensor:
     """Returns some batch rows; a tensor that all batch rows share stays whole."""
     return tensor if tensor.shape[0] in (1, len(rows)) else tensor.narrow(0, rows.start, len(rows))
+
+
+def _rows(tensor: Tensor, rows: int) -> tuple[Tensor, ...]:
+    return (tensor,) if tensor.shape[2] <= rows else tensor.split(rows, dim=2)
 
 
 def _keys(tensor: Tensor, keys: range) -> Tensor:

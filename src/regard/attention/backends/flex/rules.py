@@ -110,6 +110,14 @@ class Pair(Grid):
     def key_index(self) -> Tensor:
         return self.index[3]
 
+    @property
+    def shared_query_index(self) -> Tensor:
+        return self.query_index
+
+    @property
+    def shared_key_index(self) -> Tensor:
+        return self.key_index
+
     def cut(self, tensor: Tensor) -> Tensor:
         axes = self.index[4 - tensor.dim() :]
         # The heads' axis is not cut in a tile, so it is indexed here as the others are.

@@ -171,17 +171,16 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
     grid = inputs.grid
     if not grid.key_span:
         return empty_output(inputs)
-    allowed = None
-    if problem.mask is not None and problem.mask.visibility(grid) is not Visibility.FULL:
-        allowed = problem.mask.allows(grid)
-    empty = None
-    if allowed is not None:
-        allowed = allowed.expand(
-            *torch.broadcast_shapes(allowed.shape, (1, 1, span_length(grid.query_span), span_length(grid.key_span)))
-        )
-        empty = ~allowed.any(dim=-1, keepdim=True)
-        # A row without visible keys would divide by zero. It sees all keys here, and its output is replaced by 0.
-        allowed = allowed | empty
+    allowed = empty = None
+    if problem.pairs_seen is not None:
+        allowed = grid.cut(problem.pairs_seen)
+    elif problem.mask is not None and problem.mask.visibility(grid) is not Visibility.FULL:
+        allowed = problem.mask.with_four_axes(grid)
+        if problem.may_hide_rows:
+            allowed = allowed.expand(-1, -1, -1, span_length(grid.key_span))
+            empty = ~allowed.any(dim=-1, keepdim=True)
+            # A row without visible keys would divide by zero. It sees all keys here, and its output is replaced by 0.
+            allowed = allowed | empty
     additive = allowed
     if problem.bias is not None:
         additive = upcast(problem.bias(inputs.query, grid)).to(upcast(inputs.query).dtype)
@@ -189,13 +188,13 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
         if allowed is not None:
             # Rows without visible keys see all keys here, but no bias, which may be NaN.
             additive = torch.where(allowed, additive if empty is None else additive.masked_fill(empty, 0.0), -math.inf)
-        additive = additive.expand(
-            *torch.broadcast_shapes(additive.shape, (1, 1, span_length(grid.query_span), span_length(grid.key_span)))
-        )
-    if problem.query.is_cpu:
-        output = _kernel(problem, inputs.prepared, inputs.value, attn_mask=additive)
-    else:
+        additive = additive[(None,) * (4 - additive.dim())]
+    if not problem.query.is_cpu:
         output = device.masked_kernel(problem, inputs, additive)
+    else:
+        if additive is not None:
+            additive = additive.expand(-1, -1, span_length(grid.query_span), span_length(grid.key_span))
+        output = _kernel(problem, inputs.prepared, inputs.value, attn_mask=additive)
     return output if empty is None or output is None else output.masked_fill(empty, 0.0)
 
 

@@ -27,7 +27,8 @@ from torch.nn import functional as F
 from regard.attention.backends.reference import Inputs
 from regard.attention.problem import Problem
 from regard.masks import Band
-from regard.shapes import spread_heads, upcast
+from regard.shapes import span_length, spread_heads, upcast
+from regard.transforms import shared_scalar
 
 ASKED = {"cuda"}
 """Types of devices on which PyTorch says beforehand which kernel it takes; ROCm's is ``cuda`` as well."""
@@ -159,12 +160,26 @@ def _cut(tensor: Tensor, positions: range) -> Tensor:
 
 
 def masked_kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None) -> Tensor:
-    """Returns the output of a slice of rows under a dense mask or bias, which is None if the slice needs none."""
+    """Returns the output of a slice of queries under a mask or bias of four axes, which is None if it needs none."""
     case = Case.FULL if attn_mask is None else Case.BIASED if problem.bias is not None else Case.MASKED
-    if attn_mask is not None and attn_mask.is_floating_point():
-        largest = attn_mask.amax(dim=-1, keepdim=True)
-        attn_mask = attn_mask - largest.masked_fill(~largest.isfinite(), 0.0)
-    return _kernel(problem, inputs.prepared.query, inputs.prepared.key, inputs.value, case, attn_mask)
+    empty = None
+    if attn_mask is not None:
+        if attn_mask.is_floating_point():
+            largest = attn_mask.amax(dim=-1, keepdim=True)
+            attn_mask = attn_mask - largest.masked_fill(~largest.isfinite(), 0.0)
+            if problem.may_hide_rows:
+                # A row without visible keys would divide by zero. It sees all keys here.
+                empty = largest == -torch.inf
+                attn_mask = attn_mask.masked_fill(empty, 0.0)
+        else:
+            # PyTorch makes the same of a bool mask, in four operations and after it is expanded.
+            dtype, device = _sizes(problem, case).dtype, attn_mask.device
+            shown, hidden = (shared_scalar(value, dtype, device) for value in (0.0, -torch.inf))
+            attn_mask = torch.where(attn_mask, shown, hidden)
+        queries, keys = span_length(inputs.grid.query_span), span_length(inputs.grid.key_span)
+        attn_mask = attn_mask.expand(-1, -1, queries, keys)
+    output = _kernel(problem, inputs.prepared.query, inputs.prepared.key, inputs.value, case, attn_mask)
+    return output if empty is None else output.masked_fill(empty, 0.0)
 
 
 def _kernel(
@@ -176,7 +191,7 @@ def _kernel(
         problem: the problem, for its scale, temperature and dropout.
         query, key, value: ``[batch, heads, rows, dim]``, as `Prepared` has them.
         case: what the kernel is told about hidden pairs.
-        attn_mask: bool or float, for the cases MASKED and BIASED.
+        attn_mask: what is added to the scores, for the cases MASKED and BIASED.
     """
     dtype, rows, value_dim = value.dtype, query.shape[:3], value.shape[3]
     sizes, scale = _sizes(problem, case), _scale(problem)
@@ -276,7 +291,6 @@ def _is_taken(sizes: Sizes, case: Case, form: Form) -> bool:
         return can_use_flash_attention(parameters) or can_use_efficient_attention(parameters)
     mask = None
     if case in (Case.MASKED, Case.BIASED):
-        dtype = torch.bool if case is Case.MASKED else sizes.dtype
-        mask = torch.empty(1, 1, queries, keys, dtype=dtype, device=sizes.device)
+        mask = torch.empty(1, 1, queries, keys, dtype=sizes.dtype, device=sizes.device)
     causal = case is Case.CAUSAL
     return torch._fused_sdp_choice(query, key, value, mask, dropout, causal, enable_gqa=is_grouped) > 0
