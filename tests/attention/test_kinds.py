@@ -339,7 +339,7 @@ def test_a_registered_backend_is_asked_from_then_on():
     assert torch.equal(regard.attend(*given), right)
 
 
-def test_modules_are_called_where_somebody_looks():
+def test_modules_are_called_where_somebody_looks(monkeypatch):
     given, calls = inputs(), []
     normalizer, score = normalizers.Entmax(1.5), scores.ScaledDot(0.5)
     options = {"normalizer": normalizer, "score": score, "mask": "causal", "backend": "reference"}
@@ -356,6 +356,16 @@ def test_modules_are_called_where_somebody_looks():
     del score.prepare
     right = anew(regard.attend, *given, **options)
     assert torch.equal(regard.attend(*given, **options), right)
+
+    own = scores.ScaledDot.prepare
+    with monkeypatch.context() as patched:
+        patched.setattr(scores.ScaledDot, "prepare", lambda self, query, key: own(self, 3 * query, key))
+        thrice = anew(regard.attend, *given, **options)
+    for _ in range(3):
+        assert torch.equal(regard.attend(*given, **options), right)
+    monkeypatch.setattr(scores.ScaledDot, "prepare", lambda self, query, key: own(self, 3 * query, key))
+    assert torch.equal(regard.attend(*given, **options), thrice)
+    monkeypatch.undo()
 
     class Twice(scores.ScaledDot):
         def prepare(self, query, key):

@@ -218,7 +218,7 @@ def test_readings_of_huge_or_too_many_integers(change, message):
 
 
 def test_readings_must_be_readings():
-    with pytest.raises(KindError, match="read must be a Readings; it is a dict"):
+    with pytest.raises(KindError, match='read must be a Readings or "view"; it is a dict'):
         regard.observe(*problem(), read={"entropy": True})
 
 

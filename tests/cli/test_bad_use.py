@@ -134,6 +134,7 @@ def files(tmp_path_factory):
         "npy": b"not numpy",
         "one_column": b"english\nyes\nno\n",
         "json": b"{}",
+        "sentences": b"the cat sees a dog\n" * 40,
         "broken_yaml": b"a: [1,\n  b: }",
         "list_yaml": b"- data\n- model\n",
         "object_yaml": b"!!python/object/apply:os.system ['touch executed']\n",
@@ -150,7 +151,7 @@ def files(tmp_path_factory):
     for name, (lowercase, training, epochs) in settings.items():
         content[name] = CONFIG.format(lowercase=lowercase, training=training, epochs=epochs).encode()
     found = {name: place / name for name in ("missing", "folder", "runs", *content)}
-    found |= {"npy": place / "wrong.npy", "json": place / "wrong.json"}
+    found |= {"npy": place / "wrong.npy", "json": place / "wrong.json", "sentences": place / "sentences.txt"}
     for name, text in content.items():
         found[name].write_bytes(text)
     (place / "latin.json").write_bytes(content["latin"])

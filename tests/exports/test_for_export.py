@@ -127,7 +127,7 @@ def test_a_training_tries_its_export_before_the_first_step(tmp_path, monkeypatch
     options = {"validation": 0.25, "epochs": 1, "hidden": 8, "layers": 1, "threads": 1}
     run = regard.train("classify", films, run=tmp_path / "run", for_export="hf", **options)
     printed = "".join(capsys.readouterr())
-    assert "architecture transformer · norm post" in printed
+    assert "architecture transformer (for_export hf) · norm post (" in printed
     assert "exports: onnx, torch, hf" in printed
     exported = run.export("hf", tmp_path / "hf")
     assert max(exported.differences.values()) < 1e-4

@@ -112,7 +112,7 @@ def test_what_is_refused():
     for weights, labels, error, message in (
         ([["a"]], {}, ArgumentError, "weights must hold real numbers"),
         ([[1], [2, 3]], {}, ShapeError, "different lengths"),
-        (None, {}, ArgumentError, "weights must hold real numbers; it holds NoneType"),
+        (None, {}, ArgumentError, "weights is None; if these are readings"),
         (np.zeros((2, 2, 2)), {}, ShapeError, "1 or 2 axes"),
         (np.zeros((0, 2)), {}, ShapeError, "at least one number"),
         (np.eye(2), {"rows": ["a"]}, ShapeError, "rows must have 2 labels"),

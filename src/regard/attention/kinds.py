@@ -21,7 +21,6 @@ from torch.compiler import is_compiling
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from regard.attention.encoding import FIELDS
-from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.layout import with_four_axes
 from regard.masks import Band, Keep, Mask
 from regard.masks.batch_integers import BatchInteger
@@ -34,6 +33,9 @@ SHORT = 64
 """Number of keys below which PyTorch's kernel ignores NaN in a row's maximum outside of whole vectors, so that a query
 of NaN can give 0. The largest vectors of today's processors have 16 elements."""
 
+FEW_QUERIES = 8
+"""Number of queries up to which calls with other numbers of keys are of one kind, as the steps of a decoder are."""
+
 Kind = tuple[Hashable, ...]
 """The kind of a call."""
 
@@ -41,7 +43,7 @@ _SHARDING = "regard.distributed.sequences"
 _TENSORS = (Tensor, nn.Parameter)
 _VALUES = (str, int, float, bool, type(None))
 _METHODS = ("prepare", "forward", "weigh", "lower", "allows")
-"""Methods that an object may have of its own, in place of its class's."""
+"""Methods that decide what a part computes: an object may have one of its own, and one of its class be replaced."""
 
 
 def kind_of(
@@ -83,7 +85,7 @@ def kind_of(
         if not (type(score) is str and type(normalizer) is str and bias is None):
             parts = parts, _kind_of_part(score), _kind_of_part(normalizer), _kind_of_part(bias)
         any_keys = parts is None and normalizer == "softmax" and query.dim() == key.dim() == value.dim() == 4
-        any_keys = any_keys and query.shape[2] <= FEW_ROWS
+        any_keys = any_keys and query.shape[2] <= FEW_QUERIES
         if any_keys:
             sizes = _sizes_of_few_rows(query, key, value)
         else:
@@ -170,7 +172,8 @@ def _kind_of_part(part: object) -> Hashable:
     fields, own = FIELDS.get(kind), vars(part) if hasattr(part, "__dict__") else {}
     if fields is None or not own.keys().isdisjoint(_METHODS) or (isinstance(part, nn.Module) and has_hooks(part)):
         raise _NoKindError
-    return kind, *[_kind_of_part(getattr(part, field)) for field in fields]
+    methods = [getattr(kind, method, None) for method in _METHODS]
+    return kind, *methods, *[_kind_of_part(getattr(part, field)) for field in fields]
 
 
 def _layout(tensor: Tensor) -> Hashable:

@@ -33,6 +33,7 @@ class Route:
 
     Attributes:
         backend: the backend that ``"auto"`` chose, or the named one.
+        is_free: whether ``"auto"`` chose it; a named one runs its own steps (contract 12).
         hides: whether a mask hides something.
         grid: the grid of all pairs; None if the calls may have other numbers of keys.
         rank: how many axes the user's tensors have.
@@ -42,6 +43,7 @@ class Route:
     """
 
     backend: Backend
+    is_free: bool
     hides: bool
     grid: Grid | None
     rank: int
@@ -81,7 +83,7 @@ class Route:
     def run(self, problem: Problem) -> Tensor | None:
         """Returns the output of a problem of this kind by the bound function; None if it has to be looked at."""
         if not self.is_bound:
-            self.bound, self.is_bound = self.backend.bind(problem, self.grid is None), True
+            self.bound, self.is_bound = self.backend.bind(problem, self.grid is None) if self.is_free else None, True
         if self.bound is None:
             return None
         return self.bound(problem.query, problem.key, problem.value, problem.score, problem.mask)
@@ -91,7 +93,9 @@ class Route:
 
         A backend that reads by itself has none: `PreparedReading` is what the fused kernels read for others.
         """
-        options = read.entropy, read.peak, read.top_k, type(read.top_k), read.received, read.distance
+        options = read.entropy, read.peak, read.received, read.distance, read.top_k
+        if any(type(option) is not bool for option in options[:4]) or type(read.top_k) is not int:
+            return None
         if options in self.readings:
             return self.readings[options]
         prepared = None
@@ -148,7 +152,8 @@ def keep_route(kind: Kind, problem: Problem, backend: Backend) -> None:
         return
     if len(ROUTES) >= LIMIT:
         ROUTES.clear()
-    ROUTES[kind] = Route(backend, problem.hiding_mask is not None, None if kind[0] else problem.grid, problem.rank)
+    hides, grid = problem.hiding_mask is not None, None if kind[0] else problem.grid
+    ROUTES[kind] = Route(backend, kind[-1] == "auto", hides, grid, problem.rank)
 
 
 def forget_routes() -> None:

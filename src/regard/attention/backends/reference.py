@@ -15,9 +15,7 @@ it. They are plain PyTorch: no compiled loop runs in them, not in a normalizer e
 from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import islice
-from math import isfinite
 from typing import NamedTuple
 
 import torch
@@ -25,21 +23,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend, Bound
+from regard.attention.backends.small_calls import bound_steps
 from regard.attention.guarded import finite_saved_tensors, is_guarded, visible_product
-from regard.attention.kinds import holds_no_tensor
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.axes import Float
-from regard.masks import as_mask
-from regard.normalizers.normalizer import Normalizer, plain_rows
+from regard.normalizers.normalizer import plain_rows
 from regard.scores import InnerProduct, Prepared
 from regard.scores.additive_scores import UnitSum
 from regard.shapes import Grid, spread_heads, upcast
 from regard.transforms import can_branch_on
-
-KEPT_PAIRS = 1 << 14
-"""Pairs of a head up to which a mask by position is kept as a tensor for the next call."""
 
 
 class Reference(Backend):
@@ -63,82 +57,12 @@ class Reference(Backend):
         return specified(problem)
 
     def bind(self, problem: Problem, any_keys: bool) -> Bound | None:
-        prepared, row, mask = problem.prepared, problem.row, problem.hiding_mask
-        is_plain = prepared.query is problem.query and prepared.key is problem.key and not prepared.modifiers
-        if not is_plain or not isinstance(prepared.primitive, InnerProduct) or isinstance(prepared.scale, Tensor):
-            return None
-        if problem.bias is not None or problem.dropout or problem.wants_gradient or not problem.query.is_cpu:
-            return None
-        if (
-            any_keys
-            or row is None
-            or any(isinstance(one, Tensor) for one in row)
-            or problem.key.shape[1] != problem.query.shape[1]
-        ):
-            return None
-        if problem.query.dtype not in (torch.float32, torch.float64) or problem.pairs == 0:
-            return None
-        normalizer = None if row.kind == "softmax" and row.temperature == 1.0 else problem.normalizer
-        if row.sink is not None or row.center is not None or problem.normalizer.random:
-            return None
-        added = None
-        if mask is not None and holds_no_tensor(mask) and problem.grid.queries * problem.grid.keys <= KEPT_PAIRS:
-            added = _added(mask.allows(problem.grid), problem.query.dtype)
-        return _BoundSteps(prepared.scale, normalizer, problem.grid, mask is not None, added)
+        return None if any_keys else bound_steps(problem)
 
     @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
         steps = weigh(problem, guarded(problem, whole(problem)))
         gatherer.add(steps.masked, steps.weights, problem.grid)
-
-
-@dataclass(frozen=True, eq=False)
-class _BoundSteps:
-    """The specification of one kind of inner products in fewer operations, none of which rounds in another way.
-
-    Attributes:
-        scale: the factor of the scores.
-        normalizer: the normalizer; None for softmax.
-        grid: the grid of all pairs.
-        hides: whether there is a mask.
-        added: the mask as a tensor to add to the scores, 0 or −∞, if it is the same for all calls.
-    """
-
-    scale: float
-    normalizer: Normalizer | None
-    grid: Grid
-    hides: bool
-    added: Tensor | None
-
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor | None:
-        scores = torch.bmm(query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2)).view(self.grid.shape)
-        if self.hides:
-            # Adding 0 does not change how scaled scores are rounded.
-            scores = torch.add(self._added(mask, query.dtype), scores, alpha=self.scale)
-        elif self.scale != 1.0:
-            scores = scores.mul_(self.scale)
-        if self.normalizer is None:
-            weights = torch.softmax(scores, -1)
-        else:
-            with plain_rows():
-                weights = self.normalizer.weigh(scores, self.grid)
-        output = torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(*query.shape[:3], -1)
-        return output if isfinite(output.sum()) else None
-
-    def _added(self, mask: object, dtype: torch.dtype) -> Tensor:
-        if self.added is not None:
-            return self.added
-        if isinstance(mask, Tensor):
-            return _added(mask, dtype)
-        visible = as_mask(mask)
-        assert visible is not None
-        visible.check(self.grid)
-        return _added(visible.allows(self.grid), dtype)
-
-
-def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns a mask as a tensor to add to scores."""
-    return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)
 
 
 def specified(problem: Problem, gatherer: Gatherer | None = None) -> Attended:

@@ -17,6 +17,7 @@ from torch import Tensor
 from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_heads_as_rows
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
+from regard.fork_lock import ForkLock
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
@@ -162,9 +163,13 @@ class Part(NamedTuple):
     is_sum: bool
 
 
+_TAKING = ForkLock()
+"""Held while a reading takes its part of the memory."""
+
+
 @dataclass(eq=False)
 class PreparedReading:
-    """The launches that read a call without a bias, of float32 tensors on a CPU; for one thread.
+    """The launches that read a call without a bias, of float32 tensors on a CPU.
 
     All readings of a call are in one piece of memory, which is allocated for several calls at once and cut into tensors
     when a reading is requested.
@@ -186,7 +191,6 @@ class PreparedReading:
     _address: int = field(init=False)
     _room: int = field(init=False)
     _used: int = field(init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         # The positions of a call's addresses: of its tensors by name, of its readings by their offset.
@@ -259,7 +263,7 @@ class PreparedReading:
         Returns:
             The memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
         """
-        with self._lock:
+        with _TAKING:
             if self._used == self._room:
                 self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
             memory, index, address = self._memory, self._used, self._address + self._bytes * self._used
