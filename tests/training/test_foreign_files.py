@@ -144,7 +144,7 @@ def arguments(command, run, corpus):
         "predict": ("predict", run, SENTENCE, "--pictures", run / "pictures"),
         "view": ("view", run, SENTENCE, "--output", run.parent / "page.html"),
         "resume": ("train", *trained, "--resume", "--epochs", 3, "--logger", "csv"),
-        "overwrite": ("train", *trained, "--train", corpus["train"], "--overwrite"),
+        "overwrite": ("train", *trained, "--bundled", "30", "--overwrite"),
         "demo": ("demo", "--short", "--runs", run.parent, "--run", run.name, "--overwrite"),
     }[command]
 

@@ -47,6 +47,7 @@ _DATE = re.compile(
 )
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d+)*|\.\d+)([eE][+-]?\d+)?%?")
 _CODE = re.compile(r"(?=.*\d)[A-Za-z0-9_.:/#-]+|https?://\S+|[^@\s]+@[^@\s]+\.\w+")
+_CODES = re.compile(r"(\s*\d[\w.:/#-]*)+")  # such as alignments, 0-0 1-2
 _PART = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
 _IDS = frozenset(
     re.findall(r"\w+", "id ids uuid guid nr no num number index idx key date time timestamp created updated at on by")
@@ -479,7 +480,7 @@ class _Cells:
         words = [
             name for name in names
             if self._texts(name) and not self._is_no_text(name)
-            and not any(self._mostly(name, one) for one in (_NUMBER, _CODE))
+            and not any(self._mostly(name, one) for one in (_NUMBER, _CODE, _CODES))
         ]  # fmt: skip
         return [name for name in words if len(set(self._texts(name))) >= 0.3 * len(self._texts(name))] or words
 
