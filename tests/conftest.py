@@ -15,6 +15,7 @@ import backends
 import covering
 from browsers import chromium, launch, pages, wide_pages  # noqa: F401
 from fonts import hide_system_fonts, need_system_fonts  # noqa: F401
+from regard.attention.routes import forget_routes
 from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import compiling_process
 from regard.transforms import can_branch_on
@@ -82,6 +83,12 @@ def is_full(request):
 def _seeded():
     # To tell other devices their seeds, of which there are none, takes as long as many a test.
     (torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed)(20170612)
+
+
+@pytest.fixture(autouse=True)
+def _no_routes():
+    """What an earlier test found out of a kind of calls, with other thresholds perhaps, serves no later one."""
+    forget_routes()
 
 
 @pytest.fixture(autouse=True, scope="session")
