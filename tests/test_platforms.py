@@ -13,7 +13,7 @@ from regard import platforms
 from regard.atomic_file import write_atomically
 from regard.data import cache
 from regard.errors import DataError, WriteError
-from regard.training import run_session
+from regard.training import run_folder, run_session
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
 
@@ -42,7 +42,7 @@ def test_a_quoted_argument_is_one_argument(name, monkeypatch):
 
 
 def test_a_command_to_continue_is_one_that_the_shell_takes(windows):
-    advice = run_session.continue_with(Path("my runs/a b"), "translate")
+    advice = run_folder.continue_with(Path("my runs/a b"), "translate")
     assert advice == 'continue with: regard train translate --runs "my runs" --run "a b" --resume'
 
 

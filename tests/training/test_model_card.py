@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 
 import pytest
@@ -63,7 +64,7 @@ def test_the_card_says_what_was_trained_on_what(made):
         "Translate text, by the architecture lstm and the attention bahdanau.",
         "150 pairs", "train.tsv", "| hidden | 10 |",
         "| schedule | cosine |", "1 epoch,", "Seed: 1", "CPU (", "torch ", "regard.load('x')", "regard predict x ",
-        "regard export x --to torch",
+        "regard export x --to onnx  # or torch: for programs", "From the folder that holds x:",
     ):  # fmt: skip
         assert part in text, part
     assert "| heads |" not in text, "options with their defaults are not listed"
@@ -74,6 +75,24 @@ def test_the_card_gives_no_place_of_the_machine_away(made, corpus):
     assert str(corpus["train"].parent) not in text
     assert str(made.parent) not in text
     assert os.sep + "tmp" not in text
+
+
+def test_the_commands_of_the_card_work_where_the_training_ran(tiny, train, tmp_path, monkeypatch, run_command):
+    monkeypatch.chdir(tmp_path)
+    train(tiny({"architecture": "transformer", "heads": 2}, epochs=1, scheduled_sampling=0.0), "my runs/x y")
+    text = text_of(tmp_path / "my runs" / "x y")
+    assert f"on {tmp_path}" not in text
+    program = text.partition("```python\n")[2].partition("```")[0]
+    exec(program, {})
+    commands = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    for line in commands[:1]:
+        code, output, error = run_command(*shlex.split(line, comments=True)[1:])
+        assert code == 0, error
+        assert output
+    formats = commands[-1].partition("--to ")[2].partition(":")[0].replace("# or", "").replace(",", "").split()
+    assert [one for one in formats if one != "or"] == TrainingFacts.read(RunFolder("my runs/x y").facts).exports
+    assert formats == ["onnx", "torch", "or", "hf"]
+    assert "pip install '.[train]'" in program, "the package is on no index"
 
 
 @pytest.mark.parametrize(

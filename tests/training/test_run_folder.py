@@ -1,6 +1,7 @@
 """Run folders: made once, read safely, written whole."""
 
 import os
+import shlex
 
 import pytest
 import torch
@@ -30,6 +31,19 @@ def test_a_folder_with_something_in_it_is_left_alone(tiny, tmp_path):
     assert (new.path, new.replaces) == (tmp_path / "run.new", tmp_path / "run")
     assert sorted(os.listdir(tmp_path / "run")) == before
     assert os.listdir(tmp_path) == ["run"], "create writes nothing"
+
+
+def test_a_run_without_a_model_says_the_command_that_continues_it(tiny, tmp_path, run_command):
+    """Several runs are there, so that ``--resume`` alone does not say which one."""
+    for name in ("a b", "c"):
+        RunFolder.create(tmp_path / "my runs" / name).write_config(tiny())
+    code, _, error = run_command("predict", tmp_path / "my runs" / "a b", "A text.")
+    assert code == 2
+    assert "has not come to its first validation" in error
+    command = shlex.split(error.partition("continue with: ")[2])
+    code, output, error = run_command(*command[1:], "--print-config")
+    assert code == 0, error
+    assert "task: translate" in output
 
 
 def test_what_is_no_run_is_never_deleted(tmp_path):

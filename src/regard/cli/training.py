@@ -170,7 +170,7 @@ def _has_options(path: Path, task: "Task", fields: dict[str, Any]) -> bool:
 def finish(task: "Task", trained: "TrainedRun") -> None:
     """Prints the result of a training, draws its pictures, and evaluates it on the test data if there are any."""
     from regard.training.processes import is_first_process
-    from regard.training.run_session import continue_with
+    from regard.training.run_folder import continue_with
     from regard.training.signal_handler import advising
 
     if not is_first_process():  # Only the first process of a distributed run prints.
@@ -215,7 +215,7 @@ def _test_line(task: "Task", config: "RunConfig[Any, Any, Any]", data: Any) -> s
 
 def exit_if_stopped(task: "Task", trained: "TrainedRun") -> None:
     """Exits with the signal's code and prints how to continue, if a signal stopped the training."""
-    from regard.training.run_session import continue_with
+    from regard.training.run_folder import continue_with
     from regard.training.signal_handler import stopped_line
 
     if trained.interrupted:

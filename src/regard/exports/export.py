@@ -134,13 +134,15 @@ def check(model: nn.Module, to: Format) -> None:
         check_limits(program)
 
 
-def formats_text(model: nn.Module) -> str:
-    """Returns which exports a model has: ``"exports: onnx, torch (hf with --for-export hf)"``; "" if it has none.
+def formats_of(model: nn.Module) -> tuple[list[Format], list[Format]]:
+    """Returns the formats of which a model has an export, and those of which a training with options has one.
 
     Args:
         model: the model, on the CPU.
     """
-    own, possible, is_training = [], [], model.training
+    own: list[Format] = []
+    possible: list[Format] = []
+    is_training = model.training
     model.eval()
     for to in FORMATS:
         try:
@@ -151,6 +153,16 @@ def formats_text(model: nn.Module) -> str:
         except ArgumentError:
             continue
     model.train(is_training)
+    return own, possible
+
+
+def formats_text(model: nn.Module) -> str:
+    """Returns which exports a model has: ``"exports: onnx, torch (hf with --for-export hf)"``; "" if it has none.
+
+    Args:
+        model: the model, on the CPU.
+    """
+    own, possible = formats_of(model)
     if not own:
         return ""
     others = f" ({', '.join(possible)} with --for-export {possible[0]})" if possible else ""

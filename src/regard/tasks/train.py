@@ -91,7 +91,7 @@ def train(
     """
     from regard.training.processes import is_first_process
     from regard.training.run import train as train_run
-    from regard.training.run_folder import RunFolder
+    from regard.training.run_folder import RunFolder, continue_with
 
     if not isinstance(task, str):
         raise KindError(
@@ -156,8 +156,7 @@ def train(
             result = kind.load(trained.folder, device)
     except BaseException as error:
         if temporary is not None and _has_begun(path):
-            _add(error, f"what was trained is kept in {path}; continue it with: regard train {kind.name} --resume "
-                        f"--runs {temporary} --run {path.name}")  # fmt: skip
+            _add(error, f"what was trained is kept in {path}; {continue_with(path, kind.name)}")
         elif temporary is not None:
             _remove(temporary)
         elif own_data and not (path / "config.yaml").exists():

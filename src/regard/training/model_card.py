@@ -5,14 +5,16 @@ Names of files, columns and options may come from somebody else and are escaped;
 
 import dataclasses
 import json
+import os
 import platform
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regard.atomic_file import write_atomically
+from regard.exports.formats import FORMATS
 from regard.platforms import quoted
 from regard.regular_file import LARGEST_TEXT, read_text
 from regard.training.card_seal import CARD, is_own_card, sealed
@@ -56,6 +58,7 @@ def record_training(
     parameters: int,
     hardware: str,
     baseline: Baseline | None = None,
+    exports: Sequence[str] = (),
 ) -> None:
     """Write the facts of a training that has ended; the evaluations of the run are kept.
 
@@ -67,6 +70,7 @@ def record_training(
         parameters: number of trained parameters.
         hardware: kind of the machine.
         baseline: the simple rule beside the model; None: none was measured.
+        exports: the formats of which the model has an export.
     """
     before = TrainingFacts.read(folder.facts)
     TrainingFacts(
@@ -80,6 +84,7 @@ def record_training(
         best_step=progress.best_step,
         finished=progress.finished,
         baseline=baseline._asdict() if baseline else {},
+        exports=exports,
         evaluations=before.evaluations if before else {},
     ).write(folder.facts)
 
@@ -129,10 +134,12 @@ def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
     Args:
         task: the task of the run.
         folder: the run folder.
-        address: what to load the run by, e.g. ``"hf://owner/name"``; None: the name of the folder.
+        address: what to load the run by, e.g. ``"hf://owner/name"``; None: its path from where the training ran or,
+            if it is elsewhere, the name of the folder, so that the card names no other folder of the machine.
     """
     config, facts = folder.read_config(task), TrainingFacts.read(folder.facts) or TrainingFacts()
-    address = address or folder.path.name
+    where = _path_from_training(folder) if address is None else ""
+    address = address or where or folder.path.name
     data_sets = hub_data_sets(dataclasses.asdict(config.data), folder.manifest)
     results = _validation(task, folder, config, facts, data_sets) + _evaluations(task, folder, data_sets)
     name = visible(address.removeprefix("hf://").rpartition("/")[2])
@@ -143,13 +150,19 @@ def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
         *("## Data", "", *_data_lines(folder, config, facts, data_sets), ""),
         *("## Training", "", *_training_lines(folder, config, facts), ""),
         *("## Metrics", "", *_metric_lines(results), *_scale_lines(task, facts, results), ""),
-        *("## Use", "", *_use_lines(task, address), ""),
+        *("## Use", "", *_use_lines(task, address, where, facts.exports), ""),
         *("## Limits", "", *_limit_lines(config), ""),
     ]
     return sealed(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
 
 
 # What a card says
+
+
+def _path_from_training(folder: RunFolder) -> str:
+    """The path of a run as it is typed where its training began; "": it is not below that folder."""
+    began_in, path = folder.manifest.read().began_in, Path(os.path.abspath(folder.path))
+    return path.relative_to(began_in).as_posix() if began_in and path.is_relative_to(began_in) else ""
 
 
 def _summary(task: Task, config: Any) -> str:
@@ -271,14 +284,28 @@ def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> li
     return ["", f"A simple rule on the same validation data, {rule}{worse}."]
 
 
-def _use_lines(task: Task, address: str) -> list[str]:
+def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> list[str]:
+    """Returns calls and commands.
+
+    Args:
+        task: the task of the run.
+        address: what they load the run by.
+        where: that path, if it is one from where the training ran.
+        exports: the formats of which the model has an export.
+    """
     example = {"text": "A text.", "image": "picture.png", "sound": "sound.wav"}[task.input_kind]
     name = visible(address)
-    # Models of other packages have no programs in `regard.exports`.
-    exported = type(task).__module__.startswith("regard.")
+    if where:
+        place = "From the folder in which the training ran"
+    else:
+        place = "Anywhere" if is_hub_address(address) else f"From the folder that holds {escaped(name)}"
+    own = [to for to in FORMATS if to in exports]
+    others = f"  # or {', or '.join(own[1:])}: for programs without regard" if own[1:] else ""
     return [
+        f"{place}:",
+        "",
         "```python",
-        "import regard  # pip install 'regard[train]'",
+        "import regard  # in a clone of its repository: pip install '.[train]'",
         "",
         f"run = regard.load({name!r})",
         f"print(run.predict([{example!r}])[0])",
@@ -286,12 +313,8 @@ def _use_lines(task: Task, address: str) -> list[str]:
         "",
         "```sh",
         f"regard predict {quoted(name)} {quoted(example)}",
-        f"regard evaluate {quoted(name)} DATA",
-        *(
-            [f"regard export {quoted(name)} --to torch  # or onnx, or hf: for programs without regard"]
-            if exported
-            else []
-        ),
+        f"regard evaluate {quoted(name)} DATA  # DATA: other data in the form of the training data",
+        *([f"regard export {quoted(name)} --to {own[0]}{others}"] if own else []),
         "```",
     ]
 

@@ -1,6 +1,7 @@
 """Training the model of any task, from a configuration to a run folder."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,7 @@ def _train(
         require_space(folder.path, experiment.model)
         fabric.launch()
         fabric.broadcast(str(folder.path))
-    exports = _exports(experiment) if first else ""
+    exports, formats = _exports(experiment) if first else ("", [])
     _set_threads(training)  # the launcher sets a number of its own
     try:
         loop = TrainingLoop(fabric, experiment, task.metrics, training, folder, reporter, checkpoint)
@@ -173,17 +174,18 @@ def _train(
     baseline = _baseline(experiment, reporter) if first and loop.progress.finished else None
     if first:
         hardware = hardware_kind(fabric.device, fabric.world_size)
-        record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware, baseline)
+        record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware, baseline, formats)
     return TrainedRun(folder, loop.progress, interrupted, parameters, baseline)
 
 
-def _exports(experiment: Experiment) -> str:
-    from regard.exports.export import formats_text
+def _exports(experiment: Experiment) -> tuple[str, Sequence[str]]:
+    """The formats of which the model has an export, as a line says them and as a list."""
+    from regard.exports.export import formats_of, formats_text
 
     try:
-        return formats_text(experiment.model)
+        return formats_text(experiment.model), formats_of(experiment.model)[0]
     except Exception:  # a model of another package
-        return ""
+        return "", []
 
 
 def _baseline(experiment: Experiment, reporter: Reporter) -> Baseline | None:

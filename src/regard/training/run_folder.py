@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import named_output, write_atomically
 from regard.errors import RunError
+from regard.platforms import quoted
 from regard.regular_file import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
 from regard.training.config import RunConfig, SectionTypes, read_yaml, run_sections, yaml_text
 from regard.training.hub import local_run
@@ -180,8 +181,8 @@ class RunFolder:
         for path in (self.model, *paths):
             if not path.is_file():
                 raise RunError(
-                    f"{self.path} has no {path.name}; the run ended before its first validation (continue it with: "
-                    f"regard train {self.read_sections()['task']} --resume)"
+                    f"{self.path} has no {path.name}: the run has not come to its first validation; "
+                    f"{continue_with(self.path, self.read_sections()['task'])}"
                 )
 
     def make_pictures(self) -> None:
@@ -293,6 +294,12 @@ class RunFolder:
                 "restore it, or delete it and resume"
             ) from error
         return record
+
+
+def continue_with(path: Path, task: str) -> str:
+    """Returns how to continue a run, with a command for a shell."""
+    folder = f"--runs {quoted(str(path.parent))} --run {quoted(path.name)}"
+    return f"continue with: regard train {quoted(task)} {folder} --resume"
 
 
 def _installed_versions() -> dict[str, str]:

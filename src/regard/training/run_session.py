@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any
 
 from regard.errors import RunError
-from regard.platforms import is_another_process, quoted, renames_open_files
+from regard.platforms import is_another_process, renames_open_files
 from regard.training.checkpoints import list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.manifest import Manifest
-from regard.training.run_folder import RunFolder
+from regard.training.run_folder import RunFolder, continue_with
 from regard.training.run_lock import RunLock
 from regard.training.run_replacement import remove_own_files, replace_run, replacement_path, require_replaceable
 from regard.training.signal_handler import advising
@@ -147,12 +147,6 @@ class RunSession:
 
     def _is_untrained(self) -> bool:
         return not self.folder.model.is_file() and not list_checkpoints(self.folder.checkpoints)
-
-
-def continue_with(path: Path, task: str) -> str:
-    """Returns how to continue a run, with a command for a shell."""
-    folder = f"--runs {quoted(str(path.parent))} --run {quoted(path.name)}"
-    return f"continue with: regard train {quoted(task)} {folder} --resume"
 
 
 def _remove_if_empty(path: Path) -> None:

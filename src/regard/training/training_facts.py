@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class TrainingFacts:
     """Why the training ended; empty if it was interrupted."""
     baseline: Mapping[str, Any] = field(default_factory=dict)
     """The ``rule`` beside the model, and the ``value`` of its metric on the validation data; {}: none was measured."""
+    exports: Sequence[str] = ()
+    """The formats that the model has an export of; empty in a run of an earlier version."""
     evaluations: Mapping[str, str] = field(default_factory=dict)
     """Name of an evaluation → SHA-256 sum of the model that it measured."""
 
@@ -50,10 +52,10 @@ class TrainingFacts:
         try:
             content = json.loads(read_text(path, LARGEST_RECORD))
             kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)}
-            kinds |= {"evaluations": dict, "baseline": dict}
+            kinds |= {"evaluations": dict, "baseline": dict, "exports": list}
             numbers = {name: (int, float) if kind is float else kind for name, kind in kinds.items()}
             if isinstance(content, dict):
-                content.setdefault("baseline", {})  # of a run of an earlier version
+                content = {"baseline": {}, "exports": []} | content  # of a run of an earlier version
             if not isinstance(content, dict) or content.keys() != kinds.keys():
                 raise ValueError("a field is missing or unknown")
             for name, value in content.items():
@@ -63,6 +65,8 @@ class TrainingFacts:
                     raise ValueError(f"{name} must be a number below 2⁶³")
             if not all(isinstance(one, str) for one in content["evaluations"].values()):
                 raise ValueError("evaluations has a wrong type")
+            if not all(isinstance(one, str) for one in content["exports"]):
+                raise ValueError("exports has a wrong type")
             rule = content["baseline"]
             if rule and not (isinstance(rule.get("rule"), str) and finite_number(rule.get("value")) is not None):
                 raise ValueError("baseline must have a rule and a value")
