@@ -42,7 +42,7 @@ export class AttentionData {
 
   /** `say` of this record: of pooling, words that do not make its query a word that looks at others, where there are such. */
   say(key, values = {}) {
-    const pooled = /** @type {any} */ (`${key}Pooled`);
+    const pooled = /** @type {any} */ (key + "Pooled");
     return say(this.pools && pooled in WORDS ? pooled : key, values);
   }
 

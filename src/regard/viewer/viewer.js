@@ -5702,7 +5702,7 @@ class AttentionData {
 
   /** `say` of this record: of pooling, words that do not make its query a word that looks at others, where there are such. */
   say(key, values = {}) {
-    const pooled = /** @type {any} */ (`${key}Pooled`);
+    const pooled = /** @type {any} */ (key + "Pooled");
     return say(this.pools && pooled in WORDS ? pooled : key, values);
   }
 
