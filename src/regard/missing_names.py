@@ -16,6 +16,20 @@ MISSING: dict[str, dict[str, str]] = {
         "entmax": "regard.normalizers.entmax(alpha)",
         "MultiheadAttention": "regard.nn.MultiheadAttention(embed_dim, num_heads)",
         "Transformer": "regard.nn.Transformer(d_model, nhead)",
+        **{
+            task: f'regard.train("{task}", data), and run.predict(inputs) of what it returns'
+            for task in (
+                "caption",
+                "classify",
+                "images",
+                "language",
+                "segment",
+                "sounds",
+                "summarize",
+                "transcribe",
+                "translate",
+            )
+        },
     },
     "regard.nn": {
         "AdditiveAttention": 'nn.Attention.create("additive", query_dim, key_dim)',

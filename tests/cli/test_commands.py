@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -403,7 +404,7 @@ def test_resume_takes_no_other_options(regard, trained, corpus):
     assert_one_line(regard(*place, "--hidden", 12), "--hidden", "10", "12")
     code, output, error = regard(*place, "--patience", 3)
     assert code == 0, error
-    assert "1 epochs are done" in output
+    assert "1 epoch is done" in output
 
 
 def test_resume_finds_the_run_that_has_these_options(regard, trained, tmp_path):
@@ -424,6 +425,17 @@ def test_resume_finds_the_run_that_has_these_options(regard, trained, tmp_path):
     code, output, error = regard(*resume)
     assert code == 0, error
     assert str(runs / "other") in output
+
+
+def test_resume_of_a_folder_where_the_data_stand_names_the_command_that_works(regard, trained, monkeypatch):
+    for place, typed in ((trained.parent.parent, trained.relative_to(trained.parent.parent)), (trained, trained)):
+        monkeypatch.chdir(place)
+        code, _, error = regard("train", "classify", "--resume", typed)
+        assert code != 0
+        answer = shlex.split(error.split("regard train ")[1])
+        code, output, error = regard("train", *answer)
+        assert code == 0, error
+        assert "1 epoch is done" in output
 
 
 def test_resume_of_nothing(regard, tmp_path):

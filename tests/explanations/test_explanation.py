@@ -8,7 +8,7 @@ import torch
 import regard
 from cases import B, H, K, Q, problem
 from regard import masks, positions, scores
-from regard.errors import BackendError, DataError, ShapeError
+from regard.errors import BackendError, DataError, KindError, ShapeError
 
 ANNOTATIONS = torch.tensor([[3, 12, 45], [59, 2, 5], [1, 43, 5], [4, 3, 45.3]])
 STATE = torch.tensor([[5.0, 1, 20]])
@@ -154,3 +154,12 @@ def test_what_a_mask_hides_is_not_in_the_output():
     torch.testing.assert_close(explanation.weights[:, :4], expected.weights)
     assert explanation.scores[:, 4].isnan().all()
     assert not explanation.weights[:, 4].any()
+
+
+def test_text_and_other_things_that_are_no_numbers_get_what_python_and_the_command_take():
+    for text in ("a sentence", ["a", "sentence"]):
+        with pytest.raises(KindError, match=r"nested lists; it is text.*regard explain \"a sentence\""):
+            regard.explain(text)
+    with pytest.raises(KindError, match="query must be a tensor, an array or nested lists of numbers; it is a dict"):
+        regard.explain({})
+    assert regard.explain([[1.0, 2.0]]).output.shape == (1, 2)

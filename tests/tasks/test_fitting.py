@@ -343,10 +343,52 @@ def test_either_side_of_articles_and_captions_alone_decide(tmp_path):
         assert chosen_tokenizer("caption", path, min_count=2) == ("word", "for min_count")
 
 
-def test_the_defaults_of_other_tasks_split_every_script():
-    for name in ("translate", "language", "transcribe"):
-        kind = registry.find(name).data_config.tokenizer
-        assert kind in ("bpe", "char"), name
+def chosen_sides(path, **options):
+    data = compose_config(registry.find("translate"), None, {"train": path, "accelerator": "cpu", **options})[0].data
+    return data.source_tokenizer or data.tokenizer, data.target_tokenizer or data.tokenizer, data.max_length
+
+
+@pytest.mark.parametrize("script", TEXTS)
+def test_each_side_of_pairs_has_the_tokenizer_of_its_script(script, tmp_path):
+    kind, most = ("bpe", 100) if script in SPACED else ("char", 400)
+    for sides in ((script, "english"), ("english", script)):
+        path = written(tmp_path, [[TEXTS[side] for side in sides]] * 20, ("source", "target"))
+        kinds = [kind if side == script else "bpe" for side in sides]
+        assert chosen_sides(path) == (*kinds, most)
+        assert chosen_sides(path, tokenizer="word") == ("word", "word", 100)
+        assert chosen_sides(path, vocabulary=500) == ("bpe", "bpe", 100)
+        assert chosen_sides(path, target_tokenizer="word")[1] == "word"
+    long = written(tmp_path, [[TEXTS[script] * 20, TEXTS["english"]]] * 20, ("source", "target"))
+    assert chosen_sides(long) == ("bpe", "bpe", 100)
+
+
+# Phrases of whole words: sub-words of so few texts would be the phrases.
+PHRASES = {
+    "thai": ("แมว", "สุนัข", "กิน", "ปลา", "วิ่ง", "เห็น", "บ้าน", "ใหญ่"),
+    "chinese": ("小猫", "狗", "吃", "鱼", "跑步", "看见", "房子", "很大"),
+    "japanese": ("ねこが", "いぬを", "たべる", "さかな", "はしる", "みる", "いえ", "おおきい"),
+}
+
+
+@pytest.mark.parametrize("script", PHRASES)
+def test_pieces_of_scripts_without_spaces_are_no_longer_than_a_word_in_any_task(script, tmp_path):
+    from regard.data.text.tokenizers import TextTokenizer, Tokenizer
+
+    words = PHRASES[script]
+    texts = ["".join(parts) for parts in itertools.product(words[:2], words[2:5], words[3:], words[4:])]
+    path = written(tmp_path, [(text, f"it is {number}") for number, text in enumerate(texts)], ("source", "target"))
+    config = compose_config(registry.find("translate"), None, {"train": path, "accelerator": "cpu"})[0]
+    running = tmp_path / "texts.txt"
+    running.write_text("\n".join(texts), encoding="utf-8")
+    language = compose_config(registry.find("language"), None, {"train": str(running), "accelerator": "cpu"})[0].data
+    spoken = registry.find("transcribe").data_config(train="x")
+    learnt = {
+        "translate": Tokenizer.train(texts, config.data.source_tokenizer, config.data.vocabulary),
+        "language": TextTokenizer.train(texts, language.tokenizer, language.vocabulary),
+        "transcribe": Tokenizer.train(texts, spoken.tokenizer, spoken.vocabulary),
+    }
+    for task, tokenizer in learnt.items():
+        assert sum(map(len, texts)) / sum(len(tokenizer.encode(text)) for text in texts) <= 3, task
 
 
 def test_a_classifier_of_texts_without_spaces_learns_and_is_read_again(tmp_path, run_command, monkeypatch):

@@ -152,6 +152,17 @@ def test_a_resumed_run_that_is_over_validates_and_says_why(train, tiny, tmp_path
     assert RunFolder(path).read_metrics()[-1]["step"] == ended.progress.step
 
 
+def test_a_run_that_minutes_ended_has_its_minutes_anew_when_it_is_resumed(train, tiny, tmp_path):
+    path, config = tmp_path / "run", tiny(epochs=3)
+    limited = dataclasses.replace(config, training=dataclasses.replace(config.training, max_minutes=1e-6))
+    first = train(limited, path)
+    assert "minutes are over" in first.progress.finished
+    enough = dataclasses.replace(config, training=dataclasses.replace(config.training, max_minutes=60.0))
+    assert train(enough, path, resume=True).progress.finished == "3 epochs are done"
+    one = dataclasses.replace(config, training=dataclasses.replace(config.training, epochs=1))
+    assert train(one, tmp_path / "one").progress.finished == "1 epoch is done"
+
+
 class Lines(Reporter):
     """Keeps the lines that are printed."""
 
@@ -188,17 +199,20 @@ def test_a_long_training_says_so_once(train, tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("progress", "ends"),
+    ("progress", "earlier", "ends"),
     [
-        (Progress(step=9, seconds=50), False),
-        (Progress(step=9, seconds=55), True),  # a tenth of the time is kept for a first validation
-        (Progress(step=9, seconds=45, last_validation=5, validation_seconds=20), True),
-        (Progress(step=9, seconds=35, last_validation=5, validation_seconds=20), False),
-        (Progress(step=9, seconds=59, last_validation=9, validation_seconds=20), False),
+        (Progress(step=9, seconds=50), 0, False),
+        (Progress(step=9, seconds=55), 0, True),  # a tenth of the time is kept for a first validation
+        (Progress(step=9, seconds=45, last_validation=5, validation_seconds=20), 0, True),
+        (Progress(step=9, seconds=35, last_validation=5, validation_seconds=20), 0, False),
+        (Progress(step=9, seconds=59, last_validation=9, validation_seconds=20), 0, False),
+        # The minutes of a resumed run are those since it was resumed.
+        (Progress(step=9, seconds=635, last_validation=5, validation_seconds=20), 600, False),
+        (Progress(step=9, seconds=645, last_validation=5, validation_seconds=20), 600, True),
     ],
 )
-def test_a_limit_of_minutes_keeps_room_for_the_last_validation(progress, ends):
+def test_a_limit_of_minutes_keeps_room_for_the_last_validation(progress, earlier, ends):
     config = SimpleNamespace(epochs=5, max_minutes=1.0, patience=0)
-    half_made = SimpleNamespace(config=config, progress=progress)
+    half_made = SimpleNamespace(config=config, progress=progress, earlier_seconds=earlier)
     half_made.reserved_seconds = lambda: TrainingLoop.reserved_seconds(half_made)
     assert bool(TrainingLoop.reason_to_end(half_made)) == ends

@@ -57,6 +57,16 @@ def command(
         _show_positions(_positions(source.positions, source.dim), display)
     else:
         _show(_explained(sentence, matrices, source, attention, display), display)
+        _say_how_split(sentence)
+
+
+def _say_how_split(sentence: str | None) -> None:
+    """Says how a sentence without spaces was split: after the tables, which move what is above them out of sight."""
+    from regard.data.text.words import sentence_words
+
+    words, note = sentence_words(sentence or "")
+    if note:
+        print(f"{counted(len(words), 'word')} in the sentence: {note}", file=sys.stderr)
 
 
 def _explained(
@@ -73,9 +83,7 @@ def _explained(
 
     heads = attention.heads
     if sentence is not None:
-        words, note = sentence_words(sentence)
-        if note:
-            print(f"{counted(len(words), 'word')} in the sentence: {note}", file=sys.stderr)
+        words, _ = sentence_words(sentence)
         tensors = seeded_sentence(words, source.dim, source.head_dim, heads, source.seed)
     else:
         words = None

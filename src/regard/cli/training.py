@@ -1,5 +1,6 @@
 """Implements ``regard train TASK``, which starts, resumes, prints or checks a run."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,7 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
     from regard.training.run import train
     from regard.training.run_folder import RunFolder
 
+    _check_no_folder(fields.get("train"))
     folder = RunFolder.open(options.runs / check_name("--run", _resumed_name(task, options, fields)))
     config = resume_config(task, folder.read_config(task), fields)
     if options.print_config:
@@ -116,6 +118,24 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
     with options_named(all_options(task)):
         trained = train(task, config, folder, resume=True, allow_changed_data=options.allow_changed_data)
     finish(task, trained)
+
+
+def _check_no_folder(data: Any) -> None:
+    """Raise ArgumentError if a run folder was typed where the data stand, as in ``--resume runs/topic``."""
+    from regard.training.run_folder import RunFolder
+
+    if not isinstance(data, str) or not Path(data).is_dir():
+        return
+    folder = Path(os.path.abspath(data))
+    try:
+        owner = RunFolder(folder).read_sections()["task"]
+    except RegardError:
+        return
+    elsewhere = "" if folder.parent == Path("runs").absolute() else f" --runs {quoted(str(Path(data).parent))}"
+    raise ArgumentError(
+        f"{data} is a run, not data; --run names the run to continue: "
+        f"regard train {owner} --run {quoted(folder.name)}{elsewhere} --resume"
+    )
 
 
 def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> str:

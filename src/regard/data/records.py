@@ -207,7 +207,10 @@ def check_utf8(path: Path, start: bytes) -> None:
             raise DataError(f"{path}: is {kind}, not text; {advice}")
     # Every other byte of common text in UTF-16 is zero; in UTF-8, a zero is a rare control character.
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 4 * start[:4096].count(0) > len(start[:4096]):
-        raise DataError(f"{path}: is UTF-16 or UTF-32, not UTF-8; save or convert the file as UTF-8")
+        raise DataError(
+            f"{path}: is UTF-16 or UTF-32, not UTF-8; save or convert the file as UTF-8 (in Excel, instead of Unicode "
+            "text: Save As, CSV UTF-8)"
+        )
 
 
 def aligned_records(source: Path, target: Path) -> Records:

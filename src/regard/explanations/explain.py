@@ -22,7 +22,7 @@ from regard.layout import without_added_axes
 from regard.masks import Mask
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.shapes import check_floating
+from regard.shapes import check_floating, kind_of
 from regard.transforms import has_data, is_finite
 
 
@@ -125,9 +125,9 @@ def explain(
     is_one_input = key is None and value is None
     key = query if key is None else key
     arguments = {"query": query, "key": key, "value": key if value is None else value}
-    inputs = {name: _rows(as_tensor(argument, name)) for name, argument in arguments.items()}
+    inputs = {name: _rows(_numbers(argument, name)) for name, argument in arguments.items()}
     weights = {
-        name: as_tensor(weight, name)
+        name: _numbers(weight, name)
         for name, weight in (
             ("w_query", w_query), ("w_key", w_key), ("w_value", w_value), ("w_output", w_output),
             ("w_decoder", w_decoder),
@@ -150,6 +150,19 @@ def explain(
     ]
     after = results(inputs["query"], explanation.output, weights, heads)
     return replace(explanation, before=tuple(before), after=tuple(after), one_input=is_one_input)
+
+
+def _numbers(argument: Any, name: str) -> Tensor:
+    parts = argument if isinstance(argument, (list, tuple)) else (argument,)
+    if any(isinstance(part, str) for part in parts):
+        raise KindError(
+            f"{name} must be numbers: a tensor, an array or nested lists; it is text. In Python a word is a row of "
+            'numbers; a sentence is explained by the command regard explain "a sentence"'
+        )
+    tensor = as_tensor(argument, name)
+    if not isinstance(tensor, Tensor):
+        raise KindError(f"{name} must be a tensor, an array or nested lists of numbers; it is {kind_of(tensor)}")
+    return tensor
 
 
 def _rows(tensor: Any) -> Any:

@@ -40,6 +40,13 @@ UNSPACED = 0.02
 """With a larger share of letters of scripts written without spaces, words between spaces are no tokens to learn from.
 It is small, since a clause of such a script has few letters, and would be one unknown token."""
 
+Side = Literal["source", "target"]
+SIDES: tuple[Side, ...] = ("source", "target")
+
+MOST_CHARACTERS = 100
+"""Mean number of characters of a side of a pair up to which they are tokens. Sub-words of a clause without spaces are
+whole phrases where texts are few, which no other sentence is made of."""
+
 SHORT = 1_000
 """A training of fewer updates, in few epochs, is validated after each of them."""
 
@@ -130,27 +137,30 @@ class Case:
     @property
     def tokens(self) -> int:
         """Tokens of running text, estimated."""
-        return max(1, int(self.size.rows / self.bytes_per_token))
+        return max(1, int(self.size.rows / self.bytes_per_token("source")))
 
-    @property
-    def bytes_per_token(self) -> float:
-        """Bytes of a token, estimated of a European text; 1 for an input that is no text."""
-        kind = getattr(self.options, "tokenizer", "char")
+    def kind(self, side: Side) -> str:
+        """The tokenizer of a side; of an input that is no text, that of characters."""
+        return getattr(self.options, f"{side}_tokenizer", None) or getattr(self.options, "tokenizer", "char")
+
+    def bytes_per_token(self, side: Side) -> float:
+        """Bytes of a token of a side, estimated of a European text; 1 for an input that is no text."""
+        kind = self.kind(side)
         if kind == "bpe":  # more sub-words are longer ones
             return min(5.0, max(1.0, 2.0 + 0.5 * math.log2(self.options.vocabulary / 350)))
-        return 5.0 if kind == "word" else _character_bytes(max(self.size.unspaced))
+        return 5.0 if kind == "word" else _character_bytes(self.size.unspaced[SIDES.index(side)])
 
     @property
     def length(self) -> float:
         """Mean length of an input in tokens or frames, estimated; 0: it does not count."""
         if self.size.unit == "sounds":
             return self.size.length
-        return min(self.size.length / self.bytes_per_token, getattr(self.options, "max_length", math.inf))
+        return min(self.size.length / self.bytes_per_token("source"), getattr(self.options, "max_length", math.inf))
 
     @property
     def target(self) -> float:
         """Mean length of a text to write in tokens, estimated, with those that begin and end it."""
-        return self.size.target / self.bytes_per_token + ENDS
+        return self.size.target / self.bytes_per_token("target") + ENDS
 
     @property
     def batches(self) -> int:
@@ -169,9 +179,6 @@ class Case:
         """Updates of the weights in the whole training, estimated."""
         return self.options.epochs * self.batches
 
-
-Side = Literal["source", "target"]
-SIDES: tuple[Side, ...] = ("source", "target")
 
 Rule = Callable[[Case], "Choice | None"]
 Rules = Mapping[str, Rule]
@@ -384,7 +391,7 @@ def validate_every(cost: float) -> Rule:
             return Choice(0, f"after each of {options.epochs} epochs")
         trained = size.rows * options.epochs
         if size.unit == "bytes":
-            trained = updates * options.batch_size * options.context * case.bytes_per_token
+            trained = updates * options.batch_size * options.context * case.bytes_per_token("source")
         number = max(FEWEST_VALIDATIONS, min(MOST_VALIDATIONS, round(0.25 * trained / (cost * validated))))
         value = math.ceil(updates / number)
         return Choice(value, f"about {math.ceil(updates / value)} validations")
@@ -440,8 +447,7 @@ def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
             if case.typed.get(name) is not None:
                 return Choice("word", f"for {name}")
         share, side = max((size.unspaced[SIDES.index(side)], side) for side in sides)
-        of = f" of the {side}s" if len(sides) > 1 else ""
-        reason = f"{_percent(share)} of the letters{of} are of scripts without spaces between words"
+        reason = _unspaced_reason(share, f" of the {side}s" if len(sides) > 1 else "")
         if share <= UNSPACED:
             return Choice("word", reason)
         if not most:
@@ -452,6 +458,31 @@ def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
         return Choice("bpe", f"{reason}, inputs of {characters:,.0f} characters")
 
     return rule
+
+
+def side_tokenizer(side: Side) -> Rule:
+    """Characters of short texts of scripts that are written without spaces, unless the user has set a tokenizer."""
+
+    def rule(case: Case) -> Choice | None:
+        size, share = case.size, case.size.unspaced[SIDES.index(side)]
+        mean = (size.length, size.target)[SIDES.index(side)] / _character_bytes(share)
+        is_set = any(case.typed.get(name) is not None for name in ("tokenizer", "vocabulary", "word_vectors"))
+        if is_set or share <= UNSPACED or mean > MOST_CHARACTERS:
+            return None
+        return Choice("char", _unspaced_reason(share, f" of the {side}s"))
+
+    return rule
+
+
+def pair_length(case: Case) -> Choice | None:
+    """More tokens where they are characters, so that the same pairs are short enough."""
+    if "char" not in (case.options.source_tokenizer, case.options.target_tokenizer):
+        return None
+    return Choice(4 * MOST_CHARACTERS, "tokens of a side are characters")
+
+
+def _unspaced_reason(share: float, of: str) -> str:
+    return f"{_percent(share)} of the letters{of} are of scripts without spaces between words"
 
 
 def _character_bytes(share: float) -> float:
@@ -468,7 +499,7 @@ def vocabulary(*values: int) -> Rule:
     rule = table(*values)
 
     def sub_words(case: Case) -> Choice | None:
-        return rule(case) if case.options.tokenizer == "bpe" else None
+        return rule(case) if "bpe" in map(case.kind, SIDES) else None
 
     return sub_words
 
@@ -524,6 +555,9 @@ CLASSIFY: Rules = {
 }
 
 TRANSLATE: Rules = {
+    "source_tokenizer": side_tokenizer("source"),
+    "target_tokenizer": side_tokenizer("target"),
+    "max_length": pair_length,
     "vocabulary": vocabulary(1_000, 2_000, 8_000, 16_000),
     "embedding": table(128, 128, 256, 256),
     "hidden": even(table(128, 192, 256, 256, accelerator=(128, 256, 512, 512))),

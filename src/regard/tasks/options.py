@@ -121,7 +121,7 @@ class WordVectorOptions:
 
     def __post_init__(self) -> None:
         super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)
-        kind = getattr(self, "tokenizer", "word")
+        kind = getattr(self, "source_tokenizer", None) or getattr(self, "tokenizer", "word")
         if self.word_vectors == "":
             raise ArgumentError("word_vectors is empty; give a file, or leave it out")
         if self.word_vectors is not None and kind != "word":

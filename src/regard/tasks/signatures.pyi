@@ -471,10 +471,12 @@ def train(
     tokenizer: Literal['bpe', 'word', 'char'] = 'bpe',
     lowercase: bool = False,
     vocabulary: int | None = None,
-    max_length: int = 100,
+    max_length: int | None = None,
     word_vectors: str | None = None,
     source_column: str | None = None,
     target_column: str | None = None,
+    source_tokenizer: Literal['bpe', 'word', 'char'] | None = None,
+    target_tokenizer: Literal['bpe', 'word', 'char'] | None = None,
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
     score: Literal['additive', 'concat', 'cosine', 'dot', 'general', 'location', 'scaled_dot'] | None = None,
     hidden: int | None = None,
@@ -543,11 +545,16 @@ def train(
         tokenizer: bpe (sub-words), word or char.
         lowercase: Turn all text into lower case, references included.
         vocabulary: Largest size of each side's vocabulary, in tokens. Default: from the data.
-        max_length: Largest number of tokens of each side; longer training pairs are left out.
+        max_length: Largest number of tokens of each side; longer training pairs are left out. Default: from the
+            data.
         word_vectors: tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
         source_column: Column to translate from. Default: source, or the first of a table with two columns.
         target_column: Column to translate to. Default: target, or the second of a table with two columns.
+        source_tokenizer: Tokenizer of the source: tokenizer; char where a script has no spaces between words.
+            Default: from the data.
+        target_tokenizer: Tokenizer of the target: tokenizer; char where a script has no spaces between words.
+            Default: from the data.
         architecture: What computes: lstm, gru or transformer.
         score: Score of the attention: additive (= concat), cosine, dot, scaled_dot, general or location.
             Default: additive; luong: general; transformer: scaled_dot.
@@ -596,7 +603,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.
@@ -766,7 +774,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.
@@ -904,7 +913,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.
@@ -1077,7 +1087,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.
@@ -1278,7 +1289,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.
@@ -1453,7 +1465,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.
@@ -1585,7 +1598,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs.
@@ -1726,7 +1740,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.
@@ -1924,7 +1939,8 @@ def train(
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
         epochs: Epochs after which training ends, if patience does not end it before. Default: from the data.
-        max_minutes: Minutes of training and validation after which training ends; 0: no limit.
+        max_minutes: Minutes of training and validation after which training ends, counted anew by resume; 0: no
+            limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends. A perfect metric ends it at the third validation from the first perfect one on; 0: exactly so
             many epochs. Default: from the data.

@@ -77,6 +77,10 @@ class DataConfig(WordVectorOptions, TokenOptions):
     """Column to translate to. Default: target, or the second of a table with two columns."""
     tokenizer: Literal["bpe", "word", "char"] = "bpe"
     """bpe (sub-words), word or char."""
+    source_tokenizer: Literal["bpe", "word", "char"] | None = None
+    """Tokenizer of the source: tokenizer; char where a script has no spaces between words."""
+    target_tokenizer: Literal["bpe", "word", "char"] | None = None
+    """Tokenizer of the target: tokenizer; char where a script has no spaces between words."""
     vocabulary: int = 8000
     """Largest size of each side's vocabulary, in tokens."""
     max_length: int = 100
@@ -449,7 +453,8 @@ class TranslateTask(TextTask):
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return {
-            side: text_tokenizer(tokenizer_path(folder, side), run, column(rows, side)) for side in ("source", "target")
+            side: text_tokenizer(tokenizer_path(folder, side), run, column(rows, side), option=f"{side}_tokenizer")
+            for side in ("source", "target")
         }
 
     def check_run(self, run: Any) -> None:

@@ -44,7 +44,7 @@ class TrainingConfig:
     epochs: int = 20
     """Epochs after which training ends, if patience does not end it before."""
     max_minutes: float = 0.0
-    """Minutes of training and validation after which training ends; 0: no limit."""
+    """Minutes of training and validation after which training ends, counted anew by --resume; 0: no limit."""
     patience: int = 5
     """Validations in a row, neither with a better metric nor with a lower loss, after which training ends. A perfect
     metric ends it at the third validation from the first perfect one on; 0: exactly so many epochs."""

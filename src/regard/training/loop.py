@@ -65,6 +65,7 @@ class TrainingLoop:
 
     Attributes:
         progress: the counters of the run.
+        earlier_seconds: seconds of the run before it was resumed.
         batches: batches of an epoch in each process.
 
     Raises:
@@ -93,6 +94,7 @@ class TrainingLoop:
             self.progress.restore(checkpoint["regard"])
             _load_weights(module, checkpoint["state_dict"])
             states = in_parameter_order(checkpoint["optimizer_states"][0], checkpoint["state_dict"], module)
+        self.earlier_seconds = self.progress.seconds
         self.module = fabric.strategy.setup_module(fabric.to_device(module))
         self.optimizer = _make_optimizer(self.module, config)
         self._set_learning_rate(self.progress.step)
@@ -187,8 +189,9 @@ class TrainingLoop:
         """Returns why the run ends after this step; "" if it goes on."""
         config, progress = self.config, self.progress
         if progress.epoch >= config.epochs:
-            return f"{config.epochs} epochs are done"
-        if config.max_minutes and progress.seconds + self.reserved_seconds() >= 60 * config.max_minutes:
+            return f"{config.epochs} epochs are done" if config.epochs > 1 else "1 epoch is done"
+        limit = 60 * config.max_minutes
+        if limit and progress.seconds - self.earlier_seconds + self.reserved_seconds() >= limit:
             return f"{config.max_minutes:g} minutes are over"
         if not config.patience:
             return ""
@@ -211,7 +214,8 @@ class TrainingLoop:
     def fraction(self) -> float:
         """The completed fraction of the run, in [0, 1]: of its epochs or of its minutes, whichever is larger."""
         epochs = (self.progress.epoch + self.progress.position / max(1, self.batches)) / self.config.epochs
-        minutes = self.progress.seconds / 60 / self.config.max_minutes if self.config.max_minutes else 0.0
+        seconds = self.progress.seconds - self.earlier_seconds
+        minutes = seconds / 60 / self.config.max_minutes if self.config.max_minutes else 0.0
         return min(1.0, max(epochs, minutes))
 
     # A step

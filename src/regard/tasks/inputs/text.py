@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from regard.configuration import check_between
@@ -293,14 +294,23 @@ def file_text(path: Path) -> str:
     return "".join(text_blocks(path))
 
 
-def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1) -> Tokenizer:
-    """The tokenizer of a run: the saved one, that of the run that it starts from, or one that is learnt from texts."""
+def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1, option: str = "tokenizer") -> Tokenizer:
+    """The tokenizer of a run: the saved one, that of the run that it starts from, or one that is learnt from texts.
+
+    Args:
+        path: its file.
+        run: the configuration of the run.
+        texts: the training texts.
+        min_count: a word that occurs fewer times is unknown.
+        option: the option of the data that names its kind; where it is not set, it is that of both sides.
+    """
     from regard.data.text.tokenizers import Tokenizer
 
     data = run.data
+    kind = getattr(data, option) or data.tokenizer
     return learnt_tokenizer(
         path,
         run.training.init_from,
-        data,
-        lambda: Tokenizer.train(texts, data.tokenizer, data.vocabulary, data.lowercase, min_count),
+        SimpleNamespace(tokenizer=kind, lowercase=data.lowercase),
+        lambda: Tokenizer.train(texts, kind, data.vocabulary, data.lowercase, min_count),
     )
