@@ -1,5 +1,6 @@
 """A refused command is followed by the one that was meant: it is accepted, and names the data and their columns."""
 
+import os
 import random
 import shlex
 
@@ -12,6 +13,7 @@ from regard.tasks import registry
 WORDS = ["parcel", "invoice", "late", "login", "broken", "refund", "twice", "charged", "screen", "order"]
 TEXTS = [" ".join(random.Random(number).choices(WORDS, k=9)) for number in range(40)]
 KINDS = [f"kind {number % 3}" for number in range(40)]
+RUN = "task: translate\ndata: {}\nmodel: {}\ntraining: {}\n"
 ODD = "--text-column eins --label-column zwei"
 
 COMMANDS = {
@@ -116,3 +118,29 @@ def test_a_name_that_other_programs_have_for_a_task_is_that_of_one_here():
     assert not TASKS_ELSEWHERE.keys() & registry.BUILT_IN.keys()
     assert set(COMMANDS_ELSEWHERE.values()) <= KNOWN.keys()
     assert not COMMANDS_ELSEWHERE.keys() & KNOWN.keys()
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        (["classify", "runs/a b", "A text."], "regard predict 'runs/a b' 'A text.'"),
+        (["classify", "runs/a b"], "regard predict 'runs/a b'"),
+        (["A text."], "regard predict 'runs/a b' 'A text.'"),
+        (["c", "A text."], "regard predict 'runs/a b' 'A text.'"),
+    ],
+)
+def test_a_prediction_without_its_run_is_answered_with_the_runs_there_are(
+    typed, command, tmp_path, monkeypatch, run_command
+):
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate("zyxwv"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.yaml").write_text(RUN)
+        os.utime(tmp_path / "runs" / name, (number, number))
+    (tmp_path / "runs" / "a b").mkdir()
+    (tmp_path / "runs" / "a b" / "config.yaml").write_text(RUN)
+    code, _, error = run_command("predict", *typed)
+    assert code == 2
+    assert error.splitlines()[-1] == command
+    if typed[0] != "classify":
+        assert "the runs here are runs/a b, runs/v, runs/w, runs/x, runs/y, ..." in error

@@ -19,14 +19,21 @@ from regard.data.text.sources import open_labelled, open_pairs
 from regard.errors import DataError
 
 OPENERS = {
-    "pairs": (open_pairs, ("en", "de"), "left out 2 rows with an empty side; 2 are left"),
-    "labelled": (open_labelled, ("text", "label"), "left out 2 rows with an empty side; 2 are left"),
+    "pairs": (open_pairs, ("en", "de"), "left out 2 rows {lacking}; 2 are left"),
+    "labelled": (open_labelled, ("text", "label"), "left out 2 rows {lacking}; 2 are left"),
     "captions": (captioned_images, ("image", "caption"), "left out 2 rows without 'image' and 'caption'; 2 are left"),
     "images": (labelled_images, ("image", "label"), "left out 2 rows without 'image' and 'label'; 2 are left"),
     "masks": (open_masked, ("image", "mask"), "left out 2 rows without an image or a mask; 2 are left"),
     "sounds": (open_utterances, ("audio", "text"), "left out 2 rows without a sound or a text; 2 are left"),
 }
 """What opens the tables of the tasks, the two columns that it needs, and what it says of two empty rows."""
+
+
+POSITIONS = {
+    "csv": "line 3, line 5", "tsv": "line 3, line 5", "jsonl": "line 2, line 4", "json": "object 2, object 4",
+    "parquet": "row 2, row 4",
+}  # fmt: skip
+"""Suffix → where the second and the fourth row are."""
 
 
 def write_csv(path, first, second, rows, separator=","):
@@ -84,7 +91,10 @@ def test_rows_without_a_value_are_left_out_counted_and_said(tmp_path, caplog, ki
     FORMS[form](path, *columns, rows)
     with caplog.at_level(logging.WARNING, logger="regard"):
         assert len(list(open_table(path))) == 2
-    assert [record.getMessage() for record in caplog.records] == [f"{path}: {said}"]
+    names = [repr(columns[column]) for column in lacking]
+    counts = f"without {names[0]}" if len({*lacking}) == 1 else f"(1 without {names[0]}, 1 without {names[1]})"
+    where = POSITIONS[form.rpartition(".")[2]]
+    assert caplog.messages == [f"{path}: {said.format(lacking=f'{counts}: {where}')}"]
 
 
 @pytest.mark.parametrize("kind", OPENERS)

@@ -1,8 +1,11 @@
 """Tables and folders that are not as they should be: read rightly, or one line that says what is wrong."""
 
+import csv
 import json
 import logging
 import os
+import shutil
+import subprocess
 import time
 
 import datasets
@@ -71,7 +74,8 @@ def test_delimited_tables(opener):
         for content in (good, "\ufeff" + good, good.replace("\n", "\r\n"), good.rstrip("\n"), good + "\n\n"):
             assert opener(suffix, content) == ["a.png"]
         for other in others:
-            assert "; its columns seem to be separated by " in opener(suffix, good.replace(own, other))
+            found = opener(suffix, good.replace(own, other))
+            assert found == ["a.png"] if suffix == ".csv" else "; its columns seem to be separated by " in found
         assert "lines end with carriage returns (CR)" in opener(suffix, good.replace("\n", "\r"))
         mixed = good + f"a.png{own}a.png\ra.png{own}a.png\n"
         assert "line 3 has 3 fields where the header has 2" in opener(suffix, mixed)
@@ -87,6 +91,47 @@ def test_delimited_tables(opener):
     assert opener(".csv", header + '"a.png","a.png"\n') == ["a.png"]
     assert "a field has no closing quotation mark" in opener(".csv", header + 'a.png,"a.png\n' + "a.png,x\n" * 3)
     assert "no comma after a closing quotation mark" in opener(".csv", header + '"a"b,a.png\n')
+
+
+@pytest.mark.parametrize("mark", [";", "|", "\t"])
+def test_another_separator_of_a_csv_file_is_read_where_it_is_certain_and_said(tmp_path, caplog, mark):
+    """Excel writes semicolons where the comma is the decimal mark."""
+    path = tmp_path / "a.csv"
+    rows = [("text", "label"), ("1,5 Liter, bitte", "a"), (f"x\ny{mark}z", "b"), ("zwei", "b")]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=mark).writerows(rows)
+    with caplog.at_level("WARNING", logger="regard"):
+        table = open_labelled(path)
+    assert list(zip(table["source"], table["target"], strict=True)) == rows[1:]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"{path}: the columns are separated by ")
+    path.write_text(f"text{mark}label\na{mark}b\nc{mark}d{mark}e\n")
+    with pytest.raises(DataError, match=r"convert the file, which pandas does: pandas\.read_csv\('a\.csv', sep="):
+        open_labelled(path)
+
+
+JAPANESE = "text,label\n返金をお願いします。カタカナのテキスト,返金\n届きません,配送\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "codec", "name"),
+    [
+        (JAPANESE, "cp932", "CP932"),
+        ("text,label\n我的订单还没有到,配送\n请退款，谢谢！,退款\n", "gb18030", "GB18030"),
+        ("text,label\nCafé très agréable,où\n", "latin-1", "CP1252"),
+        ("text,label\nÜber 5 € für Bücher,größer\n", "cp1252", "CP1252"),
+    ],
+)
+def test_a_file_in_another_encoding_is_answered_with_the_command_that_converts_it(tmp_path, text, codec, name):
+    path = tmp_path / "my table.csv"
+    path.write_bytes(text.encode(codec))
+    with pytest.raises(DataError, match="is not valid UTF-8") as refused:
+        open_labelled(path)
+    command = str(refused.value).partition("with: ")[2]
+    assert name in str(refused.value)
+    if shutil.which("iconv"):
+        subprocess.run(command.replace(command.split()[2], name), shell=True, check=True)
+        assert (tmp_path / "my table-utf8.csv").read_text(encoding="utf-8") == text
 
 
 def test_json_is_read_strictly(opener):

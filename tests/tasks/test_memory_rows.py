@@ -167,7 +167,7 @@ NULLS = {
 def test_rows_without_a_value_are_left_out_counted_and_said(form, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="regard"):
         assert labelled(NULLS[form], tmp_path) == [("a", "x"), ("c", "y")]
-    assert "left out 2 rows with an empty side; 2 are left" in caplog.text
+    assert "left out 2 rows (1 without 'text', 1 without 'label'): " in caplog.text
 
 
 def test_numbers_with_nulls_stay_whole_numbers(tmp_path):

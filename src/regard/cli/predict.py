@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from cyclopts import Parameter
 from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
 from regard.cli.option_types import Run, Threads, use_threads
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError, DataError, RegardError, RunError
 from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 LEAST_AT_ONCE, BATCHES_AT_ONCE = 256, 8
 """Inputs of a block, which are predicted before the next one, and batches of it, whichever are more."""
+
+
+MOST_RUNS = 5
+"""Runs that a message names."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,10 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
     from regard.training.run_folder import RunFolder
 
     use_threads(inputs.threads)
-    folder = RunFolder.open(run)
+    try:
+        folder = RunFolder.open(run)
+    except RunError as error:
+        raise _with_runs(error, run, sentences or []) from error
     if sentences and len(sentences) == 1 and inputs.file is None and _is_text_file(task, sentences[0]):
         print(f"regard: {sentences[0]} is read as a file, the same as --file {sentences[0]}", file=sys.stderr)
         sentences, inputs = None, dataclasses.replace(inputs, file=Path(sentences[0]))
@@ -129,6 +137,33 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
                 print("\n".join(one.lines()))
     for path in pictures:
         print(f"picture: {path}", file=sys.stderr)
+
+
+def _with_runs(error: RunError, run: str, sentences: list[str]) -> RegardError:
+    """The error of a run that there is not, with the command that was meant: another argument, or a run that there is.
+
+    Args:
+        error: the error.
+        run: what was typed for the run.
+        sentences: the other arguments.
+    """
+    from regard.cli.corrected_command import CorrectedError
+
+    if os.path.exists(run) or "no run folder" not in str(error):
+        return error
+    if sentences and _is_run(Path(sentences[0])):
+        command = shlex.join(["regard", "predict", *sentences])
+        return CorrectedError(f"{error}; the run is the first argument, and its task is known", command)
+    runs = [path for path in sorted(Path("runs").glob("*"), key=os.path.getmtime, reverse=True) if _is_run(path)]
+    if not runs:
+        return error
+    named = ", ".join(map(str, runs[:MOST_RUNS])) + (", ..." if len(runs) > MOST_RUNS else "")
+    command = shlex.join(["regard", "predict", str(runs[0]), *(sentences or [run])])
+    return CorrectedError(f"{error}; the runs here are {named}", command)
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file()
 
 
 def _is_text_file(task: "Task", text: str) -> bool:

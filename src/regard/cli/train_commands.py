@@ -44,13 +44,15 @@ def make_command(task: "Task") -> Callable[..., None]:
 
     def command(data=None, **options) -> None:
         from regard.cli.training import train_task
+        from regard.training.reporter import each_warning_once
 
         if data is not None:
             if "train" in options:
                 raise ArgumentError(f"the training data are given twice, as {data!r} and with --train; give them once")
             options["train"] = data
         run_options = {name: options.pop(name) for name in field_names(RunOptions) if name in options}
-        train_task(task, RunOptions(**run_options), options)
+        with each_warning_once():
+            train_task(task, RunOptions(**run_options), options)
 
     command.__signature__ = signature(panels(task), [DATA])  # pyright: ignore[reportFunctionMemberAccess]
     command.__doc__ = task.summary

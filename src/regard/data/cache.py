@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Increased when the content of a table changes for the same key.
-_LAYOUT = 3
+_LAYOUT = 4
 
 
 def require_datasets() -> None:

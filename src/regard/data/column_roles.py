@@ -19,6 +19,7 @@ from regard.data.records import (
     check_different,
     is_null,
     label_text,
+    listed_names,
     missing_column,
     nearest_column,
     quoted_names,
@@ -209,6 +210,29 @@ def chosen_columns(records: Records, roles: Roles, named: Sequence[str | None]) 
         for one, (name, reason) in zip(roles, chosen, strict=True)
         if name is not None and reason
     }
+
+
+def unused_columns(records: Records, roles: Roles, named: Sequence[str | None]) -> str:
+    """Names the columns of a table that a task does not read, in a line for the user; "" if there are none.
+
+    Args:
+        records: the table.
+        roles: what is read.
+        named: the columns that the user named, or that were taken.
+    """
+    used = choose_columns(records._replace(remark=""), roles, named, say=lambda _: None)
+    unused = [
+        name for name in _names(records) if not any(f"{name}.".startswith(f"{one}.") for one in used)
+    ]  # fmt: skip
+    if not unused:
+        return ""
+    line = f"{records.name}: not used: {listed_names([repr(name) for name in unused])}"
+    texts = _Cells(records).possible(unused, "text") if roles[0].content == "text" else []
+    if not texts:
+        return line
+    other, first = texts[0], used[0]
+    joined = f"table[{first!r}] = table[{other!r}] + ' ' + table[{first!r}]"
+    return f"{line} (to read several columns as one text, join them in the table: {joined} in pandas)"
 
 
 def are_told(records: Records, roles: Roles) -> bool:

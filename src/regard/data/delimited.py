@@ -15,20 +15,29 @@ from regard.errors import DataError
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 """What separates the columns of a file, by its suffix."""
 
+CERTAIN = 1000
+"""Rows that are looked at, at most, to tell what separates the columns of a CSV file."""
+
 _DELIMITER_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons (';')", "|": "bars ('|')"}
 
 
 def delimited(path: Path) -> Records:
     """A CSV file with the quoting of RFC 4180, or a TSV file, in which `_quoting` tells what quotation marks are."""
     separator = _DELIMITERS[path.suffix.lower()]
-    quoted, remark = (True, "") if separator == "," else _quoting(path, separator)
+    if separator == ",":
+        separator = _separator(path)
+        quoted, remark = True, ""
+        if separator != ",":
+            remark = f"the columns are separated by {_DELIMITER_NAMES[separator]}, and are read so"
+    else:
+        quoted, remark = _quoting(path, separator)
 
     def lines() -> Iterator[tuple[int, list[str]]]:
         if quoted:
             return ((number, fields) for number, fields, _ in _quoted_lines(path, separator))
         return enumerate((line.split(separator) for line in text_lines(path)), 1)
 
-    header = _header(path, lines())
+    header = _header(path, separator, lines())
 
     def rows(_: object) -> Iterator[tuple[str, dict[str, str]]]:
         for line, fields in itertools.islice(lines(), 1, None):
@@ -45,6 +54,25 @@ def delimited(path: Path) -> Records:
 
     advice, doubt = header_doubts(header)
     return Records(str(path), str(path), header, rows, advice=advice, doubt=doubt, remark=remark)
+
+
+def _separator(path: Path) -> str:
+    """What separates the columns of a CSV file: a comma, or another mark where that is certain.
+
+    It is certain if the header has no comma, and the header and the first rows have the same number of fields by the
+    other mark, at least two.
+    """
+    header = next(text_lines(path), "")
+    for mark in _DELIMITER_NAMES:
+        if mark == "," or "," in header or mark not in header:
+            continue
+        try:
+            rows = [fields for _, fields, _ in itertools.islice(_quoted_lines(path, mark), CERTAIN) if any(fields)]
+        except DataError:
+            continue
+        if len(rows) > 1 and len(rows[0]) > 1 and len({len(fields) for fields in rows}) == 1:
+            return mark
+    return ","
 
 
 def _quoting(path: Path, separator: str) -> tuple[bool, str]:
@@ -142,7 +170,7 @@ def _quoted_field(
         line, start = following[1], 0
 
 
-def _header(path: Path, table: Iterator[tuple[int, list[str]]]) -> list[str]:
+def _header(path: Path, separator: str, table: Iterator[tuple[int, list[str]]]) -> list[str]:
     """The names of the columns, which the first line must have."""
     first = next(table, None)
     if first is None:
@@ -150,13 +178,18 @@ def _header(path: Path, table: Iterator[tuple[int, list[str]]]) -> list[str]:
     header = [name.strip() for name in first[1]]
     if not any(header):
         raise DataError(f"{path}: line 1 is empty; it must be the header, the names of the columns")
-    separator = _DELIMITERS[path.suffix.lower()]
     other = next((mark for mark in _DELIMITER_NAMES if mark != separator and mark in header[0]), None)
     if len(header) == 1 and other is not None:
         raise DataError(
             f"{path}: the header has one column, {shortened(header[0])}; its columns seem to be separated by "
             f"{_DELIMITER_NAMES[other]}, and a {path.suffix.lower()} file has {_DELIMITER_NAMES[separator]} between "
-            "them: convert the file"
+            "them: "
+            + (
+                "let its name end in .csv"
+                if separator != ","
+                else f"convert the file, which pandas does: pandas.read_csv({path.name!r}, sep={other!r})"
+                f".to_csv('converted.csv', index=False)"
+            )
         )
     check_different(str(path), [name for name in header if name])
     return header

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import ArgumentError, DataError
+from regard.platforms import quoted
 from regard.regular_file import LARGEST_DATA, open_regular
 
 LONGEST_LINE = 1 << 24
@@ -24,6 +25,9 @@ LONGEST_LINE = 1 << 24
 
 CHUNK = 1 << 20
 """Bytes that are read at once."""
+
+MOST_POSITIONS = 3
+"""Rows that a message names."""
 
 _MOST_LISTED = 20  # names of columns in a message
 
@@ -93,6 +97,13 @@ def text_rows(
     Raises:
         DataError: a value is no text that a file could hold.
     """
+    return (texts for _, texts in placed_text_rows(records, columns, numbers, files))
+
+
+def placed_text_rows(
+    records: Records, columns: Sequence[str], numbers: Collection[str] = (), files: Collection[str] = ()
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The rows of `text_rows`, each after its position, such as ``"line 7"``."""
     for position, record in records.rows(columns):
         texts = []
         for column in columns:
@@ -103,7 +114,18 @@ def text_rows(
             if isinstance(text, str) and not text.isascii():
                 checked_text(text, f"{records.name}: {position}, column {column!r}")
             texts.append(text)
-        yield tuple(texts)
+        yield position, tuple(texts)
+
+
+def named_positions(positions: Sequence[str], count: int) -> str:
+    """The first positions of rows, for messages.
+
+    Args:
+        positions: of rows, at least the first ones.
+        count: how many rows there are.
+    """
+    shown = positions[:MOST_POSITIONS]
+    return ", ".join(shown) + (", ..." if count > len(shown) else "")
 
 
 def is_null(value: object) -> bool:
@@ -169,7 +191,7 @@ def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
                 line += error.object[: error.start].count(b"\n")
                 raise DataError(
                     f"{path}: line {line} is not valid UTF-8 (byte 0x{error.object[error.start]:02X} at offset "
-                    f"{before + error.start} of the file); save or convert the file as UTF-8"
+                    f"{before + error.start} of the file); {utf8_advice(path)}"
                 ) from error
             if not raw:
                 return
@@ -179,6 +201,43 @@ def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
                 text, begun = text.removeprefix("\ufeff"), True
             if text:
                 yield text
+
+
+_DOUBLE_BYTES = {"CP932": "cp932", "GB18030": "gb18030", "EUC-KR": "euc_kr", "BIG5": "big5"}
+_SINGLE_BYTES = {"CP1252": "cp1252", "ISO-8859-1": "latin-1"}
+"""Encodings of iconv → of Python, the most common first."""
+
+
+def utf8_advice(path: Path) -> str:
+    """Says in which encoding a file is that is not UTF-8, as far as its bytes tell, and the command that converts it.
+
+    In scripts with two bytes a character most bytes above 127 are neighbours; in those of Europe few are.
+    """
+    with open_regular(path, LARGEST_DATA) as file:
+        content = file.read(LONGEST_LINE)
+    content = content[: content.rfind(b"\n") + 1] or content
+    as_utf8 = content.decode("utf-8", "replace")
+    damaged = as_utf8.count("\ufffd")
+    if len(re.findall("[^\\x00-\\x7f\ufffd]", as_utf8)) > damaged:
+        return "save or convert the file as UTF-8"
+    high = len(re.findall(rb"[\x80-\xff]", content))
+    neighbours = sum(len(run) for run in re.findall(rb"[\x80-\xff]{2,}", content))
+    encodings = _DOUBLE_BYTES if 2 * neighbours > high else _SINGLE_BYTES
+    possible = [name for name, codec in encodings.items() if _decodes(content, codec)]
+    if not possible:
+        return "save or convert the file as UTF-8"
+    target = path.with_name(f"{path.stem}-utf8{path.suffix}")
+    command = f"iconv -f {possible[0]} -t UTF-8 {quoted(str(path))} > {quoted(str(target))}"
+    others = f" or {', or '.join(possible[1:])}" if encodings is _DOUBLE_BYTES and possible[1:] else ""
+    return f"it may be {possible[0]}{others}: convert it, with: {command}"
+
+
+def _decodes(content: bytes, codec: str) -> bool:
+    try:
+        content.decode(codec)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def text_lines(path: Path) -> Iterator[str]:

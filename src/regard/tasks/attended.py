@@ -73,6 +73,8 @@ def attended_line(trained: Trained, prediction: Prediction) -> str:
     """What a model attended to on the way to a prediction: ``"dog 41 %, sleeps 22 %"``."""
     from regard.pictures.fonts import visible_token
 
+    if trained.task.input_kind == "text" and not prediction.input_text.strip():
+        return "nothing: the text is empty"
     parts, origin = trained.attended(prediction)
     if not parts:
         return "nothing: " + ("the answer is empty" if prediction.is_empty else "the model has no attention weights")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-_MOST_NAMED = 3  # rows in a warning
-
 
 def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
     """The inputs that an argument of `Trained.predict` holds.
@@ -200,8 +198,10 @@ def _input_column(trained: Any, records: Records, named: str | None) -> str:
 
 
 def _say_left_out(where: str, column: str, left_out: Sequence[str], count: int) -> None:
+    from regard.data.records import named_positions
+
     if left_out:
-        named = ", ".join(left_out[:_MOST_NAMED]) + (", ..." if len(left_out) > _MOST_NAMED else "")
+        named = named_positions(left_out, len(left_out))
         log.warning(
             "%s: left out %s without %r (%s), which have no answer; %d are left",
             where, counted(len(left_out), "row"), column, named, count,

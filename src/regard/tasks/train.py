@@ -90,6 +90,7 @@ def train(
         1.0
     """
     from regard.training.processes import is_first_process
+    from regard.training.reporter import each_warning_once
     from regard.training.run import train as train_run
     from regard.training.run_folder import RunFolder, continue_with
 
@@ -120,7 +121,7 @@ def train(
     stored: dict[str, str] = {}
     own_data = False
     try:
-        with stored_names(stored) as renamed:
+        with stored_names(stored) as renamed, each_warning_once():
             options = checked_options(kind, options) | _share(kind, train, validation, options)
             folder = _new_folder(path) if writes else RunFolder(path)
             in_memory: dict[str, Any] = {}

@@ -1,9 +1,30 @@
 """Reporters show the progress of a training run: a bar in a terminal and in a notebook, plain lines elsewhere."""
 
 import html
+import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """A context in which the logger ``regard`` gives each message once: a training opens some data several times."""
+    logger, messages = logging.getLogger("regard"), set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_known = message in messages
+        messages.add(message)
+        return not is_known
+
+    logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_new)
 
 
 class Reporter:

@@ -132,8 +132,21 @@ def test_empty_sides_are_left_out_and_counted(tmp_path, caplog):
         with caplog.at_level(logging.WARNING, logger="regard"):
             assert pairs_of(open_pairs(path, "a", "b")) == [("x", "y"), ("u", "v")]
         assert [record.getMessage() for record in caplog.records] == [
-            f"{path}: left out 2 rows with an empty side; 2 are left"
+            f"{path}: left out 2 rows (1 without 'a', 1 without 'b'): line 3, line 4; 2 are left"
         ]
+
+
+def test_rows_that_are_left_out_are_counted_for_each_side(tmp_path, caplog):
+    rows = ["x\ty", *[" \tz"] * 4, *["z\t"] * 2, "\t", "u\tv"]
+    path = write(tmp_path / "a.tsv", "本文\tカテゴリ\n" + "\n".join(rows) + "\n")
+    one, other = write(tmp_path / "a.de", "a\n\nb\n"), write(tmp_path / "a.en", "a\nb\nc\n")
+    with caplog.at_level(logging.WARNING, logger="regard"):
+        assert len(open_pairs(path, "本文", "カテゴリ")) == len(open_pairs((one, other))) == 2
+    counts = "4 without '本文', 2 without 'カテゴリ', 1 without '本文' and 'カテゴリ'"
+    assert caplog.messages == [
+        f"{path}: left out 7 rows ({counts}): line 3, line 4, line 5, ...; 2 are left",
+        f"{one} and {other}: left out 1 row without {str(one)!r}: line 2; 2 are left",
+    ]
 
 
 def test_a_json_array_larger_than_one_read(tmp_path, monkeypatch):

@@ -8,7 +8,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,15 @@ from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
 from regard.data.column_roles import LABEL, PAIR, TEXT, Roles, choose_columns
 from regard.data.parquet import arrow_rows, class_names, flattened
 from regard.data.records import (
+    MOST_POSITIONS,
     Records,
     Say,
     aligned_records,
     check_file,
     check_limit,
     check_utf8,
-    text_rows,
+    named_positions,
+    placed_text_rows,
 )
 from regard.data.tables import READERS, open_records
 from regard.errors import ArgumentError, DataError
@@ -41,8 +44,8 @@ _BLOCK = 16384  # rows in memory at once
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(:[\w.-]+)?")
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Pair = tuple[str, ...]
-"""Two texts."""
+Pair = tuple[str, tuple[str, ...]]
+"""Where a row is, such as ``"line 7"``, and its two texts."""
 
 
 def open_pairs(
@@ -60,8 +63,8 @@ def open_pairs(
 
     The pairs are read once, block by block, into an Arrow file in the cache folder of Hugging Face ``datasets``; a
     file that has not changed is not read again. White space around a sentence is removed. A pair with an empty side is
-    left out, and the logger ``regard`` warns with the number of such pairs. A byte order mark and Windows line ends are
-    accepted.
+    left out, and the logger ``regard`` warns with the number of such pairs, for each side, and the first of them. A
+    byte order mark and Windows line ends are accepted.
 
     Args:
         source: one of
@@ -113,11 +116,11 @@ def open_pairs(
         where, loaded = " and ".join(map(str, paths)), None
         key = fingerprint("pairs", tuple(map(file_state, paths)), columns if len(paths) == 1 else None, *reading)
 
-    def read(say: Say) -> Iterator[Pair]:
+    def read(say: Say) -> tuple[Sequence[str], Iterator[Pair]]:
         if paths is None:
             records = _hub_records(where, loaded)
         elif len(paths) == 2:
-            return text_rows(aligned_records(*paths), ("source", "target"))
+            return [str(path) for path in paths], placed_text_rows(aligned_records(*paths), ("source", "target"))
         elif paths[0].suffix.lower() in READERS:
             records = open_records(paths[0])
         else:
@@ -126,7 +129,7 @@ def open_pairs(
                 "or two text files with a comma between them"
             )
         chosen = choose_columns(records, roles, columns, say)
-        return text_rows(records, chosen, chosen[1:] if numbers else ())
+        return chosen, placed_text_rows(records, chosen, chosen[1:] if numbers else ())
 
     return pair_table(key, where, read, lowercase, limit)
 
@@ -160,7 +163,7 @@ def open_labelled(
     files, left_out = class_texts(folder)
     warn_of_left_out(folder, left_out, "texts")
     key = fingerprint("classes", tuple(map(file_state, files)), limit)
-    return pair_table(key, str(folder), lambda _: _class_pairs(files[:limit]))
+    return pair_table(key, str(folder), lambda _: (("text", "label"), _class_pairs(files[:limit])))
 
 
 def class_texts(folder: Path) -> ClassFiles:
@@ -193,7 +196,7 @@ def _class_pairs(files: Sequence[Path]) -> Iterator[Pair]:
             content = read_bytes(path, LARGEST_RECORD)
             check_utf8(path, content)
             text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-            yield text, path.parent.name
+            yield str(path), (text, path.parent.name)
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: is not valid UTF-8 (byte at offset {error.start}); save or convert the file as UTF-8"
@@ -276,15 +279,19 @@ def _quiet_datasets(*, offline: bool) -> Iterator[None]:
 
 
 def pair_table(
-    key: str, where: str, read: Callable[[Say], Iterator[Pair]], lowercase: bool = False, limit: int | None = None
+    key: str,
+    where: str,
+    read: Callable[[Say], tuple[Sequence[str], Iterator[Pair]]],
+    lowercase: bool = False,
+    limit: int | None = None,
 ) -> "datasets.Dataset":
     """The memory-mapped table of the pairs that ``read`` yields, without those with an empty side.
 
     Args:
         key: key of the content in the cache.
         where: where the pairs are from, for messages.
-        read: gives the pairs, and says in lines what the user should know of them; it is not called if the cache has
-            the table, which has the lines too.
+        read: gives the names of the two sides and the pairs, and says in lines what the user should know of them; it
+            is not called if the cache has the table, which has the lines too.
         lowercase: whether to turn every text into lower case.
         limit: largest number of pairs; None: all pairs.
 
@@ -296,28 +303,47 @@ def pair_table(
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])
 
     def batches(counts: dict[str, Any]) -> Iterator["pa.RecordBatch"]:
-        counts["empty"] = counts["kept"] = 0
         counts["said"] = said = []
+        names, rows = read(said.append)
+        kept, lacking, first = 0, Counter[tuple[bool, bool]](), list[str]()
 
-        def kept() -> Iterator[Pair]:
-            for source, target in read(said.append):
+        def full() -> Iterator[tuple[str, str]]:
+            nonlocal kept
+            for position, (source, target) in rows:
                 source, target = source.strip(), target.strip()
                 if source and target:
-                    counts["kept"] += 1
+                    kept += 1
                     yield (source.lower(), target.lower()) if lowercase else (source, target)
                 else:
-                    counts["empty"] += 1
+                    lacking[bool(source), bool(target)] += 1
+                    if len(first) < MOST_POSITIONS:
+                        first.append(position)
 
-        pairs = itertools.islice(kept(), limit)
+        pairs = itertools.islice(full(), limit)
         while block := list(itertools.islice(pairs, _BLOCK)):
             yield pa.record_batch([pa.array(side, pa.string()) for side in zip(*block, strict=True)], schema=schema)
-        if not counts["kept"]:
+        if not kept:
             raise DataError(f"{where}: no row has text on both sides; check the columns and the file")
+        if lacking:
+            said.append(f"{where}: {_left_out(lacking, names, first)}; {kept:,} are left")
 
     table, counts = cached_table(key, schema, batches)
     for line in counts["said"]:
         log.warning("%s", line)
-    if counts["empty"]:
-        left_out = counted(counts["empty"], "row")
-        log.warning("%s: left out %s with an empty side; %d are left", where, left_out, counts["kept"])
     return table
+
+
+def _left_out(lacking: Mapping[tuple[bool, bool], int], names: Sequence[str], first: Sequence[str]) -> str:
+    """Says which rows were left out.
+
+    Args:
+        lacking: whether they have the first and the second text → how many.
+        names: of the two sides.
+        first: the positions of the first of them.
+    """
+    quoted = [repr(name) for name in names]
+    sides = {(False, True): quoted[0], (True, False): quoted[1], (False, False): " and ".join(quoted)}
+    parts = [(lacking[has], f"without {name}") for has, name in sides.items() if lacking.get(has)]
+    total = sum(lacking.values())
+    listed = parts[0][1] if len(parts) == 1 else "(" + ", ".join(f"{count:,} {what}" for count, what in parts) + ")"
+    return f"left out {counted(total, 'row')} {listed}: {named_positions(first, total)}"

@@ -325,11 +325,20 @@ class Input(ABC):
             self.generated.write(folder.tree("corpus"), sizes)
             self.write_examples(folder)
         train = self.open_part(data, folder, "train")
+        self._say_unused(data)
         if data.test is not None:
             self.check_rows(self.open_part(data, folder, "test"))  # a mistake in them is an error now
         if data.validation or data.bundled:
             return train, self.open_part(data, folder, "validation")
         return self.held_out(train, data)
+
+    def _say_unused(self, data: DataOptions) -> None:
+        """Names the columns of the training table that are not read: a subject beside a body."""
+        from regard.data.column_roles import unused_columns
+
+        records = None if data.train is None else self.open_table(data.train)
+        if records is not None and (line := unused_columns(records, self.column_roles(), data.named_columns)):
+            log.warning("%s", line)
 
     def own_training_rows(self, data: DataOptions, folder: RunFolder) -> Any:
         """The rows that a run was trained on; None: they are not on this machine, or have other files or sizes now.

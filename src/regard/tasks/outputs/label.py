@@ -435,6 +435,19 @@ def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels
     return save(confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
 
 
+def cells(text: str, width: int) -> str:
+    """A text with spaces up to a width in the cells of a terminal, of which a wide character takes two.
+
+    Args:
+        text: the text.
+        width: the width; a negative one puts the spaces before the text.
+    """
+    from rich.cells import cell_len
+
+    spaces = " " * (abs(width) - cell_len(text))
+    return text + spaces if width >= 0 else spaces + text
+
+
 def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
     """A line for each label with its precision, recall, F1 and number of examples.
 
@@ -442,9 +455,12 @@ def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
         by_label: the scores of each label.
         unit: what an example is, in the plural, at most six letters.
     """
-    width = max(5, *(len(one.label) for one in by_label))
+    from rich.cells import cell_len
+
+    width = max(5, *(cell_len(one.label) for one in by_label))
     rows = [
-        f"  {one.label:<{width}}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
+        f"  {cells(one.label, width)}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
+        + (f"  (none of these {unit} has this label)" if one.texts == 0 else "")
         for one in by_label
     ]
     return [f"  {'label':<{width}}  precision  recall     F1  {unit:>6}", *rows]
@@ -454,11 +470,13 @@ def confusion_lines(confusion: Sequence[Sequence[int]], labels: Sequence[str]) -
     """The confusion matrix ``[true][found]``, or where it is if it has more than `MOST_SHOWN` labels."""
     if len(labels) > MOST_SHOWN:
         return [f"  the confusion matrix of {len(labels)} labels is in the results"]
-    width = max(4, *(len(label) for label in labels))
+    from rich.cells import cell_len
+
+    width = max(4, *(cell_len(label) for label in labels))
     digits = max(width, *(len(str(number)) for row in confusion for number in row))
-    head = f"  {'true':<{width}} | " + " ".join(f"{label:>{digits}}" for label in labels) + "  (found)"
+    head = f"  {'true':<{width}} | " + " ".join(cells(label, -digits) for label in labels) + "  (found)"
     rows = [
-        f"  {label:<{width}} | " + " ".join(f"{number:>{digits}}" for number in row)
+        f"  {cells(label, width)} | " + " ".join(f"{number:>{digits}}" for number in row)
         for label, row in zip(labels, confusion, strict=True)
     ]
     return [head, *rows]

@@ -13,7 +13,7 @@ from regard.errors import DataError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, torch
 from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
-from regard.tasks.outputs.label import draw_confusion
+from regard.tasks.outputs.label import cells, draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
@@ -333,10 +333,13 @@ class MaskEvaluation(RunEvaluation):
             f"{self.data}: {self.images} {self.unit} · mean IoU {self.mean_iou:.4f} · pixel accuracy "
             f"{self.pixel_accuracy:.4f} · {self.images / max(1e-9, self.seconds):.1f} {self.unit}/s"
         )
-        width = max(5, *(len(one.name) for one in self.by_class))
+        from rich.cells import cell_len
+
+        width = max(5, *(cell_len(one.name) for one in self.by_class))
         table = [f"  {'class':<{width}}     IoU  recall      pixels"]
         table += [
-            f"  {one.name:<{width}}  {_share(one.iou)}  {_share(one.recall)}  {one.pixels:10,}" for one in self.by_class
+            f"  {cells(one.name, width)}  {_share(one.iou)}  {_share(one.recall)}  {one.pixels:10,}"
+            for one in self.by_class
         ]
         return [first, *table]
 
