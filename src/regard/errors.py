@@ -17,7 +17,6 @@
     └── MissingPartError  (ImportError)   an optional part is not there or broken; names the extra
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -38,6 +37,42 @@ __all__ = [
 ]
 
 _LONGEST_MESSAGE = 2000  # characters
+_LETTERS_PER_SLIP = 4
+
+
+def misspelt(name: str, known: Iterable[str]) -> str | None:
+    """Returns the known name of which this is a near misspelling; None if it is none of any.
+
+    One letter is added, left out, replaced or swapped with the next one; two in a name of at least eight letters. Case,
+    ``-``, ``_`` and spaces do not count, and a name that merely looks alike is none: ``softcap`` is no ``softmax``.
+
+    Example:
+        >>> from regard.errors import misspelt
+        >>> misspelt("softmxa", ["softmax", "sparsemax"]), misspelt("softcap", ["softmax", "sparsemax"])
+        ('softmax', None)
+    """
+    typed = _letters(name)
+    allowed = min(len(typed) // _LETTERS_PER_SLIP, 2) or int(len(typed) > 2)
+    near = [(_slips(typed, _letters(one)), one) for one in known if abs(len(_letters(one)) - len(typed)) <= allowed]
+    best = min(near, key=lambda pair: pair[0], default=None)
+    return None if best is None or best[0] > allowed else best[1]
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()
+
+
+def _slips(typed: str, known: str) -> int:
+    """Returns the optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours."""
+    before, row = list[int](), list(range(len(known) + 1))
+    for i, letter in enumerate(typed):
+        above, row = row, [i + 1]
+        for j, other in enumerate(known):
+            row.append(min(above[j] + (letter != other), above[j + 1] + 1, row[j] + 1))
+            if i and j and (letter, typed[i - 1]) == (known[j - 1], other):
+                row[-1] = min(row[-1], before[j - 1] + 1)
+        before = above
+    return row[-1]
 
 
 class RegardError(Exception):
@@ -82,8 +117,8 @@ class UnknownNameError(ArgumentError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str], here: str = ""):
         names = sorted(known)
-        nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-        hint = f": {here}" if here else f"; did you mean {nearest[0]!r}?" if nearest else ""
+        nearest = None if here else misspelt(str(name), names)
+        hint = f": {here}" if here else "" if nearest is None else f"; did you mean {nearest!r}?"
         super().__init__(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 
 

@@ -1,19 +1,37 @@
-"""What people type from papers and from other libraries, and the line of regard that is meant.
+"""Names of scores, normalizers, masks, biases and backends in papers and other libraries, and the line that is meant.
 
-Names of scores, normalizers and masks, and keyword arguments of `torch.nn.functional.scaled_dot_product_attention`,
-`torch.nn.MultiheadAttention`, FlexAttention, flash-attn, Keras, Hugging Face and d2l. This file imports no PyTorch.
+This file imports no PyTorch.
 """
 
-import difflib
-import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection
 
 _FEATURES = 'scores.Features("elu"), normalizer="ratio"'
 _RANDOM_FEATURES = 'scores.Features(scores.RandomFeatures.create(dim, features)), normalizer="ratio"'
-_DECAY = 'scores.Decayed("scaled_dot", log_decay), normalizer="identity"'
-_DELTA = 'scores.DeltaRule("scaled_dot", beta), normalizer="identity"'
+_RECURRENT = 'normalizer="identity", mask="causal"'
+_DECAY = f'scores.Decayed("scaled_dot", log_decay), {_RECURRENT}, where log_decay, at most 0, is '
+_RETENTION = f"{_DECAY}[heads]; the layer is nn.Retention(embed_dim, num_heads)"
+_GATED = f"{_DECAY}[batch, heads, keys, dim]; the layer is nn.GatedLinearAttention(embed_dim, num_heads)"
+_DUALITY = (
+    f'scores.Decayed("dot", log_decay), {_RECURRENT}, where log_decay, at most 0, is [batch, heads, keys]; the layer '
+    "is nn.GatedLinearAttention(embed_dim, num_heads)"
+)
+_DELTA = (
+    f'scores.DeltaRule("cosine", beta), {_RECURRENT}, where beta, in 0..1, is [batch, heads, keys] and "cosine" gives '
+    "queries and keys unit length; the layer is nn.DeltaNet(embed_dim, num_heads)"
+)
+_GATED_DELTA = (
+    f'scores.DeltaRule(scores.Decayed("cosine", log_decay), beta), {_RECURRENT}, where log_decay, at most 0, and beta, '
+    'in 0..1, are [batch, heads, keys] and "cosine" gives queries and keys unit length; the layer is '
+    "nn.GatedDeltaNet(embed_dim, num_heads)"
+)
+_SOFT_CAP = 'scores.SoftCap("scaled_dot", cap)'
+_SCALABLE = (
+    "normalizers.query_temperature(1 / (s * n.clamp(min=2).log())), where n is the number of keys a query sees, "
+    "a tensor [queries], and s the learned factor"
+)
+_RELATIVE = "biases.RelativeBias(heads)"
+_ROTARY_CALL = "query=rotary(query), key=rotary(key), where rotary = positions.Rotary(dim)"
 _SINKS = "masks.window(before, 0) | masks.prefix(n) & masks.causal()"
 
 WRITTEN_HERE: dict[str, dict[str, str]] = {
@@ -30,14 +48,21 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "favor": _RANDOM_FEATURES,
         "favor+": _RANDOM_FEATURES,
         "random_features": _RANDOM_FEATURES,
-        "decayed": _DECAY,
-        "retention": _DECAY,
-        "retnet": _DECAY,
-        "gla": _DECAY,
-        "gated_linear": _DECAY,
+        "decayed": _RETENTION,
+        "retention": _RETENTION,
+        "retnet": _RETENTION,
+        "gla": _GATED,
+        "gated_linear": _GATED,
+        "mamba2": _DUALITY,
+        "ssd": _DUALITY,
         "delta": _DELTA,
         "delta_rule": _DELTA,
         "deltanet": _DELTA,
+        "delta_net": _DELTA,
+        "gated_delta": _GATED_DELTA,
+        "gated_deltanet": _GATED_DELTA,
+        "gated_delta_net": _GATED_DELTA,
+        "gdn": _GATED_DELTA,
         "trilinear": "scores.Trilinear.create(dim)",
         "bidaf": "scores.Trilinear.create(dim)",
         "cos": '"cosine"',
@@ -63,8 +88,9 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "location_based": 'scores.create("location", query_dim, key_dim, max_keys=max_keys)',
         "hybrid": 'scores.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)',
         "chorowski": 'scores.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)',
-        "softcap": 'scores.SoftCap("scaled_dot", cap)',
-        "soft_cap": 'scores.SoftCap("scaled_dot", cap)',
+        "softcap": _SOFT_CAP,
+        "soft_cap": _SOFT_CAP,
+        "logit_cap": _SOFT_CAP,
     },
     "normalizer": {
         "gumbel": 'normalizers.hard("gumbel")',
@@ -106,6 +132,8 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "relu2": "normalizer=lambda scores: scores.relu().square()",
         "tanh": "normalizer=lambda scores: scores.tanh()",
         "softplus": "normalizer=torch.nn.functional.softplus",
+        "ssmax": _SCALABLE,
+        "scalable_softmax": _SCALABLE,
     },
     "mask": {
         "autoregressive": '"causal"',
@@ -141,6 +169,45 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "none": "None",
         "bidirectional": "None",
     },
+    "bias": {
+        "t5": _RELATIVE,
+        "relative": _RELATIVE,
+        "relative_bias": _RELATIVE,
+        "relative_position_bias": _RELATIVE,
+        "rel_pos": _RELATIVE,
+        "rel_pos_bias": _RELATIVE,
+        "shaw": "biases.RelativePosition(dim, max_distance)",
+        "relative_position": "biases.RelativePosition(dim, max_distance)",
+        "linear_bias": '"alibi"',
+        "rope": _ROTARY_CALL,
+        "rotary": _ROTARY_CALL,
+        "rotary_embedding": _ROTARY_CALL,
+        "roformer": _ROTARY_CALL,
+    },
+    "backend": {
+        "math": '"reference"',
+        "eager": '"reference"',
+        "naive": '"reference"',
+        "manual": '"reference"',
+        "torch": '"sdpa"',
+        "flash": '"sdpa"',
+        "flash_attn": '"sdpa"',
+        "flashattn": '"sdpa"',
+        "flash_2": '"sdpa"',
+        "flash_attention_2": '"sdpa"',
+        "flash_attention_3": '"sdpa"',
+        "mem_efficient": '"sdpa"',
+        "memory_efficient": '"sdpa"',
+        "efficient": '"sdpa"',
+        "cudnn": '"sdpa"',
+        "xformers": '"sdpa"',
+        "scaled_dot_product": '"sdpa"',
+        "numba": '"cpu"',
+        "default": '"auto"',
+        "gpu": '"auto", with tensors on that device',
+        "cuda": '"auto", with tensors on that device',
+        "mps": '"auto", with tensors on that device',
+    },
     "position": {
         "rope": '"rotary"',
         "rotary_embedding": '"rotary"',
@@ -159,14 +226,20 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "linear": '"linear"',
         "performer": f'"multihead", score={_RANDOM_FEATURES}',
         "retnet": '"retention"',
+        "retention": '"retention"',
+        "decayed": '"retention"',
         "gla": '"gated_linear"',
         "mamba2": '"gated_linear"',
+        "ssd": '"gated_linear"',
         "gated_linear": '"gated_linear"',
         "delta": '"delta"',
         "deltanet": '"delta"',
         "delta_net": '"delta"',
+        "delta_rule": '"delta"',
         "gated_delta": '"gated_delta"',
         "gated_deltanet": '"gated_delta"',
+        "gated_delta_net": '"gated_delta"',
+        "gdn": '"gated_delta"',
         "diff": '"differential"',
         "differential": '"differential"',
         "differential_transformer": '"differential"',
@@ -189,170 +262,55 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "multi_query": '"multihead", kv_heads=1',
     },
 }
-"""Kind → name elsewhere → what is written here."""
+"""Kind → name elsewhere → what is written here; the words behind ``, where`` and ``, with`` are no code."""
 
-_TWO_CONVENTIONS = (
-    "mask={0} if its True means 'may attend', as in scaled_dot_product_attention; mask=masks.ignore({0}) if its True "
-    "means 'may not', as in torch.nn.MultiheadAttention; bias={0} if it holds numbers that are added to the scores"
-)
-_WEIGHTS = "call regard.attend_with_weights(query, key, value), which returns (output, weights)"
-
-KEYWORDS: dict[str, str] = {
-    "is_causal": 'write mask="causal", or mask=masks.causal(align="start") as PyTorch, JAX and Keras align lengths',
-    "causal": 'write mask="causal"',
-    "use_causal_mask": 'write mask="causal"',
-    "attn_mask": f"write {_TWO_CONVENTIONS.format('attn_mask')}",
-    "mask_type": 'write mask="causal", mask=masks.window(before, after) or mask=masks.lengths(lengths)',
-    "attention_mask": "write mask=attention_mask.bool()[:, None, None, :] if it is [batch, keys] with 1 at tokens",
-    "key_padding_mask": (
-        "write mask=masks.lengths(lengths), or mask=masks.ignore(key_padding_mask[:, None, None, :]) where True is "
-        "padding"
+READY_NAMES: dict[str, tuple[str, ...]] = {
+    "score": ("dot", "scaled_dot", "cosine", "distance"),
+    "normalizer": (
+        "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio",
     ),
-    "key_mask": "write mask=key_mask[:, None, None, :], where True means 'may attend'",
-    "valid_lens": "write mask=masks.lengths(valid_lens)",
-    "lengths": "write mask=masks.lengths(lengths)",
-    "block_mask": "write mask=masks.where(mask_mod)",
-    "mask_mod": "write mask=masks.where(mask_mod)",
-    "window_size": "write mask=masks.window(before, after)",
-    "attn_bias": "write bias=attn_bias",
-    "position_bias": "write bias=position_bias",
-    "alibi_slopes": "write bias=positions.alibi(heads)",
-    "scale": "write score=scores.ScaledDot(scale=scale)",
-    "softmax_scale": "write score=scores.ScaledDot(scale=softmax_scale)",
-    "scaling": "write score=scores.ScaledDot(scale=scaling)",
-    "softcap": 'write score=scores.SoftCap("scaled_dot", softcap)',
-    "score_mod": 'write score=scores.Modified("scaled_dot", score_mod)',
-    "temperature": "write normalizer=normalizers.Softmax(temperature)",
-    "alpha": "write normalizer=normalizers.entmax(alpha)",
-    "dropout_p": "write dropout=dropout_p",
-    "attention_dropout": "write dropout=attention_dropout",
-    "training": "dropout is always active: write dropout=p if training else 0.0",
-    "need_weights": _WEIGHTS,
-    "return_weights": _WEIGHTS,
-    "output_attentions": _WEIGHTS,
-    "return_attention_scores": _WEIGHTS,
-    "average_attn_weights": f"{_WEIGHTS}; their mean over heads is weights.mean(1)",
-    "enable_gqa": "leave it out: heads of key and value that divide those of query are shared by groups",
-    "num_heads": "heads are an axis of the tensors, [batch, heads, length, dim]; nn.MultiheadAttention splits features",
-    "heads": "heads are an axis of the tensors, [batch, heads, length, dim]; nn.MultiheadAttention splits features",
-    "batch_first": "the batch is the first axis here, always",
-    "implementation": 'write backend="auto", or the name of a backend',
-}
-"""A keyword argument elsewhere → what to do here."""
+    "mask": ("causal",),
+    "bias": ("alibi",),
+    "backend": ("auto", "reference", "tiled", "cpu", "linear", "sdpa", "flex", "triton"),
+}  # fmt: skip
+"""Argument of a call → the names that it takes as they are."""
 
-_HIDING = (
-    "src_mask={0} (True hides)", "tgt_mask={0} (True hides)", "memory_mask={0} (True hides)",
-    "mask=masks.keep({0}) (True may attend)",
-)  # fmt: skip
-_PADDING = (
-    "src_key_padding_mask={0}", "tgt_key_padding_mask={0}", "memory_key_padding_mask={0}", "key_padding_mask={0}",
-)  # fmt: skip
-_CAUSAL = ('mask="causal"', 'tgt_mask="causal"')
-_ROTARY = ('position="rotary"',)
-_ALIBI = ('position="alibi"',)
-_HEADS = ("nhead={0}", "num_heads={0}")
-_DIM = ("d_model={0}", "embed_dim={0}", "channels={0}")
-_FEEDFORWARD = ("dim_feedforward={0}",)
-_LAYERS = ("num_layers={0}", "num_encoder_layers={0}")
+POSITION_NAMES = ("rotary", "alibi", "t5", "shaw")
+"""The positions of layers by name."""
 
-_LEARNED = tuple(f"{name}=torch.nn.Parameter(torch.tensor({name}))" for name in ("alpha", "temperature", "sink"))
-
-LAYER_KEYWORDS: dict[str, tuple[str, ...]] = {
-    "attn_mask": _HIDING,
-    "mask": _HIDING,
-    "key_padding_mask": _PADDING,
-    "padding_mask": _PADDING,
-    "attention_mask": tuple(line.format("~{0}.bool()") for line in _PADDING),
-    "lengths": ("src_lengths={0}", "tgt_lengths={0}", "mask=masks.lengths({0})"),
-    "valid_lens": ("lengths={0}", "src_lengths={0}", "mask=masks.lengths({0})"),
-    "causal": _CAUSAL,
-    "is_causal": _CAUSAL,
-    "use_causal_mask": _CAUSAL,
-    "rope": _ROTARY,
-    "use_rope": _ROTARY,
-    "rotary": _ROTARY,
-    "rotary_embedding": _ROTARY,
-    "rotary_pos_emb": _ROTARY,
-    "alibi": _ALIBI,
-    "alibi_pos_bias": _ALIBI,
-    "rel_pos_bias": ('position="t5"',),
-    "use_rmsnorm": ('norm="rms"',),
-    "dim": _DIM,
-    "embed_dim": _DIM,
-    "d_model": _DIM,
-    "hidden_size": _DIM,
-    "embedding_dim": _DIM,
-    "in_channels": _DIM,
-    "in_planes": _DIM,
-    "key_dim": ("embed_dim=num_heads * {0}",),
-    "depth": _LAYERS,
-    "n_layers": _LAYERS,
-    "num_layers": _LAYERS,
-    "num_hidden_layers": _LAYERS,
-    "kvheads": ("kv_heads={0}",),
-    "num_kv_heads": ("kv_heads={0}",),
-    "n_kv_heads": ("kv_heads={0}",),
-    "num_key_value_heads": ("kv_heads={0}",),
-    "heads": _HEADS,
-    "n_heads": _HEADS,
-    "n_head": _HEADS,
-    "nhead": _HEADS,
-    "num_heads": _HEADS,
-    "num_attention_heads": _HEADS,
-    "d_ff": _FEEDFORWARD,
-    "d_hid": _FEEDFORWARD,
-    "ff_dim": _FEEDFORWARD,
-    "ffn_dim": _FEEDFORWARD,
-    "intermediate_dim": _FEEDFORWARD,
-    "intermediate_size": _FEEDFORWARD,
-    "layer_norm_epsilon": ("layer_norm_eps={0}",),
-    "pre_norm": ("norm_first={0}",),
-    "normalize_before": ("norm_first={0}",),
-    "attn_dropout": ("dropout={0}",),
-    "attention_dropout": ("dropout={0}",),
-    "output_attentions": ("need_weights={0}",),
-    "return_attention_scores": ("need_weights={0}",),
-    "trainable": _LEARNED,
-    "learnable": _LEARNED,
-    "requires_grad": _LEARNED,
-    "xlabels": ("columns={0}",),
-    "ylabels": ("rows={0}",),
-    "xticklabels": ("columns={0}",),
-    "yticklabels": ("rows={0}",),
-    "annot": ("values={0}",),
-    "cbar": ("color_bar={0}",),
-    "cmap": ("color_map={0}",),
-    "vmin": ("low={0}",),
-    "vmax": ("high={0}",),
-}
-"""A keyword argument of layers elsewhere → what is written here; each line begins with an argument, which a layer may
-have or not."""
-
-LINES = {
-    "View": "View(content, rows=rows, columns=columns)",
-    "the call of Attention": (
-        "attention(query, annotations), or for values of their own attention(query, attention.remember(annotations, "
-        "value=value))"
-    ),
-}
-"""What was called → the line for arguments that do not fit; of others it is the call with those without a default."""
+_OF_SEVERAL_KINDS = ("auto", "default", "full", "global", "linear", "manual", "none", "torch")
+"""Names that do not tell which argument is meant."""
 
 
 def written_here(kind: str, name: object) -> str:
     """Returns what a name elsewhere is here, as the end of a message; empty if it is no known name.
 
     Args:
-        kind: ``"score"``, ``"normalizer"``, ``"mask"``, ``"position"`` or ``"attention"``.
+        kind: ``"score"``, ``"normalizer"``, ``"mask"``, ``"bias"``, ``"backend"``, ``"position"`` or ``"attention"``.
+            A name of another argument of the call is answered with that argument.
         name: what was typed.
     """
     if not isinstance(name, str):
         return ""
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-    for ending in ("", "_attention", "_score", "_mask", "_product", "_scores", "_normalizer"):
-        line = WRITTEN_HERE[kind].get(plain.removesuffix(ending))
-        if line is not None:
-            return f"here it is {line if line.startswith(f'{kind}=') else f'{kind}={line}'}"
+    endings = ("", "_attention", "_score", "_mask", "_product", "_scores", "_normalizer", "_bias")
+    spellings = [plain.removesuffix(ending) for ending in endings]
+    line = next(filter(None, map(WRITTEN_HERE[kind].get, spellings)), None)
+    if line is not None:
+        return _answer(kind, line)
+    if kind not in READY_NAMES:
+        return ""
+    arguments = [kind, *(other for other in READY_NAMES if other != kind)]
+    ready = [(argument, one) for argument in arguments for one in spellings if one in READY_NAMES[argument]]
+    foreign = [(other, one) for other in arguments[1:] for one in spellings if one in WRITTEN_HERE[other]]
+    for argument, one in (*ready, *foreign):
+        if argument == kind or one not in _OF_SEVERAL_KINDS:
+            return _answer(argument, f'"{one}"' if one in READY_NAMES[argument] else WRITTEN_HERE[argument][one])
     return ""
+
+
+def _answer(argument: str, line: str) -> str:
+    return f"here it is {line if re.match('[a-z]+=', line) else f'{argument}={line}'}"
 
 
 def written_in_command(kind: str, name: object, known: Collection[str]) -> str:
@@ -367,7 +325,10 @@ def written_in_command(kind: str, name: object, known: Collection[str]) -> str:
     option = re.match(rf'here it is {kind}=(?:scores\.create\(|normalizers\.(?=entmax|softmax_with))?"?(\w+)', line)
     if option is not None and option[1] in known:
         return f"here it is --{kind} {option[1]}"
-    return line and f"in Python it is regard.explain(query, key, value, {line.removeprefix('here it is ')})"
+    code, comma, words = line.removeprefix("here it is ").partition(", where ")
+    if "backend=" in line or not line:
+        return ""
+    return f"in Python it is regard.explain(query, key, value, {code}){comma}{words}"
 
 
 def written_in_layers(name: object, objects: bool = True) -> str:
@@ -378,112 +339,9 @@ def written_in_layers(name: object, objects: bool = True) -> str:
         objects: whether a `Score` may be passed as well as a name.
     """
     line = re.sub(r'scores\.create\(("\w+"), query_dim, key_dim\)', r"\1", written_here("score", name))
+    if "mask=" in line or "score=" not in line:
+        named = f'here it is position="{name}"' if name in POSITION_NAMES else written_here("position", name)
+        own = (written_here("attention", name), named)
+        return next(filter(None, own), line if line.startswith("here it is normalizer=") else "")
     # The scores of location need a number of keys, which layers do not know.
     return "" if "scores.create(" in line or (not objects and "scores." in line) else line
-
-
-def unknown_layer_keyword(
-    owner: str,
-    function: Callable[..., object],
-    keywords: Iterable[str],
-    more: Iterable[str] = (),
-    internal: Iterable[str] = ("self",),
-) -> str:
-    """Returns a message about keyword arguments that a layer or its call does not have.
-
-    Args:
-        owner: what was called, for the message.
-        function: the class, or the method that is called.
-        keywords: the names that are unknown.
-        more: the names behind the function's ``**names``.
-        internal: names of arguments that users do not pass.
-    """
-    name = next(iter(keywords))
-    names = [each for each in (*argument_names(function), *more) if each not in internal]
-    advice = _line_with(name, names)
-    if not advice and isinstance(function, type):
-        advice = _line_with_part(name, function) or _line_in_call(name, function)
-    return f"{owner} has no argument {name!r}{advice or _nearest(name, names)}"
-
-
-def wrong_arguments(
-    owner: str, function: Callable[..., object], keywords: Iterable[str], problem: str, internal: Iterable[str] = ()
-) -> str:
-    """Returns a message about arguments that a function, a constructor or the call of a layer cannot take.
-
-    Args:
-        owner: what was called, for the message.
-        function: the function, the class, or the method of the call.
-        keywords: the names of the keyword arguments that were passed.
-        problem: what Python says of the arguments.
-        internal: names of arguments that users do not pass.
-    """
-    names = [name for name in argument_names(function) if name not in internal]
-    unknown = [name for name in keywords if name not in names]
-    if unknown:
-        return unknown_layer_keyword(owner, function, unknown, (), internal)
-    return f"{owner}: {problem}; write {LINES.get(owner) or _constructor(function)} (known: {', '.join(names)})"
-
-
-def _line_with(name: str, names: Iterable[str]) -> str:
-    lines = [line for line in LAYER_KEYWORDS.get(name, ()) if line.split("=")[0] in names]
-    return f": write {' or '.join(lines).format(name)}" if lines else ""
-
-
-def _line_with_part(name: str, layer: type) -> str:
-    """Returns the line for an argument of a layer of which the constructor's layer consists."""
-    for parameter in inspect.signature(layer).parameters.values():
-        part = parameter.annotation
-        if isinstance(part, type) and part.__module__.startswith("regard."):
-            names = argument_names(part)
-            line = f"{name}={name}" if name in names else _line_with(name, names).removeprefix(": write ")
-            if line:
-                return f": write {parameter.name}={_constructor(part, line)}"
-    return ""
-
-
-def _line_in_call(name: str, layer: Any) -> str:
-    lines = LAYER_KEYWORDS.get(name, ())
-    of_call = argument_names(layer.forward) if hasattr(layer, "forward") else []
-    called = [line for line in lines if line.split("=")[0] in of_call] or ["{0}={0}"] * (name in of_call)
-    return f": write {' or '.join(called).format(name)} in the call" if called else ""
-
-
-def _constructor(layer: Callable[..., object], line: str = "") -> str:
-    """Returns a call with the arguments that have no default, and one more."""
-    parameters = inspect.signature(layer).parameters.values()
-    required = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.name != "self"
-    ]
-    arguments = {name: name for name in required} | ({line.split("=")[0]: line} if line else {})
-    name = "layer" if layer.__name__ == "forward" else layer.__name__
-    return f"{name}({', '.join(arguments.values())})"
-
-
-def argument_names(function: Callable[..., object]) -> list[str]:
-    """Returns the names of the arguments that a function has, without those of ``**names``."""
-    parameters = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
-
-
-def unknown_keyword(verb: Callable[..., object], keywords: Mapping[str, object]) -> str:
-    """Returns a message about keyword arguments that a verb does not have.
-
-    Args:
-        verb: the function.
-        keywords: what was passed.
-    """
-    name = next(iter(keywords))
-    message = f"{verb.__name__} has no argument {name!r}"
-    if name in KEYWORDS:
-        return f"{message}: {KEYWORDS[name]}"
-    return f"{message}{_nearest(name, argument_names(verb))}"
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    """Returns the nearest name and all of them, as the end of a message."""
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return f"{hint} (known: {', '.join(names)})"

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
+from regard.missing_names import CALLED, CalledPackage, missing_name
+
 
 def lazy_names(
     package: str, names: Mapping[str, Iterable[str]]
@@ -35,13 +37,14 @@ def lazy_names(
 
 def no_attribute(package: str, name: str) -> AttributeError:
     """Returns the error for a name that a package does not have."""
-    from regard.missing_names import missing_name  # an import of regard alone costs nothing
-
     return AttributeError(missing_name(package, name))
 
 
 def public_names(package: str) -> Callable[[], list[str]]:
     """Returns the ``__dir__`` of a package, which lists ``__all__`` and the names with two underscores alone."""
+
+    if package in CALLED:
+        sys.modules[package].__class__ = CalledPackage
 
     def list_names() -> list[str]:
         module = sys.modules[package]

@@ -1,8 +1,21 @@
 """Names that packages and objects do not have, and what is written here. This file imports no PyTorch."""
 
+from types import ModuleType
 from typing import Any, TypeVar
 
+from regard.errors import KindError
+
 _Class = TypeVar("_Class", bound=type[Any])
+
+_SINKS = "masks.window(before, 0) | masks.prefix(n) & masks.causal()"
+_PADDING = "masks.lengths(lengths), or masks.ignore(padding[:, None, None, :]) where True is padding"
+_ROTARY = "no bias: regard.attend(rotary(query), rotary(key), value), where rotary = regard.positions.Rotary(dim)"
+_ABLATE = "with regard.watching.ablate(model, layer, head):"
+_CONTRIBUTIONS = "watching.logit_contributions(model, watched.calls[0], token_ids)"
+_PATCH = (
+    "module.register_forward_hook(hook) of PyTorch, whose result replaces the module's output; regard only switches "
+    "heads off, by regard.watching.ablate(model, layer, head)"
+)
 
 MISSING: dict[str, dict[str, str]] = {
     "regard": {
@@ -30,6 +43,19 @@ MISSING: dict[str, dict[str, str]] = {
                 "translate",
             )
         },
+        "flex_attention": (
+            'regard.attend(query, key, value, score=scores.Modified("scaled_dot", score_mod), '
+            "mask=masks.where(mask_mod))"
+        ),
+        "flash_attention": 'regard.attend(query, key, value), or with backend="sdpa"',
+        "flash_attn_func": 'regard.attend(query, key, value), or with backend="sdpa"',
+        "linear_attention": 'regard.attend(query, key, value, score=scores.Features("elu"), normalizer="ratio")',
+        "ablate": _ABLATE,
+        "patch": _PATCH,
+        "entropy": "regard.observe(query, key, value, read=regard.Readings(entropy=True)).entropy",
+        "logit_contributions": f"regard.{_CONTRIBUTIONS}",
+        "rollout": "regard.watching.rollout(watched)",
+        "flow": "regard.watching.flow(watched)",
     },
     "regard.nn": {
         "AdditiveAttention": 'nn.Attention.create("additive", query_dim, key_dim)',
@@ -49,6 +75,16 @@ MISSING: dict[str, dict[str, str]] = {
         "KVCache": "nn.KeyValueCache()",
         "CrossAttention": "nn.MultiheadAttention(embed_dim, num_heads, kdim=kdim, vdim=vdim)",
         "NonLocalBlock": "nn.NonLocal(channels)",
+        "PerformerAttention": (
+            "nn.MultiheadAttention(embed_dim, num_heads, score=scores.Features(scores.RandomFeatures.create(head_dim, "
+            'features)), normalizer="ratio")'
+        ),
+        "RetNet": "nn.Retention(embed_dim, num_heads)",
+        "GLA": "nn.GatedLinearAttention(embed_dim, num_heads)",
+        "GroupedQueryAttention": "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=kv_heads)",
+        "MultiQueryAttention": "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=1)",
+        "MultiHeadLatentAttention": "nn.LatentAttention(embed_dim, num_heads)",
+        "DynamicCache": "nn.KeyValueCache()",
     },
     "regard.masks": {
         "padding": "masks.lengths(lengths)",
@@ -61,9 +97,35 @@ MISSING: dict[str, dict[str, str]] = {
         "causal_mask": "masks.causal()",
         "from_lengths": "masks.lengths(lengths)",
         "Window": "masks.window(before, after)",
+        "local": "masks.window(before, after), for a decoder masks.window(before, 0)",
+        "band": "masks.window(before, after)",
+        "banded": "masks.window(before, after)",
+        "sliding": "masks.window(before, 0)",
+        "sinks": _SINKS,
+        "sink": _SINKS,
+        "attention_sinks": _SINKS,
+        "streaming": _SINKS,
+        "key_padding_mask": _PADDING,
+        "padding_mask": _PADDING,
+        "from_padding": _PADDING,
+        "autoregressive": "masks.causal()",
+        "future": "masks.causal()",
+        "look_ahead": "masks.causal()",
+        "sliding_window_causal": "masks.window(before, 0)",
+        "block_mask": "masks.where(mask_mod)",
+        "mask_mod": "masks.where(mask_mod)",
+        "random": "masks.keep(torch.rand(queries, keys) < p)",
     },
-    "regard.biases": {"ALiBi": "biases.alibi(heads)", "T5": "biases.RelativeBias(heads)"},
+    "regard.biases": {
+        "ALiBi": "biases.alibi(heads)",
+        **dict.fromkeys(("T5", "t5", "T5Bias", "relative", "t5_bias"), "biases.RelativeBias(heads)"),
+        **dict.fromkeys(("shaw", "Shaw"), "biases.RelativePosition(dim, max_distance)"),
+        **dict.fromkeys(("rope", "RoPE", "rotary", "Rotary"), _ROTARY),
+    },
     "regard.positions": {
+        **dict.fromkeys(("T5", "t5"), "positions.RelativeBias(heads)"),
+        **dict.fromkeys(("shaw", "Shaw"), "positions.RelativePosition(dim, max_distance)"),
+        "rope": "positions.Rotary(dim)",
         "ALiBi": "positions.alibi(heads)",
         "RoPE": "positions.Rotary(dim)",
         "RotaryEmbedding": "positions.Rotary(dim)",
@@ -77,8 +139,18 @@ MISSING: dict[str, dict[str, str]] = {
         "Entmax15": "normalizers.entmax15",
         "Temperature": "normalizers.Softmax(temperature)",
     },
+    "regard.watching": {
+        "patch": _PATCH,
+        "patching": _PATCH,
+        "activation_patching": _PATCH,
+        "entropy": "watched.calls[0].entropy",
+    },
     "regard.scores": {
         "Bahdanau": 'scores.create("additive", query_dim, key_dim)',
+        "softcap": 'scores.SoftCap("scaled_dot", cap)',
+        "linear": 'scores.Features("elu"), with normalizer="ratio"',
+        "retention": 'scores.Decayed("scaled_dot", log_decay), with normalizer="identity" and mask="causal"',
+        "delta_rule": 'scores.DeltaRule("cosine", beta), with normalizer="identity" and mask="causal"',
         "Luong": 'scores.create("general", query_dim, key_dim)',
         "additive": 'scores.create("additive", query_dim, key_dim)',
         "general": 'scores.create("general", query_dim, key_dim)',
@@ -103,6 +175,20 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "show": "regard.View(watched, tokens)",
         "attentions": '[call.weights for call in watched.calls], with regard.watch(model, read="view")',
         "weights": '[call.weights for call in watched.calls], with regard.watch(model, read="view")',
+        "entropy": "watched.calls[0].entropy, or of all calls [call.entropy for call in watched.calls]",
+        "patch": _PATCH,
+    },
+    "AttentionCall": {
+        **dict.fromkeys(
+            ("attentions", "attention", "attention_weights", "probs"),
+            'call.weights, with regard.watch(model, read="view")',
+        ),
+        "output": "call.head_output, with regard.watch(model, outputs=True)",
+        "patch": _PATCH,
+    },
+    "Survey": {
+        "entropy": 'survey.table(["entropy"])',
+        **dict.fromkeys(("attentions", "weights"), '[call.weights for call in regard.watch(model, read="view").calls]'),
     },
     "View": {
         "show": "the view itself as the last line of a notebook's cell, or view.save(path)",
@@ -132,6 +218,23 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 def missing_name(package: str, name: str) -> str:
     """Returns a message about a name that a package does not have."""
     return f"module {package!r} has no attribute {name!r}{_here(MISSING.get(package, {}).get(name))}"
+
+
+CALLED = {
+    "regard.attention": "regard.attend(query, key, value)",
+    "regard.explanations": "regard.explain(query, key, value)",
+    "regard.watching": "regard.watch(model)",
+    "regard.viewer": "regard.View(content)",
+    "regard.training": "regard.train(task, data)",
+}
+"""Package → what is written where the package itself was called."""
+
+
+class CalledPackage(ModuleType):
+    """A package of `CALLED`; a call of it is answered with the function that is meant."""
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        raise KindError(f"{self.__name__} is a package and no function: write {CALLED[self.__name__]}")
 
 
 def hinted(kind: _Class) -> _Class:

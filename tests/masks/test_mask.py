@@ -457,3 +457,24 @@ def test_what_sizes_tell_of_rows_and_keys_is_so(name):
             assert columns or not mask.shows_all_keys(grid), (queries, keys)
             if name in ("causal", "start", "window", "past", "future", "from"):
                 assert mask.shows_all_keys(grid) == columns, (queries, keys)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        masks.lengths, masks.prefix, masks.documents,
+        lambda one: masks.causal(offset=one), lambda one: masks.window(1, 0, offset=one),
+        lambda one: masks.lengths(3, one), lambda one: masks.documents(torch.zeros(3, dtype=torch.long), one),
+    ],
+)  # fmt: skip
+def test_integers_are_copied_and_masks_of_pairs_are_not(make):
+    numbers, pairs = torch.tensor([0, 1, 2]), torch.ones(3, 3, dtype=torch.bool)
+    grid = Grid.whole(3, 1, 3, 3)
+    kept = [masks.keep(pairs), masks.ignore(pairs), masks.as_mask(pairs)]
+    mask = make(numbers)
+    before, live = mask.dense(grid).clone(), [one.dense(grid).clone() for one in kept]
+    mask = make(numbers)  # of which nothing was read yet
+    numbers += 1
+    pairs[0, 1] = False
+    assert torch.equal(mask.dense(grid), before)
+    assert not any(torch.equal(one.dense(grid), old) for one, old in zip(kept, live, strict=True))

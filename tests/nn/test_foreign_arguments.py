@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import regard
-from regard import masks, nn, normalizers, pictures, positions, scores
+from regard import masks, nn, normalizers, pictures, positions, scores, watching
 from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.foreign_names import LAYER_KEYWORDS, WRITTEN_HERE, argument_names
+from regard.foreign_arguments import CACHES, LAYER_KEYWORDS, argument_names
+from regard.foreign_names import POSITION_NAMES, WRITTEN_HERE
 from regard.missing_names import ATTRIBUTES, MISSING
 from regard.models.monotonic_decoder import MonotonicState
 from regard.models.pointer_generator import PointerState
@@ -20,6 +21,7 @@ from regard.models.pointer_network import PointingState
 from regard.models.speech.joint_search import JointState
 from regard.models.transformer_decoding import TransformerState
 from regard.nn.attention_names import AttentionName
+from regard.nn.named_positions import RELATIVE_POSITIONS
 from regard.tasks.classify import Classification, TrainedClassifier
 from regard.watching import Watch
 
@@ -61,11 +63,11 @@ def test_a_layer_knows_the_names_of_scores_elsewhere(name):
     with pytest.raises(UnknownNameError) as of_config:
         nn.LayerConfig(score=name)
     for error, limit in ((raised, None), (of_config, str)):
-        line = re.search(r"here it is score=(.+?)(?: divided by .*)? \(known", str(error.value))
-        for part in [] if line is None else re.split(r", (?=\")| or ", line[1]):
-            arguments = eval(f"dict(score={part.strip(', ')})", dict(NAMES))
-            assert limit is None or isinstance(arguments["score"], limit)
-            nn.TransformerEncoderLayer(DIM, 2, 16, **arguments)
+        line = re.search(r"here it is (\w+)=(.+?)(?: divided by .*)? \(known", str(error.value))
+        for part in [] if line is None else re.split(r", (?=\")| or ", line[2]):
+            arguments = eval(f"dict({line[1]}={part.strip(', ')})", dict(NAMES))
+            assert limit is None or isinstance(arguments[line[1]], limit)
+            nn.TransformerEncoderLayer(DIM, 2, 16, bidirectional="delta" not in part, **arguments)
         assert line is not None or "location" in WRITTEN_HERE["score"][name] or limit is str
 
 
@@ -96,6 +98,16 @@ def test_a_layer_knows_the_names_of_attentions_elsewhere(name, ending):
     nn.TransformerEncoderLayer(
         DIM, 2, 16, bidirectional="delta" not in line[1], **eval(f"dict({line[1]})", NAMES | {"kv_heads": 1})
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("alibi", 'position="alibi"'), ("sparsemax", 'normalizer="sparsemax"'), ("t5", 'position="t5"')],
+)
+def test_a_name_of_another_argument_of_a_layer_names_that_argument(name, line):
+    assert set(RELATIVE_POSITIONS) == {"none", *POSITION_NAMES}
+    with pytest.raises(UnknownNameError, match=f"here it is {line} "):
+        nn.TransformerEncoderLayer(DIM, 2, 16, score=name)
 
 
 def lines_of(message):
@@ -163,6 +175,27 @@ def test_wrong_arguments_of_a_constructor_name_the_class_and_the_line(create, li
         create()
 
 
+DECODERS = {
+    **LAYERS,
+    "TransformerDecoder": (nn.TransformerDecoder(LAYERS["TransformerDecoderLayer"][0], 1), 2),
+}
+
+
+@pytest.mark.parametrize("name", CACHES)
+@pytest.mark.parametrize("layer", DECODERS)
+def test_a_cache_that_a_layer_does_not_take_is_answered_with_what_decodes(layer, name):
+    module, inputs = DECODERS[layer]
+    with pytest.raises(KindError) as raised:
+        module(*(INPUT,) * inputs, **{name: nn.KeyValueCache()})
+    statements = re.findall(r"[\w, ]+ = [^;]+", re.sub(r"^.*?: ", "", str(raised.value)).replace("write ", ""))
+    made = {"nn": nn, "layer": module, "encoder": module, "decoder": module, "transformer": module, "num_layers": 1,
+            "embed_dim": DIM, "num_heads": 2, "x": INPUT, "tokens": INPUT, "memory": INPUT, "caches": None}  # fmt: skip
+    for statement in statements:
+        exec(statement.split("does: ")[-1].strip(), made)
+    cache = made["caches"][0] if made["caches"] else made["cache"]
+    assert cache.length == LENGTH
+
+
 ATTENTION = nn.Attention.create("additive", DIM, DIM)
 LINES = {
     "write attention(query, annotations)": [lambda: ATTENTION(INPUT, INPUT, INPUT), lambda: ATTENTION(INPUT)],
@@ -185,6 +218,28 @@ LINES = {
         lambda function=function: normalizers.as_normalizer(function)
         for function in (torch.log_softmax, torch.nn.functional.log_softmax, torch.nn.LogSoftmax(-1),
                          partial(torch.log_softmax, dim=-1))
+    ],
+    'write scores.SoftCap("scaled_dot", cap)': [lambda: scores.SoftCap(5.0), lambda: scores.SoftCap(cap=5.0)],
+    'write scores.Modified("scaled_dot", score_mod)': [lambda: scores.Modified(5.0)],
+    'write scores.Decayed("scaled_dot", log_decay)': [lambda: scores.Decayed(INPUT)],
+    'write scores.DeltaRule("cosine", beta)': [lambda: scores.DeltaRule(INPUT)],
+    'a function of scores is a score: write score=scores.Modified("scaled_dot", score_mod)': [
+        lambda: regard.attend(INPUT, INPUT, INPUT, bias=lambda score, b, h, i, j: score)
+    ],
+    'write mask="causal" in the call': [
+        lambda layer=layer: layer(DIM, 2, causal=True)
+        for layer in (nn.SelfAttention, nn.DifferentialAttention, nn.LatentAttention, nn.Retention, nn.DeltaNet,
+                      nn.GatedDeltaNet, nn.NativeSparseAttention)
+    ],
+    'write position="rotary"': [lambda: nn.SelfAttention(DIM, 2, rope=True)],
+    "write position=positions": [lambda: nn.SelfAttention(DIM, 2, positions="rotary")],
+    "is a package and no function: write regard.attend(query, key, value)": [
+        lambda: regard.attention(INPUT, INPUT, INPUT)
+    ],
+    "takes no length, since it grows: KeyValueCache()": [lambda: nn.KeyValueCache(128)],
+    "write with watching.ablate(model, layer, head)": [lambda: watching.ablate(ENCODER_LAYER, [(0, 1)])],
+    "write watching.logit_contributions(model, watched.calls[0], token_ids=[7])": [
+        lambda: watching.logit_contributions(INPUT, 7)
     ],
     'write device="cuda"': [lambda: nn.MultiheadAttention(DIM, 2, device="gpu")],
     "create has no argument 'device'": [lambda: scores.create("additive", DIM, DIM, device="cpu")],
@@ -251,14 +306,15 @@ def test_a_missing_name_is_answered_with_the_line(package, name):
         getattr(module, name)
     assert str(raised.value).endswith(f"has no attribute {name!r}: here it is {MISSING[package][name]}")
     for part in re.findall(
-        r"(regard\.)?(nn|masks|positions|normalizers|pictures|scores|biases)\.(\w+)", MISSING[package][name]
+        r"(regard\.)?(nn|masks|positions|normalizers|pictures|scores|biases|watching)\.(\w+)", MISSING[package][name]
     ):
         assert hasattr(import_module(f"regard.{part[1]}"), part[2])
 
 
 OWNERS = {
     "Watch": Watch, "View": regard.View, "KeyValueCache": nn.KeyValueCache, "Classification": Classification,
-    "TrainedRun": TrainedClassifier, "DecoderState": MonotonicState, "JointState": JointState,
+    "TrainedRun": TrainedClassifier, "AttentionCall": watching.AttentionCall, "Survey": watching.Survey,
+    "DecoderState": MonotonicState, "JointState": JointState,
     "PointerState": PointerState, "PointingState": PointingState, "TransformerState": TransformerState,
 }  # fmt: skip
 

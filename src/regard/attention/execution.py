@@ -33,6 +33,7 @@ from regard.attention.result import Attended
 from regard.attention.routes import forget_routes, keep_route
 from regard.attention.trials import objection
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
+from regard.foreign_names import written_here
 from regard.kernels.availability import must_wait
 from regard.shapes import known_name
 from regard.transforms import active_transform, can_branch_on, is_finite
@@ -142,8 +143,13 @@ def unregister_backend(name: str) -> None:
 def check_backend(name: str) -> str:
     """Returns a name that is ``auto`` or that of a backend; raises KindError or UnknownNameError for any other."""
     if name != "auto":
-        known_name("backend", name, BACKENDS)
+        _check_name(name)
     return name
+
+
+def _check_name(name: str) -> str:
+    is_known = isinstance(name, str) and name in BACKENDS  # where it is, a call does not look through other names
+    return name if is_known else known_name("backend", name, [*BACKENDS, "auto"], written_here("backend", name))
 
 
 def choose(problem: Problem, name: str) -> Backend:
@@ -174,7 +180,7 @@ def choose(problem: Problem, name: str) -> Backend:
 
 def _named(problem: Problem, name: str) -> Backend:
     """Returns the backend of this name, if it can run the problem."""
-    backend = BACKENDS[known_name("backend", name, [*BACKENDS, "auto"])]
+    backend = BACKENDS[_check_name(name)]
     reason = obstacle(backend, problem)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")

@@ -24,7 +24,7 @@ from regard.attention.result import Attended
 from regard.attention.routes import ROUTES, planned
 from regard.biases import Bias
 from regard.errors import KindError
-from regard.foreign_names import unknown_keyword
+from regard.foreign_arguments import unknown_keyword
 from regard.masks.mask import Mask
 from regard.normalizers import Normalizing
 from regard.scores import Scoring

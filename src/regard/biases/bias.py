@@ -369,7 +369,10 @@ def as_bias(value: object) -> Bias | None:
     if value is None or isinstance(value, Bias):
         return value
     if not isinstance(value, Tensor):
-        hint = f" ({line})" if (line := uncalled(value, "biases")) else ""
+        line = uncalled(value, "biases")
+        if not line and callable(value) and not isinstance(value, type):
+            line = 'a function of scores is a score: write score=scores.Modified("scaled_dot", score_mod)'
+        hint = f" ({line})" if line else ""
         raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is {kind_of(value)}{hint}")
     _check_tensor(value)
     return TensorBias(value)

@@ -2,6 +2,7 @@
 
 from regard.biases.alibi import alibi
 from regard.biases.bias import Bias, as_bias
+from regard.foreign_names import written_here
 from regard.shapes import known_name
 
 NAMES = ("alibi",)
@@ -21,5 +22,5 @@ def bias_for(value: object, heads: int) -> Bias | None:
     """
     if not isinstance(value, str):
         return as_bias(value)
-    known_name("bias", value, NAMES)
+    known_name("bias", value, NAMES, "" if value in NAMES else written_here("bias", value))
     return alibi(heads)

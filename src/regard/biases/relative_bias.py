@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from regard.answered import answered
 from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ArgumentError, ShapeError
 from regard.portable import vector
@@ -10,6 +11,7 @@ from regard.shapes import Grid, check_device, flag, whole_number
 from regard.transforms import sent
 
 
+@answered
 class RelativeBias(DiagonalBias):
     """Adds one learned value for each head and each range (bucket) of relative positions; ranges grow with distance.
 

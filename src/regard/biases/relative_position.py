@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from regard.answered import answered
 from regard.biases.bias import Bias, PairBias
 from regard.errors import ShapeError
 from regard.shapes import Grid, check_device, positive_number, upcast, whole_number
 
 
+@answered
 class RelativePosition(Bias):
     """Adds the inner product of the query with a learned vector for each relative position, clipped at a distance.
 

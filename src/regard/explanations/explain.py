@@ -17,7 +17,7 @@ from regard.errors import BackendError, KindError
 from regard.explanations.explanation import Explanation
 from regard.explanations.layers import Layer, projections, results
 from regard.explanations.settings import Settings
-from regard.foreign_names import unknown_keyword
+from regard.foreign_arguments import unknown_keyword
 from regard.layout import without_added_axes
 from regard.masks import Mask
 from regard.normalizers import Normalizing

@@ -118,6 +118,8 @@ def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
             the number of keys as all of them.
         queries: the same for queries; padded queries see nothing, and their output is 0. None: no query is padding.
 
+    The integers are copied when the mask is made, so that later changes of the tensor do not change the mask.
+
     Example:
         >>> import torch
         >>> import regard
@@ -255,6 +257,8 @@ def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
             negative id is padding, which neither sees nor is seen. Ids need not ascend; if they do, tiles between
             documents are skipped.
         key_ids: the same for keys, ``[batch, keys]`` or ``[keys]``; None if keys and queries are the same tokens.
+
+    The ids are copied when the mask is made, so that later changes of the tensor do not change the mask.
 
     Example:
         >>> import torch

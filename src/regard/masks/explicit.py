@@ -187,7 +187,7 @@ def keep(tensor: Tensor) -> Keep:
 
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to
-            ``[batch, queries, keys]``; it is not copied.
+            ``[batch, queries, keys]``; it is not copied: later changes of the tensor change the mask.
 
     Example:
         >>> import torch
@@ -211,7 +211,8 @@ def ignore(tensor: Tensor) -> Mask:
 
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to
-            ``[batch, queries, keys]``; it is not copied. A key padding mask ``[batch, keys]`` needs its other axes:
+            ``[batch, queries, keys]``; it is not copied: later changes of the tensor change the mask. A key padding
+            mask ``[batch, keys]`` needs its other axes:
             ``ignore(padding[:, None, None, :])``, or ``ignore(padding[:, None, :])`` for 3 axes.
 
     Example:

@@ -158,7 +158,8 @@ def causal(align: Align = "end", offset: Integers | None = None) -> Band:
             and sees all keys, offset = keys − queries (a decoder with a cache). ``"start"``: the first query aligns
             with the first key, offset = 0.
         offset: the key position of query 0, which overrides ``align``: an integer, or one a batch row (caches of
-            different lengths). If it is negative, the first queries see nothing.
+            different lengths). If it is negative, the first queries see nothing. A tensor is copied when the mask is
+            made, so that later changes of it do not change the mask.
 
     Example:
         >>> import torch
@@ -179,7 +180,7 @@ _CAUSAL = Band(None, 0)
 def window(
     before: int | None = None, after: int | None = None, align: Align = "end", offset: Integers | None = None
 ) -> Band:
-    """Lets each query see the keys around its own.
+    """Lets each query see the keys around its own; for a decoder write ``window(16, 0)``.
 
     .. math::
 
@@ -191,8 +192,9 @@ def window(
     Args:
         before: number of visible keys before the query's own, which does not count: ``window(2, 0)`` sees three keys.
             None for all.
-        after: number of visible keys after the query's own; None for all, so that ``window(None, 0)`` is ``causal()``.
-        align, offset: decide which key is the query's own, as in `causal`.
+        after: number of visible keys after the query's own; None for all, so that ``window(None, 0)`` is ``causal()``,
+            and ``window(16)`` sees every later key: a decoder, whose queries see no later key, needs ``window(16, 0)``.
+        align, offset: decide which key is the query's own, as in `causal`; an offset's tensor is copied likewise.
 
     Example:
         >>> import torch
@@ -259,6 +261,8 @@ def prefix(n: Integers) -> Prefix:
 
     Args:
         n: number of keys, >= 0: an integer, or one a batch row. If it exceeds the number of keys, all are visible.
+
+    The integers are copied when the mask is made, so that later changes of the tensor do not change the mask.
 
     Example:
         >>> import torch

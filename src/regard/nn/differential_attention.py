@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position
@@ -15,6 +16,7 @@ from regard.normalizers import Normalizing
 from regard.shapes import size, upcast
 
 
+@fx_leaf
 class DifferentialAttention(ProjectedAttention):
     r"""Self-attention whose weights are the difference of two maps, so that what both see cancels out.
 

@@ -10,7 +10,7 @@ from torch.fx import Proxy
 
 from regard.answered import answered
 from regard.errors import KindError
-from regard.foreign_names import argument_names, unknown_layer_keyword, wrong_arguments
+from regard.foreign_arguments import argument_names, unknown_layer_keyword, wrong_arguments
 
 Layer = TypeVar("Layer", bound=type[nn.Module])
 _INTERNAL = ("self", "call", "packed")

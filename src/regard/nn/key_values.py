@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from regard import masks
-from regard.errors import ArgumentError
+from regard.answered import answered
+from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.missing_names import hinted
 from regard.nn.packing import Packing
+from regard.shapes import kind_of
 
 
 class PackedProducts(NamedTuple):
@@ -153,6 +155,7 @@ class SequenceCache(ABC):
         """Computes `select`, which `regard.watch` follows."""
 
 
+@answered
 @hinted
 class KeyValueCache(SequenceCache):
     """The keys and values of the tokens so far, for decoding token by token.
@@ -174,6 +177,7 @@ class KeyValueCache(SequenceCache):
 
     Raises:
         ArgumentError: only one of ``key`` and ``value`` is given.
+        KindError: one of them is no tensor, such as a length: a cache needs none.
 
     Example:
         >>> import torch
@@ -196,6 +200,12 @@ class KeyValueCache(SequenceCache):
     def __init__(self, key: Tensor | None = None, value: Tensor | None = None):
         self.length = 0
         self._buffer: _Buffer | None = None
+        for name, part in (("key", key), ("value", value)):
+            if part is not None and not isinstance(part, Tensor):
+                raise KindError(
+                    f"{name} must be a tensor [batch, kv_heads, keys, head_dim]; it is {kind_of(part)}; an empty cache "
+                    "takes no length, since it grows: KeyValueCache()"
+                )
         if (key is None) != (value is None):
             missing, other = ("key", "value") if key is None else ("value", "key")
             raise ArgumentError(f"{missing} must be given where {other} is: write KeyValueCache(key, value)")

@@ -8,6 +8,7 @@ from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, RelativePosition, bias_for
 from regard.errors import ArgumentError
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position, position_for
@@ -19,6 +20,7 @@ from regard.scores import ScaledDot
 from regard.shapes import size
 
 
+@fx_leaf
 class LatentAttention(SequenceAttention):
     r"""Self-attention whose keys and values are made from one compressed vector a token, which alone is cached.
 

@@ -15,6 +15,7 @@ from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError
 from regard.linear import chunked, divided, recurrent, with_ones
 from regard.masks import Band, Mask
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.padding import Padding, padding_of
@@ -217,6 +218,7 @@ def _without_padding(tokens: Tokens, padding: Padding) -> Tokens:
     return Tokens(query, key, value, decay, beta)
 
 
+@fx_leaf
 class LinearAttention(RecurrentAttention):
     r"""Self-attention by kernel features, whose weights are shares of products.
 
@@ -256,6 +258,7 @@ class LinearAttention(RecurrentAttention):
         return Features("elu")
 
 
+@fx_leaf
 class Retention(RecurrentAttention):
     r"""Multi-scale retention: products that decay with distance, at another rate in each head.
 
@@ -296,6 +299,7 @@ class Retention(RecurrentAttention):
         return Tokens(self.position(query, offset=first), self.position(key, offset=first), value, decay)
 
 
+@fx_leaf
 class GatedLinearAttention(RecurrentAttention):
     r"""Gated linear attention: each token says how much of every feature of the state is kept.
 
@@ -339,6 +343,7 @@ class GatedLinearAttention(RecurrentAttention):
         return Tokens(*self.heads(x), gates.unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
 
 
+@fx_leaf
 class DeltaNet(RecurrentAttention):
     r"""The delta rule: each token replaces what its key recalls by its value.
 
@@ -381,6 +386,7 @@ class DeltaNet(RecurrentAttention):
         return Tokens(query, key, value, beta=torch.sigmoid(upcast(self.beta_proj(x))).transpose(1, 2))
 
 
+@fx_leaf
 class GatedDeltaNet(DeltaNet):
     r"""The delta rule on a state that decays.
 

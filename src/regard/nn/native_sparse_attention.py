@@ -8,6 +8,7 @@ from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
 from regard.masks import Compressed, Mask, blocks, window
 from regard.masks.blocks import largest_blocks
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position
@@ -38,6 +39,7 @@ class Compressor(nn.Module):
         return self.second(F.gelu(self.first((tokens + self.position).flatten(-2))))
 
 
+@fx_leaf
 class NativeSparseAttention(ProjectedAttention):
     r"""Self-attention to compressed tokens, to blocks of tokens that these select, and to near tokens.
 

@@ -12,6 +12,7 @@ from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position, position_for
@@ -134,6 +135,7 @@ class ProjectedAttention(SequenceAttention):
         return f"{super().extra_repr()}{grouped}"
 
 
+@fx_leaf
 class SelfAttention(ProjectedAttention):
     r"""Multi-head self-attention, also with a gated output, normalized queries and keys, or talking heads.
 

@@ -11,6 +11,7 @@ from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.errors import ShapeError
 from regard.module_calls import Module
+from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import OverQueries
 from regard.sequence_parts import refuse_parts
 from regard.shapes import Grid, Requested, check_factory, check_floating, size
@@ -37,6 +38,7 @@ class Slots(NamedTuple):
     weights: Requested[Tensor]
 
 
+@fx_leaf
 class SlotAttention(Module):
     r"""Slots that compete for inputs, and are updated some times by a mean of those that they win.
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from regard.biases import Bias
 from regard.errors import ArgumentError, KindError
-from regard.foreign_names import unknown_layer_keyword
+from regard.foreign_arguments import unknown_layer_keyword
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.layer_config import LayerConfig

@@ -3,12 +3,14 @@
 import torch
 from torch import Tensor, nn
 
+from regard.answered import answered
 from regard.errors import ArgumentError
 from regard.module_calls import Module
 from regard.positions.index import check_features, positions_of
 from regard.shapes import whole_number
 
 
+@answered
 class Learned(Module):
     """Adds a learned vector for each position.
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.answered import answered
 from regard.errors import ArgumentError
 from regard.module_calls import Module
 from regard.positions.index import check_features
@@ -10,6 +11,7 @@ from regard.positions.sinusoids import Sinusoidal
 from regard.shapes import flag, upcast, whole_number
 
 
+@answered
 class Rotary(Module):
     """Rotates pairs of features by ``position · θ_i``, so that an inner product depends on relative position only.
 

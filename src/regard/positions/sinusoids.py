@@ -3,12 +3,14 @@
 import torch
 from torch import Tensor
 
+from regard.answered import answered
 from regard.module_calls import Module
 from regard.positions.index import check_features, positions_of
 from regard.shapes import positive_number, whole_number
 from regard.transforms import sent
 
 
+@answered
 class Sinusoidal(Module):
     """Adds sines and cosines of decreasing frequency, from which a model can learn positions and distances.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.answered import answered
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.module_calls import Module
@@ -31,6 +32,7 @@ FeatureMapName = Literal["elu", "relu"]
 """The names of feature maps without weights."""
 
 
+@answered
 class Features(Score):
     """Computes the inner product of features of query and key.
 

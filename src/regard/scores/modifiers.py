@@ -9,6 +9,7 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
+from regard.answered import answered
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, own_score
@@ -86,6 +87,7 @@ class Modifying(Wrapper, ABC):
         return self.score.prepare_at(query, key, places).modified_by(self.modifier)
 
 
+@answered
 class SoftCap(Modifying):
     """Limits scores to ±cap, smoothly.
 
@@ -132,6 +134,7 @@ class SoftCap(Modifying):
         return f"cap={self.cap:g}"
 
 
+@answered
 class Modified(Modifying):
     """Modifies scores by a function of the score and the position of each pair.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.answered import answered
 from regard.axes import Float
 from regard.errors import ArgumentError
 from regard.scores.inner_product import InnerProduct
@@ -102,6 +103,7 @@ class DeltaProduct(Primitive):
         return 2 * self.inner.elements_per_pair(query, key)
 
 
+@answered
 class Decayed(Wrapper):
     """Lets the score of a pair decay with what lies between its query and its key.
 
@@ -220,6 +222,7 @@ class Decayed(Wrapper):
         return f"log_decay={parameter_summary(self.log_decay)}"
 
 
+@answered
 class DeltaRule(Wrapper):
     """Weighs values as the delta rule does, which replaces what a key recalls by its value.
 

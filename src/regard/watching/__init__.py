@@ -23,7 +23,9 @@ contributions to logits (`contributions`); from many texts the statistics of eac
 regard an attention implementation of the models of transformers.
 """
 
-from regard.lazy_names import public_names
+from typing import TYPE_CHECKING
+
+from regard.lazy_names import no_attribute, public_names
 from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.contributions import logit_contributions, value_logits
@@ -54,3 +56,8 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> object:
+        raise no_attribute(__name__, name)

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from regard.answered import answered
 from regard.errors import ArgumentError, KindError, UnknownNameError, UnseenError
 from regard.shapes import kind_of, whole_number
 from regard.watching.attention_call import Kind
@@ -17,6 +18,7 @@ from regard.watching.thread_state import Observer
 How = Literal["zero", "mean"]
 
 
+@answered
 @contextmanager
 def ablate(
     model: nn.Module, layer: int, head: int | Sequence[int], how: How = "zero", *, kind: Kind | None = None

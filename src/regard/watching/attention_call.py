@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.masks import Mask
+from regard.missing_names import hinted
 from regard.records import TileSource
 from regard.records.shaded_table import readings_html
 from regard.shapes import Grid, Requested
@@ -46,6 +47,7 @@ class _Reading:
         return vars(call).get(self.name)
 
 
+@hinted
 @dataclass(eq=False)
 class AttentionCall:
     """One attention call. Tensors are on the CPU and carry no gradient; weights are those before dropout.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, wide
@@ -14,6 +15,7 @@ NOT_KEPT = "watch with outputs=True; a record that was pickled or sent to anothe
 
 
 @torch.no_grad()
+@answered
 def logit_contributions(
     model: nn.Module,
     call: AttentionCall,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, UnknownNameError
+from regard.missing_names import hinted
 from regard.watching.head_statistics import STATISTICS, names, offset_name
 from regard.watching.survey_state import Part
 
@@ -85,6 +86,7 @@ class Prunable:
     reason: str
 
 
+@hinted
 @dataclass(frozen=True, repr=False)
 class Survey:
     """The statistics of all heads over a corpus.
