@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from types import ModuleType
 
-from regard.missing_names import CALLED, CalledPackage, missing_name
+_GUESSED_FUNCTIONS = ("regard.attention", "regard.explanations", "regard.watching", "regard.viewer", "regard.training")
+"""Packages that are called as if they were functions: those of `regard.missing_names.CALLED`."""
 
 
 def lazy_names(
@@ -37,14 +39,25 @@ def lazy_names(
 
 def no_attribute(package: str, name: str) -> AttributeError:
     """Returns the error for a name that a package does not have."""
+    from regard.missing_names import missing_name  # an import of regard alone costs nothing
+
     return AttributeError(missing_name(package, name))
+
+
+class _Package(ModuleType):
+    """A package whose call is answered with the function that is meant."""
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        from regard.missing_names import called_package  # as above
+
+        raise called_package(self.__name__)
 
 
 def public_names(package: str) -> Callable[[], list[str]]:
     """Returns the ``__dir__`` of a package, which lists ``__all__`` and the names with two underscores alone."""
 
-    if package in CALLED:
-        sys.modules[package].__class__ = CalledPackage
+    if package in _GUESSED_FUNCTIONS:
+        sys.modules[package].__class__ = _Package
 
     def list_names() -> list[str]:
         module = sys.modules[package]

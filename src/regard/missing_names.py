@@ -1,6 +1,5 @@
 """Names that packages and objects do not have, and what is written here. This file imports no PyTorch."""
 
-from types import ModuleType
 from typing import Any, TypeVar
 
 from regard.errors import KindError
@@ -227,14 +226,12 @@ CALLED = {
     "regard.viewer": "regard.View(content)",
     "regard.training": "regard.train(task, data)",
 }
-"""Package → what is written where the package itself was called."""
+"""Package → what is written where the package itself was called (`regard.lazy_names`)."""
 
 
-class CalledPackage(ModuleType):
-    """A package of `CALLED`; a call of it is answered with the function that is meant."""
-
-    def __call__(self, *args: object, **kwargs: object) -> None:
-        raise KindError(f"{self.__name__} is a package and no function: write {CALLED[self.__name__]}")
+def called_package(package: str) -> KindError:
+    """Returns the error for a package of `CALLED` that was called."""
+    return KindError(f"{package} is a package and no function: write {CALLED[package]}")
 
 
 def hinted(kind: _Class) -> _Class:

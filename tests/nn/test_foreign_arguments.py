@@ -14,7 +14,7 @@ from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.foreign_arguments import CACHES, LAYER_KEYWORDS, argument_names
 from regard.foreign_names import POSITION_NAMES, WRITTEN_HERE
-from regard.missing_names import ATTRIBUTES, MISSING
+from regard.missing_names import ATTRIBUTES, CALLED, MISSING
 from regard.models.monotonic_decoder import MonotonicState
 from regard.models.pointer_generator import PointerState
 from regard.models.pointer_network import PointingState
@@ -327,3 +327,12 @@ def test_a_missing_attribute_is_answered_with_the_line(owner, name):
     assert (raised.value.name, raised.value.obj) == (name, thing)
     with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
         _ = thing.nothing
+
+
+@pytest.mark.parametrize("package", CALLED)
+def test_a_package_that_is_called_names_the_function(package):
+    function = re.match(r"regard\.(\w+)\(", CALLED[package])
+    assert function is not None
+    assert hasattr(regard, function[1])
+    with pytest.raises(KindError, match=re.escape(f"{package} is a package and no function: write {CALLED[package]}")):
+        import_module(package)(INPUT)
