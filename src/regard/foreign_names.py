@@ -303,6 +303,8 @@ def written_here(kind: str, name: object) -> str:
     arguments = [kind, *(other for other in READY_NAMES if other != kind)]
     ready = [(argument, one) for argument in arguments for one in spellings if one in READY_NAMES[argument]]
     foreign = [(other, one) for other in arguments[1:] for one in spellings if one in WRITTEN_HERE[other]]
+    if (kind, plain) in ready:
+        return ""  # a slip in the name's punctuation, which has a suggestion
     for argument, one in (*ready, *foreign):
         if argument == kind or one not in _OF_SEVERAL_KINDS:
             return _answer(argument, f'"{one}"' if one in READY_NAMES[argument] else WRITTEN_HERE[argument][one])
