@@ -10,6 +10,7 @@
     ├── BackendError      (RuntimeError)  the named backend cannot run this problem; says why
     ├── DataError         (ValueError)    a file or data set cannot be used; says why, where, and what to do
     │   ├── ColumnError                   the columns of a table cannot be told; has a guess for each option
+    │   ├── FolderError                   a folder is named where a file in it is meant; has the file
     │   └── WriteError                    a file cannot be written: a full disk, no permission
     ├── RunError          (ValueError)    a run folder or checkpoint that is missing, damaged or not regard's
     ├── TrainingError     (RuntimeError)  training cannot continue (the loss is not finite)
@@ -18,13 +19,14 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "ArgumentError",
     "BackendError",
     "ColumnError",
     "DataError",
+    "FolderError",
     "KindError",
     "MissingPartError",
     "RegardError",
@@ -140,11 +142,15 @@ class ColumnError(DataError):
     Args:
         message: the message.
         columns: field of the option that names a column → the column that may be meant; None: nothing can be guessed.
+        choices: where several columns may be meant by an option, as ``columns`` for each of them; (): at most one may.
     """
 
-    def __init__(self, message: str, columns: Mapping[str, str] | None = None):
+    def __init__(
+        self, message: str, columns: Mapping[str, str] | None = None, choices: Sequence[Mapping[str, str]] = ()
+    ):
         super().__init__(message)
-        self.columns = dict(columns or {})
+        self.choices = [dict(one) for one in choices] or ([dict(columns)] if columns else [])
+        self.columns = self.choices[0] if len(self.choices) == 1 else {}
 
     def in_python(self, call: str) -> "ColumnError":
         """Returns the error of a call in Python: arguments instead of options, and the call that names the columns.
@@ -153,8 +159,23 @@ class ColumnError(DataError):
             call: the call before the first of them: ``"run.evaluate(data"``.
         """
         text = re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), str(self))
-        named = ", ".join(f"{field}={column!r}" for field, column in self.columns.items())
-        return ColumnError(f"{text}; write {call}, {named})" if named else text, self.columns)
+        named = [", ".join(f"{field}={column!r}" for field, column in one.items()) for one in self.choices]
+        calls = " or ".join(f"{call}, {one})" for one in named)
+        return ColumnError(f"{text}; write {calls}" if calls else text, choices=self.choices)
+
+
+class FolderError(DataError):
+    """A folder is named, and a file in it is meant.
+
+    Args:
+        message: the message.
+        folder: the folder.
+        file: the file that is probably meant.
+    """
+
+    def __init__(self, message: str, folder: str, file: str):
+        super().__init__(message)
+        self.folder, self.file = folder, file
 
 
 class WriteError(DataError):

@@ -33,7 +33,7 @@ def model(tmp_path_factory):
     config = RunConfig(
         "sounds",
         DataConfig(train=str(files["train"]), validation=str(files["validation"]), sound_column="audio",
-                   text_column="text", bands=6),
+                   label_column="text", bands=6),
         ModelConfig(convolutions=1, channels=2, hidden=8, encoder_layers=0),
         SoundsTrainingConfig(epochs=1, threads=1, accelerator="cpu"),
     )  # fmt: skip

@@ -86,13 +86,21 @@ class FrameClasses(Labels):
         return [[self.number(word) for word in text.split()] for text in texts]
 
 
+@dataclass(frozen=True)
+class FrameOptions(SoundOptions):
+    """The sounds of a run, and the column of their texts."""
+
+    text_column: str | None = None
+    columns = ("sound_column", "text_column")
+
+
 class FramesTask(MaskTask):
     """Telling the class of each frame of a sound."""
 
     name = "frames"
     summary = "Tell the class of each frame."
     input = SoundInput()
-    data_config = SoundOptions
+    data_config = FrameOptions
     model_config = FrameModel
     training_config = FrameTraining
 
@@ -133,7 +141,7 @@ def files(tmp_path):
 def test_an_empty_cell_is_filled_from_outside(files, tmp_path):
     config = RunConfig(
         "frames",
-        SoundOptions(train=str(files["train"]), validation=str(files["validation"]), sound_column="audio",
+        FrameOptions(train=str(files["train"]), validation=str(files["validation"]), sound_column="audio",
                      text_column="text"),
         FrameModel(),
         FrameTraining(epochs=4, batch_size=4, learning_rate=0.02, threads=1, accelerator="cpu", class_weights="root"),

@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 from regard import __version__
 from regard.cli.option_errors import message
 from regard.cli.typed_options import remember_typed_options
-from regard.errors import ColumnError, RegardError
+from regard.errors import ColumnError, FolderError, RegardError
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -98,4 +98,9 @@ def call(arguments: Sequence[str]) -> None:
     except ColumnError as error:
         from regard.cli.corrected_command import CorrectedError, command_with_columns
 
-        raise CorrectedError(str(error), command_with_columns(arguments, error.columns)) from None
+        commands = [command_with_columns(arguments, one) for one in error.choices]
+        raise CorrectedError(str(error), "\n".join(filter(None, commands))) from None
+    except FolderError as error:
+        from regard.cli.corrected_command import CorrectedError, command_with_file
+
+        raise CorrectedError(str(error), command_with_file(arguments, error.folder, error.file)) from None

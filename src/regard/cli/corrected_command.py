@@ -41,7 +41,7 @@ class CorrectedError(ArgumentError):
 
     Args:
         message: the message.
-        command: the command, as in a shell.
+        command: the command, as in a shell; a line for each if one of several is meant.
     """
 
     def __init__(self, message: str, command: str = ""):
@@ -91,6 +91,16 @@ def command_with_columns(arguments: Sequence[str], columns: Mapping[str, str]) -
         typed = [one for one in typed if not one.startswith(f"{name}=")]
     named = [part for field, column in columns.items() for part in (option(field), column)]
     return _line([*typed, *named]) if columns else ""
+
+
+def command_with_file(arguments: Sequence[str], folder: str, file: str) -> str:
+    """Returns the command that names a file where the arguments name its folder; "" if they do not."""
+    typed, own = [], os.path.relpath(file, folder)
+    for one in arguments:
+        name, equals, value = one.partition("=") if one.startswith("--") else ("", "", one)
+        is_folder = bool(value) and os.path.abspath(value) == os.path.abspath(folder)
+        typed.append(f"{name}{equals}{os.path.join(value, own)}" if is_folder else one)
+    return _line(typed) if typed != list(arguments) else ""
 
 
 def _line(arguments: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -79,16 +80,52 @@ def example_files(folder: Path, suffixes: Collection[str]) -> tuple[list[Path], 
     return files, others
 
 
-def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str) -> None:
-    """Warn with the number of entries that were left out of a folder, and the first ones.
+def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str, suffixes: Collection[str] = ()) -> None:
+    """Warn of what was left out of a folder: how many examples and why, the number of other entries, and the first.
 
     Args:
         folder: the folder.
-        left_out: its entries that are no examples.
+        left_out: its entries that are not read.
         unit: what an example is: ``"images"``.
+        suffixes: those of examples, whose folders are in the folder; (): no entry has one.
     """
-    if left_out:
-        named = ", ".join(repr(str(path.relative_to(folder))) for path in left_out[:_MOST_NAMED])
-        more = ", ..." if len(left_out) > _MOST_NAMED else ""
-        number = counted(len(left_out), "entry")
-        log.warning("%s: left out %s besides its %s: %s%s", folder, number, unit, named, more)
+    if not left_out:
+        return
+    one, beside, nested, others = unit.removesuffix("s"), 0, [], []
+    for path in left_out:
+        name = path.relative_to(folder)
+        files = examples_below(path, suffixes)
+        if files == [path]:
+            beside += 1
+        elif files:
+            nested.append(f"{counted(len(files), one)} in '{name}{os.sep}': {_nested(folder, files)}")
+        else:
+            others.append(repr(str(name)))
+    said = nested[:_MOST_NAMED]
+    if len(nested) > _MOST_NAMED:
+        said.append(f"{one}s in {counted(len(nested) - _MOST_NAMED, 'other folder')}, nested too")
+    if beside:
+        said.append(f"{counted(beside, one)} beside the folders of its {unit}")
+    if others:
+        more = ", ..." if len(others) > _MOST_NAMED else ""
+        named = ", ".join(others[:_MOST_NAMED]) + more
+        said.append(f"{counted(len(others), 'entry')} besides its {unit}: {named}")
+    log.warning("%s: left out %s", folder, "; ".join(said))
+
+
+def examples_below(path: Path, suffixes: Collection[str]) -> list[Path]:
+    """The visible files with one of these suffixes at a path: itself, or those in a folder, at any depth."""
+    if path.name.startswith("."):
+        return []
+    files = path.rglob("*") if path.is_dir() else [path]
+    return [
+        one for one in files
+        if one.suffix.lower() in suffixes and one.is_file()
+        and not any(part.startswith(".") for part in one.relative_to(path).parts)
+    ]  # fmt: skip
+
+
+def _nested(folder: Path, files: Sequence[Path]) -> str:
+    """How much deeper these files are than examples, which are in a folder of the folder."""
+    depths = {len(path.relative_to(folder).parts) - 2 for path in files}
+    return "nested one folder deeper" if depths == {1} else "nested deeper"

@@ -130,7 +130,7 @@ SOUND = role("--sound-column", "the sounds", "sound", "sound audio", _SOUNDS, by
 SPOKEN = role(
     "--text-column", "the texts", "text", "text", f"transcript transcription transcriptions {_TEXTS}", by_position=True
 )  # fmt: skip
-HEARD = role("--text-column", "the labels", "label", "label", f"text word command event {_LABELS}", by_position=True)
+HEARD = role("--label-column", "the labels", "label", "label", f"text word command event {_LABELS}", by_position=True)
 PAIR = SOURCE, TARGET
 
 Roles = tuple[Role, Role]
@@ -378,24 +378,22 @@ def guessed_columns(records: Records, roles: Roles, known: Mapping[str, str | No
 def _with_guesses(error: DataError, records: Records, roles: Roles, known: Mapping[str, str | None]) -> ColumnError:
     """An error of columns, with the options that may be right; arguments as in `guessed_columns`."""
     guesses = guessed_columns(records, roles, known)
-    said = " ".join(f"{one.option} {shortened(guesses[one.field])}" for one in roles if guesses)
-    labels = []
-    if roles[1].content == "label" and known[roles[1].field] is None:
-        labels = _labels(records, guesses.get(roles[0].field))
-    other = f" ({', '.join(labels)})" if labels else ""
-    return ColumnError(f"{error}" + (f"; by their content: {said}{other}" if said else ""), guesses)
-
-
-def _labels(records: Records, inputs: str | None) -> list[str]:
-    """The columns that may be labels, with how many there would be, for messages; empty if there are not several.
-
-    Args:
-        records: the table.
-        inputs: the column of the inputs.
-    """
-    counts = _Cells(records).labels([name for name in _names(records) if name != inputs])
-    found = [f"{shortened(name)} has {count} different values" for name, count in counts.items()]
-    return found[:_MOST_LABELS] if len(found) > 1 else []
+    if not guesses:
+        return ColumnError(str(error))
+    inputs, predicted = roles
+    labels: dict[str, int] = {}
+    if predicted.content == "label" and known[predicted.field] is None:
+        labels = _Cells(records).labels([name for name in _names(records) if name != guesses[inputs.field]])
+    if len(labels) < 2:
+        said = " ".join(f"{one.option} {shortened(guesses[one.field])}" for one in roles)
+        return ColumnError(f"{error}; by their content: {said}", guesses)
+    # How many values a column has does not say what the labels are.
+    shown = list(labels)[:_MOST_LABELS]
+    values = ", ".join(f"{shortened(name)} with {labels[name]} different values" for name in shown)
+    said = f"{inputs.option} {shortened(guesses[inputs.field])}, and {predicted.option} is one of {values}"
+    return ColumnError(
+        f"{error}; by their content: {said}", choices=[{**guesses, predicted.field: name} for name in shown]
+    )
 
 
 def _names(records: Records) -> list[str]:

@@ -35,6 +35,28 @@ def open_records(path: Path) -> Records:
     return reader(path)
 
 
+def tables_in(folder: Path) -> list[Path]:
+    """The tables of several columns that are in a folder, sorted; those of training data first.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS and path.is_file())
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
+    tables = [path for path in files if not path.name.startswith(".") and _has_columns(path)]
+    return sorted(tables, key=lambda path: "train" not in path.stem.lower())
+
+
+def _has_columns(path: Path) -> bool:
+    try:
+        records = open_records(path)
+    except DataError:
+        return False
+    return not records.advice and len(records.columns) > 1
+
+
 def column_names(path: Path) -> list[str]:
     """The columns of a table, as its header or its first row names them; raises as `open_records`."""
     return open_records(path).columns

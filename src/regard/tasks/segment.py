@@ -235,6 +235,11 @@ class MaskedImages(Input):
                    for part, source in located.items()}  # fmt: skip
         return {part: tuple(source_files(source, columns[part])) for part, source in located.items()}
 
+    def has_examples(self, folder: Path) -> bool:
+        from regard.data.images.masked_images import IMAGES
+
+        return (folder / IMAGES).is_dir()
+
     def open_table(self, source: Any) -> Records | None:
         from regard.data.images.streets import COLUMN
 

@@ -317,7 +317,7 @@ class _TrainedListener(regard.tasks.sounds.TrainedListener):
         batch_size: int = 32,
         limit: int | None = None,
         sound_column: str | None = None,
-        text_column: str | None = None,
+        label_column: str | None = None,
     ) -> regard.tasks.sounds.Evaluation:
         """Measure the model on a data set; None: the run's test data.
 
@@ -325,7 +325,7 @@ class _TrainedListener(regard.tasks.sounds.TrainedListener):
             batch_size: Sounds classified at once.
             limit: Number of examples to evaluate, from the first. Default: all.
             sound_column: Column of the paths. Default: as in training.
-            text_column: Column of the labels. Default: as in training.
+            label_column: Column of the labels. Default: as in training.
         """
 
 class _TrainedSegmenter(regard.tasks.segment.TrainedSegmenter):
@@ -1140,7 +1140,6 @@ def train(
     vocabulary: int = 4000,
     max_length: int = 400,
     sound_column: str | None = None,
-    text_column: str | None = None,
     rate: int = 16000,
     bands: int = 40,
     window_seconds: float = 0.025,
@@ -1148,6 +1147,7 @@ def train(
     lowest: float = 20.0,
     highest: float = 0.0,
     max_seconds: float = 30.0,
+    text_column: str | None = None,
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
     convolutions: int = 2,
     channels: int = 32,
@@ -1225,8 +1225,6 @@ def train(
         max_length: Largest number of tokens of a text; sounds with longer training texts are left out.
         sound_column: Column of the paths. Default: the only one of sound files or of a usual name, or the first
             of a table with two columns.
-        text_column: Column of the texts. Default: the only one of a usual name, or the second of a table with
-            two columns.
         rate: Samples a second; sounds of another rate are resampled.
         bands: Mel bands of the features of sounds.
         window_seconds: Length of the windows of the spectrum, in seconds.
@@ -1234,6 +1232,8 @@ def train(
         lowest: Lower limit of the first mel band, in Hz.
         highest: Upper limit of the last mel band, in Hz; 0: half the rate.
         max_seconds: Longer training sounds are left out.
+        text_column: Column of the texts. Default: the only one of a usual name, or the second of a table with
+            two columns.
         architecture: What computes: lstm, gru (both bidirectional, with a pyramid) or transformer.
         convolutions: Convolutional layers before the encoder, each of which halves the number of frames.
         channels: Channels of a convolutional layer.
@@ -1337,7 +1337,6 @@ def train(
     bundled: int = 0,
     held_out: float = 200,
     sound_column: str | None = None,
-    text_column: str | None = None,
     rate: int = 16000,
     bands: int = 40,
     window_seconds: float = 0.025,
@@ -1345,6 +1344,7 @@ def train(
     lowest: float = 20.0,
     highest: float = 0.0,
     max_seconds: float = 30.0,
+    label_column: str | None = None,
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
     convolutions: int = 2,
     channels: int = 32,
@@ -1411,8 +1411,6 @@ def train(
             tenth of them.
         sound_column: Column of the paths. Default: the only one of sound files or of a usual name, or the first
             of a table with two columns.
-        text_column: Column of the texts. Default: the only one of a usual name, or the second of a table with
-            two columns.
         rate: Samples a second; sounds of another rate are resampled.
         bands: Mel bands of the features of sounds.
         window_seconds: Length of the windows of the spectrum, in seconds.
@@ -1420,6 +1418,8 @@ def train(
         lowest: Lower limit of the first mel band, in Hz.
         highest: Upper limit of the last mel band, in Hz; 0: half the rate.
         max_seconds: Longer training sounds are left out.
+        label_column: Column of the labels. Default: the only one of a usual name, or the second of a table with
+            two columns.
         architecture: What computes: lstm, gru (both bidirectional, with a pyramid) or transformer.
         convolutions: Convolutional layers before the encoder, each of which halves the number of frames.
         channels: Channels of a convolutional layer.

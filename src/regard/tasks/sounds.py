@@ -44,6 +44,10 @@ class DataConfig(SoundOptions):
     """The sounds of a run and their features; the texts are labels. A folder with a folder of sounds for each label is
     a table too."""
 
+    label_column: str | None = None
+    """Column of the labels. Default: the only one of a usual name, or the second of a table with two columns."""
+
+    columns = ("sound_column", "label_column")
     least_bundled = 35
 
 
@@ -71,7 +75,7 @@ class EvaluationConfig(EvaluationOptions):
     """Sounds classified at once."""
     sound_column: str | None = None
     """Column of the paths. Default: as in training."""
-    text_column: str | None = None
+    label_column: str | None = None
     """Column of the labels. Default: as in training."""
 
 

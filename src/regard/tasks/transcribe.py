@@ -61,12 +61,16 @@ CTC_WEIGHT = 0.3
 class DataConfig(SoundOptions, TokenOptions):
     """The sounds of a run, their features, and how texts are split into tokens."""
 
+    text_column: str | None = None
+    """Column of the texts. Default: the only one of a usual name, or the second of a table with two columns."""
     tokenizer: Literal["char", "word", "bpe"] = "char"
     """char, word or bpe (sub-words)."""
     vocabulary: int = 4000
     """Largest size of the vocabulary, in tokens."""
     max_length: int = 400
     """Largest number of tokens of a text; sounds with longer training texts are left out."""
+
+    columns = ("sound_column", "text_column")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ SMALL = {"convolutions": 1, "channels": 4, "hidden": 16, "encoder_layers": 0, "d
 
 def config_of(files, data=None, model=None, **training):
     places = {"train": str(files["train"]), "validation": str(files["validation"]), "sound_column": "audio"}
-    data = {**places, "text_column": "text", "hop_seconds": HOP, **(data or {})}
+    data = {**places, "label_column": "text", "hop_seconds": HOP, **(data or {})}
     chosen = {"epochs": 6, "batch_size": 8, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", **training}
     options = {**SMALL, **(model or {})}
     if options.get("pooling") == "mean":
@@ -48,7 +48,7 @@ def trained(files, tmp_path_factory):
 
 
 def test_it_learns_and_measures(trained, files, tmp_path):
-    found = trained.evaluate(str(files["test"]), sound_column="audio", text_column="text")
+    found = trained.evaluate(str(files["test"]), sound_column="audio", label_column="text")
     assert found.accuracy == 1.0
     assert found.labels == sorted(WORDS)
     assert sum(map(sum, found.confusion)) == found.sounds == 9
@@ -74,7 +74,7 @@ def test_a_folder_of_classes_and_a_transformer(files, tmp_path):
     for name, label, _ in rows:
         (tmp_path / "classes" / label).mkdir(parents=True, exist_ok=True)
         shutil.copy(files["train"].parent / name, tmp_path / "classes" / label / name)
-    data = {"train": str(tmp_path / "classes"), "validation": None, "sound_column": None, "text_column": None}
+    data = {"train": str(tmp_path / "classes"), "validation": None, "sound_column": None, "label_column": None}
     model = {"architecture": "transformer", "heads": 2, "feedforward": 16, "encoder_layers": 1, "pooling": "mean"}
     config = config_of(files, data, model, epochs=1)
     train(config, tmp_path / "run")

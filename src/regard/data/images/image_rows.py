@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from regard.counted import counted
 from regard.data import column_roles
-from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
+from regard.data.class_folders import ClassFiles, class_files, examples_below, warn_of_left_out
 from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.reading import SUFFIXES
 from regard.data.images.scenes import Box, Scene
@@ -126,7 +126,7 @@ def labelled_images(
     check_limit(limit)
     if Path(source).is_dir():
         files, left_out = class_images(Path(source))
-        warn_of_left_out(Path(source), left_out, "images")
+        warn_of_left_out(Path(source), left_out, "images", SUFFIXES)
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     table = _ImageTable(source, column_roles.LABEL, image_column, label_column)
     rows = []
@@ -152,7 +152,9 @@ def class_images(folder: Path) -> ClassFiles:
     entries = class_files(folder, SUFFIXES, "images")
     for path in entries.left_out:
         if path.parent == folder and path.is_dir() and not path.name.startswith("."):
-            raise DataError(f"{path}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); remove it")
+            nested = examples_below(path, SUFFIXES)
+            todo = f"{counted(len(nested), 'image')} nested deeper: move them into it" if nested else "remove it"
+            raise DataError(f"{path}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); {todo}")
     return entries
 
 

@@ -140,7 +140,7 @@ def _of_folder(folder: Path) -> list[MaskedImage]:
     if masks is None:
         raise DataError(f"{folder}: has no folder {' or '.join(MASKS)} with the class maps of its {IMAGES}")
     classes, others = _named_files(masks)
-    warn_of_left_out(folder, left_out + others, "images")
+    warn_of_left_out(folder, left_out + others, "images", SUFFIXES)
     for name in images.keys() - classes.keys():
         raise DataError(f"{images[name]}: there is no class map of this name in {masks}")
     for name in classes.keys() - images.keys():

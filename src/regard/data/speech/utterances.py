@@ -156,8 +156,9 @@ def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:
 
 
 def _of_folder(folder: Path) -> Iterator[Utterance]:
-    files, left_out = class_files(folder, (*SOUND_SUFFIXES, FEATURES_SUFFIX), "sounds")
-    warn_of_left_out(folder, left_out, "sounds")
+    suffixes = (*SOUND_SUFFIXES, FEATURES_SUFFIX)
+    files, left_out = class_files(folder, suffixes, "sounds")
+    warn_of_left_out(folder, left_out, "sounds", suffixes)
     return (Utterance(path, path.parent.name, str(folder)) for path in files)
 
 

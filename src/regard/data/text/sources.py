@@ -161,7 +161,7 @@ def open_labelled(
         return open_pairs(source, text_column, label_column, limit=limit, numbers=True, roles=(TEXT, LABEL))
     require_datasets()
     files, left_out = class_texts(folder)
-    warn_of_left_out(folder, left_out, "texts")
+    warn_of_left_out(folder, left_out, "texts", (".txt",))
     key = fingerprint("classes", tuple(map(file_state, files)), limit)
     return pair_table(key, str(folder), lambda _: (("text", "label"), _class_pairs(files[:limit])))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from regard.atomic_file import temporary_folder
-from regard.errors import ColumnError, DataError
+from regard.errors import ColumnError, DataError, FolderError
 from regard.tasks.fitting import DataSize
 from regard.tasks.lazy import np, torch
 from regard.training.processes import is_on_cpu, process_count
@@ -233,7 +233,30 @@ class Input(ABC):
         if not self.roles or not isinstance(source, (str, Path)):
             return None
         path = Path(source)
+        self.check_folder(path)
         return open_records(path) if path.suffix.lower() in READERS and path.is_file() else None
+
+    def check_folder(self, path: Path) -> None:
+        """Raise FolderError if a folder has no examples of its own, and a table of examples is in it."""
+        from regard.data.column_roles import guessed_columns
+        from regard.data.tables import open_records, tables_in
+
+        if not path.is_dir() or self.has_examples(path):
+            return
+        roles = self.column_roles()
+        unknown = {one.field: None for one in roles}
+        tables = [one for one in tables_in(path) if guessed_columns(open_records(one), roles, unknown)]
+        if tables:
+            names = ", ".join(one.name for one in tables)
+            said = f"the table {names}" if len(tables) == 1 else f"the tables {names}"
+            raise FolderError(
+                f"{path}: is a folder with {said}; name the table: {tables[0]}", str(path), str(tables[0])
+            )
+
+    def has_examples(self, folder: Path) -> bool:
+        """Whether a folder has files in folders of classes, where what is predicted is a label."""
+        is_labelled = self.column_roles()[1].content == "label"
+        return is_labelled and any(path.suffix.lower() in self.suffixes for path in folder.glob("*/*"))
 
     def columns(self, data: DataOptions, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
         """The columns of a source to evaluate on.
@@ -261,6 +284,7 @@ class Input(ABC):
         if data.train is None:
             rows = data.bundled
         else:
+            self.open_table(data.train)
             opened = self.open(data.train, data.named_columns, data)
             rows, lengths, unspaced = len(opened), self.mean_lengths(opened, data), self.unspaced(opened)
         if data.validation is not None:

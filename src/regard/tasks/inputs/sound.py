@@ -53,8 +53,6 @@ class SoundOptions(DataOptions):
     sound_column: str | None = None
     """Column of the paths. Default: the only one of sound files or of a usual name, or the first of a table with two
     columns."""
-    text_column: str | None = None
-    """Column of the texts. Default: the only one of a usual name, or the second of a table with two columns."""
     rate: int = 16000
     """Samples a second; sounds of another rate are resampled."""
     bands: int = 40
@@ -70,7 +68,6 @@ class SoundOptions(DataOptions):
     max_seconds: float = 30.0
     """Longer training sounds are left out."""
 
-    columns = ("sound_column", "text_column")
     default_bundled = 1000
     most_bundled = 100_000
     generated = "generated sounds"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.atomic_file import write_atomically
 from regard.configuration import check_probabilities
-from regard.errors import ArgumentError, RunError
+from regard.data.records import shortened
+from regard.errors import ArgumentError, DataError, RunError
 from regard.models.configs import FREE_TOKENS
 from regard.tasks.attended import attended_words
 from regard.tasks.inputs.input import Examples, chunks, tokenizer_path
@@ -164,6 +165,13 @@ class TextExperiment(TableExperiment):
 
     def examine(self, rows: Any) -> None:
         self.references = self.task.references(self.validation_rows)
+        if len({text for texts in self.references for text in texts}) == 1 and len(rows) > 1:
+            different = {text for texts in self.task.references(rows) for text in texts}
+            if len(different) == 1:
+                raise DataError(
+                    f"{self.run.data.train or 'the data'}: every text to write is {shortened(different.pop())}; there "
+                    "is nothing to learn: name another column or other data"
+                )
         self._compared = [self.task.compared(self.files, texts) for texts in self.references]
 
     @property
