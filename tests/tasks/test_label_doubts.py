@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import regard
-from regard.data.label_doubts import folded_label, spellings
+from regard.data.label_doubts import differences, folded_label, merged_labels, spellings
 from regard.errors import DataError
+from regard.training.task import Metric, beside_rule
 
 WRITTEN = ["Billing", "billing", "BILLING ", "Bil ling", "Ｂilling", "Bil\u00adling", "Other", "other\u00a0", "rare"]
 """Two labels in eight spellings, and a third one."""
@@ -62,7 +63,7 @@ def test_a_folder_of_classes_and_other_data_with_another_spelling(tmp_path, capl
         for number in range(count):
             (tmp_path / "texts" / name / f"{number}.txt").write_text(f"text {number}")
     run, text = said(caplog, lambda: regard.train("classify", tmp_path / "texts", **QUICK))
-    assert "4 labels are 3 but for case, spaces and Unicode forms: 'Good' (12) and 'good' (6)" in text
+    assert "4 labels are 3 but for case: 'Good' (12) and 'good' (6)" in text
     assert "'odd' (2)" in text
     with pytest.raises(
         DataError, match="'BAD' is 'bad' but for case, spaces or Unicode form: write it so, or train with"
@@ -78,7 +79,7 @@ def test_classes_of_pixels(tmp_path, caplog):
     maps[0][0, 0] = 2
     options = {"epochs": 1, "quiet": True, "channels": 4, "levels": 2, "blocks": 1, "decoder_channels": 8}
     _, text = said(caplog, lambda: regard.train("segment", (images, maps), classes="road,Road,sky", **options))
-    assert "3 labels are 2 but for case, spaces and Unicode forms: 'road' (5) and 'Road' (4)" in text
+    assert "3 labels are 2 but for case: 'road' (5) and 'Road' (4)" in text
     assert "give them one number in the class maps" in text
     assert "2 of 3 labels have fewer than 5 images, too few to learn and to measure: 'sky' (1), 'Road' (4)" in text
 
@@ -87,3 +88,23 @@ def test_what_counts_as_one_spelling():
     assert len({folded_label(name) for name in WRITTEN[:6]}) == 1
     assert len({folded_label(name) for name in ("a", "b", "ab", "c++", "c", "1", "1.0", "-1", "é", "e")}) == 10
     assert spellings({"b": 1, "B": 3, "a": 2}) == [["B", "b"], ["a"]]
+
+
+def test_labels_differ_by_what_is_said_and_a_merged_label_has_one_spelling():
+    assert differences([["Yes", "yes"]]) == "case"
+    assert differences([["on line", "online"]]) == "spaces"
+    assert differences([["Yes", "yes"], ["on line", "online"]]) == "case and spaces"
+    assert differences([["ﬁsh", "fish"], ["bil\u00adling", "billing"]]) == "Unicode forms"
+    counts = {"Yes": 5, "yes": 2, "no": 4}
+    assert merged_labels(counts, lambda name: {"yes": "Yes"}.get(name, name)) == "'Yes' for 'yes' (2)"
+    assert not merged_labels(counts, lambda name: name)
+
+
+def test_a_model_beside_a_rule_is_equal_better_or_not_and_a_cut_training_is_named():
+    accuracy = Metric("accuracy", "accuracy", digits=4, perfect=1.0)
+    assert beside_rule(accuracy, 1.0, 1.0) == "the model and that simple rule are equal: both are as good as can be"
+    assert beside_rule(accuracy, 0.5, 0.5) == "the model and that simple rule are equal"
+    assert beside_rule(accuracy, 0.6, 0.5) == ""
+    assert "it needs more data, more epochs or another model" in beside_rule(accuracy, 0.4, 0.5, "3 epochs are done")
+    said = beside_rule(accuracy, 0.4, 0.5, "2 minutes are over")
+    assert said.endswith("its training was cut when 2 minutes are over: it needs more time or another model")

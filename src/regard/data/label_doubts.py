@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from regard.counted import counted
 
@@ -26,6 +26,40 @@ def spellings(counts: Mapping[str, int]) -> list[list[str]]:
     return list(groups.values())
 
 
+def differences(groups: Iterable[Sequence[str]]) -> str:
+    """By what the labels of each group differ, in words: ``"case and spaces"``."""
+    kept: dict[str, Callable[[str], str]] = {
+        "case": lambda name: _without_spaces(_without_forms(name)),
+        "spaces": lambda name: _without_forms(_without_forms(name).casefold()),
+        "Unicode forms": lambda name: _without_spaces(name.casefold()),
+    }
+    groups = list(groups)
+    kinds = [kind for kind, form in kept.items() if any(len(set(map(form, group))) > 1 for group in groups)]
+    return " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds or ["Unicode forms"])
+
+
+def merged_labels(counts: Mapping[str, int], kept: Callable[[str], str]) -> str:
+    """Which spelling is kept for which labels; empty: no label is written in several ways.
+
+    Args:
+        counts: label → how many examples have it.
+        kept: gives the spelling of a label.
+    """
+    groups = [[name for name in group if name != kept(name)] for group in spellings(counts)]
+    merged = [group for group in groups if group]
+    return _listed([
+        f"{kept(group[0])!r} for {' and '.join(f'{name!r} ({counts[name]:,})' for name in group)}" for group in merged
+    ])  # fmt: skip
+
+
+def _without_forms(text: str) -> str:
+    return "".join(one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) != "Cf")
+
+
+def _without_spaces(text: str) -> str:
+    return "".join(one for one in text if not one.isspace())
+
+
 def label_doubts(counts: Mapping[str, int], unit: str, advice: str) -> list[str]:
     """Sentences about labels that may be a mistake.
 
@@ -39,8 +73,8 @@ def label_doubts(counts: Mapping[str, int], unit: str, advice: str) -> list[str]
         number = len(counts) - sum(len(group) - 1 for group in several)
         named = _listed([" and ".join(f"{name!r} ({counts[name]:,})" for name in group) for group in several])
         said.append(
-            f"{len(counts):,} labels are {number:,} but for case, spaces and Unicode forms: {named}; they are trained "
-            f"as different ones: {advice}"
+            f"{len(counts):,} labels are {number:,} but for {differences(several)}: {named}; they are trained as "
+            f"different ones: {advice}"
         )
     few = sorted((name for name in counts if counts[name] < FEWEST), key=lambda name: (counts[name], name))
     if few:

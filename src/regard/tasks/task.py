@@ -258,8 +258,12 @@ class TableTask(Task):
         """Largest number of validation examples; 0: all."""
         return 0
 
+    def validated_size(self, experiment: TableExperiment) -> int:
+        """How many examples the model is measured on in a training."""
+        return len(experiment.validation)
+
     def sizes(self, experiment: TableExperiment) -> list[str]:
-        """What the first line of a run says besides the number of examples."""
+        """What the first line of a run says besides the numbers of examples."""
         return []
 
     def prepare(self, config: RunConfig[Any, Any, Any], folder: RunFolder) -> TableExperiment:
@@ -311,7 +315,8 @@ class TableExperiment(Experiment):
         self.model: Any = task.build_model(run, self.files, self.train)
         vectors = self.copy_word_vectors(folder)
         self.input.prepare_model(self.model, run, folder, self.train)
-        self.description = " · ".join([self.train.description, *task.sizes(self), *vectors])
+        parts = [self.train.description, f"{task.validated_size(self):,} to validate on", *task.sizes(self), *vectors]
+        self.description = " · ".join(parts)
 
     @property
     def validated(self) -> int:

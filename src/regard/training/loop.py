@@ -22,7 +22,7 @@ from regard.training.run_folder import RunFolder
 from regard.training.schedule import Schedule
 from regard.training.sharding import in_parameter_order, load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
-from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
+from regard.training.task import CUT, Experiment, Metric, StepLoss, ValidationResult
 from regard.transforms import is_on_host, moved
 
 LONG, SURE_AFTER = 15 * 60, 10
@@ -192,7 +192,7 @@ class TrainingLoop:
             return f"{config.epochs} epochs are done" if config.epochs > 1 else "1 epoch is done"
         limit = 60 * config.max_minutes
         if limit and progress.seconds - self.earlier_seconds + self.reserved_seconds() >= limit:
-            return f"{config.max_minutes:g} minutes are over"
+            return f"{config.max_minutes:g} {CUT}"
         if not config.patience:
             return ""
         label, waited, enough = self.metrics[0].label, progress.waited, min(config.patience, ENOUGH)

@@ -23,7 +23,7 @@ from regard.training.hub_address import is_hub_address
 from regard.training.manifest import Manifest, ManifestFile, sha256
 from regard.training.progress import Progress
 from regard.training.run_folder import RunFolder
-from regard.training.task import NOT_BETTER, Baseline, Experiment, Task
+from regard.training.task import Baseline, Experiment, Task, beside_rule
 from regard.training.training_facts import TrainingFacts, finite_number
 
 LICENSES = """
@@ -280,7 +280,8 @@ def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> li
     if not facts.baseline or value is None:
         return []
     rule = f"{escaped(facts.baseline['rule'])}, has {escaped(metric.text(facts.baseline['value']))}"
-    worse = "" if metric.better(value, facts.baseline["value"]) else f": {NOT_BETTER}"
+    said = beside_rule(metric, value, facts.baseline["value"], facts.finished)
+    worse = f": {said}" if said else ""
     return ["", f"A simple rule on the same validation data, {rule}{worse}."]
 
 

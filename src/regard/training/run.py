@@ -19,7 +19,7 @@ from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, default_reporter
 from regard.training.resident_memory import bound_primitive_caches, return_large_blocks
 from regard.training.run_folder import RunFolder
-from regard.training.task import NOT_BETTER, Baseline, Experiment, Metric, Task
+from regard.training.task import Baseline, Experiment, Metric, Task, beside_rule
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -50,8 +50,8 @@ class TrainedRun:
         )  # fmt: skip
         against = "" if rule is None else f"; {rule.rule}: {rule.value:.{metric.digits}f}"
         lines = [f"{progress.finished}{best}{against} · {self.folder.path}"]
-        if progress.best is not None and rule is not None and not metric.better(progress.best, rule.value):
-            lines.append(NOT_BETTER)
+        if progress.best is not None and rule is not None:
+            lines += filter(None, [beside_rule(metric, progress.best, rule.value, progress.finished)])
         return lines
 
 

@@ -87,8 +87,27 @@ class Baseline(NamedTuple):
     """The task's first metric of its answers to the validation data."""
 
 
-NOT_BETTER = "the model is not better than that simple rule: it needs more data, more epochs or another model"
-"""Said where its metric is not."""
+def beside_rule(metric: Metric, value: float, rule: float, finished: str = "") -> str:
+    """What is said of a model that is not better than the simple rule beside it; empty: it is better.
+
+    Args:
+        metric: the task's first metric.
+        value: of the model.
+        rule: of the simple rule.
+        finished: why the training ended (`Progress.finished`).
+    """
+    if metric.text(value) == metric.text(rule):
+        same = "the model and that simple rule are equal"
+        return f"{same}: both are as good as can be" if metric.is_perfect(value) else same
+    if metric.better(value, rule):
+        return ""
+    is_cut = finished.endswith(CUT)
+    needs = f"its training was cut when {finished}: it needs more time" if is_cut else "it needs more data, more epochs"
+    return f"the model is not better than that simple rule: {needs} or another model"
+
+
+CUT = "minutes are over"
+"""The end of the reason of a training that a limit in time has ended."""
 
 
 class StepLoss(NamedTuple):

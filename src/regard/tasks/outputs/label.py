@@ -23,7 +23,7 @@ from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.results import Evaluation, RankedPrediction, rounded
 from regard.training.run_folder import RunFolder
-from regard.training.task import NOT_BETTER, Baseline, Metric, StepLoss, ValidationResult
+from regard.training.task import Baseline, Metric, StepLoss, ValidationResult, beside_rule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from regard.records import Axis
 
 log = logging.getLogger("regard")
+
+ACCURACY = Metric("accuracy", "accuracy", digits=4, perfect=1.0, unit="0 to 1")
 
 MOST_SHOWN = 12
 """Labels of the confusion matrix that is printed."""
@@ -414,7 +416,8 @@ class LabelEvaluation(RunEvaluation):
             return []
         rule, accuracy, macro_f1 = self.baseline.values()
         lines = [f"  {rule}: accuracy {accuracy:.4f} · macro F1 {macro_f1:.4f}"]
-        return lines if self.accuracy > accuracy else [*lines, f"  {NOT_BETTER}"]
+        said = beside_rule(ACCURACY, self.accuracy, accuracy)
+        return [*lines, f"  {said}"] if said else lines
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
@@ -550,7 +553,7 @@ class LabelTask(TableTask):
     """A task that tells the label of an input."""
 
     metrics = (
-        Metric("accuracy", "accuracy", digits=4, perfect=1.0, unit="0 to 1"),
+        ACCURACY,
         Metric("macro_f1", "macro F1", digits=4, perfect=1.0, unit="0 to 1"),
     )
     answer_name = "Label"
@@ -577,7 +580,7 @@ class LabelTask(TableTask):
         Raises:
             DataError: there is one label only, or with the labels of another run an unknown one.
         """
-        from regard.data.label_doubts import label_doubts
+        from regard.data.label_doubts import label_doubts, merged_labels
         from regard.data.labels import Labels
 
         path, initial, unit = folder.file("labels.json"), run.training.init_from, self.input.labelled_unit
@@ -596,6 +599,9 @@ class LabelTask(TableTask):
             known = Counter[str]()
             for name, count in counts.items():
                 known[labels.names[labels.number(name)]] += count
+            merged = merged_labels(counts, lambda name: labels.names[labels.number(name)]) if labels.merged else ""
+            if merged:
+                log.warning("%s: --merge-labels writes %s", where, merged)
             for said in [] if run.data.bundled else label_doubts(known, unit, "--merge-labels makes one of them"):
                 log.warning("%s: %s", where, said)
         return {**self.input.learn(run, folder, rows), "labels": labels}

@@ -373,4 +373,4 @@ class MaskTask(TableTask):
         return ("pictures/confusion-*.png", *super().results)
 
     def sizes(self, experiment: TableExperiment) -> list[str]:
-        return [f"{len(experiment.validation)} to validate on", f"{len(experiment.files['classes'])} classes"]
+        return [f"{len(experiment.files['classes'])} classes"]

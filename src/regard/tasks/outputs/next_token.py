@@ -630,6 +630,8 @@ class NextTokenTask(TableTask):
 
         return {"tokenizer": ("tokenizer.json", TextTokenizer.load)}
 
+    def validated_size(self, experiment: TableExperiment) -> int:
+        return len(experiment.validation) - 1
+
     def sizes(self, experiment: TableExperiment) -> list[str]:
-        predicted = len(experiment.validation) - 1
-        return [f"{predicted:,} to validate on", f"vocabulary {len(experiment.files['tokenizer'])}"]
+        return [f"vocabulary {len(experiment.files['tokenizer'])}"]
