@@ -8,9 +8,10 @@ import regard
 from regard.cli.corrected_command import command_with_file
 from regard.data.class_folders import class_files, warn_of_left_out
 from regard.data.speech.utterances import open_utterances
-from regard.errors import DataError, FolderError
+from regard.errors import DataError, FolderError, RunError
 from regard.tasks import registry
 from regard.training.reporter import each_warning_once
+from regard.training.run_folder import RunFolder
 from tests.shell_files import write_sound
 
 TABLES = {
@@ -77,3 +78,22 @@ def test_what_is_left_out_of_a_folder_is_counted_with_the_reason_and_said_once(t
     caplog.clear()
     warn_of_left_out(tmp_path, class_files(tmp_path, (".txt",), "texts").left_out, "texts", (".txt",))
     assert "besides its texts: 'four', 'one/0.wav', 'one/1.wav', ..." in caplog.text
+
+
+def test_the_name_of_a_run_is_answered_with_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/mine/config.yaml").write_text("task: sounds\n")
+    with pytest.raises(RunError, match=r"there is no run folder mine; there is runs.mine$"):
+        RunFolder.open("mine")
+    with pytest.raises(RunError, match=r"there is no run folder other$"):
+        RunFolder.open("other")
+
+
+def test_the_first_line_of_a_training_says_what_is_held_out_and_the_card_agrees(tmp_path, capfd):
+    data = [f"{word} {n}" for n in range(20) for word in ("a fine film", "a dull film")], ["good", "bad"] * 20
+    run = regard.train("classify", data, epochs=1, hidden=8, threads=1, run=tmp_path / "run")
+    printed, card = capfd.readouterr(), run.folder.file("README.md").read_text()
+    assert "4 to validate on" in printed.out + printed.err
+    assert "4 to validate on" in card
+    assert "dry" not in printed.out + printed.err

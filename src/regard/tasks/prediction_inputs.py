@@ -35,7 +35,9 @@ def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
     if isinstance(inputs, Path) or (isinstance(inputs, str) and _is_collection(inputs)):
         return file_inputs(trained, Path(inputs), column)
     if isinstance(inputs, str):
-        raise ArgumentError("inputs must be a list of inputs, or the path of a table; for one text, give a list of one")
+        raise ArgumentError(
+            f"inputs must be a list of inputs, or the path of a table; for one {trained.input.kind}, give a list of one"
+        )
     if not isinstance(inputs, Mapping) and not is_table(inputs):
         if not isinstance(inputs, Iterable) and not is_list(inputs):
             raise KindError(f"inputs must be a list of inputs, or a table; it is {a_type(inputs)}")

@@ -144,6 +144,7 @@ def train(
                     store(kind, value, data_folder / name, name, options)
 
             def said(text: str) -> str:
+                text = text.removesuffix(" (--dry-run says why)")  # an option of the command alone
                 is_of_run = temporary is not None and text.endswith(f" · {path}")
                 return f"{renamed(text)} (a temporary folder: run='NAME' keeps it)" if is_of_run else renamed(text)
 

@@ -171,7 +171,9 @@ class RunFolder:
         folder = cls(local_run(path) if is_hub_address(path) else path)
         restore(folder.path)
         if not folder.path.is_dir():
-            raise RunError(f"there is no run folder {path}")
+            usual = Path("runs", path)
+            hint = f"; there is {usual}" if (usual / "config.yaml").is_file() else ""
+            raise RunError(f"there is no run folder {path}{hint}")
         if not folder.config.is_file():
             raise RunError(f"{path} is not a run folder: it has no config.yaml")
         return folder

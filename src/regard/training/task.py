@@ -256,7 +256,7 @@ class Trained(ABC):
     def inputs_of(self, inputs: Any, column: str | None = None) -> Sequence[Any]:
         """The inputs that an argument of `predict` holds."""
         if isinstance(inputs, str):
-            raise ArgumentError("inputs must be a list of inputs; for one text, give a list of one")
+            raise ArgumentError("inputs must be a list of inputs; for one input, give a list of one")
         return inputs
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
