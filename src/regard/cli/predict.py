@@ -149,8 +149,8 @@ def _with_runs(error: RunError, run: str, sentences: list[str]) -> RegardError:
     """
     from regard.cli.corrected_command import CorrectedError
 
-    if os.path.exists(run) or "no run folder" not in str(error):
-        return error
+    if os.path.exists(run) or "no run folder" not in str(error) or _is_run(Path("runs", run)):
+        return error  # which names the folder of a run whose name was typed
     if sentences and _is_run(Path(sentences[0])):
         command = shlex.join(["regard", "predict", *sentences])
         return CorrectedError(f"{error}; the run is the first argument, and its task is known", command)
