@@ -149,7 +149,8 @@ def formats_of(model: nn.Module) -> tuple[list[Format], list[Format]]:
             check(model, to)
             own.append(to)
         except UnexportableError as error:
-            possible += [to] * bool(error.options)
+            if error.options:
+                possible.append(to)
         except ArgumentError:
             continue
     model.train(is_training)
