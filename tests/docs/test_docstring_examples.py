@@ -43,7 +43,9 @@ def callables(room):
     """Name → class or function of a room: its public callables, an instance such as `softmax` as its class."""
     module = regard if room == "regard" else getattr(regard, room)
     values = {name: getattr(module, name) for name in module.__all__}
-    values = {name: value for name, value in values.items() if callable(value) and typing.get_origin(value) is None}
+    # A package that is called says what is a function, which makes it no function.
+    called = {name: value for name, value in values.items() if callable(value) and not inspect.ismodule(value)}
+    values = {name: value for name, value in called.items() if typing.get_origin(value) is None}
     return {name: v if inspect.isclass(v) or inspect.isfunction(v) else type(v) for name, v in values.items()}
 
 

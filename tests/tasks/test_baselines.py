@@ -15,7 +15,6 @@ from regard.tasks.outputs import label_rule
 from regard.tasks.outputs.text_metrics import rouge_scores, text_scores
 from regard.training.config import make_config, options_by_section
 from regard.training.run_folder import RunFolder
-from regard.training.task import NOT_BETTER
 from regard.training.training_facts import TrainingFacts
 
 
@@ -140,7 +139,8 @@ def test_results_have_the_scale_of_the_simple_rule(installed, tmp_path, monkeypa
     printed = "".join(capsys.readouterr())
     assert f"; {rule}: {value:.4f} · run" in printed
     accuracy = run.folder.read_metrics()[-1]["val_accuracy"]
-    assert (NOT_BETTER in printed) == (accuracy <= value)
+    assert ("the model is not better than that simple rule" in printed) == (accuracy < value)
+    assert ("the model and that simple rule are equal" in printed) == (accuracy == value)
     facts = json.loads((tmp_path / "run" / "training.json").read_text())
     assert facts["baseline"] == {"rule": rule, "value": value}
     assert f"{rule}, has accuracy {value:.4f}" in (tmp_path / "run" / "README.md").read_text()
@@ -173,7 +173,7 @@ def test_the_beginning_of_an_article(baseline):
     found = baseline(
         "summarize",
         {"train": "a.jsonl", "validation": "a.jsonl", "hidden": 8},
-        a_jsonl=table(*[{"article": article, "summary": summary}] * 3),
+        a_jsonl=table(*({"article": article, "summary": each} for each in (summary, "one two five", summary))),
     )
     expected = rouge_scores(["one two three"], [summary]).rouge_l
     assert found == ("the first 3 words of the article", pytest.approx(expected))

@@ -109,7 +109,7 @@ FEATURES = [np.full((20, 13), number % 2, np.float32) for number in range(12)]
 CLASSES = ["dark", "light"] * 6
 TASKS = {
     "translate": ([("a b", "b a"), ("c d", "d c")] * 6, "a b", TEXT),
-    "summarize": ((["a b c d"] * 12, ["a b"] * 12), "a b c d", TEXT),
+    "summarize": ((["a b c d", "c d a b"] * 6, ["a b", "c d"] * 6), "a b c d", TEXT),
     "language": (["the cat sat on the mat. " * 20] * 2, "the",
                  {"tokenizer": "char", "context": 13, "layers": 1, "hidden": 8, "heads": 2, "batch_size": 4}),
     "images": ((PIXELS, CLASSES), PIXELS[0], {"architecture": "cnn", "image_size": 16, "stages": 1, "batch_size": 4}),

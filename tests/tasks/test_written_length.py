@@ -45,9 +45,9 @@ def test_models_of_earlier_versions_keep_their_bound():
 
 
 def test_a_new_translator_writes_no_more(own_cache):
+    pairs = [("a b c d e f g h " * 5, "x y"), ("h g f e d c b a " * 5, "y x")] * 15
     run = regard.train(
-        "translate", [("a b c d e f g h " * 5, "x y")] * 30, tokenizer="word", embedding=6, hidden=8, epochs=1,
-        quiet=True, threads=1,
+        "translate", pairs, tokenizer="word", embedding=6, hidden=8, epochs=1, quiet=True, threads=1,
     )  # fmt: skip
     assert run.model.config.length_ratio < 0.2
     assert len(run.predict(["a b c d e f g h " * 5], beam=1)[0].target_tokens) <= 0.2 * 40 + FREE_TOKENS

@@ -150,7 +150,7 @@ def test_training_options_out_of_range(options, error):
 
 def test_unknown_names_and_contradictions():
     with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
-        TrainingConfig(schedule="cosinus")
+        TrainingConfig(schedule="cosin")
     with pytest.raises(UnknownNameError, match="precision"):
         TrainingConfig(precision="64")
     with pytest.raises(ArgumentError, match="nothing to train on"):

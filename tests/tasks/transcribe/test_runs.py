@@ -143,7 +143,7 @@ def write_sounds(folder, texts, frames):
             ["abcde", "abcdd", "aabb", "aaa", "ab b", "abba", "aabc", "abcdef"],
             3,
         ),  # 5, 6, 6, 5, 4, 5, 5 and 6 are needed
-        (["abc"] * 8, 0),
+        (["abc", "cba"] * 4, 0),
     ],
 )
 @pytest.mark.parametrize("model", [SMALL, TRANSFORMER], ids=["recurrent", "transformer"])
