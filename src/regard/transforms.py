@@ -234,6 +234,12 @@ def is_traced(tensor: Tensor) -> bool:
     return tensor.is_meta or (type(tensor) is not Tensor and isinstance(tensor, (FakeTensor, FunctionalTensor)))
 
 
+def has_saved_tensor_hooks() -> bool:
+    """Whether hooks get the tensors that autograd saves now, as in activation checkpointing."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
+    return hooks is not None
+
+
 def uncompiled(function: Function) -> Function:
     """Decorates a function that compilers run as it is, because processes exchange tensors in it."""
     return cast(Function, torch.compiler.disable(function))

@@ -28,7 +28,7 @@ from regard.attention.isolation import attend_isolated, cleaned, empty_rows
 from regard.attention.padding import attend_unpadded
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle, refusal
 from regard.attention.problem import Problem
-from regard.attention.readings import Gatherer, Observed, Readings
+from regard.attention.readings import Gatherer, Observed, Readings, checked_readings
 from regard.attention.result import Attended
 from regard.attention.routes import forget_routes, keep_route
 from regard.attention.trials import objection
@@ -361,10 +361,12 @@ def _without_empty_rows(problem: Problem, versions: Versions, gradient: Tensor |
 
 
 def observe_again(problem: Problem, read: Readings) -> Observed | None:
-    """Returns output and readings of a problem whose kind is known; None if only the longer way has them."""
-    if not isinstance(read, Readings):
-        return None
-    reading = problem.route.reading(problem, read)
+    """Returns output and readings of a problem whose kind is known; None if only the longer way has them.
+
+    Raises:
+        KindError, ShapeError, ArgumentError: as `checked_readings`.
+    """
+    reading = problem.route.reading(problem, checked_readings(read, problem.grid))
     output = None if reading is None else problem.route.run(problem)
     if reading is None or output is None:
         return None
@@ -447,6 +449,11 @@ def joined_calls() -> Iterator[None]:
 def recording() -> list[RecordedCall] | None:
     """Returns the list of calls to append to; None outside of `recorded_calls`."""
     return _calls.get()
+
+
+def is_watched() -> bool:
+    """Whether somebody looks at the calls that are made now: a listener, or `recorded_calls`."""
+    return bool(LISTENERS) or _calls.get() is not None
 
 
 def execute_recorded(

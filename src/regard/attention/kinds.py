@@ -34,7 +34,8 @@ SHORT = 64
 of NaN can give 0. The largest vectors of today's processors have 16 elements."""
 
 FEW_QUERIES = 8
-"""Number of queries up to which calls with other numbers of keys are of one kind, as the steps of a decoder are."""
+"""Number of queries up to which backends may have kernels for few rows, as in a decoder's step, and up to which calls
+with other numbers of keys are of one kind."""
 
 Kind = tuple[Hashable, ...]
 """The kind of a call."""
@@ -187,14 +188,24 @@ def _layout(tensor: Tensor) -> Hashable:
     )
 
 
-def holds_no_tensor(part: object) -> bool:
-    """Whether a mask is the same in all calls of a kind: its fields are numbers, and one for all batch rows."""
+def fixed_kind(mask: object) -> Hashable | None:
+    """Returns the kind of a mask, or of none, that is the same in all calls of its kind; None of any other.
+
+    Its fields are numbers, and one for all batch rows.
+    """
+    try:
+        return _kind_of_part(mask) if _holds_no_tensor(mask) else None
+    except _NoKindError:
+        return None
+
+
+def _holds_no_tensor(part: object) -> bool:
     kind = type(part)
     if kind in _VALUES:
         return True
     if kind is tuple or kind is list:
-        return all(map(holds_no_tensor, part))  # type: ignore[arg-type]
+        return all(map(_holds_no_tensor, part))  # type: ignore[arg-type]
     if isinstance(part, BatchInteger):
         return isinstance(part.value, int)
     fields = FIELDS.get(kind)
-    return fields is not None and all(holds_no_tensor(getattr(part, field)) for field in fields)
+    return fields is not None and all(_holds_no_tensor(getattr(part, field)) for field in fields)

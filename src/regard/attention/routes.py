@@ -5,14 +5,13 @@ it is not checked again, no backend is asked again, and where the backend has a 
 (`Backend.bind`), that runs.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend, Bound
-from regard.attention.backends.cpu.prepared_launches import PreparedReading, prepared_reading, reads_pairs
-from regard.attention.kinds import Kind, holds_no_tensor, kind_of
+from regard.attention.backends.cpu.prepared_launches import PreparedReading, prepared_reading
+from regard.attention.kinds import Kind, fixed_kind, kind_of
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
 from regard.biases import Bias, bias_for
@@ -39,7 +38,6 @@ class Route:
         rank: how many axes the user's tensors have.
         bound: computes the output from the tensors alone; None if the backend has no such function.
         is_bound: whether the backend was asked for it, which happens when a kind comes again.
-        readings: the launches that read calls of this kind, by the readings; None for those that they do not take.
     """
 
     backend: Backend
@@ -49,7 +47,6 @@ class Route:
     rank: int
     bound: Bound | None = None
     is_bound: bool = False
-    readings: dict[Hashable, PreparedReading | None] = field(default_factory=dict)
 
     def problem(
         self,
@@ -93,23 +90,13 @@ class Route:
 
         A backend that reads by itself has none: `PreparedReading` is what the fused kernels read for others.
         """
-        options = read.entropy, read.peak, read.received, read.distance, read.top_k
-        if any(type(option) is not bool for option in options[:4]) or type(read.top_k) is not int:
-            return None
-        if options in self.readings:
-            return self.readings[options]
-        prepared = None
-        fits = self.grid is not None and (not self.backend.reads or self.backend.name == "cpu")
-        if fits and not reads_pairs(read) and (problem.hiding_mask is None or holds_no_tensor(problem.mask)):
-            prepared = prepared_reading(problem, read)
-            if prepared is None:
-                return None  # not yet: its kernels may be compiled later
-        self.readings[options] = prepared
-        return prepared
+        is_read = not self.backend.reads or self.backend.name == "cpu"
+        is_fixed = self.grid is not None and fixed_kind(problem.hiding_mask) is not None
+        return prepared_reading(problem, read) if is_read and is_fixed else None
 
 
-ROUTES: dict[Kind, Route] = {}
-"""The routes of the kinds that have come, one table for all threads."""
+ROUTES: dict[Kind | None, Route] = {}
+"""The routes of the kinds that have come, one table for all threads. Calls without a kind have none."""
 
 
 def planned(
@@ -133,7 +120,22 @@ def planned(
         As `regard.attention.problem.validate`.
     """
     kind = kind_of(query, key, value, score, normalizer, mask, bias, dropout, backend)
-    route = None if kind is None else ROUTES.get(kind)
+    return problem_of(kind, ROUTES.get(kind), query, key, value, score, normalizer, mask, bias, dropout)
+
+
+def problem_of(
+    kind: Kind | None,
+    route: Route | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: Scoring,
+    normalizer: object,
+    mask: object,
+    bias: object,
+    dropout: float,
+) -> Problem:
+    """Returns the problem of a call of this kind: with its route, or checked if there is none; else as `planned`."""
     if route is not None:
         return route.problem(query, key, value, score, normalizer, mask, bias, dropout)
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)

@@ -11,6 +11,7 @@ from regard.attention.execution import (
     execute,
     execute_recorded,
     full_precision,
+    is_watched,
     make_plan,
     observe_again,
     recording,
@@ -21,7 +22,7 @@ from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, ReadingName, Readings, as_readings, readings_line
 from regard.attention.result import Attended
-from regard.attention.routes import ROUTES, planned
+from regard.attention.routes import ROUTES, planned, problem_of
 from regard.biases import Bias
 from regard.errors import KindError
 from regard.foreign_arguments import unknown_keyword
@@ -104,16 +105,12 @@ def attend(
     if unknown:
         raise KindError(unknown_keyword(attend, unknown))
     kind = kind_of(query, key, value, score, normalizer, mask, bias, dropout, backend)
-    route = None if kind is None else ROUTES.get(kind)
-    if route is not None:
-        if route.bound is not None and route.rank == 4 and not LISTENERS and recording() is None:
-            output = route.bound(query, key, value, score, mask)
-            if output is not None:
-                return output
-        problem = route.problem(query, key, value, score, normalizer, mask, bias, dropout)
-        return problem.restore(run(problem, backend).output)
-    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    problem.kind = kind
+    route = ROUTES.get(kind)
+    if route is not None and route.bound is not None and route.rank == 4 and not is_watched():
+        output = route.bound(query, key, value, score, mask)
+        if output is not None:
+            return output
+    problem = problem_of(kind, route, query, key, value, score, normalizer, mask, bias, dropout)
     return problem.restore(run(problem, backend).output)
 
 
@@ -171,7 +168,7 @@ def observe(
     parts = {"score": score, "normalizer": normalizer, "mask": mask, "bias": bias, "dropout": dropout}
     problem = planned(query, key, value, **parts, backend=backend)
     readings = as_readings(read, Readings(entropy=True, top_k=8, received=True))
-    if problem.route is not None and not LISTENERS and recording() is None:
+    if problem.route is not None and not is_watched():
         seen = observe_again(problem, readings)
         if seen is not None:
             return seen

@@ -96,6 +96,6 @@ def must_wait() -> bool:
     """
     import torch
 
-    if _WAITING or torch.are_deterministic_algorithms_enabled():
-        return True
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None  # pyright: ignore[reportAttributeAccessIssue]
+    from regard.transforms import has_saved_tensor_hooks
+
+    return bool(_WAITING) or torch.are_deterministic_algorithms_enabled() or has_saved_tensor_hooks()

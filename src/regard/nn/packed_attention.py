@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.packed_rows import PackedRows, attend_rows
-from regard.attention.execution import LISTENERS, has_own_backends, recording
+from regard.attention.execution import has_own_backends, is_watched
 from regard.attention.problem import validate
 from regard.attention.verbs import run
 from regard.kernels.cpu.packed_call import PackedCall, runs
@@ -95,7 +95,7 @@ def attend_packed(
     output = attend_rows(call, rows, widths)
     if not is_finite(output):
         return None
-    if not (need_weights or LISTENERS or recording() is not None):
+    if not (need_weights or is_watched()):
         return AttendedRows(output.to(dtype), None)
 
     def heads(rows: Tensor, packing: Packing) -> Tensor:

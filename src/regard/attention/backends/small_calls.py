@@ -9,7 +9,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from regard.attention.kinds import holds_no_tensor
+from regard.attention.kinds import fixed_kind
 from regard.attention.problem import Problem
 from regard.masks import as_mask
 from regard.normalizers.normalizer import Normalizer, plain_rows
@@ -36,7 +36,7 @@ def bound_steps(problem: Problem) -> "BoundSteps | None":
     if row.sink is not None or row.center is not None or problem.normalizer.random:
         return None
     added = None
-    if mask is not None and holds_no_tensor(mask) and problem.grid.queries * problem.grid.keys <= KEPT_PAIRS:
+    if mask is not None and fixed_kind(mask) is not None and problem.grid.queries * problem.grid.keys <= KEPT_PAIRS:
         added = _added(mask.allows(problem.grid), problem.query.dtype)
     return BoundSteps(prepared.scale, normalizer, problem.grid, mask is not None, added)
 
@@ -87,4 +87,4 @@ class BoundSteps:
 
 def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """Returns a mask as a tensor to add to scores."""
-    return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)

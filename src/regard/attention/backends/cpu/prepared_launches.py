@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_heads_as_rows
+from regard.attention.kinds import fixed_kind
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
-from regard.fork_lock import ForkLock
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
-from regard.masks import Band
 from regard.normalizers import softmax
 from regard.scores import Additive, ScaledDot, TanhSum
 from regard.transforms import has_dense_cpu_storage
@@ -163,13 +162,9 @@ class Part(NamedTuple):
     is_sum: bool
 
 
-_TAKING = ForkLock()
-"""Held while a reading takes its part of the memory."""
-
-
 @dataclass(eq=False)
 class PreparedReading:
-    """The launches that read a call without a bias, of float32 tensors on a CPU.
+    """The launches that read a call without a bias, of float32 tensors on a CPU; for one thread.
 
     All readings of a call are in one piece of memory, which is allocated for several calls at once and cut into tensors
     when a reading is requested.
@@ -263,11 +258,11 @@ class PreparedReading:
         Returns:
             The memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
         """
-        with _TAKING:
-            if self._used == self._room:
-                self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
-            memory, index, address = self._memory, self._used, self._address + self._bytes * self._used
-            self._used += 1
+        if self._used == self._room:
+            self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
+        memory, index = self._memory, self._used
+        self._used += 1
+        address = self._address + self._bytes * index
         keys = self.initial.new_empty(self.transposed) if self.transposed else None
         tensors = address_of(query), address_of(key), address_of(keys)
         for launch, of_tensors, of_readings in self._positions:
@@ -325,7 +320,7 @@ def prepared_reading(problem: Problem, read: Readings) -> PreparedReading | None
         problem: the problem of one call.
         read: the readings.
     """
-    query, key, score, mask = problem.query, problem.key, problem.score, problem.mask
+    query, key, score = problem.query, problem.key, problem.score
     if query.numel() + key.numel() > SMALL_CALL or not query.shape[0] or not has_dense_cpu_storage(query, key):
         return None
     if problem.bias is not None or type(score) is not ScaledDot or isinstance(score.scale, Tensor):
@@ -335,12 +330,12 @@ def prepared_reading(problem: Problem, read: Readings) -> PreparedReading | None
     options = tuple(getattr(read, name) for name in STATISTICS)
     sizes = query.shape, query.stride(), key.shape, key.stride(), query.dtype
     # Other masks may hold tensors that change.
-    lasts = mask is None or type(mask) is Band
+    mask = fixed_kind(problem.hiding_mask)
     identity = (sizes, score.scale, mask, options)
-    prepared = CACHE.readings.get(identity) if lasts else None
+    prepared = None if mask is None else CACHE.readings.get(identity)
     if prepared is None:
         prepared = PreparedReading.of(problem, read)
-        if prepared is not None and lasts:
+        if prepared is not None and mask is not None:
             keep(CACHE.readings, identity, prepared)
     return prepared
 

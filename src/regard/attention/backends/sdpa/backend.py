@@ -29,7 +29,7 @@ from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores import InnerProduct, Prepared
 from regard.shapes import span_length, spread_heads, upcast
-from regard.transforms import active_transform, in_memory, is_finite
+from regard.transforms import active_transform, has_saved_tensor_hooks, in_memory, is_finite
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and keys that no row sees are skipped."""
@@ -127,7 +127,7 @@ def _attend_with_gradient(
 
     The norm of the values bounds each of them. With hooks for saved tensors, `ScaledDotProduct.run` reads none.
     """
-    if _has_hooks_of_saved_tensors():
+    if has_saved_tensor_hooks():
         return None
     torch._C._set_grad_enabled(False)
     try:
@@ -139,8 +139,8 @@ def _attend_with_gradient(
     if not are_small:
         return None
     output = F.scaled_dot_product_attention(query, key, value, None, 0.0, is_causal, scale=scale)
-    log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
-    if log_sums is None or not log_sums.abs().amax().item() <= LARGEST_SUM:
+    largest = _largest_log_sum(output)
+    if largest is None or not largest <= LARGEST_SUM:  # NaN is not
         return None
     output.register_hook(_refuse_second_derivative)
     return output
@@ -260,17 +260,12 @@ def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
     return query, key, value
 
 
-def _has_hooks_of_saved_tensors() -> bool:
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
-    return hooks is not None
-
-
 def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tensor | None) -> bool:
     """Whether the Cauchy-Schwarz inequality bounds the log-sum-exps, so that the saved ones need not be read.
 
     With hooks for saved tensors, as in activation checkpointing, reading them would run the checkpointed part again.
     """
-    if not _has_hooks_of_saved_tensors() or key.shape[2] == 0:
+    if not has_saved_tensor_hooks() or key.shape[2] == 0:
         return False
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         return False
@@ -294,8 +289,14 @@ def _with_adjacent_features(tensor: Tensor) -> Tensor:
 
 def _loses_digits(output: Tensor) -> bool:
     """Whether the backward pass of this output's kernel would lose digits."""
+    largest = _largest_log_sum(output)
+    return largest is not None and largest > LARGEST_SUM
+
+
+def _largest_log_sum(output: Tensor) -> float | None:
+    """Returns the largest magnitude of the log-sum-exps that this output's kernel saved; None if it saved none."""
     log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
-    return log_sums is not None and log_sums.numel() > 0 and float(log_sums.abs().amax()) > LARGEST_SUM
+    return None if log_sums is None or not log_sums.numel() else log_sums.abs().amax().item()
 
 
 def _inverse_temperature(lowered: Lowered) -> float:
