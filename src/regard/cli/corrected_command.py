@@ -4,7 +4,6 @@ Mistakes are corrected one after the other, as their messages say, until the com
 one cannot be corrected, there is no such command.
 """
 
-import difflib
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
 
-from regard.cli.option_errors import field_of, option
+from regard.cli.option_errors import field_of, nearest_name, option
 from regard.errors import ArgumentError, ColumnError, RegardError
 from regard.old_names import COMMANDS_ELSEWHERE, suggested_name
 from regard.tasks import registry
@@ -147,11 +146,11 @@ def _with_command(typed: list[str], unknown: str, known: Sequence[str]) -> list[
     if typed[:1] == [unknown]:
         if (task := registry.task_elsewhere(unknown)) is not None:
             return ["train", task, *typed[1:]]
-        command = COMMANDS_ELSEWHERE.get(unknown.lower()) or _nearest(unknown, known)
+        command = COMMANDS_ELSEWHERE.get(unknown.lower()) or nearest_name(unknown, known)
         return None if command is None else [command, *typed[1:]]
     if typed[:2] != ["train", unknown]:
         return None
-    task = registry.task_elsewhere(unknown) or _nearest(unknown, registry.names())
+    task = registry.task_elsewhere(unknown) or nearest_name(unknown, registry.names())
     if task is not None:
         return ["train", task, *typed[2:]]
     if os.path.exists(unknown):
@@ -159,10 +158,6 @@ def _with_command(typed: list[str], unknown: str, known: Sequence[str]) -> list[
 
         task = guessed_task(Path(unknown))
     return None if task is None else ["train", task, *typed[1:]]
-
-
-def _nearest(name: str, known: "Sequence[str] | Mapping[str, object]") -> str | None:
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 def _with_second_file(typed: list[str], second: str) -> list[str] | None:

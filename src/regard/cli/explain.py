@@ -56,21 +56,17 @@ def command(
     if source.positions is not None:
         _show_positions(_positions(source.positions, source.dim), display)
     else:
-        _show(_explained(sentence, matrices, source, attention, display), display)
-        _say_how_split(sentence)
+        from regard.data.text.words import sentence_words
 
-
-def _say_how_split(sentence: str | None) -> None:
-    """Says how a sentence without spaces was split: after the tables, which move what is above them out of sight."""
-    from regard.data.text.words import sentence_words
-
-    words, note = sentence_words(sentence or "")
-    if note:
-        print(f"{counted(len(words), 'word')} in the sentence: {note}", file=sys.stderr)
+        words, note = (None, "") if sentence is None else sentence_words(sentence)
+        _show(_explained(words, matrices, source, attention, display), display)
+        if words is not None and note:
+            # After the tables, which move what is above them out of sight.
+            print(f"{counted(len(words), 'word')} in the sentence: {note}", file=sys.stderr)
 
 
 def _explained(
-    sentence: str | None, matrices: Matrices, source: Source, attention: AttentionOptions, display: DisplayOptions
+    words: list[str] | None, matrices: Matrices, source: Source, attention: AttentionOptions, display: DisplayOptions
 ) -> "Explanation":
     """Returns the calculation that the options describe."""
     import torch
@@ -78,15 +74,12 @@ def _explained(
     from regard.cli.attention_options import make_normalizer, make_score
     from regard.cli.matrices import read_matrix
     from regard.cli.seeded_sentence import seeded_sentence
-    from regard.data.text.words import sentence_words
     from regard.explanations import explain
 
     heads = attention.heads
-    if sentence is not None:
-        words, _ = sentence_words(sentence)
+    if words is not None:
         tensors = seeded_sentence(words, source.dim, source.head_dim, heads, source.seed)
     else:
-        words = None
         with_heads = {"--query", "--key", "--value"}
         tensors = {
             name: read_matrix(name, text, (2, 4) if name in with_heads else (2,))

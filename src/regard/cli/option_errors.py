@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,6 +107,11 @@ def _command(error: CycloptsError) -> str:
     return " ".join(("regard", *(error.command_chain or ())))
 
 
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Returns the command, the task or the option of which this may be a misspelling; None if it is like none."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
 def _nearest(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    nearest = nearest_name(name, known)
+    return f"; did you mean {nearest}?" if nearest else ""

@@ -163,7 +163,9 @@ def _with_runs(error: RunError, run: str, sentences: list[str]) -> RegardError:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file()
+    from regard.training.run_folder import RunFolder
+
+    return RunFolder(path).config.is_file()
 
 
 def _is_text_file(task: "Task", text: str) -> bool:

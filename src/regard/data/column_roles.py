@@ -25,6 +25,7 @@ from regard.data.records import (
     quoted_names,
     shortened,
 )
+from regard.data.suffixes import FEATURES, IMAGES, SOUNDS
 from regard.errors import ColumnError, DataError
 
 log = logging.getLogger("regard")
@@ -38,11 +39,10 @@ FEWEST_ROWS = 20
 LARGEST_SHARE = 0.5
 """A column of labels has at most so many different values for each row."""
 
-_SUFFIXES = {
-    "image": "png jpg jpeg gif bmp tif tiff webp ppm pgm",
-    "sound": "wav flac ogg mp3 aiff aif au w64 caf npy",
+_FILES = {
+    kind: re.compile(rf"({'|'.join(map(re.escape, suffixes))})$", re.IGNORECASE)
+    for kind, suffixes in (("image", IMAGES), ("sound", (*SOUNDS, FEATURES)))
 }
-_FILES = {kind: re.compile(rf"\.({'|'.join(names.split())})$", re.IGNORECASE) for kind, names in _SUFFIXES.items()}
 _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?|\d{1,2}:\d{2}(:\d{2})?"
 )

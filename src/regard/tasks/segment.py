@@ -198,9 +198,9 @@ class MaskedImages(Input):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        from regard.data.images.reading import SUFFIXES
+        from regard.data.suffixes import IMAGES
 
-        return SUFFIXES
+        return IMAGES
 
     def files_below(self, folder: Path) -> list[Path]:
         from regard.data.images.masked_images import IMAGES, MASKS

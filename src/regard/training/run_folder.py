@@ -172,7 +172,7 @@ class RunFolder:
         restore(folder.path)
         if not folder.path.is_dir():
             usual = Path("runs", path)
-            hint = f"; there is {usual}" if (usual / "config.yaml").is_file() else ""
+            hint = f"; there is {usual}" if cls(usual).config.is_file() else ""
             raise RunError(f"there is no run folder {path}{hint}")
         if not folder.config.is_file():
             raise RunError(f"{path} is not a run folder: it has no config.yaml")

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.counted import counted
-from regard.data import column_roles
+from regard.data import column_roles, suffixes
 from regard.data.class_folders import ClassFiles, class_files, examples_below, warn_of_left_out
 from regard.data.images.pictures import Picture, PictureFile
-from regard.data.images.reading import SUFFIXES
 from regard.data.images.scenes import Box, Scene
 from regard.data.records import (
     StoredFile,
@@ -126,7 +125,7 @@ def labelled_images(
     check_limit(limit)
     if Path(source).is_dir():
         files, left_out = class_images(Path(source))
-        warn_of_left_out(Path(source), left_out, "images", SUFFIXES)
+        warn_of_left_out(Path(source), left_out, "images", suffixes.IMAGES)
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     table = _ImageTable(source, column_roles.LABEL, image_column, label_column)
     rows = []
@@ -149,12 +148,14 @@ def class_images(folder: Path) -> ClassFiles:
     Raises:
         DataError: there is none, a class has none, or the folder cannot be read.
     """
-    entries = class_files(folder, SUFFIXES, "images")
+    entries = class_files(folder, suffixes.IMAGES, "images")
     for path in entries.left_out:
         if path.parent == folder and path.is_dir() and not path.name.startswith("."):
-            nested = examples_below(path, SUFFIXES)
+            nested = examples_below(path, suffixes.IMAGES)
             todo = f"{counted(len(nested), 'image')} nested deeper: move them into it" if nested else "remove it"
-            raise DataError(f"{path}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); {todo}")
+            raise DataError(
+                f"{path}: there is no image in this folder of a class ({', '.join(suffixes.IMAGES)}); {todo}"
+            )
     return entries
 
 

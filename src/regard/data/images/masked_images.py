@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.counted import counted
+from regard.data import suffixes
 from regard.data.cache import cached_pixels, fingerprint
 from regard.data.class_folders import example_files, warn_of_left_out
 from regard.data.column_roles import IMAGE, MASK, choose_columns
 from regard.data.images.pictures import PictureFile
-from regard.data.images.reading import SUFFIXES, fit_image, image_name, read_class_map, read_image
+from regard.data.images.reading import fit_image, image_name, read_class_map, read_image
 from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
 from regard.data.records import Records, StoredFile, check_limit, text_rows
 from regard.data.tables import READERS, open_records
@@ -140,7 +141,7 @@ def _of_folder(folder: Path) -> list[MaskedImage]:
     if masks is None:
         raise DataError(f"{folder}: has no folder {' or '.join(MASKS)} with the class maps of its {IMAGES}")
     classes, others = _named_files(masks)
-    warn_of_left_out(folder, left_out + others, "images", SUFFIXES)
+    warn_of_left_out(folder, left_out + others, "images", suffixes.IMAGES)
     for name in images.keys() - classes.keys():
         raise DataError(f"{images[name]}: there is no class map of this name in {masks}")
     for name in classes.keys() - images.keys():
@@ -156,7 +157,7 @@ def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
         )
     named: dict[str, Path] = {}
     try:
-        files, others = example_files(folder, SUFFIXES)
+        files, others = example_files(folder, suffixes.IMAGES)
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
     for file in files:
@@ -164,7 +165,7 @@ def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
             raise DataError(f"{file}: {named[file.stem].name} has the same name; remove one of them")
         named[file.stem] = file
     if not named:
-        raise DataError(f"{folder}: there is no image in it ({', '.join(SUFFIXES)})")
+        raise DataError(f"{folder}: there is no image in it ({', '.join(suffixes.IMAGES)})")
     return named, others
 
 

@@ -26,9 +26,6 @@ MOST_PIXELS = 64_000_000
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 """Formats that are read. Others are not opened at all: some of them (EPS) run an external program."""
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
-"""Suffixes of the files of these formats, in lower case."""
-
 _ORIENTATION = 0x0112  # tag of the Exif standard
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 

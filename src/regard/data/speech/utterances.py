@@ -19,6 +19,7 @@ from regard.data.ragged import Ragged
 from regard.data.records import StoredFile, check_file, text_rows
 from regard.data.speech.log_mel import LogMel
 from regard.data.speech.sounds import is_features, read_features, read_sound
+from regard.data.suffixes import FEATURES, SOUNDS
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
 
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("regard")
-
-FEATURES_SUFFIX = ".npy"
-SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf")
-"""Files of a folder that are sounds."""
 
 SEGMENTS = "segments"
 """The column with the true time of each word: ``0.12-0.48 0.51-0.90``, in seconds."""
@@ -156,7 +153,7 @@ def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:
 
 
 def _of_folder(folder: Path) -> Iterator[Utterance]:
-    suffixes = (*SOUND_SUFFIXES, FEATURES_SUFFIX)
+    suffixes = (*SOUNDS, FEATURES)
     files, left_out = class_files(folder, suffixes, "sounds")
     warn_of_left_out(folder, left_out, "sounds", suffixes)
     return (Utterance(path, path.parent.name, str(folder)) for path in files)
@@ -205,7 +202,7 @@ def utterance_features(utterance: Utterance, front_end: LogMel) -> NDArray[np.fl
         DataError: the file cannot be used; one line, which names its row.
     """
     source = utterance.path.content() if isinstance(utterance.path, StoredFile) else utterance.path
-    if is_features(source) if isinstance(source, bytes) else source.suffix.lower() == FEATURES_SUFFIX:
+    if is_features(source) if isinstance(source, bytes) else source.suffix.lower() == FEATURES:
         return read_features(source, utterance.name)
     return front_end(read_sound(source, front_end.rate, utterance.name).samples)
 

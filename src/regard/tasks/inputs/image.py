@@ -159,9 +159,9 @@ class ImageInput(Input):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        from regard.data.images.reading import SUFFIXES
+        from regard.data.suffixes import IMAGES
 
-        return SUFFIXES
+        return IMAGES
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
         from regard.data.images.image_rows import table_picture

@@ -233,9 +233,9 @@ class SoundInput(Input):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        from regard.data.speech.utterances import FEATURES_SUFFIX, SOUND_SUFFIXES
+        from regard.data.suffixes import FEATURES, SOUNDS
 
-        return (*SOUND_SUFFIXES, FEATURES_SUFFIX)
+        return (*SOUNDS, FEATURES)
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
         from regard.data.records import StoredFile
@@ -412,7 +412,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
     """One input of `SoundInput.read`, the one with this number."""
     from regard.data.records import StoredFile
     from regard.data.speech.sounds import Sound, is_features, read_features, read_sound, resampled, sound_of
-    from regard.data.speech.utterances import FEATURES_SUFFIX
+    from regard.data.suffixes import FEATURES
 
     content: Sound | NDArray[np.float32]
     where, name, original = f"inputs[{number}]", "sound", source
@@ -429,7 +429,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
         path = Path(source)
         if not name.strip() or "\0" in name:
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
-        has_features = path.suffix.lower() == FEATURES_SUFFIX
+        has_features = path.suffix.lower() == FEATURES
         content = read_features(path) if has_features else read_sound(path, data.rate)
     elif isinstance(source, bytes):
         content = read_features(source, where) if is_features(source) else read_sound(source, data.rate, where)
