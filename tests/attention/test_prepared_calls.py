@@ -224,6 +224,49 @@ def test_threads_of_python_do_not_share_a_record():
     assert not wrong
 
 
+def test_threads_of_python_share_no_memory_of_readings():
+    read, key = regard.Readings(entropy=True, received=True), torch.randn(2, 4, 37, 32)
+    queries = [torch.randn(2, 4, 37, 32) for _ in range(4)]
+    wanted = [regard.observe(query, key, key, mask="causal", read=read, backend="reference") for query in queries]
+    regard.observe(queries[0], key, key, read=read, backend="cpu")
+    names = "lse", "entropy", "received"
+    route, memories, wrong = None, [set() for _ in queries], []
+    for _ in range(3):
+        regard.observe(queries[0], key, key, mask="causal", read=read)
+        route = ROUTES[kind_of(queries[0], key, key, "scaled_dot", "softmax", "causal", None, 0.0, "auto")]
+    assert route.prepared is not None
+
+    def work(place):
+        for _ in range(50):
+            seen = regard.observe(queries[place], key, key, mask="causal", read=read)
+            is_right = [torch.allclose(getattr(seen, name), getattr(wanted[place], name), atol=1e-5) for name in names]
+            wrong.extend([place] * is_right.count(False))
+            memory, _ = route.prepared.take(queries[place], key)
+            memories[place].add(memory.data_ptr())
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert sum(map(len, memories)) == len(set().union(*memories))
+
+
+@pytest.mark.parametrize("read", [regard.Readings(entropy=True, top_k=2), regard.Readings(received=True)])
+def test_readings_of_a_kind_are_those_of_its_latest_options_and_mask(read):
+    query, key = torch.randn(2, 4, 37, 32), torch.randn(2, 4, 37, 32)
+    others = [regard.Readings(peak=True), read, regard.Readings(entropy=True, top_k=5), read, regard.Readings(rows=[2])]
+    hidden = [masks.lengths(torch.tensor([37, last])) for last in (4, 35, 27)]
+    regard.observe(query, key, key, read=read, backend="cpu")
+    for mask in (None, "causal", *hidden, masks.window(2, 0), *hidden):
+        for _ in range(2):
+            for each in others:
+                seen = regard.observe(query, key, key, mask=mask, read=each)
+                wanted = regard.observe(query, key, key, mask=mask, read=each, backend="reference")
+                torch.testing.assert_close(seen._asdict(), wanted._asdict(), rtol=1e-5, atol=1e-5)
+
+
 def test_numbers_that_are_not_finite():
     query, key, value = given_additive()
     query[0, 0, 0, 0], key[0, 1, 2, 3], value[1, 0, 0, 0] = torch.nan, torch.inf, torch.inf

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 import regard
-from regard.attention.backends.cpu import prepared_launches
-from regard.attention.backends.cpu.prepared_launches import CACHE, MOST_CALLS, PreparedReading
+from regard.attention.backends.cpu.prepared_launches import MOST_CALLS, PreparedReading
 from regard.kernels.cpu.kernel import Kernel
+from regard.watching import call_reader
 from regard.watching.call_reader import LaunchedReadings
 
 STATISTICS = regard.Readings(entropy=True, peak=True, received=True, distance=True)
@@ -48,14 +48,10 @@ def tensors(count=3, batch=2, heads=3, queries=11, keys=13, dim=5):
 
 
 @pytest.fixture(autouse=True)
-def compiled():
-    """The kernels are there, and nothing is known of calls."""
+def _compiled():
     query = torch.randn(1, 1, 16, 4)
     for read in (STATISTICS, WITH_TOP):
         regard.observe(query, query, query, read=read, backend="cpu")
-    CACHE.readings.clear()
-    yield
-    CACHE.readings.clear()
 
 
 def are_prepared(calls):
@@ -195,15 +191,6 @@ def test_a_mask_that_changed_is_another_one():
         assert_exact(call, *model.layers[0].tensors[:2], (torch.arange(13) >= last).expand(2, 1, 1, 13))
 
 
-def test_only_calls_that_can_come_again_are_kept_for_later_contexts():
-    for given, kept in (("none", 1), ("causal", 1), ("padding", 0), ("numbers", 0)):
-        CACHE.readings.clear()
-        with regard.watch(Model(tensors(), **options()[given]), read=STATISTICS) as seen:
-            seen.model()
-        assert all(are_prepared(seen.calls))
-        assert len(CACHE.readings) == kept
-
-
 def test_tensors_that_are_negated_when_they_are_read():
     ((query, key, value),) = tensors(1)
     negated = torch.complex(torch.zeros_like(query), -query).conj().imag
@@ -239,7 +226,6 @@ def test_a_kernel_that_is_not_compiled_is_not_waited_for(monkeypatch, no_kernel_
     assert not any(are_prepared(seen.calls))
     for call, layer in zip(seen.calls, model.layers, strict=True):
         assert_exact(call, *layer.tensors[:2])
-    assert not CACHE.readings
     monkeypatch.undo()
     with regard.watch(model, read=STATISTICS) as seen:
         model()
@@ -252,10 +238,9 @@ def test_what_is_kept_holds_no_tensor_of_the_model():
     storages = {tensor.data_ptr() for layer in model.layers for tensor in layer.tensors}
     with regard.watch(model, read=STATISTICS) as seen:
         model()
-    (reading,) = CACHE.readings.values()
-    assert not storages & {reading.initial.data_ptr()}
     calls = seen.calls
-    del model, seen, reading
+    assert not storages & {vars(call)["_postponed"].known.reading.initial.data_ptr() for call in calls}
+    del model, seen
     gc.collect()
     assert [reference() for reference in kept] == [None] * len(kept)
     assert calls[2].entropy.isfinite().all()
@@ -299,12 +284,11 @@ def test_gradients_are_the_same_bits():
 
 @pytest.mark.parametrize("mask", [None, torch.zeros(1, 1, 1, 1, dtype=torch.bool)], ids=["none", "padding"])
 def test_sizes_that_are_kept_are_few(monkeypatch, mask):
-    monkeypatch.setattr(prepared_launches, "LIMIT", 4)
+    monkeypatch.setattr(call_reader, "LIMIT", 4)
     model = Model([tensors(1, keys=keys)[0] for keys in range(3, 23)], attn_mask=mask)
     with regard.watch(model, read=STATISTICS) as seen:
         model()
         assert 0 < len(seen._reader._known) <= 4
-    assert len(CACHE.readings) <= 4
     for call, layer in zip(seen.calls, model.layers, strict=True):
         hidden = () if mask is None else (~mask,)
         assert_exact(call, *layer.tensors[:2], *hidden)

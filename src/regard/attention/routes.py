@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend, Bound
-from regard.attention.backends.cpu.prepared_launches import PreparedReading, prepared_reading
+from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs, statistics
 from regard.attention.kinds import Kind, fixed_kind, kind_of
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
@@ -38,6 +38,7 @@ class Route:
         rank: how many axes the user's tensors have.
         bound: computes the output from the tensors alone; None if the backend has no such function.
         is_bound: whether the backend was asked for it, which happens when a kind comes again.
+        prepared: the launches of the latest readings; None if there are none.
     """
 
     backend: Backend
@@ -47,6 +48,7 @@ class Route:
     rank: int
     bound: Bound | None = None
     is_bound: bool = False
+    prepared: PreparedReading | None = None
 
     def problem(
         self,
@@ -90,9 +92,16 @@ class Route:
 
         A backend that reads by itself has none: `PreparedReading` is what the fused kernels read for others.
         """
+        if reads_pairs(read):
+            return None
+        prepared = self.prepared
+        if prepared is not None and prepared.statistics == statistics(read):
+            return prepared
         is_read = not self.backend.reads or self.backend.name == "cpu"
-        is_fixed = self.grid is not None and fixed_kind(problem.hiding_mask) is not None
-        return prepared_reading(problem, read) if is_read and is_fixed else None
+        if not is_read or self.grid is None or fixed_kind(problem.hiding_mask) is None:
+            return None
+        self.prepared = prepared = PreparedReading.of(problem, read)
+        return prepared
 
 
 ROUTES: dict[Kind | None, Route] = {}

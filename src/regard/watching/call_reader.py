@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.backends.cpu.prepared_launches import PreparedReading, keep, prepared_reading, reads_pairs
+from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs
 from regard.attention.readings import Readings
 from regard.masks import Mask
 from regard.shapes import Grid
@@ -23,6 +23,9 @@ from regard.watching.call_problems import SameCall
 from regard.watching.call_records import mask_on_host
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
+
+LIMIT = 256
+"""Number of patterns that a context keeps; then all are forgotten. In generation each step has other sizes."""
 
 
 class KnownCall(NamedTuple):
@@ -142,12 +145,14 @@ class CallReader:
         """
         chosen = None if call.chosen_heads == tuple(range(call.heads)) else call.chosen_heads
         if same is not None and self._keeps_calls and intercepted.problem is not None:
-            reading = prepared_reading(intercepted.problem, self._read)
+            reading = PreparedReading.of(intercepted.problem, self._read)
             if reading is not None:
                 reach = intercepted.reach()
                 call.reach, call.visible_mask = call.keys if reach is None else int(reach), visible
                 known = KnownCall(call.pattern(), intercepted.without_numbers(), reading, chosen)
-                keep(self._known, same.key, known)
+                if len(self._known) >= LIMIT:
+                    self._known.clear()
+                self._known[same.key] = known
                 return self.take_again(call, known, same)
         tensors = intercepted.read(self._read) | others
         readings = DeviceReadings(tensors, intercepted.reach(), visible, intercepted.grid, chosen)

@@ -2,20 +2,18 @@
 
 Validating a call, choosing a backend and filling a kernel's arguments take longer than a small calculation. For tensors
 of the same sizes and strides the arguments are the same but for the addresses of the tensors, so they are stored: in a
-`PreparedCall` for `attend`, and in a `PreparedReading` for calls that are watched. The kernels are the same, and so is
-every bit.
+`PreparedCall` for `attend`, and in a `PreparedReading` for readings. The kernels are the same, and so is every bit.
 """
 
 import threading
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_heads_as_rows
-from regard.attention.kinds import fixed_kind
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
 from regard.kernels.availability import why_missing
@@ -27,11 +25,6 @@ from regard.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.launch import PreparedLaunch
-
-Prepared = TypeVar("Prepared")
-
-LIMIT = 256
-"""Number of kinds of calls that are stored; in generation each step has other sizes."""
 
 ROWS = 16
 """Number of rows of a head up to which one block has them all, whatever the number of keys."""
@@ -162,14 +155,31 @@ class Part(NamedTuple):
     is_sum: bool
 
 
-@dataclass(eq=False)
-class PreparedReading:
-    """The launches that read a call without a bias, of float32 tensors on a CPU; for one thread.
-
-    All readings of a call are in one piece of memory, which is allocated for several calls at once and cut into tensors
-    when a reading is requested.
+class Room(threading.local):
+    """Memory of one thread for the readings of its next calls.
 
     Attributes:
+        memory: ``[calls, elements]``.
+        address: its address.
+        calls: the number of calls that it has room for.
+        used: the number of calls that it has the readings of.
+    """
+
+    memory: Tensor
+    address: int
+    calls = 0
+    used = 0
+
+
+@dataclass(eq=False)
+class PreparedReading:
+    """The launches that read a call without a bias, of float32 tensors on a CPU.
+
+    All readings of a call are in one piece of memory, which is allocated for several calls of a thread at once and cut
+    into tensors when a reading is requested.
+
+    Attributes:
+        statistics: the readings, as `statistics` gives them.
         launches: the launches, in order.
         initial: the readings of a call whose queries see no key, as float32 elements.
         parts: the parts of this memory, by the names of the readings.
@@ -177,15 +187,13 @@ class PreparedReading:
         spans: the runs of visible keys of the mask, whose addresses are among the arguments of the launches.
     """
 
+    statistics: tuple[int, ...]
     launches: "tuple[PreparedLaunch, ...]"
     initial: Tensor
     parts: dict[str, Part]
     transposed: int
     spans: tuple[Tensor | None, ...]
-    _memory: Tensor = field(init=False)
-    _address: int = field(init=False)
-    _room: int = field(init=False)
-    _used: int = field(init=False)
+    _room: Room = field(default_factory=Room, init=False)
 
     def __post_init__(self) -> None:
         # The positions of a call's addresses: of its tensors by name, of its readings by their offset.
@@ -198,24 +206,30 @@ class PreparedReading:
             for launch in self.launches
         ]
         self._bytes = 4 * self.initial.numel()
-        self._make_room(1)
 
     @classmethod
     @torch.no_grad()
     def of(cls, problem: Problem, read: Readings) -> "PreparedReading | None":
-        """Prepares the readings of a problem; returns None if launches alone are not enough or not compiled yet.
+        """Prepares the readings of a small call; returns None if launches alone are not enough or not compiled yet.
 
         Args:
             problem: the problem of a call; its tensors are not stored.
-            read: the readings; only `STATISTICS`.
+            read: the readings; only `STATISTICS` can be prepared.
         """
+        query, key, score = problem.query, problem.key, problem.score
+        if query.numel() + key.numel() > SMALL_CALL or not query.shape[0] or not has_dense_cpu_storage(query, key):
+            return None
+        if problem.bias is not None or type(score) is not ScaledDot or isinstance(score.scale, Tensor):
+            return None
+        if problem.normalizer is not softmax or problem.memory is not None or reads_pairs(read):
+            return None
         if why_missing() is not None or obstacle(problem) is not None or problem.lowered.dense_mask is not None:
             return None
         from regard.kernels.cpu import kernel, kernels, operators
         from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition
 
         inputs, grid = kernel_inputs(problem), problem.grid
-        as_given = inputs.query is problem.query and address_of(inputs.key) == address_of(problem.key)
+        as_given = inputs.query is query and address_of(inputs.key) == address_of(key)
         if not as_given or operators.readable(inputs) is not inputs or read.top_k > grid.keys:
             return None
         if inputs.query.dtype != torch.float32 or inputs.weight is not None or inputs.bias is not None:
@@ -250,7 +264,7 @@ class PreparedReading:
         names = ("query", "key", *("key_transposed",) * bool(transposed), *parts)
         tasks = grid.batch * grid.heads * chunks
         launches.append(PreparedLaunch.of(reading_kernel, arguments, tasks, inputs.work, names))
-        return cls(tuple(launches), initial, parts, transposed, (inputs.start, inputs.stop))
+        return cls(statistics(read), tuple(launches), initial, parts, transposed, (inputs.start, inputs.stop))
 
     def take(self, query: Tensor, key: Tensor) -> tuple[Tensor, int]:
         """Takes the readings of tensors of the same sizes and strides.
@@ -258,11 +272,14 @@ class PreparedReading:
         Returns:
             The memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
         """
-        if self._used == self._room:
-            self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
-        memory, index = self._memory, self._used
-        self._used += 1
-        address = self._address + self._bytes * index
+        room = self._room
+        if room.used == room.calls:
+            calls = max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))) if room.calls else 1
+            room.memory = self.initial.expand(calls, -1).clone(memory_format=torch.contiguous_format)
+            room.address, room.calls, room.used = address_of(room.memory), calls, 0
+        memory, index = room.memory, room.used
+        room.used += 1
+        address = room.address + self._bytes * index
         keys = self.initial.new_empty(self.transposed) if self.transposed else None
         tensors = address_of(query), address_of(key), address_of(keys)
         for launch, of_tensors, of_readings in self._positions:
@@ -273,11 +290,6 @@ class PreparedReading:
                 arguments[at] = address + offset
             launch.run(arguments)
         return memory, index
-
-    def _make_room(self, calls: int) -> None:
-        """Allocates memory for the readings of further calls."""
-        self._memory = self.initial.expand(calls, -1).clone(memory_format=torch.contiguous_format)
-        self._address, self._room, self._used = address_of(self._memory), calls, 0
 
     def named(self, memory: Tensor, index: int) -> dict[str, Tensor]:
         """Copies the readings that `take` returned, named as in `regard.Observed`."""
@@ -292,52 +304,9 @@ def _cut(memory: Tensor, part: Part) -> Tensor:
     return memory[part.first : part.first + size * count].view(part.dtype).view(part.shape)
 
 
-class Cache(threading.local):
-    """The prepared launches of one thread.
-
-    Attributes:
-        readings: readings of watched calls, by the same properties and the readings.
-    """
-
-    def __init__(self) -> None:
-        self.readings: dict[object, PreparedReading] = {}
-
-
-CACHE = Cache()
-
-
-def keep(cache: dict[object, Prepared], key: object, prepared: Prepared) -> None:
-    """Stores a prepared call or reading; a cache of `LIMIT` entries is cleared first."""
-    if len(cache) >= LIMIT:
-        cache.clear()
-    cache[key] = prepared
-
-
-def prepared_reading(problem: Problem, read: Readings) -> PreparedReading | None:
-    """Returns the launches that read small calls of these sizes and strides; None if there are none (yet).
-
-    Args:
-        problem: the problem of one call.
-        read: the readings.
-    """
-    query, key, score = problem.query, problem.key, problem.score
-    if query.numel() + key.numel() > SMALL_CALL or not query.shape[0] or not has_dense_cpu_storage(query, key):
-        return None
-    if problem.bias is not None or type(score) is not ScaledDot or isinstance(score.scale, Tensor):
-        return None
-    if problem.normalizer is not softmax or problem.memory is not None or reads_pairs(read):
-        return None
-    options = tuple(getattr(read, name) for name in STATISTICS)
-    sizes = query.shape, query.stride(), key.shape, key.stride(), query.dtype
-    # Other masks may hold tensors that change.
-    mask = fixed_kind(problem.hiding_mask)
-    identity = (sizes, score.scale, mask, options)
-    prepared = None if mask is None else CACHE.readings.get(identity)
-    if prepared is None:
-        prepared = PreparedReading.of(problem, read)
-        if prepared is not None and mask is not None:
-            keep(CACHE.readings, identity, prepared)
-    return prepared
+def statistics(read: Readings) -> tuple[int, ...]:
+    """Returns the values of the readings of rows and columns."""
+    return tuple(getattr(read, name) for name in STATISTICS)
 
 
 def reads_pairs(read: Readings) -> bool:
