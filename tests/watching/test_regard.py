@@ -89,6 +89,37 @@ def test_drop_in_inside_of_torch_layers():
     assert [(call.name, call.source) for call in seen.calls] == [("self_attn", "regard")]
 
 
+X, MAP = torch.randn(2, 6, 8), torch.randn(2, 16, 4, 4)
+LAYERS = [
+    (nn.MultiheadAttention(8, 2, batch_first=True), (X, X, X), "self"),
+    (nn.SelfAttention(8, 2), (X,), "self"),
+    (nn.DifferentialAttention(8, 2), (X,), "self"),
+    (nn.LatentAttention(8, 2, kv_rank=4), (X,), "self"),
+    (nn.NativeSparseAttention(8, 2), (X,), "self"),
+    (nn.LinearAttention(8, 2), (X,), "self"),
+    (nn.SlotAttention(8, 2), (X,), "self"),
+    (nn.Attention("dot"), (X[:, 0], X), "cross"),
+    (nn.AttentionPooling(8), (X,), "cross"),
+    (nn.CoAttention(8), (X, X), "cross"),
+    (nn.DeformableAttention(16, 2), (X.repeat(1, 1, 2), X[..., :2], MAP), "self"),
+    (nn.PositionAttention(16), (MAP,), "self"),
+    (nn.NonLocal(16), (MAP,), "self"),
+    (nn.TransformerDecoderLayer(8, 2, batch_first=True), (X, X), "self"),
+]
+
+
+@pytest.mark.parametrize(("layer", "inputs", "expected"), LAYERS, ids=[type(layer).__name__ for layer, *_ in LAYERS])
+def test_layers_say_themselves_what_they_are(layer, inputs, expected, monkeypatch):
+    """No local variable of a function on the stack is looked at."""
+    monkeypatch.setattr("regard.watching.owners.ModuleNames.owner", lambda names, frame: pytest.fail("a frame"))
+    model = torch_nn.Sequential()
+    model.add_module("layer", layer.eval())
+    with torch.no_grad(), regard.watch(model) as seen:
+        model.layer(*inputs)
+    assert all(call.name.split(".")[0] == "layer" for call in seen.calls)
+    assert {call.kind for call in seen.calls} - {"causal"} >= {expected}
+
+
 @pytest.mark.parametrize("score", ["additive", "general", "location_aware"])
 def test_attention_of_a_decoder(score):
     options = {"channels": 2, "kernel_size": 3} if score == "location_aware" else {}

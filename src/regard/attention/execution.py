@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.backend import Fused
@@ -391,8 +391,8 @@ def autocasts(query: Tensor) -> bool:
 Execution = Callable[[Problem, str, Gatherer | None, bool], Attended]
 """``(problem, backend, gatherer, need_weights) -> Attended``, as `execute`."""
 
-Listener = Callable[[Execution, Problem, str, Gatherer | None, bool], Attended]
-"""A listener gets the execution and its arguments, and returns the result of the execution."""
+Listener = Callable[[Execution, Problem, str, Gatherer | None, bool, nn.Module | None], Attended]
+"""A listener gets the execution, its arguments and the layer that calls it, and returns the result of the execution."""
 
 LISTENERS: list[Listener] = []
 """The listener of `regard.watch`; empty while nothing is watched."""

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Literal, Never
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C import _len_torch_dispatch_stack
 
 from regard.attention.execution import (
@@ -271,17 +271,23 @@ def plan(
         return make_plan(problem, backend)
 
 
-def _run_placed(problem: Problem, backend: BackendName, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+def _run_placed(
+    problem: Problem, backend: BackendName, gatherer: Gatherer | None, need_weights: bool, layer: nn.Module | None
+) -> Attended:
     """Runs a call whose sequences are sharded."""
     from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
 
     if LISTENERS:
-        return LISTENERS[0](execute_sharded, problem, backend, gatherer, need_weights)
+        return LISTENERS[0](execute_sharded, problem, backend, gatherer, need_weights, layer)
     return execute_sharded(problem, backend, gatherer, need_weights)
 
 
 def run(
-    problem: Problem, backend: BackendName, gatherer: Gatherer | None = None, need_weights: bool = False
+    problem: Problem,
+    backend: BackendName,
+    gatherer: Gatherer | None = None,
+    need_weights: bool = False,
+    layer: nn.Module | None = None,
 ) -> Attended:
     """Runs a validated problem; every verb and every layer calls it.
 
@@ -290,17 +296,18 @@ def run(
         backend: ``auto``, or one by name.
         gatherer: gets the readings; None if there are none.
         need_weights: whether to return the weights; the output is the same, bit for bit.
+        layer: the layer that computes this attention, for `regard.watch`; None: no layer of regard.
 
     Raises:
         UnknownNameError, BackendError: as `attend`.
     """
     if problem.placed is not None:
-        return _run_placed(problem, backend, gatherer, need_weights)
+        return _run_placed(problem, backend, gatherer, need_weights, layer)
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
     calls = recording()
     run_problem = execute_counted if _len_torch_dispatch_stack() and counts_operations() else execute
     execution = run_problem if calls is None else partial(execute_recorded, calls)
     if LISTENERS:
-        return LISTENERS[0](execution, problem, backend, gatherer, need_weights)
+        return LISTENERS[0](execution, problem, backend, gatherer, need_weights, layer)
     return execution(problem, backend, gatherer, need_weights)

@@ -1,6 +1,7 @@
 """Attention with one head and any score, for decoders that attend to a memory step by step."""
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -63,6 +64,8 @@ class Attention(Module):
         >>> attention(torch.randn(3, 20), torch.randn(3, 7, 64)).context.shape
         torch.Size([3, 64])
     """
+
+    is_cross_attention: ClassVar[bool] = True  # what `regard.watch` calls this attention
 
     def __init__(
         self,
@@ -206,7 +209,7 @@ class Attention(Module):
             BackendError: the named backend cannot run this.
         """
         problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
-        output, weights = run(problem, self.backend, need_weights=need_weights)
+        output, weights = run(problem, self.backend, need_weights=need_weights, layer=self)
         # The axis of heads, and the axis of queries for a single query.
         axes = 1 if query.dim() == 3 else (1, 2)
         return Attended(output.squeeze(axes).to(query.dtype), None if weights is None else weights.squeeze(axes))

@@ -81,7 +81,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
         )
-        return run(problem, self.backend, need_weights=need_weights)
+        return run(problem, self.backend, need_weights=need_weights, layer=self)
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The projections of the three inputs, all heads side by side.

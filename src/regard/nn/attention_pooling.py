@@ -1,7 +1,7 @@
 """Attention pooling: annotations of any number as one vector, by attention with a learned query."""
 
 import math
-from typing import NamedTuple, cast, get_args
+from typing import ClassVar, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +92,8 @@ class AttentionPooling(Module):
                 [0.0000, 0.0000]])
     """
 
+    is_cross_attention: ClassVar[bool] = True  # what `regard.watch` calls this attention
+
     def __init__(
         self,
         dim: int,
@@ -157,7 +159,7 @@ class AttentionPooling(Module):
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
         )
-        output, weights = run(problem, self.backend, need_weights=need_weights)
+        output, weights = run(problem, self.backend, need_weights=need_weights, layer=self)
         output = output.to(annotations.dtype)
         return Pooled(output[:, :, 0].flatten(1), None if weights is None else weights[:, :, 0])
 

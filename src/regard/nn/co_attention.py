@@ -1,6 +1,6 @@
 """Co-attention: two sequences attend to each other (bidirectional attention flow, Seo et al. 2017)."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,6 +80,8 @@ class CoAttention(Module):
         tensor([[0.9526, 0.0474]])
     """
 
+    is_cross_attention: ClassVar[bool] = True  # what `regard.watch` calls this attention
+
     def __init__(self, dim: int, *, backend: BackendName = "auto"):
         super().__init__()
         self.dim = size("dim", dim)
@@ -121,7 +123,7 @@ class CoAttention(Module):
             mask = masks.lengths(query.shape[1] if query_lengths is None else query_lengths, context_lengths)
         pair = context[:, None], query[:, None]
         problem = validate(*pair, pair[1], score=self.score, mask=mask)
-        found, to_query = run(problem, self.backend, need_weights=need_weights)
+        found, to_query = run(problem, self.backend, need_weights=need_weights, layer=self)
         highest = self._highest(*pair, mask)
         nothing = context.new_zeros(context.shape[0], 1, 1, 1)
         problem = validate(
@@ -131,7 +133,7 @@ class CoAttention(Module):
             score="dot",
             bias=highest,
         )
-        summary, to_context = run(problem, self.backend, need_weights=need_weights)
+        summary, to_context = run(problem, self.backend, need_weights=need_weights, layer=self)
         found, summary = found[:, 0].to(context.dtype), summary[:, 0].to(context.dtype)
         output = torch.cat([context, found, context * found, context * summary], dim=-1)
         if to_query is None or to_context is None:

@@ -161,7 +161,7 @@ class DeformableAttention(Module):
         points = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
         key = points.expand(batch * queries, self.num_heads, -1, -1)
         problem = planned(logits, key, value, score="dot", normalizer=self.normalizer, backend=self.backend)
-        attended = run(problem, self.backend, need_weights=need_weights)
+        attended = run(problem, self.backend, need_weights=need_weights, layer=self)
         output = self.out_proj(attended.output.reshape(batch, queries, self.embed_dim))
         if attended.weights is None:
             return Deformed(output, None, None)

@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Observed, Readings, attend, observe
+from regard.attention import Observed, Readings, observe
 from regard.attention.execution import check_backend
 from regard.attention.readings import ReadingName
-from regard.attention.verbs import BackendName
+from regard.attention.routes import planned
+from regard.attention.verbs import BackendName, run
 from regard.module_calls import Module
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
@@ -78,7 +79,8 @@ class PositionAttention(Module):
             BackendError: the named backend cannot run this.
         """
         refuse_parts(type(self).__name__)
-        mixed = attend(*self._projected(features), score="dot", backend=self.backend)[:, 0]
+        problem = planned(*self._projected(features), score="dot", backend=self.backend)
+        mixed = run(problem, self.backend, layer=self).output[:, 0]
         return self.scale * as_feature_map(mixed, *features.shape[2:]) + features
 
     def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:

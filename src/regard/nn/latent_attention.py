@@ -158,7 +158,7 @@ class LatentAttention(SequenceAttention):
             query, key, value, score=self.score, normalizer=self.normalizer, mask=visible, bias=added,
             dropout=self.dropout if self.training else 0.0, backend=self.backend,
         )  # fmt: skip
-        output, weights = run(problem, self.backend, need_weights=need_weights)
+        output, weights = run(problem, self.backend, need_weights=need_weights, layer=self)
         if first:
             output = torch.einsum("bhqc,hdc->bhqd", output, self.value_up)
         return SequenceOutput(self.out_proj(output.transpose(1, 2).flatten(2)), weights, past)

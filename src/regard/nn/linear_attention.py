@@ -165,7 +165,7 @@ class RecurrentAttention(SequenceAttention, ABC):
         if tokens.beta is not None:
             score = DeltaRule(score, joined(tokens.beta, 2, "x"))
         problem = planned(*tokens[:3], score=score, normalizer=self.normalizer, mask=mask, backend=self.backend)
-        attended = run(problem, self.backend, need_weights=need_weights)
+        attended = run(problem, self.backend, need_weights=need_weights, layer=self)
         return attended.output, attended.weights
 
     def _continued(self, tokens: Tokens, past: LinearState) -> tuple[Tensor, LinearState]:

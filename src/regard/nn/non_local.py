@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Observed, Readings, attend, observe
+from regard.attention import Observed, Readings, observe
 from regard.attention.execution import check_backend
 from regard.attention.readings import ReadingName
-from regard.attention.verbs import BackendName
+from regard.attention.routes import planned
+from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError
 from regard.module_calls import Module
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
@@ -146,7 +147,8 @@ class NonLocal(Module):
             assert self.weight is not None
             query_weight, key_weight = self.weight.chunk(2)
             return relu_of_sums(query @ query_weight, key @ key_weight, value) / key.shape[1]
-        return attend(query[:, None], key[:, None], value[:, None], score="dot", backend=self.backend)[:, 0]
+        problem = planned(query[:, None], key[:, None], value[:, None], score="dot", backend=self.backend)
+        return run(problem, self.backend, layer=self).output[:, 0]
 
     def _subsampled(self, features: Tensor) -> Tensor:
         # Incomplete windows at the edge are included, so that no position is lost.

@@ -60,7 +60,7 @@ def attend_packed(
     The rows are the same, bit for bit, whether the call is watched or recorded, and whether weights are requested.
 
     Args:
-        module: the attention module; watchers look for a local variable of this name.
+        module: the attention module.
         products: packed rows of the module's projections, from `products` or `memory_products`.
         queries: positions of the queries' tokens.
         keys: positions of the keys' tokens.
@@ -107,7 +107,7 @@ def attend_packed(
         normalizer=module.normalizer, mask=mask, dropout=dropout,
     )  # fmt: skip
     problem.memory = PackedRows(heads(output, queries))
-    attended = run(problem, module.backend, need_weights=need_weights)
+    attended = run(problem, module.backend, need_weights=need_weights, layer=module)
     return AttendedRows(queries.pack(module.join(attended.output)), attended.weights)
 
 

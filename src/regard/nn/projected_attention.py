@@ -128,7 +128,7 @@ class ProjectedAttention(SequenceAttention):
             query, key, value, normalizer=self.normalizer, mask=mask, bias=bias,
             dropout=self.dropout if self.training else 0.0, backend=self.backend,
         )  # fmt: skip
-        return run(problem, self.backend, need_weights=need_weights)
+        return run(problem, self.backend, need_weights=need_weights, layer=self)
 
     def extra_repr(self) -> str:
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"

@@ -155,7 +155,8 @@ class SlotAttention(Module):
         for number in range(self.iterations):
             query = self.query(self.norm_slots(filled))[:, None]
             problem = planned(query, key, value, normalizer=self.normalizer, mask=mask, backend=self.backend)
-            output, weights = run(problem, self.backend, need_weights=need_weights and number == self.iterations - 1)
+            is_last = number == self.iterations - 1
+            output, weights = run(problem, self.backend, need_weights=need_weights and is_last, layer=self)
             filled = self.update(output.flatten(0, 2), filled.flatten(0, 1)).view_as(filled)
             filled = filled + self.mlp(self.norm_mlp(filled))
         return Slots(filled, None if weights is None else weights[:, 0])

@@ -6,7 +6,7 @@ from functools import cache, wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.execution import Execution
@@ -24,6 +24,7 @@ from regard.watching.call_problems import (
     same_call,
 )
 from regard.watching.head_axis import HeadAxes
+from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
 from regard.watching.softmax_tracking import SOURCES, track
 from regard.watching.thread_state import (
@@ -152,7 +153,12 @@ def watched_flex(original: Function) -> Function:
 
 
 def listen(
-    execute: Execution, problem: Problem, backend: str, gatherer: Gatherer | None, need_weights: bool
+    execute: Execution,
+    problem: Problem,
+    backend: str,
+    gatherer: Gatherer | None,
+    need_weights: bool,
+    layer: nn.Module | None,
 ) -> Attended:
     """Run a problem of a verb or a layer of regard, which is watched."""
     if is_idle():
@@ -170,7 +176,10 @@ def listen(
             weights.append(attended.weights)
         return attended if need_weights else Attended(attended.output, None)
 
-    return run_watched(run, (), {}, lambda owner: read_problem(problem, weights[0] if weights else None), change)
+    def read(owner: Owner) -> Intercepted:
+        return read_problem(problem, weights[0] if weights else None)
+
+    return run_watched(run, (), {}, read, change, layer=layer)
 
 
 HANDLERS: dict[Any, Callable[[Function, Any, Any], Any]] = {

@@ -1,8 +1,9 @@
 """The module of the watched model that owns an attention call: its name, its layer, and what it attends to.
 
-The owner of a call is the innermost module of the model that is the first argument of a function on the stack. So the
-name is right for `forward`, for other methods (a decoder's cached step), and for functions that take the module, as
-Hugging Face's attention functions do; no module needs a hook, which would switch PyTorch's fast paths off.
+A layer of `regard.nn` names itself in its call. The owner of any other call is the innermost module of the model that
+is the first argument of a function on the stack. So the name is right for `forward`, for other methods (a decoder's
+cached step), and for functions that take the module, as Hugging Face's attention functions do; no module needs a hook,
+which would switch PyTorch's fast paths off.
 """
 
 import re
@@ -82,6 +83,11 @@ class ModuleNames:
         """The innermost module on the stack that is named as attention; None if none is."""
         return self.owner(frame, looks_like_attention)
 
+    def announced(self, layer: nn.Module | None) -> Owner | None:
+        """The owner of a call that a layer of regard makes and names itself; None if it is no part of the model."""
+        name = self.names.get(id(layer))
+        return None if layer is None or name is None else self._owner(name, layer, self._is_cross_module(name, layer))
+
     def owner(self, frame: FrameType | None, suits: Callable[[nn.Module], bool] | None = None) -> Owner | None:
         """The owner of a call that a frame makes; None if no module of the model, which ``suits``, is on the stack."""
         packed = is_foreign = False
@@ -112,7 +118,7 @@ class ModuleNames:
             frame = frame.f_back
         return False
 
-    def _owner(self, name: str, module: nn.Module, cross: bool, packed: bool) -> Owner:
+    def _owner(self, name: str, module: nn.Module, cross: bool, packed: bool = False) -> Owner:
         owner = self._owners.get((name, cross, packed))
         if owner is None:
             groups = _attribute(module, "num_key_value_groups", 1)

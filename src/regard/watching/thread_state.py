@@ -146,6 +146,7 @@ def run_watched(
     change: HeadsChange,
     same: Callable[[Owner], SameCall | None] = is_like_no_other,
     makers: Mapping[int, Owner] = MappingProxyType({}),
+    layer: nn.Module | None = None,
 ) -> Any:
     """Run a call unchanged, then report it to the observers whose model it belongs to.
 
@@ -154,10 +155,15 @@ def run_watched(
         read, same: as for `Observer.take`.
         change: changes its output.
         makers: by the identity of an observer, the module that made the weights, where it is named as attention.
+        layer: the layer of regard that makes the call; None: no such one.
     """
     # Two frames up is the caller of the handler, whose own variables name no module.
     frame, state = sys._getframe(2), STATE
-    owners = [(observer, owner) for observer in state.observers if (owner := observer.names.owner(frame))]
+    owners = [
+        (observer, owner)
+        for observer in state.observers
+        if (owner := observer.names.announced(layer) or observer.names.owner(frame))
+    ]
     del frame
     if makers:
         owners = [(observer, _owner_or_maker(owner, makers.get(id(observer)))) for observer, owner in owners]
