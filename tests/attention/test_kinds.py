@@ -225,7 +225,14 @@ def test_a_route_serves_no_call_that_differs_in_an_option():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"mask": "causal"}, {"normalizer": "sparsemax"}, {"mask": masks.lengths([3, 16])}]
+    "options",
+    [
+        {},
+        {"mask": "causal"},
+        {"normalizer": "sparsemax"},
+        {"mask": masks.lengths([3, 16])},
+        {"score": scores.Additive(torch.ones(8))},
+    ],
 )
 def test_a_route_serves_no_tensors_that_differ_in_anything_else(options):
     torch.manual_seed(0)

@@ -80,6 +80,8 @@ class Fused(Backend):
         is_plain = type(score) in (Dot, ScaledDot) or (type(score) is Additive and _has_plain_weight(score))
         if not is_plain or problem.may_hide or problem.wants_gradient or problem.query.dtype != torch.float32:
             return None
+        if not all(map(has_plain_memory, (problem.query, problem.key, problem.value))):
+            return None
         prepared = PreparedCall.of(problem, any_keys)
         return None if prepared is None else prepared.run
 
