@@ -291,8 +291,8 @@ def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monke
     lines = whole.read_text().splitlines()
     if suffix != ".jsonl":
         separator = "\t" if suffix == ".tsv" else ","
-        assert lines.pop(0).split(separator)[:2] == ["input", "output"]
-        assert lines[3].startswith(f"A cat.{separator}")
+        assert lines.pop(0).split(separator)[:3] == ["row", "input", "output"]
+        assert lines[3].startswith(f"4{separator}A{' ' if suffix == '.tsv' else chr(9)}cat.{separator}")
     else:
         assert [json.loads(line)["input"] for line in lines] == sentences
     assert len(lines) == 5

@@ -10,7 +10,8 @@ from regard.cli.prediction_file import PredictionFile
 from regard.errors import ArgumentError
 from regard.training.results import TextAnswer
 
-SOURCES = ['The dog "sleeps", sir.', "", "She\treads.", "He\treads.", "é"]
+SOURCES = ['The dog "sleeps", sir.', "", "She\treads.\r\nShe rests.\n", "He\treads.", "é"]
+ROWS = [1, 2, 4, 5, 7]
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +30,7 @@ def predicted(number, n_best):
 
 def written(path, n_best, block=1, complete=True):
     """Writes what is missing, a block after the other; gives the file."""
-    file = PredictionFile(path, SOURCES, {}, ranked=n_best > 1, block=block)
+    file = PredictionFile(path, SOURCES, {}, ROWS, ranked=n_best > 1, block=block)
     for first in range(file.done, len(SOURCES), block):
         file.append([predicted(number, n_best) for number in range(first, min(first + block, len(SOURCES)))])
     if complete:
@@ -68,12 +69,12 @@ def test_every_form_has_the_same_answers(tmp_path, n_best):
     for suffix in (".tsv", ".csv", ".jsonl"):
         written(tmp_path / f"a{suffix}", n_best)
     objects = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    with (tmp_path / "a.csv").open(newline="") as file:
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
-    head, *raw = ((tmp_path / "a.tsv").read_text().removesuffix("\n")).split("\n")
-    assert len(objects) == len(SOURCES) * n_best
+    head, *raw = (tmp_path / "a.tsv").read_bytes().decode().removesuffix("\n").split("\n")
     assert [one["input"] for one in objects[::n_best]] == SOURCES
+    assert [one["row"] for one in objects[::n_best]] == ROWS
     for one, row, line in zip(objects, table, raw, strict=True):
-        assert row["input"] == " ".join(one["input"].split())
-        assert row["output"] == " ".join(one["output"].split())
-        assert dict(zip(head.split("\t"), line.split("\t"), strict=True)) == row
+        assert {name: str(one[name]) for name in row} == row
+        joined = {name: " ".join(text.split()) for name, text in row.items()}
+        assert dict(zip(head.split("\t"), line.split("\t"), strict=True)) == joined

@@ -170,9 +170,10 @@ def test_it_predicts_and_evaluates_bundled_data(name, whole, run_command, tmp_pa
     assert code == 0, error
     code, output, error = run_command("predict", run, example, "--json")
     fields = json.loads(output)
-    assert list(fields)[:3] in (
+    assert list(fields)[1:4] in (
         ["input", "output", "probability"], ["input", "output", "score"], ["input", "output", "shares"],
     )  # fmt: skip
+    assert fields["row"] == 1
     assert fields["input"] == str(example)
     code, output, error = run_command("evaluate", run, "bundled", "--limit", 3, "--output", "again")
     assert code == 0, error
@@ -252,8 +253,8 @@ def test_n_best_ranks_answers_everywhere_alike(task, whole, run_command, tmp_pat
         assert run_command(*command, example, "--n-best", 2, "-o", file)[0] == 0
         lines = file.read_text().splitlines()
         if suffix == ".tsv":
-            assert lines.pop(0).split("\t") == ["input", "output", number, "rank"]
-            ranks = [int(line.split("\t")[3]) for line in lines]
+            assert lines.pop(0).split("\t") == ["row", "input", "output", number, "rank"]
+            ranks = [int(line.split("\t")[4]) for line in lines]
         else:
             ranks = [json.loads(line)["rank"] for line in lines]
         assert ranks == [1, 2, 1, 2]

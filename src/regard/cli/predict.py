@@ -21,6 +21,7 @@ from regard.errors import ArgumentError, DataError, RegardError, RunError
 from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular
 
 if TYPE_CHECKING:
+    from regard.tasks.prediction_inputs import Numbered
     from regard.training.results import Prediction
     from regard.training.task import Task, Trained
 
@@ -42,10 +43,10 @@ class Inputs:
     column: str | None = None
     """Column of the inputs in a table. Default: that of the training, or the only one that can be meant."""
     json: bool = False
-    """Print one JSON object a line, for each answer: input, output, probability or score, and what else the task
+    """Print one JSON object a line, for each answer: row, input, output, probability or score, and what else the task
     gives, e.g. a translation's weights, [target][source]."""
     output: Path | None = None
-    """Write a table (.tsv, .csv) or JSON objects (.jsonl), a line for each answer, into this file and print nothing.
+    """Write a table (.tsv, .csv) or JSON objects (.jsonl), a row for each answer, into this file and print nothing.
     The same command continues one that was stopped."""
     pictures: Path | None = None
     """Folder for a picture of each prediction. Default: no pictures."""
@@ -111,14 +112,14 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
     with options_named({"device": "--device", **options_of(task.prediction_config)}):
         options = task.prediction_config(**fields)
         trained = task.load(folder, inputs.device)
-        if inputs.output is not None:
-            if inputs.file is not None and inputs.output.exists() and inputs.output.samefile(inputs.file):
+        if inputs.output is not None and inputs.file is not None and inputs.output.exists():
+            if inputs.output.samefile(inputs.file):
                 raise ArgumentError(f"--output and --file are the same file, {inputs.file}; give another --output")
-            _write_predictions(
-                trained, read_inputs(trained, sentences, inputs.file, inputs.column), options, inputs.output
-            )
+        read = read_inputs(trained, sentences, inputs.file, inputs.column)
+        if inputs.output is not None:
+            _write_predictions(trained, read, options, inputs.output)
             return
-        blocks = _predicted(trained, read_inputs(trained, sentences, inputs.file, inputs.column), options)
+        blocks = _predicted(trained, read.inputs, options)
         predictions = [one for block in blocks for one in block]
         pictures = [] if inputs.pictures is None else trained.draw(predictions, inputs.pictures)
     for line in trained.remarks(predictions, options):
@@ -127,7 +128,7 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         print(line, file=sys.stderr)
     ranked = is_ranked(options)
     if inputs.json:
-        for row in answer_rows(predictions, ranked, details=True):
+        for row in answer_rows(predictions, ranked, read.numbers, details=True):
             print(json.dumps(row, ensure_ascii=False))
     elif sentences:
         print_reports(trained, predictions, ranked)
@@ -205,7 +206,7 @@ def _count_lines(counts: Counter[str], inputs: int) -> list[str]:
     return [f"regard: {count} of {inputs:,} {what}" for what, count in counts.items() if count]
 
 
-def _write_predictions(trained: "Trained", sources: list[Any], options: Any, path: Path) -> None:
+def _write_predictions(trained: "Trained", read: "Numbered", options: Any, path: Path) -> None:
     """Writes the predictions into a file, as many at once as keep batches full, and shows the progress."""
     import hashlib
 
@@ -215,9 +216,9 @@ def _write_predictions(trained: "Trained", sources: list[Any], options: Any, pat
 
     with open_regular(trained.folder.model, LARGEST_DATA) as model:
         model_sum = hashlib.file_digest(model, "sha256").hexdigest()
-    block = _block_size(options)
+    block, sources = _block_size(options), read.inputs
     identity = {"model": model_sum, "options": dataclasses.asdict(options), "block": block}
-    file = PredictionFile(path, sources, identity, ranked=is_ranked(options), block=block)
+    file = PredictionFile(path, sources, identity, read.numbers, ranked=is_ranked(options), block=block)
     reporter, remarks, counts = default_reporter(), set(), Counter()
     if file.damaged_line:
         reporter.print_line(
@@ -258,13 +259,13 @@ def _require_folder(path: Path) -> None:
         raise DataError(f"--pictures: the folder {existing} cannot be written")
 
 
-def read_inputs(trained: "Trained", sentences: list[str] | None, file: Path | None, column: str | None) -> list[Any]:
+def read_inputs(trained: "Trained", sentences: list[str] | None, file: Path | None, column: str | None) -> "Numbered":
     """Reads the inputs from the arguments, a file, a folder or standard input.
 
     Raises:
         DataError: there are both arguments and a file, the file cannot be read, or the text is not UTF-8.
     """
-    from regard.tasks.prediction_inputs import expanded, file_inputs, lines_of, text_inputs
+    from regard.tasks.prediction_inputs import Numbered, expanded, file_inputs, lines_of, text_inputs
     from regard.tasks.trained_run import TrainedRun
 
     if sentences and file:
@@ -272,9 +273,9 @@ def read_inputs(trained: "Trained", sentences: list[str] | None, file: Path | No
     if column is not None and file is None:
         raise ArgumentError("--column names a column of the table that --file names; give --file too")
     if not isinstance(trained, TrainedRun) and (sentences or file is not None):
-        return sentences or text_inputs(file or Path())
+        return Numbered.from_one(sentences or text_inputs(file or Path()))
     if sentences:
-        return expanded(trained, sentences)  # pyright: ignore[reportArgumentType]
+        return Numbered.from_one(expanded(trained, sentences))
     if file is not None:
-        return file_inputs(trained, file, column)  # pyright: ignore[reportArgumentType]
-    return lines_of(sys.stdin.buffer.read(LARGEST_TEXT + 1), "standard input")
+        return file_inputs(trained, file, column)
+    return Numbered.from_one(lines_of(sys.stdin.buffer.read(LARGEST_TEXT + 1), "standard input"))

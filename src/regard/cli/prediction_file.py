@@ -19,19 +19,18 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 
-_TABLES = (".tsv", ".csv")
-
 
 class PredictionFile:
-    """A file of predictions, one line for each answer: a table (``.tsv``, ``.csv``) or JSON
-    objects (``.jsonl``).
+    """A file of predictions, a row for each answer: a table (``.tsv``, ``.csv``) or JSON objects (``.jsonl``).
 
-    Until all predictions are made they are in ``<name>.part``, whose first line says of which inputs, model and options
-    they are. The complete file then replaces an older one.
+    Until all predictions are made they are in ``<name>.part``, a JSON object a line, whose first line says of which
+    inputs, model and options they are. The complete file then replaces an older one. A ``.csv`` has each text as it is,
+    quoted as in RFC 4180; in a ``.tsv``, which is raw, white space within a text is one space.
 
     Args:
         path: the file.
         inputs: the inputs, in their order.
+        numbers: the row of each input in its own file; None: they are counted from 1.
         identity: what else the predictions depend on, as plain values: they are continued only if both are the same.
         ranked: whether an input has several answers, each with its rank.
         block: inputs that are predicted together: what an earlier command wrote of a block that is not whole is
@@ -47,7 +46,13 @@ class PredictionFile:
     """
 
     def __init__(
-        self, path: Path, inputs: Sequence[Any], identity: dict[str, Any], ranked: bool = False, block: int = 1
+        self,
+        path: Path,
+        inputs: Sequence[Any],
+        identity: dict[str, Any],
+        numbers: Sequence[int] | None = None,
+        ranked: bool = False,
+        block: int = 1,
     ):
         if path.suffix not in SUFFIXES:
             raise ArgumentError(
@@ -58,7 +63,8 @@ class PredictionFile:
             raise DataError(f"--output: {path} {reason}")
         self.path, self.part, self._ranked = path, path.with_name(path.name + ".part"), ranked
         self._block, self._inputs, self.damaged_line = block, inputs, 0
-        text = json.dumps(identity | {"inputs": inputs}, sort_keys=True, default=str)
+        self._numbers = range(1, len(inputs) + 1) if numbers is None else numbers
+        text = json.dumps(identity | {"inputs": inputs, "rows": list(self._numbers)}, sort_keys=True, default=str)
         self._first = (
             json.dumps({"predictions of": hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()}).encode()
             + b"\n"
@@ -82,12 +88,11 @@ class PredictionFile:
                     f"{self.part} holds predictions of other inputs, another model or other options; delete it, "
                     "or give another --output"
                 )
-            names = self._names(file.readline()) if self._is_table else None
             starts, end, before = [], file.tell(), 0
-            for number, line in enumerate(file, 3 if self._is_table else 2):
+            for number, line in enumerate(file, 2):
                 if not line.endswith(b"\n"):
                     break
-                rank = self._rank(line, names, len(starts))
+                rank = self._rank(line, len(starts))
                 if rank not in (1, before + 1):
                     self.damaged_line = number
                     break
@@ -101,41 +106,23 @@ class PredictionFile:
             file.truncate(starts[done] if done < len(starts) else end)
         return done
 
-    def _rank(self, line: bytes, names: list[str] | None, done: int) -> int:
+    def _rank(self, line: bytes, done: int) -> int:
         """The rank of the answer that a line holds, 1 if answers have none; 0: the line is damaged.
 
         Args:
             line: the line.
-            names: of the columns; None: it is JSON.
             done: the inputs that have answers in the lines before.
         """
         try:
-            fields = json.loads(line) if names is None else dict(zip(names, self._fields(line), strict=True))
-            rank, written = int(fields["rank"]) if self._ranked else 1, fields["input"]
-        except (ValueError, KeyError, TypeError, RecursionError, csv.Error):  # UnicodeDecodeError is a ValueError
+            fields = json.loads(line)
+            rank, row, written = int(fields["rank"]) if self._ranked else 1, fields["row"], fields["input"]
+        except (ValueError, KeyError, TypeError, RecursionError):  # UnicodeDecodeError is a ValueError
             return 0
         number = done if rank == 1 else done - 1
-        if not 0 <= number < len(self._inputs):
+        if not 0 <= number < len(self._inputs) or row != self._numbers[number]:
             return 0
         source = self._inputs[number]
-        expected = source if names is None or not isinstance(source, str) else self._cell(source)
-        return rank if not isinstance(source, str) or written == expected else 0
-
-    def _fields(self, line: bytes) -> list[str]:
-        """The fields of a line of a table."""
-        text = line.decode().removesuffix("\n")
-        return text.split("\t") if self.path.suffix == ".tsv" else next(csv.reader([text]), [])
-
-    def _names(self, line: bytes) -> list[str]:
-        """The names of the columns in the head of a table; none of a damaged one."""
-        try:
-            return self._fields(line)
-        except (ValueError, csv.Error):
-            return []
-
-    @property
-    def _is_table(self) -> bool:
-        return self.path.suffix in _TABLES
+        return rank if not isinstance(source, str) or written == source else 0
 
     def append(self, predictions: Sequence["Prediction"]) -> None:
         """Write the next predictions.
@@ -143,11 +130,9 @@ class PredictionFile:
         Raises:
             DataError: they cannot be written; those before them are kept.
         """
-        rows = answer_rows(predictions, self._ranked, details=self.path.suffix == ".jsonl")
-        lines = [self._line(row) for row in rows]
-        if not self.done and self._is_table:
-            lines.insert(0, self._row(rows[0]))
-        content = "".join(f"{line}\n" for line in lines).encode()
+        numbers = self._numbers[self.done : self.done + len(predictions)]
+        rows = answer_rows(predictions, self._ranked, numbers, details=self.path.suffix == ".jsonl")
+        content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
         try:
             with self.part.open("ab" if self.done else "wb") as file:
                 file.write(content if self.done else self._first + content)
@@ -157,22 +142,6 @@ class PredictionFile:
             raise DataError(f"cannot write {self.part}: {error.strerror}; the same command continues it") from error
         self.done += len(predictions)
 
-    def _line(self, row: dict[str, Any]) -> str:
-        if not self._is_table:
-            return json.dumps(row, ensure_ascii=False)
-        return self._row(map(self._cell, row.values()))
-
-    def _cell(self, value: Any) -> str:
-        return " ".join(str(value).split())
-
-    def _row(self, fields: Iterable[str]) -> str:
-        """A line of a table: of a .csv with the quoting of RFC 4180; a .tsv is raw."""
-        if self.path.suffix == ".tsv":
-            return "\t".join(fields)
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(fields)
-        return line.getvalue()
-
     def complete(self) -> None:
         """Replace the file by the complete one.
 
@@ -181,14 +150,27 @@ class PredictionFile:
         """
         try:
             with AtomicFile(self.path) as temporary, temporary.open("wb") as file:
-                for block in self._blocks():
-                    file.write(block)
+                for line in self._lines():
+                    file.write(line)
         except WriteError as error:
             raise DataError(f"{error}; the predictions are in {self.part}") from error
         self.part.unlink()
 
-    def _blocks(self) -> Iterator[bytes]:
+    def _lines(self) -> Iterator[bytes]:
+        """The lines of the complete file."""
         with self.part.open("rb") as file:
             file.readline()
-            while block := file.read(1 << 20):
-                yield block
+            if self.path.suffix == ".jsonl":
+                yield from file
+                return
+            for number, row in enumerate(map(json.loads, file)):
+                if not number:
+                    yield self._of_table(row)
+                yield self._of_table(row.values())
+
+    def _of_table(self, fields: Iterable[Any]) -> bytes:
+        if self.path.suffix == ".tsv":
+            return ("\t".join(" ".join(str(field).split()) for field in fields) + "\n").encode()
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(fields)
+        return line.getvalue().encode()

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.counted import counted
 from regard.errors import ArgumentError, DataError, KindError
@@ -17,6 +17,24 @@ if TYPE_CHECKING:
     from regard.data.records import Records
 
 log = logging.getLogger("regard")
+
+
+class Numbered(NamedTuple):
+    """Inputs with their numbers.
+
+    Attributes:
+        inputs: the inputs.
+        numbers: the number of each in its file, from 1: of its line, or of its row of a table, those without an input
+            counted.
+    """
+
+    inputs: list[Any]
+    numbers: Sequence[int]
+
+    @classmethod
+    def from_one(cls, inputs: list[Any]) -> Numbered:
+        """Inputs of which none is left out."""
+        return cls(inputs, range(1, len(inputs) + 1))
 
 
 def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
@@ -33,7 +51,7 @@ def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
         DataError: the file cannot be read.
     """
     if isinstance(inputs, Path) or (isinstance(inputs, str) and _is_collection(inputs)):
-        return file_inputs(trained, Path(inputs), column)
+        return file_inputs(trained, Path(inputs), column).inputs
     if isinstance(inputs, str):
         raise ArgumentError(
             f"inputs must be a list of inputs, or the path of a table; for one {trained.input.kind}, give a list of one"
@@ -52,7 +70,7 @@ def is_row(value: Any) -> bool:
     return isinstance(value, Mapping) and not {"array", "sampling_rate"} <= value.keys() != {"bytes", "path"}
 
 
-def file_inputs(trained: Any, path: Path, column: str | None = None) -> list[Any]:
+def file_inputs(trained: Any, path: Path, column: str | None = None) -> Numbered:
     """The inputs in a file or a folder, read as the training reads them; arguments and errors as in `given_inputs`.
 
     A table gives its column of inputs, a folder its files (one for each input), a text file its lines.
@@ -61,14 +79,14 @@ def file_inputs(trained: Any, path: Path, column: str | None = None) -> list[Any
 
     source = trained.input
     if path.is_dir():
-        return _of_folder(trained, path)
+        return Numbered.from_one(_of_folder(trained, path))
     if path.suffix.lower() in READERS and source.reads_tables:
         return _of_table(trained, path, column)
     if column is not None:
         raise ArgumentError(f"--column names a column of a table ({', '.join(READERS)}), and {path} is none")
     if path.suffix.lower() in source.suffixes and source.kind != "text":
-        return [str(path)]
-    return text_inputs(path)
+        return Numbered.from_one([str(path)])
+    return Numbered.from_one(text_inputs(path))
 
 
 def text_inputs(path: Path) -> list[Any]:
@@ -121,7 +139,7 @@ def expanded(trained: Any, inputs: Sequence[str]) -> list[Any]:
         return list(inputs)
     read: list[Any] = []
     for one in inputs:
-        read += file_inputs(trained, Path(one)) if _is_collection(one) else [one]
+        read += file_inputs(trained, Path(one)).inputs if _is_collection(one) else [one]
     return read
 
 
@@ -140,7 +158,7 @@ def _of_folder(trained: Any, folder: Path) -> list[Any]:
     return [source.of_file(path) for path in files]
 
 
-def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
+def _of_table(trained: Any, path: Path, column: str | None) -> Numbered:
     from regard.data.records import check_file, is_null
     from regard.data.tables import open_records
 
@@ -151,15 +169,16 @@ def _of_table(trained: Any, path: Path, column: str | None) -> list[Any]:
     chosen = _input_column(trained, records, column)
     # In JSON an image may be an object, the description of a scene.
     is_whole = trained.input.kind == "image" and path.suffix.lower() in (".json", ".jsonl")
-    inputs, left_out = [], []
-    for position, row in records.rows(None if is_whole else [chosen]):
+    inputs, numbers, left_out = [], [], []
+    for number, (position, row) in enumerate(records.rows(None if is_whole else [chosen]), 1):
         value = row.get(chosen)
         if is_null(value) or (isinstance(value, str) and not value.strip()):
             left_out.append(position)
         else:
             inputs.append(trained.input.of_cell(value, chosen, path.parent, f"{path}: {position}"))
+            numbers.append(number)
     _say_left_out(str(path), chosen, left_out, len(inputs))
-    return inputs
+    return Numbered(inputs, numbers)
 
 
 def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str | None) -> list[Any]:

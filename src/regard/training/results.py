@@ -222,18 +222,23 @@ class TextAnswer(RankedPrediction):
         return self.text
 
 
-def answer_rows(predictions: "Sequence[Prediction]", ranked: bool, details: bool = False) -> list[dict[str, Any]]:
+def answer_rows(
+    predictions: "Sequence[Prediction]", ranked: bool, numbers: Sequence[int] = (), details: bool = False
+) -> list[dict[str, Any]]:
     """The answers as plain values, one record each.
 
     Args:
         predictions: the predictions.
         ranked: whether several answers to an input were requested: each then has its ``rank``, from 1.
+        numbers: the number of each input, its answers' ``row``; (): they have none.
         details: whether to give `Prediction.details` too.
     """
     rows = []
-    for prediction in predictions:
+    for prediction, number in itertools.zip_longest(predictions, numbers):
         for rank, one in enumerate(prediction.n_best if ranked else (prediction,), start=1):
-            rows.append({**one.row(), **({"rank": rank} if ranked else {}), **(one.details() if details else {})})
+            row = {"row": number} if numbers else {}
+            row |= one.row() | ({"rank": rank} if ranked else {})
+            rows.append(row | (one.details() if details else {}))
     return rows
 
 
