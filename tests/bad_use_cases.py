@@ -60,7 +60,6 @@ DEMO = [
 PAGE = [
     ("view", "MODEL"),
     ("view {run}", "TEXT"),
-    ("view {run} a", "--output"),
     ("view {run} a b -o {folder}/a.html", "b"),
     ("view {missing} a -o {folder}/a.html", "missing"),
     ("view {folder} a -o {folder}/a.html", "folder config.yaml config.json"),

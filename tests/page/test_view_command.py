@@ -59,6 +59,14 @@ def test_what_is_shown_first(view):
     assert (shown["options"]["view"], shown["options"]["theme"]) == ("words", "dark")
 
 
+def test_without_a_name_each_page_is_a_new_file(run_command, run_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("attention.html", "attention-2.html", "attention-3.html"):
+        code, _, error = run_command("view", run_of("classify"), SENTENCE)
+        assert (code, f"view: {name}" in error) == (0, True), error
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_hostile_text_stays_text(view):
     hostile = "</script><img src=x onerror=alert(1)> \u202e \U0001f98a &amp; '\" \x07"
     path, code, _, error = view("classify", hostile, "a.html")

@@ -32,8 +32,8 @@ Int8 = Annotated[bool, Parameter(name="--int8", help="onnx: weights of 8 bits; s
 def command(
     run: Run,
     /,
-    *,
     to: Format = None,
+    *,
     output: Output = None,
     overwrite: Overwrite = False,
     int8: Int8 = False,

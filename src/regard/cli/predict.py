@@ -112,9 +112,8 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
     with options_named({"device": "--device", **options_of(task.prediction_config)}):
         options = task.prediction_config(**fields)
         trained = task.load(folder, inputs.device)
-        if inputs.output is not None and inputs.file is not None and inputs.output.exists():
-            if inputs.output.samefile(inputs.file):
-                raise ArgumentError(f"--output and --file are the same file, {inputs.file}; give another --output")
+        if inputs.output and inputs.file and inputs.output.exists() and inputs.output.samefile(inputs.file):
+            raise ArgumentError(f"--output and --file are the same file, {inputs.file}; give another --output")
         read = read_inputs(trained, sentences, inputs.file, inputs.column)
         if inputs.output is not None:
             _write_predictions(trained, read, options, inputs.output)

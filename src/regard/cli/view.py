@@ -1,5 +1,6 @@
 """``regard view``: writes a model's answer to a text, and its attention, into a file."""
 
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 Model = Annotated[str, Parameter(help="Run folder, hf://OWNER/NAME of a run, or folder of a Hugging Face model.")]
 Text = Annotated[str, Parameter(help="The model's input: a text, or the path of a sound or an image.")]
 Output = Annotated[
-    Path,
+    Path | None,
     Parameter(
         name=["--output", "-o"],
-        help="The file: .html (a self-contained page), .png, .svg or .json (the data of the page).",
+        help="The file: .html (a self-contained page), .png, .svg or .json (the data of the page). Default: "
+        "attention.html; attention-2.html and so on where there is one.",
     ),
 ]
 ShownView = Annotated[
@@ -49,7 +51,7 @@ def command(
     text: Text,
     /,
     *,
-    output: Output,
+    output: Output = None,
     shown_view: ShownView = None,
     theme: Annotated[str, Parameter(help="auto, light or dark.")] = "auto",
     attention: AttentionNumber = None,
@@ -64,6 +66,7 @@ def command(
     """
     from regard.viewer.view import SUFFIXES, THEMES, View, present_name
 
+    output = _new_file() if output is None else output
     if output.suffix.lower() not in SUFFIXES:
         raise ArgumentError(f"--output must end with {', '.join(SUFFIXES)}; it is {str(output)!r}")
     if not output.absolute().parent.is_dir():
@@ -103,6 +106,12 @@ def command(
     for note in answer.notes:
         print(f"regard: {note}", file=sys.stderr)
     print(f"view: {output}", file=sys.stderr)
+
+
+def _new_file() -> Path:
+    """Returns the first name of a page in the working directory that no file has."""
+    names = (f"attention-{number}.html" for number in itertools.count(2))
+    return next(path for path in map(Path, itertools.chain(["attention.html"], names)) if not path.exists())
 
 
 def _content(path: str) -> bytes:

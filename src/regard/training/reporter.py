@@ -64,7 +64,8 @@ class PlainReporter(Reporter):
         now = time.monotonic()
         if now - self._last >= self.interval:
             self._last = now
-            self.print_line(f"{text} · {self._estimate.remaining()} left at most")
+            left = self._estimate.remaining()
+            self.print_line(f"{text} · {left} at most" if left else text)
 
     def print_line(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -82,12 +83,12 @@ class BarReporter(Reporter):
             TextColumn("{task.fields[text]}"),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
-            TextColumn("{task.fields[left]} left"),
+            TextColumn("{task.fields[left]}"),
             console=self._console,
             refresh_per_second=4,
             transient=True,
         )
-        self._task = self._progress.add_task("train", total=1.0, text="", left="?")
+        self._task = self._progress.add_task("train", total=1.0, text="", left="")
         self._estimate = Estimate()
         self._last = 0.0
 
@@ -128,7 +129,8 @@ class NotebookReporter(Reporter):
         now = time.monotonic()
         if now - self._last >= 0.5:
             self._last = now
-            self._display.update(_html_bar(fraction, f"{text} · {self._estimate.remaining()} left"))
+            left = self._estimate.remaining()
+            self._display.update(_html_bar(fraction, f"{text} · {left}" if left else text))
 
     def print_line(self, text: str) -> None:
         print(text, flush=True)
@@ -181,9 +183,9 @@ class Estimate:
         return (self._now - self._began) * (1 - self._fraction) / done if done > 0 else None
 
     def remaining(self) -> str:
-        """Returns the remaining time, e.g. ``"2 min"``; ``"?"`` before the first step that counts."""
+        """Returns the remaining time, e.g. ``"2 min left"``; nothing before the first step that counts."""
         seconds = self.seconds()
-        return "?" if seconds is None else duration(seconds)
+        return "" if seconds is None else f"{duration(seconds)} left"
 
 
 class Throughput:
