@@ -21,7 +21,7 @@ from regard.data.images.masked_images import open_masked
 from regard.data.images.pictures import pixel_table
 from regard.data.labels import Labels
 from regard.data.speech.utterances import open_utterances
-from regard.data.tables import column_names
+from regard.data.tables import column_names, record_places
 from regard.data.text.running_text import text_blocks, text_files
 from regard.data.text.sources import open_labelled, open_pairs
 from regard.errors import DataError
@@ -80,7 +80,7 @@ def test_delimited_tables(opener):
         mixed = good + f"a.png{own}a.png\ra.png{own}a.png\n"
         assert "line 3 has 3 fields where the header has 2" in opener(suffix, mixed)
         assert "a carriage return (CR) inside it ends no line" in opener(suffix, mixed)
-        for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        for encoding in ("utf-16-le", "utf-16-be", "utf-32"):
             assert "is UTF-16 or UTF-32, not UTF-8" in opener(suffix, good.encode(encoding))
         assert "line 1 is empty" in opener(suffix, "\n" + good)
         assert "two columns are called" in opener(suffix, f"{first}{own}{second}{own}{second}\na.png{own}a.png{own}x\n")
@@ -134,11 +134,30 @@ def test_a_file_in_another_encoding_is_answered_with_the_command_that_converts_i
         assert (tmp_path / "my table-utf8.csv").read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_a_table_in_utf_16_is_read_by_its_byte_order_mark(tmp_path, suffix, codec):
+    """Excel writes Unicode text so; bytes of some characters are those of a line end, and parts of a file cut some."""
+    rows = [(f"\u0a0a\u010a {number} \U0001d11e\u0d0a", "a\u2028b") for number in range(5000)]
+    if suffix == ".jsonl":
+        text = "".join(json.dumps({"text": one, "label": two}, ensure_ascii=False) + "\n" for one, two in rows)
+    else:
+        text = "".join(
+            f"{one}{',' if suffix == '.csv' else chr(9)}{two}\r\n" for one, two in [("text", "label"), *rows]
+        )
+    path, content = tmp_path / f"a{suffix}", f"\ufeff{text}".encode(codec)
+    path.write_bytes(content)
+    assert [tuple(row.values()) for _, row in record_places(path)] == rows
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match=r"a\..*: is not valid UTF-16"):
+        list(record_places(path))
+
+
 def test_json_is_read_strictly(opener):
     """Nothing of a file is left out: text after an object or an array, a name that occurs twice, half an object."""
     first, second = opener.first, opener.second
     row = json.dumps({first: "a.png", second: "a.png"})
-    for content in (f"[{row}]", f" [ {row} ] \n", f"\ufeff[\n{row}\n]"):
+    for content in (f"[{row}]", f" [ {row} ] \n", f"\ufeff[\n{row}\n]", f"[{row}]".encode("utf-16")):
         assert opener(".json", content) == ["a.png"]
     for content, message in (
         (f"[{row}] and more", "text follows the closing ']' of the array ('and more')"),
@@ -156,7 +175,7 @@ def test_json_is_read_strictly(opener):
         (row[:-1] + f', "x": {"9" * 10_000}}}', "a number has 10,000 digits"),
         ("[" * 100_000, "is not JSON (it is nested too deeply)"),
         ('{"a": ' * 100_000, "is not JSON (it is nested too deeply)"),
-        (row.encode("utf-16"), "is UTF-16"),
+        (row.encode("utf-16-le"), "is UTF-16"),
     ):
         assert message in opener(".json", content), content[:80]
 

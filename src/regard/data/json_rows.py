@@ -18,11 +18,12 @@ from regard.data.records import (
     decoded,
     is_null,
     kind_of,
+    open_utf8,
     shortened,
     text_lines,
 )
 from regard.errors import DataError
-from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, read_text
+from regard.regular_file import LARGEST_TEXT, read_text
 
 _MOST_DIGITS = 4000  # of a whole number; Python itself reads at most 4,300
 
@@ -32,7 +33,7 @@ _FIRST_ROWS = 100
 
 def json_objects(path: Path) -> Records:
     """JSON objects, one on each line or all in one array."""
-    with open_regular(path, LARGEST_DATA) as file:
+    with open_utf8(path) as file:
         start = file.read(CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
     _check_caption_file(path, start)
     is_array = start.startswith(b"[")

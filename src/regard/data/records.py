@@ -6,6 +6,7 @@ cannot be read raises a `DataError` that names the file and the line.
 
 import codecs
 import difflib
+import io
 import itertools
 import math
 import re
@@ -162,8 +163,44 @@ def missing_column(records: Records, name: str) -> DataError:
     return DataError(f"{records.header}: there is no column {name!r}; {hint}")
 
 
+class _FromUtf16(io.RawIOBase):
+    """The bytes of a UTF-16 file, which begins with its byte order mark, as UTF-8."""
+
+    def __init__(self, file: io.BufferedReader, path: Path):
+        self._text, self._rest, self._path = io.TextIOWrapper(file, "utf-16", newline=""), b"", path
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            try:
+                self._rest = self._text.read(io.DEFAULT_BUFFER_SIZE).encode()
+            except UnicodeDecodeError as error:
+                raise DataError(f"{self._path}: is not valid UTF-16 ({error.reason}); save it as UTF-8") from error
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        self._text.close()
+        super().close()
+
+
+def open_utf8(path: Path) -> io.BufferedReader:
+    """Opens a text file for reading its bytes in UTF-8. One in UTF-16 is known by its byte order mark.
+
+    Raises:
+        OSError: as `regard.regular_file.open_regular`.
+    """
+    file = open_regular(path, LARGEST_DATA)
+    start = file.peek(4)
+    is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and start[:4] != codecs.BOM_UTF32_LE
+    return io.BufferedReader(_FromUtf16(file, path)) if is_utf16 else file
+
+
 def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
-    """The text of a UTF-8 file in parts of at most ``size`` bytes, without the byte order mark at its start.
+    """The text of a file in parts of at most ``size`` bytes, without the byte order mark at its start.
 
     Args:
         path: the file.
@@ -171,10 +208,10 @@ def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
         by_line: whether a part ends after each line end.
 
     Raises:
-        DataError: the file is not UTF-8.
+        DataError: the file is neither UTF-8 nor UTF-16 with a byte order mark.
     """
     decoder, offset, line, begun = codecs.getincrementaldecoder("utf-8")(), 0, 1, False
-    with open_regular(path, LARGEST_DATA) as file:
+    with open_utf8(path) as file:
         read = file.readline if by_line else file.read
         while True:
             raw = read(size)
@@ -241,7 +278,7 @@ def _decodes(content: bytes, codec: str) -> bool:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without line ends (LF or CRLF) and byte order mark."""
+    """The lines of a text file without line ends (LF or CRLF) and byte order mark."""
     for number, text in enumerate(decoded(path, LONGEST_LINE, by_line=True), 1):
         if number == 1 and "\r" in text.rstrip("\r\n") and not text.endswith("\n"):
             raise DataError(
@@ -313,7 +350,7 @@ def check_no_subtitles(path: Path) -> None:
 def _count_lines(path: Path) -> int:
     """The number of lines of a file; a last line without a line end counts."""
     lines, last = 0, b"\n"
-    with open_regular(path, LARGEST_DATA) as file:
+    with open_utf8(path) as file:
         while chunk := file.read(CHUNK):
             lines += chunk.count(b"\n")
             last = chunk[-1:]
