@@ -7,6 +7,7 @@ import random
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from regard.configuration import choices, option_types
 from regard.errors import ArgumentError, DataError, RunError
 from regard.tasks import registry
 from regard.tasks.fitting import FEW_IMAGES, DataSize, fit
+from regard.tasks.inputs.text import text_tokenizer
 from regard.tasks.train import checked_options
 from regard.training.config import RunConfig, TrainingConfig, fit_config, make_config, options_by_section, section_kinds
 from regard.training.processes import is_on_cpu, process_count
@@ -439,3 +441,14 @@ def test_options_of_two_networks_are_both_named(of_vit, of_cnn):
         config, reasons = compose_config(task, None, {**data, **options})
         assert config.model.architecture == architecture
         assert reasons["architecture"].startswith(f"for {next(iter(options))}")
+
+
+def test_words_of_texts_without_spaces_are_said(tmp_path, caplog):
+    texts = ["我的订单还没有到", "请退款，谢谢！", "order 17"]
+    english = ["a long order in English", "退款"]
+    for number, (kind, read) in enumerate([("word", texts), ("bpe", texts), ("char", texts), ("word", english)]):
+        data = SimpleNamespace(tokenizer=kind, vocabulary=300, lowercase=False)
+        run = SimpleNamespace(data=data, training=SimpleNamespace(init_from=None))
+        text_tokenizer(tmp_path / f"{number}.json", run, read)
+        assert ("of scripts without spaces" in caplog.text) == (number == 0)
+        caplog.clear()

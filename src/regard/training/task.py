@@ -6,7 +6,9 @@ so that the options of a task can be listed without it.
 """
 
 import dataclasses
+import logging
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from regard.records import Document
     from regard.training.run_folder import RunFolder
 
+log = logging.getLogger("regard")
+
+_OPTION = re.compile("--([a-z-]+)")
+"""An option of the command in a message."""
 
 InputKind = Literal["text", "image", "sound"]
 """What a task reads: a text, or the path or the content of a file."""
@@ -251,7 +257,10 @@ class Trained(ABC):
             read = self.inputs_of(inputs, column)
         except ColumnError as error:
             raise error.in_python(f"run.predict({_shown(inputs)}") from error
-        return Predictions(self.predict_with(read, chosen))
+        predictions = self.predict_with(read, chosen)
+        for line in self.remarks(predictions, chosen):
+            log.warning("%s", _OPTION.sub(lambda option: option[1].replace("-", "_"), line))
+        return Predictions(predictions)
 
     def inputs_of(self, inputs: Any, column: str | None = None) -> Sequence[Any]:
         """The inputs that an argument of `predict` holds."""
@@ -300,7 +309,7 @@ class Trained(ABC):
         return self.predict_with(inputs, options)
 
     def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
-        """What a user should know about these predictions, a line each; the command prints them on standard error."""
+        """What a user should know about these predictions, a line each; `predict` warns of them."""
         return []
 
     def attended(self, prediction: Prediction) -> Attended:

@@ -128,12 +128,16 @@ def test_batches_and_order_change_nothing(runs):
 
 
 @pytest.mark.parametrize("replace_unknown", [False, True])
-def test_unknown_words_are_shown_as_they_are_written(runs, corpus, replace_unknown):
+def test_unknown_words_are_shown_as_they_are_written(runs, corpus, replace_unknown, caplog):
     known = corpus["train"].read_text().splitlines()[1].split("\t")[0]
     for translator in runs.values():
         unknown, same = translator.predict([f"Zzyzx {known} Ωμέγα", known], replace_unknown=replace_unknown)
         assert unknown.source_tokens == ["Zzyzx", *same.source_tokens, "Ωμέγα"]
         assert unknown.unknown_words == ("Zzyzx", "Ωμέγα")
+        (said,) = (record.getMessage() for record in caplog.records)
+        assert said.startswith("not in the model's vocabulary: 'Zzyzx', 'Ωμέγα'")
+        assert "--" not in said
+        caplog.clear()
         assert same.unknown_words == ()
         if replace_unknown and unknown.weights is not None:
             assert "⁇" not in unknown.text

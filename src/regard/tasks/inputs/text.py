@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from regard.data.text.batches import PairBatch
     from regard.data.text.tokenizers import Tokenizer
     from regard.training.run_folder import RunFolder
+
+log = logging.getLogger("regard")
 
 MEASURED = 1_000
 """Texts whose lengths are measured before a training."""
@@ -305,12 +308,21 @@ def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1, option:
         option: the option of the data that names its kind; where it is not set, it is that of both sides.
     """
     from regard.data.text.tokenizers import Tokenizer
+    from regard.data.text.words import unspaced_share
 
     data = run.data
     kind = getattr(data, option) or data.tokenizer
-    return learnt_tokenizer(
-        path,
-        run.training.init_from,
-        SimpleNamespace(tokenizer=kind, lowercase=data.lowercase),
-        lambda: Tokenizer.train(texts, kind, data.vocabulary, data.lowercase, min_count),
-    )
+
+    def learn() -> Tokenizer:
+        tokenizer = Tokenizer.train(texts, kind, data.vocabulary, data.lowercase, min_count)
+        share = unspaced_share([tokenizer.decode(list(range(len(tokenizer))))]) if kind == "word" else 0.0
+        if share > 0.5:
+            log.warning(
+                "%.0f %% of the letters of the vocabulary are of scripts without spaces between words, where the "
+                "tokenizer 'word' makes one token of a clause; 'char' and 'bpe' make smaller ones",
+                100 * share,
+            )
+        return tokenizer
+
+    named = SimpleNamespace(tokenizer=kind, lowercase=data.lowercase)
+    return learnt_tokenizer(path, run.training.init_from, named, learn)
