@@ -7,15 +7,15 @@ dtype, so that the specification sees the same ones.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from regard.attention.kinds import FEW_QUERIES
 from regard.attention.problem import Problem, validate
 from regard.biases import Bias, TensorBias, alibi
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.masks import Band, Mask, Or, causal, keep, lengths, window
 from regard.normalizers import Normalizer, as_normalizer, entmax, local_gaussian, softmax_with_sink
 from regard.scores import (
@@ -62,7 +62,7 @@ class CallKind(NamedTuple):
         layout: ``contiguous`` if query, key and value are, else ``permuted``.
         dim, value_dim: widths of the prepared queries and of the values.
         grouped: whether query heads share keys.
-        few: whether there are at most `FEW_QUERIES` queries.
+        few: whether there are at most `FEW_ROWS` queries.
         gradient: whether a gradient may be needed.
         runs: for a backend that reads the runs of a mask: how many a row has, 0 if the mask is dense; else None.
         dropout: whether weights are dropped, for a backend of which that decides.
@@ -88,14 +88,6 @@ class CallKind(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> "CallKind":
         """Returns the kind of a problem, without what only some backends need; no element of a tensor is read."""
-        is_grad_enabled = torch.is_grad_enabled()
-        kind = problem.kinds.get(is_grad_enabled)
-        if kind is None:
-            kind = problem.kinds[is_grad_enabled] = cls._found(problem)
-        return cast("CallKind", kind)
-
-    @classmethod
-    def _found(cls, problem: Problem) -> "CallKind":
         prepared = problem.prepared
         inputs = problem.query, problem.key, problem.value
         scaled = ("scale",) if isinstance(prepared.scale, Tensor) else ()
@@ -110,7 +102,7 @@ class CallKind(NamedTuple):
             dim=prepared.query.shape[3],
             value_dim=problem.value.shape[3],
             grouped=problem.key.shape[1] != problem.query.shape[1],
-            few=problem.query.shape[2] <= FEW_QUERIES,
+            few=problem.query.shape[2] <= FEW_ROWS,
             gradient=problem.wants_gradient,
         )
 

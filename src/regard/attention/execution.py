@@ -31,7 +31,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings, checked_readings
 from regard.attention.result import Attended
 from regard.attention.routes import forget_routes, keep_route
-from regard.attention.trials import objection
+from regard.attention.trials import is_pending, objection
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.foreign_names import written_here
 from regard.kernels.availability import must_wait
@@ -173,7 +173,7 @@ def choose(problem: Problem, name: str) -> Backend:
         is_settled = all(candidates.declined(backend.name) is not None for backend in delayed)
     for backend in delayed:
         backend.prepare(problem)
-    if problem.kind is not None and is_settled:
+    if problem.kind is not None and is_settled and not is_pending(chosen, problem):
         keep_route(problem.kind, problem, chosen)
     return chosen
 

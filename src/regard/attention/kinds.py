@@ -21,6 +21,7 @@ from torch.compiler import is_compiling
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from regard.attention.encoding import FIELDS
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.layout import with_four_axes
 from regard.masks import Band, Keep, Mask
 from regard.masks.batch_integers import BatchInteger
@@ -28,14 +29,11 @@ from regard.masks.names import NAMES
 from regard.module_calls import has_hooks
 from regard.sequence_parts import are_parts
 from regard.shapes import Grid
+from regard.transforms import is_capturing
 
-SHORT = 64
+SHORT_ROW = 64
 """Number of keys below which PyTorch's kernel ignores NaN in a row's maximum outside of whole vectors, so that a query
 of NaN can give 0. The largest vectors of today's processors have 16 elements."""
-
-FEW_QUERIES = 8
-"""Number of queries up to which backends may have kernels for few rows, as in a decoder's step, and up to which calls
-with other numbers of keys are of one kind."""
 
 Kind = tuple[Hashable, ...]
 """The kind of a call."""
@@ -61,20 +59,21 @@ def kind_of(
     """Returns the kind of a call with these arguments, which need not be valid; None if it has none.
 
     Calls with functions, with objects of classes that declare no fields, or with subclasses of tensors have none; nor
-    have calls on a device, under autocast, within `regard.distributed.sequence`, and while a compiler traces. The other
-    states of PyTorch that this thread is in (inference, transforms, modes that intercept operations) are parts of the
-    kind, as its dispatcher has them. So are those of a tensor, such as a lazy negation.
+    have calls without elements, under autocast, within `regard.distributed.sequence`, and while a compiler traces or a
+    graph is captured. The other states of PyTorch that this thread is in (inference, transforms, modes that intercept
+    operations) are parts of the kind, as its dispatcher has them. So are those of a tensor, such as a lazy negation.
 
     Args:
         query, key, value, score, normalizer, mask, bias, dropout, backend: as for `regard.attend`.
     """
     if is_compiling() or _is_any_autocast_enabled() or type(dropout) is not float or type(backend) is not str:
         return None
-    if type(query) not in _TENSORS or type(key) not in _TENSORS or type(value) not in _TENSORS or not query.is_cpu:
+    if type(query) not in _TENSORS or type(key) not in _TENSORS or type(value) not in _TENSORS:
         return None
     if (_SHARDING in modules and are_parts()) or _global_forward_hooks or _global_forward_pre_hooks:
         return None
     try:
+        place = None if query.is_cpu else _place(query, key, value)
         parts: Hashable = None
         if type(mask) is str:
             mask = NAMES.get(mask, mask)
@@ -86,7 +85,7 @@ def kind_of(
         if not (type(score) is str and type(normalizer) is str and bias is None):
             parts = parts, _kind_of_part(score), _kind_of_part(normalizer), _kind_of_part(bias)
         any_keys = parts is None and normalizer == "softmax" and query.dim() == key.dim() == value.dim() == 4
-        any_keys = any_keys and query.shape[2] <= FEW_QUERIES
+        any_keys = any_keys and query.shape[2] <= FEW_ROWS
         if any_keys:
             sizes = _sizes_of_few_rows(query, key, value)
         else:
@@ -96,6 +95,7 @@ def kind_of(
     return (
         any_keys,
         sizes,
+        place,
         _dispatch_keys(query).raw_repr(),
         _dispatch_keys(key).raw_repr(),
         _dispatch_keys(value).raw_repr(),
@@ -133,11 +133,28 @@ def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
         keys == value.shape[2],
         (query.shape[0] * query.shape[1] * query.shape[2] * keys).bit_length(),
         (key.numel() + value.numel()).bit_length(),
-        keys < SHORT,
+        keys < SHORT_ROW,
         key.stride(3) == 1,
         value.stride(3) == 1,
         key.stride(2) >= key.shape[3],
         value.stride(2) >= value.shape[3],
+    )
+
+
+def _place(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
+    """Returns the devices of a call, with what decides there: settings of PyTorch's kernels and of their precision."""
+    device, kernels = query.device, torch.backends.cuda
+    if device.type == "meta" or is_capturing(device):
+        raise _NoKindError
+    return (
+        device,
+        key.device,
+        value.device,
+        torch.are_deterministic_algorithms_enabled(),
+        kernels.matmul.fp32_precision,
+        kernels.flash_sdp_enabled(),
+        kernels.mem_efficient_sdp_enabled(),
+        kernels.cudnn_sdp_enabled(),
     )
 
 
@@ -183,6 +200,7 @@ def _layout(tensor: Tensor) -> Hashable:
         tensor.shape,
         tensor.stride(),
         tensor.dtype,
+        tensor.get_device(),
         _dispatch_keys(tensor).raw_repr(),
         tensor.requires_grad,
     )

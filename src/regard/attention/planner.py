@@ -1,6 +1,7 @@
 """Which backend ``"auto"`` takes: the first of the registry that can run the problem now and that no rule passes over.
 
-A rule says when a backend is passed over although it could run: measured thresholds, by the name of the backend.
+A rule says when a backend is passed over although it could run, by the name of the backend and measured sizes
+(`regard.attention.thresholds`).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,22 @@ from regard.attention.device_runs import device_runs
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
+from regard.attention.thresholds import (
+    COMPILED_PAIRS,
+    DEVICE_ELEMENTS,
+    FEW_ROWS_HIDDEN,
+    FEW_ROWS_NUMBERS,
+    FEW_ROWS_NUMBERS_WITHOUT_BLAS,
+    FUSED_ADDITIVE_ELEMENTS,
+    FUSED_ELEMENTS,
+    FUSED_PAIRS,
+    FUSED_SPARSE_ELEMENTS,
+    LINEAR_ELEMENTS,
+    SMALL_PAIRS,
+    SPARSE_PAIRS,
+    WHOLE_ELEMENTS,
+    WIDE_PAIRS,
+)
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.layout import sizes_of
@@ -23,56 +40,6 @@ from regard.scores import InnerProduct, TanhSum
 
 HALF = (torch.bfloat16, torch.float16)
 """The dtypes of half precision."""
-
-FUSED_PAIRS = 1 << 19
-"""Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
-are made of wider vectors than BLAS's."""
-
-WIDE_PAIRS = 1 << 17
-"""The same for products of wide vectors, where no gradient is needed and a call is made more than once."""
-
-FUSED_ELEMENTS = 1 << 17
-"""Elements that the specification has in memory at once, from which on the fused kernels are faster."""
-
-FUSED_SPARSE_ELEMENTS = 1 << 12
-"""The same for sparse normalizers without a gradient: the specification sorts."""
-
-FUSED_ADDITIVE_ELEMENTS = 1 << 14
-"""The same for additive scores without a gradient, where a call is made more than once."""
-
-FEW_ROWS_NUMBERS = 1 << 24
-"""Elements of keys and values from which on the fused kernels are faster for a few queries, as in a decoder's step,
-where no gradient is needed: so many come from memory, which the kernels read once and ahead of time."""
-
-FEW_ROWS_NUMBERS_WITHOUT_BLAS = 1 << 21
-"""The same where PyTorch's kernel multiplies by a BLAS that uses half of the processor's vectors."""
-
-FEW_ROWS_HIDDEN = 1 << 20
-"""The same under a mask or a bias, where PyTorch's kernels read what is hidden as well; counted for each query head,
-since the specification copies keys for each of them."""
-
-WHOLE_ELEMENTS = 1 << 21
-"""Elements that the specification may have in memory at once and still be as fast as anything: a CPU's last cache holds
-them."""
-
-LINEAR_ELEMENTS = 1 << 17
-"""Elements that the specification has in memory at once, from which on chunks are faster where no weights are made."""
-
-DEVICE_ELEMENTS = 1 << 24
-"""The same on a device, where a few large operators cost less than many small ones: 64 MiB of float32. On an H100 the
-fused kernels took half of the time from there on for sparsemax."""
-
-SPARSE_PAIRS = {torch.float32: 1 << 28, torch.bfloat16: 1 << 31, torch.float16: 1 << 31}
-"""Pairs from which on kernels that skip hidden blocks are faster on a device than PyTorch's with a dense mask, by the
-dtype: on an H100 they took 1.0 and 0.6 of its time there under a window."""
-
-COMPILED_PAIRS = 1 << 22
-"""Pairs from which on FlexAttention's kernels pay on an accelerator: the host prepares a call in about a millisecond.
-It follows from this time, and not from a measurement of the kernels."""
-
-SMALL_PAIRS = 1 << 17
-"""Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense; with a gradient
-it is so up to `FUSED_PAIRS`, for short rows of many heads by a factor of two."""
 
 
 @dataclass(frozen=True)
@@ -358,14 +325,14 @@ def _too_many(elements: int, limit: int) -> str | None:
 
 
 def _fused_elements_with_gradient(problem: Problem) -> int:
-    """Returns the threshold like `FUSED_ELEMENTS` for a problem with a gradient."""
+    """Returns from how many elements on the fused kernels are faster, for a problem with a gradient."""
     row = problem.lowered.row
     plain = row is not None and row.kind == "softmax" and isinstance(problem.prepared.primitive, InnerProduct)
     return FUSED_PAIRS if plain else FUSED_ELEMENTS
 
 
 def _fused_elements(problem: Problem) -> int:
-    """Returns the threshold like `FUSED_ELEMENTS` for a problem without a gradient."""
+    """Returns from how many elements on the fused kernels are faster, for a problem without a gradient."""
     row = problem.lowered.row
     if row is not None and row.kind == "entmax":
         return FUSED_SPARSE_ELEMENTS
@@ -382,7 +349,7 @@ RULES: dict[str, Rule] = {
 
 
 def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None:
-    """Returns why the fused kernels are faster for few rows, or None if they are not: see `FEW_ROWS_NUMBERS`."""
+    """Returns why the fused kernels are faster for few rows, or None if they are not."""
     query, key, value = problem.query, problem.key, problem.value
     if query.dtype != torch.float32 or _wants_gradient(problem):
         return None

@@ -8,11 +8,10 @@ that has no such form stays as it is. None of this depends on the device: a back
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -32,6 +31,26 @@ from regard.versions import Versions
 
 Along = Literal["queries", "keys"] | None
 """What an axis of positions counts."""
+
+Value = TypeVar("Value")
+
+
+class once(Generic[Value]):  # noqa: N801 - a decorator
+    """A property that is computed once; unlike `functools.cached_property` it has no lock, which no compiler traces."""
+
+    def __init__(self, compute: Callable[[Any], Value]):
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, owner: object, kind: type) -> Value: ...
+    def __get__(self, owner: object | None, kind: type) -> "Value | once[Value]":
+        if owner is None:
+            return self
+        value = self.compute(owner)
+        setattr(owner, self.name, value)
+        return value
 
 
 class CachedMemory(ABC):
@@ -80,12 +99,12 @@ class Lowered:
     query: Tensor
     key: Tensor
 
-    @cached_property
+    @once
     def grid(self) -> Grid:
         """The grid of all pairs."""
         return Grid.of(self.query, self.key)
 
-    @cached_property
+    @once
     def spans(self) -> Spans | None:
         """The visible keys of each row; None without a mask, and if they are not a few runs in every row."""
         return None if self.mask is None else self.mask.spans(self.grid)
@@ -106,7 +125,7 @@ class Lowered:
         offset = mask.offset_on(self.grid)
         return mask.is_causal and isinstance(offset, int) and offset == 0
 
-    @cached_property
+    @once
     def diagonals(self) -> Tensor | None:
         """The diagonals ``[heads or 1, queries + keys − 1]`` of a bias that is a function of distance; else None."""
         return None if self.bias is None else self.bias.diagonals(self.grid, upcast(self.score.query).dtype)
@@ -181,11 +200,6 @@ class Problem:
     route: Any = field(default=None, init=False, repr=False)
     pairs: int = field(init=False, repr=False)
     pairs_seen: Tensor | None = field(default=None, init=False, repr=False)
-    _lowered: Lowered | None = field(default=None, init=False, repr=False)
-    _grid: Grid | None = field(default=None, init=False, repr=False)
-    _row: RowPrimitive | None = field(default=None, init=False, repr=False)
-    _hides: bool | None = field(default=None, init=False, repr=False)
-    _kinds: dict[bool, tuple[object, ...]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         batch, heads, queries, _ = self.query.shape
@@ -197,37 +211,25 @@ class Problem:
 
     def take(self, route: Any, hides: bool, grid: Grid | None) -> None:
         """Takes over what is known of all problems of this one's kind."""
-        self.route, self._hides, self._grid = route, hides, grid
+        self.route, self.hiding_mask = route, self.mask if hides else None
+        if grid is not None:
+            self.grid = grid
 
-    # The following properties are computed once, without `cached_property`, whose lock a compiler cannot trace.
-
-    @property
+    @once
     def lowered(self) -> Lowered:
         """The problem in primitives."""
-        if self._lowered is None:
-            if self.placed is not None:
-                raise BackendError(
-                    "only attend, attend_with_weights, observe, plan and layers that call them take sharded sequences: "
-                    "write regard.distributed.gather(tensor) for each tensor of this call"
-                )
-            prepared = self.score.prepare(self.query, self.key)
-            parts = self.normalizer, self.row, self.hiding_mask, self.bias, self.query, self.key
-            self._lowered = Lowered(prepared, *parts)
-        return self._lowered
+        if self.placed is not None:
+            raise BackendError(
+                "only attend, attend_with_weights, observe, plan and layers that call them take sharded sequences: "
+                "write regard.distributed.gather(tensor) for each tensor of this call"
+            )
+        prepared = self.score.prepare(self.query, self.key)
+        return Lowered(prepared, self.normalizer, self.row, self.hiding_mask, self.bias, self.query, self.key)
 
-    @property
+    @once
     def row(self) -> RowPrimitive | None:
         """The normalizer as a row primitive; None if it has no such form."""
-        if self._row is None:
-            self._row = self.normalizer.lower()
-        return self._row
-
-    @property
-    def kinds(self) -> dict[bool, tuple[object, ...]]:
-        """The kinds of this call as they were found (`regard.attention.call_kinds`), with and without gradients."""
-        if self._kinds is None:
-            self._kinds = {}
-        return self._kinds
+        return self.normalizer.lower()
 
     @property
     def couples_queries(self) -> bool:
@@ -239,13 +241,11 @@ class Problem:
         """The score lowered for these inputs."""
         return self.lowered.score
 
-    @property
+    @once
     def hiding_mask(self) -> Mask | None:
         """The mask; None if it is known to hide nothing, such as a causal mask for the last query alone."""
-        if self._hides is None:
-            mask = self.mask
-            self._hides = mask is not None and (is_open(self.pairs) or not mask.hides_nothing(self.grid))
-        return self.mask if self._hides else None
+        mask = self.mask
+        return mask if mask is not None and (is_open(self.pairs) or not mask.hides_nothing(self.grid)) else None
 
     @property
     def may_hide(self) -> bool:
@@ -268,12 +268,10 @@ class Problem:
     def _bias_may_hide(self) -> bool:
         return self.bias is not None and self.bias.may_hide
 
-    @property
+    @once
     def grid(self) -> Grid:
         """The grid of all pairs."""
-        if self._grid is None:
-            self._grid = Grid.of(self.query, self.key, self.rank)
-        return self._grid
+        return Grid.of(self.query, self.key, self.rank)
 
     @property
     def wants_gradient(self) -> bool:

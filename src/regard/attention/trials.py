@@ -32,6 +32,7 @@ from regard.attention.backends.reference import Reference
 from regard.attention.call_kinds import CallKind
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
+from regard.attention.routes import forget_routes
 from regard.biases import TensorBias
 from regard.errors import BackendError, RegardError
 from regard.fork_lock import ForkLock
@@ -187,6 +188,7 @@ def decide(identity: Identity, compiles: bool = False) -> None:
 
 def _keep(identity: Identity, trial: Trial) -> None:
     _OUTCOMES[identity] = trial.objection
+    forget_routes()
     if identity.is_own and trial.is_stable:
         _store(identity.device, str(identity), trial.objection)
     if trial.has_broken:
@@ -421,3 +423,4 @@ def _store(device: torch.device, name: str, outcome: str | None) -> None:
 def forget() -> None:
     """Forgets the outcomes in memory; those in the cache folder stay."""
     _OUTCOMES.clear()
+    forget_routes()

@@ -22,7 +22,7 @@ from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.reference import Inputs, empty_output
 from regard.attention.backends.sdpa import device
 from regard.attention.backends.tiled import attend_in_blocks, blocks
-from regard.attention.kinds import SHORT
+from regard.attention.kinds import SHORT_ROW
 from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
 from regard.errors import BackendError
@@ -84,22 +84,24 @@ class ScaledDotProduct(Backend):
         query, key, value = tensors
         if isinstance(score.scale, Tensor) or score.query is not query or score.key is not key:
             return None
-        if not query.is_cpu or not lowered.needs_no_mask or problem.dropout:
-            return None
         # PyTorch needs one width, and adjacent features.
-        if key.shape != value.shape or query.shape[:2] != key.shape[:2] or query.shape[3] != key.shape[3]:
+        if key.shape != value.shape or query.shape[3] != key.shape[3] or any(one.stride(3) != 1 for one in tensors):
             return None
-        if any(one.stride(3) != 1 for one in tensors):
+        scale = _inverse_temperature(lowered) * score.scale
+        if not query.is_cpu:
+            options = device.options_of_one_call(problem)
+            return None if options is None else partial(_attend_on_device, scale, problem.dropout, *options)
+        if not lowered.needs_no_mask or problem.dropout or query.shape[:2] != key.shape[:2]:
             return None
-        scale, is_causal = _inverse_temperature(lowered) * score.scale, lowered.mask is not None
+        is_causal = lowered.mask is not None
         if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
             return partial(_attend_with_gradient, scale, is_causal)
-        return partial(_attend, scale, is_causal, key.shape[2] < SHORT)
+        return partial(_attend, scale, is_causal, key.shape[2] < SHORT_ROW)
 
     def _run_on_cpu(self, problem: Problem) -> Tensor:
         lowered = problem.lowered
         prepared = lowered.score
-        if prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
+        if prepared.key.shape[2] < SHORT_ROW and not is_finite(prepared.query):
             return attend_in_blocks(problem)
         if problem.may_hide and problem.wants_gradient and not _are_below(problem.value, LARGEST_VALUE):
             return attend_in_blocks(problem)
@@ -143,6 +145,25 @@ def _attend_with_gradient(
     if largest is None or not largest <= LARGEST_SUM:  # NaN is not
         return None
     output.register_hook(_refuse_second_derivative)
+    return output
+
+
+def _attend_on_device(
+    scale: float,
+    dropout: float,
+    is_causal: bool,
+    is_grouped: bool,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *_: object,
+) -> Tensor:
+    """Returns the output of a bound call on a device, where no element is read."""
+    output = F.scaled_dot_product_attention(
+        query, key, value, None, dropout, is_causal, scale=scale, enable_gqa=is_grouped
+    )
+    if output.requires_grad:
+        output.register_hook(_refuse_second_derivative)
     return output
 
 

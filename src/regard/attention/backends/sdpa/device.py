@@ -154,6 +154,22 @@ def attend(problem: Problem, in_slices: Callable[[Problem], Tensor | None]) -> T
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
 
+def options_of_one_call(problem: Problem) -> tuple[bool, bool] | None:
+    """Returns ``is_causal`` and ``enable_gqa`` if PyTorch's kernel takes the inputs as they are, in one call; or None.
+
+    Args:
+        problem: scores its own queries and keys, which are of one width with the values.
+    """
+    first, *others = parts(problem)
+    if others or first.case not in (Case.FULL, Case.CAUSAL):
+        return None
+    sizes = _sizes(problem, first.case)
+    form = _form(sizes, first.case, enabled_kernels()) if problem.query.device.type in ASKED else Form()
+    if form != Form() or problem.key.shape[0] != problem.query.shape[0] or _are_one_head(sizes, first.case):
+        return None
+    return first.case is Case.CAUSAL, problem.key.shape[1] != problem.query.shape[1]
+
+
 def _cut(tensor: Tensor, positions: range) -> Tensor:
     """Returns some positions; the tensor itself if they are all, since the backward pass of a cut copies."""
     return tensor if len(positions) == tensor.shape[2] else tensor.narrow(2, positions.start, len(positions))
