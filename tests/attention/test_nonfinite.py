@@ -490,3 +490,19 @@ def test_a_huge_value_that_is_hidden_reaches_no_gradient(backend, mask):
         found.append(torch.autograd.grad(output, leaves, torch.full_like(output, 3.0)))
     for got, wanted in zip(*reversed(found), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mask", [None, "causal"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("spoilt", [torch.nan, torch.inf, -torch.inf])
+def test_a_query_that_is_not_finite_is_seen_in_rows_of_every_length(spoilt, dtype, mask):
+    """PyTorch's kernel ignores NaN in rows that are shorter than a vector (seen in 2.13)."""
+    for keys in (*range(1, 35), 63, 64, 65, 127, 130):
+        query, key, value = (torch.randn(1, 2, keys, 8, dtype=dtype) for _ in range(3))
+        query[0, 1] = spoilt
+        for gradient in (False, True):
+            for _ in range(3):
+                output = regard.attend(query.clone().requires_grad_(gradient), key, value, mask=mask)
+                right = regard.attend(query, key, value, mask=mask, backend="reference")
+                assert torch.equal(output.isnan(), right.isnan())
+                assert output[0, 0].isfinite().all()

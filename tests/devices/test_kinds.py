@@ -15,11 +15,15 @@ MASKS = {
     "none": lambda: None,
     "causal": masks.causal,
     "name": lambda: "causal",
+    "causal from the start": lambda: masks.causal(align="start"),
     "window": lambda: masks.window(3, 1),
-    "lengths": lambda: masks.lengths(torch.tensor([4, 9])),
-    "a tensor": lambda: torch.rand(9, 9) > 0.3,
+    "lengths": lambda: masks.lengths(torch.tensor([4, 6])),
+    "a tensor": lambda: torch.rand(9, 1) > 0.3,
 }
-SIZES = {"equal": (4, 8), "grouped": (2, 8), "one head": (1, 8), "widths": (4, 6)}
+SIZES = {
+    "equal": (4, 9, 8), "grouped": (2, 9, 8), "one head": (1, 9, 8), "widths": (4, 9, 6), "more keys": (4, 11, 8),
+    "fewer keys": (4, 6, 8),
+}  # fmt: skip
 
 
 def results(inputs, **options):
@@ -32,9 +36,9 @@ def results(inputs, **options):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_later_calls_give_what_the_first_one_gives(mask, size, normalizer):
-    kv_heads, value_dim = SIZES[size]
+    kv_heads, keys, value_dim = SIZES[size]
     made = [
-        [torch.randn(2, 4, 9, 8), torch.randn(2, kv_heads, 9, 8), torch.randn(2, kv_heads, 9, value_dim)]
+        [torch.randn(2, 4, 9, 8), torch.randn(2, kv_heads, keys, 8), torch.randn(2, kv_heads, keys, value_dim)]
         for _ in range(3)
     ]
     options = [{"mask": MASKS[mask](), "normalizer": normalizer} for _ in made]

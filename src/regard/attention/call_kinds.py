@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from regard.attention.kinds import FEW_QUERIES
 from regard.attention.problem import Problem, validate
 from regard.biases import Bias, TensorBias, alibi
-from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.masks import Band, Mask, Or, causal, keep, lengths, window
 from regard.normalizers import Normalizer, as_normalizer, entmax, local_gaussian, softmax_with_sink
 from regard.scores import (
@@ -62,7 +62,7 @@ class CallKind(NamedTuple):
         layout: ``contiguous`` if query, key and value are, else ``permuted``.
         dim, value_dim: widths of the prepared queries and of the values.
         grouped: whether query heads share keys.
-        few: whether there are at most `FEW_ROWS` queries.
+        few: whether there are at most `FEW_QUERIES` queries.
         gradient: whether a gradient may be needed.
         runs: for a backend that reads the runs of a mask: how many a row has, 0 if the mask is dense; else None.
         dropout: whether weights are dropped, for a backend of which that decides.
@@ -102,7 +102,7 @@ class CallKind(NamedTuple):
             dim=prepared.query.shape[3],
             value_dim=problem.value.shape[3],
             grouped=problem.key.shape[1] != problem.query.shape[1],
-            few=problem.query.shape[2] <= FEW_ROWS,
+            few=problem.query.shape[2] <= FEW_QUERIES,
             gradient=problem.wants_gradient,
         )
 

@@ -21,7 +21,6 @@ from torch.compiler import is_compiling
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from regard.attention.encoding import FIELDS
-from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.layout import with_four_axes
 from regard.masks import Band, Keep, Mask
 from regard.masks.batch_integers import BatchInteger
@@ -31,9 +30,13 @@ from regard.sequence_parts import are_parts
 from regard.shapes import Grid
 from regard.transforms import is_capturing
 
-SHORT_ROW = 64
-"""Number of keys below which PyTorch's kernel ignores NaN in a row's maximum outside of whole vectors, so that a query
-of NaN can give 0. The largest vectors of today's processors have 16 elements."""
+SHORT_ROW = 16
+"""Number of keys from which on PyTorch's kernel takes the maximum of a row by whole vectors, which have at most 16
+elements. In a shorter row it ignores NaN, so that a query of NaN can give 0."""
+
+FEW_QUERIES = 8
+"""Number of queries up to which backends may have kernels for few rows, as in a decoder's step, and up to which calls
+with other numbers of keys are of one kind."""
 
 Kind = tuple[Hashable, ...]
 """The kind of a call."""
@@ -73,7 +76,7 @@ def kind_of(
     if (_SHARDING in modules and are_parts()) or _global_forward_hooks or _global_forward_pre_hooks:
         return None
     try:
-        place = None if query.is_cpu else _place(query, key, value)
+        devices = None if query.is_cpu else _devices(query, key, value)
         parts: Hashable = None
         if type(mask) is str:
             mask = NAMES.get(mask, mask)
@@ -85,7 +88,7 @@ def kind_of(
         if not (type(score) is str and type(normalizer) is str and bias is None):
             parts = parts, _kind_of_part(score), _kind_of_part(normalizer), _kind_of_part(bias)
         any_keys = parts is None and normalizer == "softmax" and query.dim() == key.dim() == value.dim() == 4
-        any_keys = any_keys and query.shape[2] <= FEW_ROWS
+        any_keys = any_keys and query.shape[2] <= FEW_QUERIES
         if any_keys:
             sizes = _sizes_of_few_rows(query, key, value)
         else:
@@ -95,7 +98,7 @@ def kind_of(
     return (
         any_keys,
         sizes,
-        place,
+        devices,
         _dispatch_keys(query).raw_repr(),
         _dispatch_keys(key).raw_repr(),
         _dispatch_keys(value).raw_repr(),
@@ -141,7 +144,7 @@ def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
     )
 
 
-def _place(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
+def _devices(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
     """Returns the devices of a call, with what decides there: settings of PyTorch's kernels and of their precision."""
     device, kernels = query.device, torch.backends.cuda
     if device.type == "meta" or is_capturing(device):

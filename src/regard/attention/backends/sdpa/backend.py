@@ -93,10 +93,10 @@ class ScaledDotProduct(Backend):
             return None if options is None else partial(_attend_on_device, scale, problem.dropout, *options)
         if not lowered.needs_no_mask or problem.dropout or query.shape[:2] != key.shape[:2]:
             return None
-        is_causal = lowered.mask is not None
+        is_causal, is_short = lowered.mask is not None, key.shape[2] < SHORT_ROW
         if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
-            return partial(_attend_with_gradient, scale, is_causal)
-        return partial(_attend, scale, is_causal, key.shape[2] < SHORT_ROW)
+            return partial(_attend_with_gradient, scale, is_causal, is_short)
+        return partial(_attend, scale, is_causal, is_short)
 
     def _run_on_cpu(self, problem: Problem) -> Tensor:
         lowered = problem.lowered
@@ -123,17 +123,18 @@ def _attend(
 
 
 def _attend_with_gradient(
-    scale: float, is_causal: bool, query: Tensor, key: Tensor, value: Tensor, *_: object
+    scale: float, is_causal: bool, is_short: bool, query: Tensor, key: Tensor, value: Tensor, *_: object
 ) -> Tensor | None:
     """Returns the same where a gradient is wanted: all elements are finite, and their magnitudes are below the limits.
 
-    The norm of the values bounds each of them. With hooks for saved tensors, `ScaledDotProduct.run` reads none.
+    The norm of the values bounds each of them. A query that is not finite makes the log-sum-exp of its row so, unless
+    the row is short. With hooks for saved tensors, `ScaledDotProduct.run` reads none.
     """
     if has_saved_tensor_hooks():
         return None
     torch._C._set_grad_enabled(False)
     try:
-        are_small = isfinite(query.sum()) and (
+        are_small = (not is_short or isfinite(query.sum())) and (
             not is_causal or (isfinite(key.sum()) and torch.linalg.vector_norm(value).item() < LARGEST_VALUE)
         )
     finally:
@@ -144,7 +145,7 @@ def _attend_with_gradient(
     largest = _largest_log_sum(output)
     if largest is None or not largest <= LARGEST_SUM:  # NaN is not
         return None
-    output.register_hook(_refuse_second_derivative)
+    output.grad_fn.register_prehook(_refuse_second_derivative)
     return output
 
 
@@ -167,8 +168,8 @@ def _attend_on_device(
     return output
 
 
-def _refuse_second_derivative(gradient: Tensor | None) -> None:
-    """Raises a clear error if a gradient of the gradient will be needed; a hook of the output."""
+def _refuse_second_derivative(gradient: object) -> None:
+    """Raises a clear error if a gradient of the gradient will be needed; a hook of the output, or of what made it."""
     if torch.is_grad_enabled():
         raise BackendError(
             "PyTorch's kernel (backend 'sdpa') has no second derivative; backend='reference' has, for any score"
@@ -317,7 +318,7 @@ def _loses_digits(output: Tensor) -> bool:
 def _largest_log_sum(output: Tensor) -> float | None:
     """Returns the largest magnitude of the log-sum-exps that this output's kernel saved; None if it saved none."""
     log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
-    return None if log_sums is None or not log_sums.numel() else log_sums.abs().amax().item()
+    return None if log_sums is None or not log_sums.numel() else torch.linalg.vector_norm(log_sums, math.inf).item()
 
 
 def _inverse_temperature(lowered: Lowered) -> float:

@@ -161,7 +161,7 @@ def options_of_one_call(problem: Problem) -> tuple[bool, bool] | None:
         problem: scores its own queries and keys, which are of one width with the values.
     """
     first, *others = parts(problem)
-    if others or first.case not in (Case.FULL, Case.CAUSAL):
+    if others or first.case not in (Case.FULL, Case.CAUSAL) or len(first.keys) != problem.grid.keys:
         return None
     sizes = _sizes(problem, first.case)
     form = _form(sizes, first.case, enabled_kernels()) if problem.query.device.type in ASKED else Form()
