@@ -506,3 +506,25 @@ def test_a_query_that_is_not_finite_is_seen_in_rows_of_every_length(spoilt, dtyp
                 right = regard.attend(query, key, value, mask=mask, backend="reference")
                 assert torch.equal(output.isnan(), right.isnan())
                 assert output[0, 0].isfinite().all()
+
+
+@pytest.mark.parametrize("hiding", ["window", "tensor", "lengths", "bias"])
+def test_pairs_that_are_looked_at_in_slices_hide_the_same(hiding, monkeypatch):
+    visible = torch.rand(2, 1, 9, 9) > 0.5
+    options = {
+        "window": {"mask": masks.window(2, 1)},
+        "tensor": {"mask": visible},
+        "lengths": {"mask": masks.lengths(torch.tensor([4, 9]))},
+        "bias": {"bias": torch.zeros(2, 1, 9, 9).masked_fill(~visible, -torch.inf)},
+    }[hiding]
+    leaves = [torch.randn(2, heads, 9, 4) for heads in (4, 2, 2)]
+    leaves[1][0, 0, 5], leaves[2][1, 1, 7], leaves[0][0, 3, 2] = torch.nan, torch.inf, torch.nan
+    results = []
+    for pairs in (1 << 26, 100, 1):
+        monkeypatch.setattr("regard.attention.padding.SLICE_PAIRS", pairs)
+        inputs = [leaf.clone().requires_grad_() for leaf in leaves]
+        output = regard.attend(*inputs, **options, backend="tiled")
+        results.append([output, *torch.autograd.grad(output, inputs, torch.ones_like(output))])
+    for others in results[1:]:
+        for one, other in zip(results[0], others, strict=True):
+            torch.testing.assert_close(one, other, equal_nan=True)

@@ -24,8 +24,8 @@ from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
 from regard.attention.backends.triton.backend import Triton
 from regard.attention.guarded import finite_saved_tensors, is_guarded
-from regard.attention.isolation import attend_isolated, cleaned, empty_rows
-from regard.attention.padding import attend_unpadded
+from regard.attention.isolation import attend_isolated, cleaned
+from regard.attention.padding import attend_unpadded, seen_of
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle, refusal
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings, checked_readings
@@ -357,7 +357,8 @@ def _without_empty_rows(problem: Problem, versions: Versions, gradient: Tensor |
     if gradient is None or not can_branch_on(gradient) or is_finite(gradient):
         return gradient
     versions.check()
-    return gradient.masked_fill(empty_rows(problem)[..., None], 0.0)
+    rows = seen_of(problem).rows
+    return gradient if rows is None else gradient.masked_fill(~rows, 0.0)
 
 
 def observe_again(problem: Problem, read: Readings) -> Observed | None:

@@ -27,28 +27,18 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.reference import Inputs, mix, weigh, whole, with_visible_pairs
+from regard.attention.padding import seen_of, visible_slices
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.shapes import Grid, spread_heads
-
-SLICE_PAIRS = 1 << 24
-"""Pairs whose visibility is in memory at once: 16 MiB of bools."""
+from regard.shapes import spread_heads
 
 
 def cleaned(problem: Problem) -> Problem:
     """Returns the problem with zeros for queries that see no key, and for keys and values that no query sees."""
-    grid = problem.grid
-    queries, keys = _seeing(problem)
-    group = grid.heads // problem.key.shape[1]
-    keys = keys.unflatten(1, (-1, group)).any(2) if group > 1 else keys
-    return replace(
-        problem,
-        query=_filled(problem.query, queries),
-        key=_filled(problem.key, keys),
-        value=_filled(problem.value, keys),
-        memory=None,
-    )
+    rows, keys, _ = seen_of(problem)
+    key, value = _filled(problem.key, keys), _filled(problem.value, keys)
+    return replace(problem, query=_filled(problem.query, rows), key=key, value=value, memory=None)
 
 
 def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
@@ -81,11 +71,6 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
     return Attended(torch.cat(outputs), torch.cat(weights) if need_weights else None)
 
 
-def empty_rows(problem: Problem) -> Tensor:
-    """Returns which queries see no key, bool ``[batch, heads, queries]``."""
-    return ~_seeing(problem)[0]
-
-
 def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
     """Yields one batch row in runs of query rows, in which everything that is hidden from a row is finite."""
     prepared, whole = problem.prepared, problem.grid
@@ -94,56 +79,20 @@ def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
     key, value = spread_heads(key, whole.heads), spread_heads(value, whole.heads)
     bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))[0]  # H K
     bad_query = bool((~query.isfinite()).any() or (~own_query.isfinite()).any())
-    for rows, visible in _slices(problem, batch_row):
-        allowed = visible[0]  # H Q K
+    for rows, visible in visible_slices(problem, whole.tile(batch=range(batch_row, batch_row + 1))):
+        allowed = visible.expand(1, whole.heads, -1, whole.keys)[0]  # heads, queries (1 if all see the same), keys
         differing = allowed if bad_query else allowed & bad_key[:, None]
         changes = (differing[:, 1:] != differing[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
         ends = [0, *(change + 1 for change in changes), len(rows)]
         for start, stop in pairwise(ends):
             visible_part = allowed[:, start:stop]
-            row_sees, key_seen = visible_part.any(-1), visible_part.any(-2)
+            row_sees, key_seen = visible_part.any(-1)[..., None], visible_part.any(-2)[..., None]
             part = slice(rows.start + start, rows.start + stop)
             cut = replace(prepared, query=_filled(query[:, :, part], row_sees), key=_filled(key, key_seen))
             grid = whole.tile(batch=range(batch_row, batch_row + 1), queries=range(part.start, part.stop))
             yield Inputs(cut, _filled(own_query[:, :, part], row_sees), _filled(value, key_seen), grid)
 
 
-def _filled(tensor: Tensor, seen: Tensor) -> Tensor:
-    """Replaces the vectors ``[..., length, dim]`` that are not seen (bool ``[..., length]``) by zeros."""
-    return torch.where(seen[..., None], tensor, 0.0)
-
-
-def _slices(problem: Problem, batch_row: int) -> Iterator[tuple[range, Tensor]]:
-    """Yields one batch row in runs of query rows with at most `SLICE_PAIRS` pairs each, and which pairs are visible."""
-    whole = problem.grid
-    step = max(1, SLICE_PAIRS // max(whole.heads * whole.keys, 1))
-    for first in range(0, whole.queries, step):
-        rows = range(first, min(first + step, whole.queries))
-        yield rows, _visible(problem, whole.tile(batch=range(batch_row, batch_row + 1), queries=rows))
-
-
-def _visible(problem: Problem, grid: Grid) -> Tensor:
-    """Returns which pairs of a tile neither mask nor bias hides, bool ``[batch, heads, queries, keys]``."""
-    allowed = torch.ones((), dtype=torch.bool, device=grid.device)
-    if problem.mask is not None:
-        allowed = problem.mask.allows(grid)
-    if problem.bias is not None:
-        query = problem.query[grid.batch_span.start : grid.batch_span.stop]
-        query = query[:, :, grid.query_span.start : grid.query_span.stop].detach()
-        allowed = allowed & (problem.bias(query, grid).detach() != -torch.inf)
-    return allowed.expand(grid.shape)
-
-
-def _seeing(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Returns which queries see a key ``[batch, heads, queries]``, and which keys are seen ``[batch, heads, keys]``."""
-    whole = problem.grid
-    batches_queries, batches_keys = [], []
-    for batch_row in range(whole.batch):
-        queries = []
-        keys = torch.zeros(1, whole.heads, whole.keys, dtype=torch.bool, device=whole.device)
-        for _, seen in _slices(problem, batch_row):
-            queries.append(seen.any(-1))
-            keys = keys | seen.any(-2)
-        batches_queries.append(torch.cat(queries, dim=-1))
-        batches_keys.append(keys)
-    return torch.cat(batches_queries), torch.cat(batches_keys)
+def _filled(tensor: Tensor, seen: Tensor | None) -> Tensor:
+    """Returns the tensor with zeros for the vectors that are not seen; None: all are."""
+    return tensor if seen is None else torch.where(seen, tensor, 0.0)

@@ -1,9 +1,10 @@
-"""Padding on a device: keys that no query sees, and queries that see no key, reach nothing, whatever they hold.
+"""Which queries see a key and which keys a query sees; and padding on a device, which reaches nothing.
 
-Kernels multiply hidden elements by weights of 0, and 0 · NaN is NaN. The host cannot look at elements without waiting,
-so zeros replace the vectors of padding, in one operation for each tensor. Masks that by their sizes hide no key from
-all queries, and leave no query without a key, cost nothing. What some query sees is not replaced: under such a mask a
-NaN may spread to queries that do not see it (contract 10).
+Padding are keys that no query sees, and queries that see no key, whatever they hold. Kernels multiply hidden elements
+by weights of 0, and 0 · NaN is NaN. The host cannot look at elements without waiting, so zeros replace the vectors of
+padding, in one operation for each tensor. Masks that by their sizes hide no key from all queries, and leave no query
+without a key, cost nothing. What some query sees is not replaced: under such a mask a NaN may spread to queries that do
+not see it (contract 10).
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from regard.attention.problem import Problem
 from regard.masks import Lengths
+from regard.shapes import Grid
 from regard.transforms import shared_scalar
 
 SLICE_PAIRS = 1 << 26
@@ -30,8 +32,7 @@ def attend_unpadded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
     """
     if not (problem.may_hide_rows or problem.may_hide_keys):
         return run(problem)
-    with torch.no_grad():
-        seen = _seen(problem)
+    seen = seen_of(problem)
     query, key, value, (rows, keys, pairs) = problem.query, problem.key, problem.value, seen
     if keys is not None:
         key, value = _Cleared.apply(key, keys), _Cleared.apply(value, keys)
@@ -71,10 +72,12 @@ class Seen(NamedTuple):
         return self.keys is not None and pairs is not None and pairs.shape[2] == 1 and pairs.shape[1] in (1, kv_heads)
 
 
-def _seen(problem: Problem) -> Seen:
+@torch.no_grad()
+def seen_of(problem: Problem) -> Seen:
+    """Returns what the mask and the bias of a problem show."""
     kv_heads, needs_rows, needs_keys = problem.key.shape[1], problem.may_hide_rows, problem.may_hide_keys
     rows, keys, pairs, count = [], None, None, 0
-    for pairs in _visible_slices(problem):
+    for _, pairs in visible_slices(problem, problem.grid):
         count += 1
         if needs_rows:
             rows.append(_rows_of(problem, pairs))
@@ -93,24 +96,33 @@ def _rows_of(problem: Problem, pairs: Tensor) -> Tensor:
     return pairs.any(-1, keepdim=True)
 
 
-def _visible_slices(problem: Problem) -> Iterator[Tensor]:
-    """Yields which pairs of some query rows are visible; once if that is the same for all rows, or if they are few."""
-    grid, mask, bias = problem.grid, problem.hiding_mask, problem.bias
+@torch.no_grad()
+def visible_slices(problem: Problem, grid: Grid) -> Iterator[tuple[range, Tensor]]:
+    """Yields query rows, and which of their pairs neither mask nor bias hides, of four axes that broadcast to these.
+
+    It yields once if that is the same for all rows, or if they are few.
+
+    Args:
+        problem: may hide something.
+        grid: the grid of all its pairs, or of some batch rows.
+    """
+    mask, bias, batch = problem.hiding_mask, problem.bias, grid.batch_span
     heads = 1 if bias is None else grid.heads
-    step = max(1, SLICE_PAIRS // max(grid.batch * heads * grid.keys, 1))
+    step = max(1, SLICE_PAIRS // max(len(batch) * heads * grid.keys, 1))
     for first in range(0, grid.queries, step):
         part = range(first, min(first + step, grid.queries))
         tile = grid if len(part) == grid.queries else grid.tile(queries=part)
         pairs = None if mask is None else mask.with_four_axes(tile)
         if bias is not None:
-            shown = bias(problem.query[:, :, part.start : part.stop], tile) != -torch.inf
+            query = problem.query[batch.start : batch.stop, :, part.start : part.stop]
+            shown = bias(query, tile) != -torch.inf
             shown = shown[(None,) * (4 - shown.dim())]
             pairs = shown if pairs is None else pairs & shown
         assert pairs is not None
         if tile is not grid and pairs.shape[2] == 1 < len(part):
-            yield pairs
+            yield range(grid.queries), pairs
             return
-        yield pairs if tile is grid else pairs.expand(-1, -1, len(part), -1)
+        yield part, pairs if tile is grid else pairs.expand(-1, -1, len(part), -1)
 
 
 class _Cleared(torch.autograd.Function):

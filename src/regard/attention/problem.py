@@ -211,9 +211,10 @@ class Problem:
 
     def take(self, route: Any, hides: bool, grid: Grid | None) -> None:
         """Takes over what is known of all problems of this one's kind."""
-        self.route, self.hiding_mask = route, self.mask if hides else None
+        self.route = route
+        vars(self)["hiding_mask"] = self.mask if hides else None
         if grid is not None:
-            self.grid = grid
+            vars(self)["grid"] = grid
 
     @once
     def lowered(self) -> Lowered:

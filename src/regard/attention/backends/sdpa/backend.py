@@ -145,6 +145,7 @@ def _attend_with_gradient(
     largest = _largest_log_sum(output)
     if largest is None or not largest <= LARGEST_SUM:  # NaN is not
         return None
+    assert output.grad_fn is not None
     output.grad_fn.register_prehook(_refuse_second_derivative)
     return output
 
