@@ -88,7 +88,7 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{'threshold':<31}{'backends':<18}" + "".join(f"{f'x {size:g}':>8}" for size in SIZES))
     for name, threshold in table().items():
-        is_chosen = name.split()[0] in given.names if given.names else ("device" in threshold.where) == (
+        is_chosen = name.split()[0] in given.names if given.names else (threshold.faster in ("triton", "flex")) == (
             given.device != "cpu"
         )  # fmt: skip
         if not is_chosen:

@@ -22,7 +22,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 from regard.attention.encoding import FIELDS
 from regard.layout import with_four_axes
-from regard.masks import Band, Keep, Mask
+from regard.masks import Band, Mask
 from regard.masks.batch_integers import BatchInteger
 from regard.masks.names import NAMES
 from regard.module_calls import has_hooks
@@ -171,7 +171,7 @@ def _kind_of_mask(mask: object, query: Tensor, key: Tensor) -> Hashable:
     if not isinstance(mask, Mask):
         raise _NoKindError
     kind = _kind_of_part(mask)
-    if type(mask) is Keep:
+    if type(mask).hides_nothing is Mask.hides_nothing:
         return kind
     rank = query.dim()
     if not 2 <= rank == key.dim() <= 4:

@@ -29,7 +29,7 @@ class Lengths(Mask):
     def __init__(self, keys: Integers, queries: Integers | None = None):
         self.keys = BatchInteger("masks.lengths: keys", keys)
         self.queries = None if queries is None else BatchInteger("masks.lengths: queries", queries)
-        self._added_keys: tuple[int, int, Tensor | None] = (-1, -1, None)
+        self._added_keys: tuple[object, Tensor] | None = None
 
     def check(self, grid: Grid) -> None:
         self.keys.check(grid, low=0, high=grid.keys)
@@ -50,7 +50,7 @@ class Lengths(Mask):
         if self.queries is None:
             return self
         mask = copy(self)
-        mask.queries, mask._added_keys = None, (-1, -1, None)
+        mask.queries, mask._added_keys = None, None
         return mask
 
     def visibility(self, grid: Grid) -> Visibility:
@@ -68,26 +68,24 @@ class Lengths(Mask):
         return Visibility.FULL if full else Visibility.PARTIAL
 
     def hides_nothing(self, grid: Grid) -> bool:
-        return self._is_known and self.visibility(grid) is Visibility.FULL
+        # A call asks this before anything else.
+        if not self._is_known or not grid.batch_span or not grid.query_span or not grid.key_span:
+            return False
+        shows_all_keys = grid.key_span[-1] < self.keys.bounds(grid)[0]
+        return shows_all_keys and (self.queries is None or grid.query_span[-1] < self.queries.bounds(grid)[0])
 
-    def added_keys(self, batch: int, keys: int) -> Float[Tensor, "#batch 1 1 keys"] | None:
-        """Returns the mask as a tensor to add to scores on a CPU, 0 or −∞, and caches it for the next call.
-
-        Returns None if there are lengths of queries, if no key is hidden, or if a batch row has no visible key.
+    def added_keys(self, grid: Grid, dtype: torch.dtype) -> Float[Tensor, "#batch 1 1 keys"]:
+        """Returns the mask of keys as a tensor to add to scores, 0 or −∞, and caches it for the next call.
 
         Raises:
             ShapeError, KindError, ArgumentError: as in `check`.
         """
-        if self.queries is not None:
-            return None
-        if self._added_keys[:2] != (batch, keys):
-            grid = Grid.whole(batch, 1, 1, keys)
+        sizes = grid.batch, grid.keys, dtype
+        if self._added_keys is None or self._added_keys[0] != sizes:
             self.check(grid)
-            added = None
-            if self._is_known and not self.hides_nothing(grid) and self.keys.bounds(grid)[0] > 0:
-                added = torch.where(self.allows(grid), 0.0, -torch.inf)
-            self._added_keys = batch, keys, added
-        return self._added_keys[2]
+            hidden = ~self.of_keys.allows(grid)
+            self._added_keys = sizes, torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
+        return self._added_keys[1]
 
     def spans(self, grid: Grid) -> Spans | None:
         if not self._is_known:

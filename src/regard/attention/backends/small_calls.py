@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.attention.kinds import fixed_kind
 from regard.attention.problem import Problem
-from regard.masks import as_mask
+from regard.masks import Lengths, as_mask
 from regard.normalizers.normalizer import Normalizer, plain_rows
 from regard.scores import InnerProduct
 from regard.shapes import Grid
@@ -79,6 +79,8 @@ class BoundSteps:
             return self.added
         if isinstance(mask, Tensor):
             return _added(mask, dtype)
+        if type(mask) is Lengths and mask.queries is None:
+            return mask.added_keys(self.grid, dtype)
         visible = as_mask(mask)
         assert visible is not None
         visible.check(self.grid)
