@@ -1,9 +1,9 @@
-"""Small calls of inner products without a gradient, in fewer operations than the specification's.
+"""Small calls of inner products, in fewer operations than the specification's.
 
 ``"auto"`` takes `reference` for them; a call that names that backend runs the specification itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import torch
@@ -15,9 +15,14 @@ from regard.masks import Lengths, as_mask
 from regard.normalizers.normalizer import Normalizer, plain_rows
 from regard.scores import InnerProduct
 from regard.shapes import Grid
+from regard.transforms import is_finite
 
 KEPT_PAIRS = 1 << 14
 """Pairs of a head up to which a mask by position is kept as a tensor for the next call."""
+
+
+LARGEST_VALUE = 1.0e18
+"""Magnitude of values below which their products with gradients below it are finite."""
 
 
 def bound_steps(problem: Problem) -> "BoundSteps | None":
@@ -26,7 +31,7 @@ def bound_steps(problem: Problem) -> "BoundSteps | None":
     is_plain = prepared.query is problem.query and prepared.key is problem.key and not prepared.modifiers
     if not is_plain or not isinstance(prepared.primitive, InnerProduct) or isinstance(prepared.scale, Tensor):
         return None
-    if problem.bias is not None or problem.dropout or problem.wants_gradient or not problem.query.is_cpu:
+    if problem.bias is not None or problem.dropout or not problem.query.is_cpu:
         return None
     if row is None or any(isinstance(one, Tensor) for one in row) or problem.key.shape[1] != problem.query.shape[1]:
         return None
@@ -35,35 +40,48 @@ def bound_steps(problem: Problem) -> "BoundSteps | None":
     normalizer = None if row.kind == "softmax" and row.temperature == 1.0 else problem.normalizer
     if row.sink is not None or row.center is not None or problem.normalizer.random:
         return None
-    added = None
+    if problem.wants_gradient and normalizer is not None:
+        return None
+    steps = BoundSteps(prepared.scale, normalizer, problem.grid, mask is not None, problem.wants_gradient)
     if mask is not None and fixed_kind(mask) is not None and problem.grid.queries * problem.grid.keys <= KEPT_PAIRS:
-        added = _added(mask.allows(problem.grid), problem.query.dtype)
-    return BoundSteps(prepared.scale, normalizer, problem.grid, mask is not None, added)
+        return replace(steps, kept=steps.added(mask, problem.query.dtype))
+    return steps
 
 
 @dataclass(frozen=True, eq=False)
 class BoundSteps:
     """The specification of one kind of inner products in fewer operations, none of which rounds in another way.
 
+    A row that sees no key becomes NaN, and is looked at as any output that is not finite.
+
     Attributes:
         scale: the factor of the scores.
         normalizer: the normalizer; None for softmax.
         grid: the grid of all pairs.
         hides: whether there is a mask.
-        added: the mask as a tensor to add to the scores, 0 or −∞, if it is the same for all calls.
+        has_gradient: whether a gradient is wanted; then the softmax's gradient of a hidden score is 0 if what is hidden
+            is finite, and the values are not huge.
+        kept: what `added` returns, if it is the same for all calls.
     """
 
     scale: float
     normalizer: Normalizer | None
     grid: Grid
     hides: bool
-    added: Tensor | None
+    has_gradient: bool
+    kept: Tensor | None = None
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor | None:
+        if self.has_gradient and self.hides:
+            # The norm bounds every magnitude.
+            norm = torch.linalg.vector_norm(value.detach())
+            if not (is_finite(query, key) and norm.item() < LARGEST_VALUE):
+                return None
         scores = torch.bmm(query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2)).view(self.grid.shape)
         if self.hides:
+            added = self.added(mask, query.dtype) if self.kept is None else self.kept
             # Adding 0 does not change how scaled scores are rounded.
-            scores = torch.add(self._added(mask, query.dtype), scores, alpha=self.scale)
+            scores = torch.add(added, scores, alpha=self.scale)
         elif self.scale != 1.0:
             scores = scores.mul_(self.scale)
         if self.normalizer is None:
@@ -72,21 +90,17 @@ class BoundSteps:
             with plain_rows():
                 weights = self.normalizer.weigh(scores, self.grid)
         output = torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(*query.shape[:3], -1)
-        return output if isfinite(output.sum()) else None
+        return output if isfinite(output.detach().sum()) else None
 
-    def _added(self, mask: object, dtype: torch.dtype) -> Tensor:
-        if self.added is not None:
-            return self.added
-        if isinstance(mask, Tensor):
-            return _added(mask, dtype)
+    def added(self, mask: object, dtype: torch.dtype) -> Tensor:
+        """Returns a mask as a tensor to add to scores, 0 or −∞."""
         if type(mask) is Lengths and mask.queries is None:
             return mask.added_keys(self.grid, dtype)
-        visible = as_mask(mask)
-        assert visible is not None
-        visible.check(self.grid)
-        return _added(visible.allows(self.grid), dtype)
-
-
-def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns a mask as a tensor to add to scores."""
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
+        if isinstance(mask, Tensor):
+            allowed = mask
+        else:
+            own = as_mask(mask)
+            assert own is not None
+            own.check(self.grid)
+            allowed = own.allows(self.grid)
+        return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.reference import Inputs, empty_output
 from regard.attention.backends.sdpa import device
+from regard.attention.backends.small_calls import LARGEST_VALUE
 from regard.attention.backends.tiled import attend_in_blocks, blocks
 from regard.attention.kinds import SHORT_ROW
 from regard.attention.problem import Capabilities, Lowered, Problem
@@ -36,9 +37,6 @@ ROWS = 512
 
 LARGEST_SUM = 1.0e4
 """Log-sum-exps above which exp(score − lse) loses more than three of float32's digits."""
-
-LARGEST_VALUE = 1.0e18
-"""Magnitude of values below which their products with gradients below it are finite."""
 
 CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
 
