@@ -44,7 +44,7 @@ def bound_steps(problem: Problem) -> "BoundSteps | None":
         return None
     steps = BoundSteps(prepared.scale, normalizer, problem.grid, mask is not None, problem.wants_gradient)
     if mask is not None and fixed_kind(mask) is not None and problem.grid.queries * problem.grid.keys <= KEPT_PAIRS:
-        return replace(steps, kept=steps.added(mask, problem.query.dtype))
+        return replace(steps, shared=steps.added(mask, problem.query.dtype))
     return steps
 
 
@@ -61,7 +61,7 @@ class BoundSteps:
         hides: whether there is a mask.
         has_gradient: whether a gradient is wanted; then the softmax's gradient of a hidden score is 0 if what is hidden
             is finite, and the values are not huge.
-        kept: what `added` returns, if it is the same for all calls.
+        shared: what `added` returns, if it is the same for all calls.
     """
 
     scale: float
@@ -69,7 +69,7 @@ class BoundSteps:
     grid: Grid
     hides: bool
     has_gradient: bool
-    kept: Tensor | None = None
+    shared: Tensor | None = None
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor | None:
         if self.has_gradient and self.hides:
@@ -79,7 +79,7 @@ class BoundSteps:
                 return None
         scores = torch.bmm(query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2)).view(self.grid.shape)
         if self.hides:
-            added = self.added(mask, query.dtype) if self.kept is None else self.kept
+            added = self.added(mask, query.dtype) if self.shared is None else self.shared
             # Adding 0 does not change how scaled scores are rounded.
             scores = torch.add(added, scores, alpha=self.scale)
         elif self.scale != 1.0:
