@@ -11,7 +11,7 @@ from regard import masks
 from regard.attention import register_backend, unregister_backend
 from regard.attention.backends.reference import Reference
 from regard.attention.kinds import kind_of
-from regard.attention.routes import ROUTES
+from regard.attention.routes import ROUTES, route_of
 from regard.errors import RegardError
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, why_missing
 from regard.scores import Additive
@@ -26,7 +26,7 @@ def _no_routes():
 
 def again(query, key, value, mask=None, score="scaled_dot", normalizer="softmax"):
     """Makes a call, and returns what prepared launches give; None if they did not run."""
-    route = ROUTES.get(kind_of(query, key, value, score, normalizer, mask, None, 0.0, "auto"))
+    route = route_of(kind_of(query, key, value, score, normalizer, mask, None, 0.0, "auto"), query, key, value)
     if route is None or route.bound is None or route.backend.name != "cpu":
         regard.attend(query, key, value, score=score, normalizer=normalizer, mask=mask)
         return None
@@ -233,7 +233,8 @@ def test_threads_of_python_share_no_memory_of_readings():
     route, memories, wrong = None, [set() for _ in queries], []
     for _ in range(3):
         regard.observe(queries[0], key, key, mask="causal", read=read)
-        route = ROUTES[kind_of(queries[0], key, key, "scaled_dot", "softmax", "causal", None, 0.0, "auto")]
+        kind = kind_of(queries[0], key, key, "scaled_dot", "softmax", "causal", None, 0.0, "auto")
+        route = route_of(kind, queries[0], key, key)
     assert route.prepared is not None
 
     def work(place):

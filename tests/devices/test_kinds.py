@@ -9,7 +9,7 @@ from regard.attention import trials
 from regard.attention.execution import BACKENDS
 from regard.attention.kinds import kind_of
 from regard.attention.problem import validate
-from regard.attention.routes import ROUTES, forget_routes
+from regard.attention.routes import ROUTES, forget_routes, route_of
 
 MASKS = {
     "none": lambda: None,
@@ -84,7 +84,8 @@ def test_a_verdict_of_a_trial_holds_from_then_on():
         trials._keep(identity, trials.Trial(1.0, "it erred", is_stable=False))
         assert regard.plan(*inputs).backend != "sdpa"
         output = regard.attend(*inputs)
-        assert ROUTES[kind_of(*inputs, "scaled_dot", "softmax", None, None, 0.0, "auto")].backend.name != "sdpa"
+        kind = kind_of(*inputs, "scaled_dot", "softmax", None, None, 0.0, "auto")
+        assert route_of(kind, *inputs).backend.name != "sdpa"
         torch.testing.assert_close(output, right)
     finally:
         trials.forget()

@@ -173,8 +173,8 @@ def choose(problem: Problem, name: str) -> Backend:
         is_settled = all(candidates.declined(backend.name) is not None for backend in delayed)
     for backend in delayed:
         backend.prepare(problem)
-    if problem.kind is not None and is_settled and not is_pending(chosen, problem):
-        keep_route(problem.kind, problem, chosen)
+    if is_settled and problem.kind is not None and not is_pending(chosen, problem):
+        keep_route(problem, chosen)
     return chosen
 
 

@@ -5,17 +5,13 @@ call serves all others (`regard.attention.routes`). No element of a tensor is pa
 tensor. What a mask's elements decide, whether they hide anything, is asked each time.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from sys import modules
 
 import torch
 from torch import Tensor, nn
-from torch._C import (
-    _dispatch_keys,
-    _dispatch_tls_local_exclude_set,
-    _dispatch_tls_local_include_set,
-    _is_any_autocast_enabled,
-)
+from torch._C import _dispatch_keys, _is_any_autocast_enabled
+from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
@@ -61,10 +57,11 @@ def kind_of(
 ) -> Kind | None:
     """Returns the kind of a call with these arguments, which need not be valid; None if it has none.
 
+    What query, key and value are besides their sizes is looked at by `Layout`, in less time.
+
     Calls with functions, with objects of classes that declare no fields, or with subclasses of tensors have none; nor
     have calls without elements, under autocast, within `regard.distributed.sequence`, and while a compiler traces or a
-    graph is captured. The other states of PyTorch that this thread is in (inference, transforms, modes that intercept
-    operations) are parts of the kind, as its dispatcher has them. So are those of a tensor, such as a lazy negation.
+    graph is captured.
 
     Args:
         query, key, value, score, normalizer, mask, bias, dropout, backend: as for `regard.attend`.
@@ -89,28 +86,14 @@ def kind_of(
             parts = parts, _kind_of_part(score), _kind_of_part(normalizer), _kind_of_part(bias)
         any_keys = parts is None and normalizer == "softmax" and query.dim() == key.dim() == value.dim() == 4
         any_keys = any_keys and query.shape[2] <= FEW_QUERIES
-        if any_keys:
-            sizes = _sizes_of_few_rows(query, key, value)
-        else:
-            sizes = query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride()
+        sizes = _sizes_of_few_rows(query, key, value) if any_keys else (query.shape, key.shape)
     except (_NoKindError, RuntimeError):  # nested tensors have no shape
         return None
     return (
         any_keys,
         sizes,
         devices,
-        _dispatch_keys(query).raw_repr(),
-        _dispatch_keys(key).raw_repr(),
-        _dispatch_keys(value).raw_repr(),
-        type(query),
-        type(key),
-        type(value),
-        query.dtype,
-        key.dtype,
-        value.dtype,
-        torch.is_grad_enabled() and (query.requires_grad, key.requires_grad, value.requires_grad),
-        _dispatch_tls_local_include_set().raw_repr(),
-        _dispatch_tls_local_exclude_set().raw_repr(),
+        torch.is_grad_enabled(),
         forward_ad._current_level,
         score if type(score) is str else None,
         normalizer if type(normalizer) is str else None,
@@ -118,6 +101,39 @@ def kind_of(
         dropout,
         backend,
     )
+
+
+class Layout:
+    """What query, key and value of a call are, so that later ones can be compared with them; it keeps no tensor.
+
+    It is their class, sizes, strides, dtype and device, whether a gradient is wanted, and their keys of PyTorch's
+    dispatcher in the state that this thread is in: inference, transforms, modes that intercept operations, a lazy
+    negation. PyTorch's compiler compares the inputs of what it compiled in this way, by `torch._C`.
+
+    Args:
+        query, key, value: the tensors.
+        any_keys: whether the number of keys, and the strides of keys and values, do not count; see `kind_of`.
+    """
+
+    __slots__ = ("_checks",)
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, any_keys: bool):
+        self._checks = _check_of(query, False), _check_of(key, any_keys), _check_of(value, any_keys)
+
+    def fits(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
+        """Whether these tensors are like those."""
+        first, second, third = self._checks
+        return first(query) and second(key) and third(value)
+
+
+def _check_of(tensor: Tensor, any_length: bool) -> Callable[[Tensor], bool]:
+    sizes: list[int | None] = list(tensor.shape)
+    strides: list[int | None] = list(tensor.stride())
+    if any_length:
+        sizes[2], strides = None, [None] * 4
+    # Its stub lacks the tensors.
+    guards = TensorGuards(tensor, dynamic_dims_sizes=[sizes], dynamic_dims_strides=[strides])  # type: ignore[call-arg]
+    return guards.check
 
 
 def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
@@ -128,11 +144,6 @@ def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
     keys = key.shape[2]
     return (
         query.shape,
-        query.stride(),
-        key.shape[:2],
-        key.shape[3],
-        value.shape[:2],
-        value.shape[3],
         keys == value.shape[2],
         (query.shape[0] * query.shape[1] * query.shape[2] * keys).bit_length(),
         (key.numel() + value.numel()).bit_length(),

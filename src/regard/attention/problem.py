@@ -154,7 +154,7 @@ class Problem:
         dropout: probability of dropping a weight, in [0, 1).
         rank: how many axes the user's tensors had (2 to 4); `regard.layout` says what they mean.
         memory: the keys and values as a backend prepared them for many calls, or None.
-        kind: the kind of the call (`regard.attention.kinds`), or None.
+        kind: the kind of the call and the layout of its tensors (`regard.attention.kinds`), or None.
         route: how calls of this kind run (`regard.attention.routes`), if that is known; else None.
         placed: this process's parts, if the sequences are sharded; then query, key and value have the sizes of the
             whole and no elements.
@@ -196,7 +196,7 @@ class Problem:
     rank: int = 4
     memory: "CachedMemory | None" = None
     placed: Placed | None = field(default=None, repr=False)
-    kind: tuple[Hashable, ...] | None = field(default=None, init=False, repr=False)
+    kind: tuple[tuple[Hashable, ...], Any] | None = field(default=None, init=False, repr=False)
     route: Any = field(default=None, init=False, repr=False)
     pairs: int = field(init=False, repr=False)
     pairs_seen: Tensor | None = field(default=None, init=False, repr=False)

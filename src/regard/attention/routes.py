@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs, statistics
-from regard.attention.kinds import Kind, fixed_kind, kind_of
+from regard.attention.kinds import Kind, Layout, fixed_kind, kind_of
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
 from regard.biases import Bias, bias_for
@@ -25,12 +25,16 @@ from regard.transforms import reverse_mode_only
 LIMIT = 1024
 """Number of kinds that are kept; then all are forgotten."""
 
+MOST_LAYOUTS = 8
+"""Number of layouts of one kind that are kept; then the oldest is forgotten."""
+
 
 @dataclass(slots=True, eq=False)
 class Route:
     """How the calls of one kind run.
 
     Attributes:
+        layout: what their tensors are.
         backend: the backend that ``"auto"`` chose, or the named one.
         is_free: whether ``"auto"`` chose it; a named one runs its own steps (contract 12).
         hides: whether a mask hides something.
@@ -41,6 +45,7 @@ class Route:
         prepared: the launches of the latest readings; None if there are none.
     """
 
+    layout: Layout
     backend: Backend
     is_free: bool
     hides: bool
@@ -104,8 +109,17 @@ class Route:
         return prepared
 
 
-ROUTES: dict[Kind | None, Route] = {}
-"""The routes of the kinds that have come, one table for all threads. Calls without a kind have none."""
+ROUTES: dict[Kind | None, tuple[Route, ...]] = {}
+"""The routes of the kinds that have come, one for each layout of tensors; one table for all threads. Calls without a
+kind have none."""
+
+
+def route_of(kind: Kind | None, query: Tensor, key: Tensor, value: Tensor) -> Route | None:
+    """Returns the route of a call of this kind; None if there is none yet."""
+    for route in ROUTES.get(kind, ()):
+        if route.layout.fits(query, key, value):
+            return route
+    return None
 
 
 def planned(
@@ -129,7 +143,9 @@ def planned(
         As `regard.attention.problem.validate`.
     """
     kind = kind_of(query, key, value, score, normalizer, mask, bias, dropout, backend)
-    return problem_of(kind, ROUTES.get(kind), query, key, value, score, normalizer, mask, bias, dropout)
+    return problem_of(
+        kind, route_of(kind, query, key, value), query, key, value, score, normalizer, mask, bias, dropout
+    )
 
 
 def problem_of(
@@ -148,23 +164,26 @@ def problem_of(
     if route is not None:
         return route.problem(query, key, value, score, normalizer, mask, bias, dropout)
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    problem.kind = kind
+    if kind is not None:
+        problem.kind = kind, Layout(query, key, value, any_keys=bool(kind[0]))
     return problem
 
 
-def keep_route(kind: Kind, problem: Problem, backend: Backend) -> None:
-    """Keeps the route of a call whose backend is settled.
+def keep_route(problem: Problem, backend: Backend) -> None:
+    """Keeps the route of a call whose backend is settled, if it has a kind.
 
     Calls that are transformed or traced keep none.
     """
-    if problem.placed is not None or problem.score.is_causal or problem.memory is not None:
+    if problem.kind is None or problem.placed is not None or problem.score.is_causal or problem.memory is not None:
         return
     if not reverse_mode_only(problem.query):
         return
     if len(ROUTES) >= LIMIT:
         ROUTES.clear()
+    kind, layout = problem.kind
     hides, grid = problem.hiding_mask is not None, None if kind[0] else problem.grid
-    ROUTES[kind] = Route(backend, kind[-1] == "auto", hides, grid, problem.rank)
+    route = Route(layout, backend, kind[-1] == "auto", hides, grid, problem.rank)
+    ROUTES[kind] = route, *ROUTES.get(kind, ())[: MOST_LAYOUTS - 1]
 
 
 def forget_routes() -> None:

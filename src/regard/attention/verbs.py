@@ -22,7 +22,7 @@ from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, ReadingName, Readings, as_readings, readings_line
 from regard.attention.result import Attended
-from regard.attention.routes import ROUTES, planned, problem_of
+from regard.attention.routes import planned, problem_of, route_of
 from regard.biases import Bias
 from regard.errors import KindError
 from regard.foreign_arguments import unknown_keyword
@@ -105,7 +105,7 @@ def attend(
     if unknown:
         raise KindError(unknown_keyword(attend, unknown))
     kind = kind_of(query, key, value, score, normalizer, mask, bias, dropout, backend)
-    route = ROUTES.get(kind)
+    route = route_of(kind, query, key, value)
     if route is not None and route.bound is not None and route.rank == 4 and not is_watched():
         output = route.bound(query, key, value, score, mask)
         if output is not None:
