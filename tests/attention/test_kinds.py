@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import regard
 from covering import covering
@@ -270,6 +271,27 @@ def test_modes_of_pytorch_have_kinds_of_their_own():
         assert tangent.abs().max() > 0
     compiled = torch.compile(lambda *given: regard.attend(*given, mask="causal"), backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(*plain), regard.attend(*plain, mask="causal"))
+
+
+@pytest.mark.parametrize("mask", [None, "causal", masks.window(3, 0), masks.lengths([9, 16]), torch.eye(16) > 0])
+@pytest.mark.parametrize("queries", [16, 150])
+def test_checkpointed_calls_save_and_compute_the_same_again(mask, queries):
+    torch.manual_seed(0)
+    leaves = inputs(queries=queries, requires_grad=True)
+    mask = None if isinstance(mask, torch.Tensor) and queries != 16 else mask
+
+    def gradients(call):
+        return torch.autograd.grad(call(*leaves).square().sum(), leaves)
+
+    def attend(*given):
+        return regard.attend(*given, mask=mask)
+
+    right = anew(gradients, attend)
+    for is_known in (False, False, True, True):
+        if not is_known:
+            ROUTES.clear()
+        again = gradients(lambda *given: checkpoint(attend, *given, use_reentrant=False))
+        assert all(torch.equal(one, other) for one, other in zip(again, right, strict=True))
 
 
 def test_what_a_mask_hides_stays_hidden_in_later_calls():

@@ -15,7 +15,7 @@ from regard.masks import Lengths, as_mask
 from regard.normalizers.normalizer import Normalizer, plain_rows
 from regard.scores import InnerProduct
 from regard.shapes import Grid
-from regard.transforms import is_finite
+from regard.transforms import has_saved_tensor_hooks, is_finite
 
 KEPT_PAIRS = 1 << 14
 """Pairs of a head up to which a mask by position is kept as a tensor for the next call."""
@@ -72,6 +72,9 @@ class BoundSteps:
     shared: Tensor | None = None
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor | None:
+        # Activation checkpointing expects the tensors that the first call saved, whose kind was new.
+        if self.has_gradient and has_saved_tensor_hooks():
+            return None
         if self.has_gradient and self.hides:
             # The norm bounds every magnitude.
             norm = torch.linalg.vector_norm(value.detach())

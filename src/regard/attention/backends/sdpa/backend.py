@@ -157,8 +157,10 @@ def _attend_on_device(
     key: Tensor,
     value: Tensor,
     *_: object,
-) -> Tensor:
-    """Returns the output of a bound call on a device, where no element is read."""
+) -> Tensor | None:
+    """Returns the output of a bound call on a device, where no element is read; None with hooks for saved tensors."""
+    if has_saved_tensor_hooks():
+        return None
     output = F.scaled_dot_product_attention(
         query, key, value, None, dropout, is_causal, scale=scale, enable_gqa=is_grouped
     )
