@@ -46,6 +46,7 @@ CALLS: dict[str, Callable[[float], dict[str, Any]]] = {
     "FEW_ROWS_NUMBERS": few_rows,
     "FEW_ROWS_NUMBERS_WITHOUT_BLAS": few_rows,
     "FEW_ROWS_HIDDEN": lambda size: few_rows(size, mask=masks.window(256, 0)),
+    "FEW_ROWS_STEP": lambda size: few_rows(size, mask=masks.window(16, 0)),
     "DEVICE_ELEMENTS": lambda size: pairs(size, normalizer="sparsemax"),
     "COMPILED_PAIRS": lambda size: pairs(size, mask=masks.window(64, 0)),
     **{

@@ -20,6 +20,7 @@ from regard.attention.kinds import kind_of
 from regard.attention.routes import ROUTES
 from regard.errors import RegardError
 from regard.kernels.availability import kernels_awaited
+from regard.shapes import Grid
 
 
 @pytest.fixture(autouse=True)
@@ -348,6 +349,45 @@ def test_a_growing_cache_is_of_few_kinds():
         output = regard.attend(query, key, value, mask="causal")
         assert torch.equal(output, regard.attend(query, key, value, backend=regard.plan(query, key, value).backend))
     assert len([kind for kind in ROUTES if kind[-1] == "auto"]) <= 6
+
+
+STEP_MASKS = {
+    "window": masks.window(30, 0),
+    "window of the past": masks.window(40, None),
+    "window and prefix": masks.window(30, 0) | masks.prefix(5) & masks.causal(),
+    "long prefix": masks.prefix(150),
+    "prefix and window": masks.prefix(90) & masks.window(70, 3) | masks.prefix(2),
+    "nothing, then some": masks.prefix(100) & masks.window(20, 0),
+    "from the start": masks.window(300, 120, align="start"),
+    "of an offset": masks.window(50, 0, offset=130),
+    "lengths": masks.lengths(60),
+    "not a prefix": ~masks.prefix(80),
+    "every third": masks.dilated(3) & masks.window(60, 0),
+}
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (8, 8), (8, 2)])
+@pytest.mark.parametrize("name", STEP_MASKS)
+def test_steps_of_a_growing_cache_under_a_mask(name, heads):
+    torch.manual_seed(0)
+    dim = 16 if heads == (2, 2) else 64
+    cache, mask = torch.randn(2, 2, heads[1], 260, dim), STEP_MASKS[name]
+    for keys in (*range(60, 250), 70, 69, 71, 200):
+        key, value = cache[:, :, :, :keys]
+        query = torch.randn(2, heads[0], 1, dim)
+        output = regard.attend(query, key, value, mask=mask)
+        plan = regard.plan(query, key, value, mask=mask)
+        assert torch.equal(output, regard.attend(query, key, value, mask=mask, backend=plan.backend))
+        if keys % 20 == 0:
+            hidden = ~mask.allows(Grid.of(query, key)).expand(2, 1, 1, keys)
+            spoiled = [each.masked_fill(hidden.mT, torch.nan) for each in (key, value)]
+            assert are_equal([regard.attend(query, *spoiled, mask=mask)], [output])
+            seen = regard.observe(query, key, value, mask=mask)
+            assert torch.equal(seen.output, output)
+            given = query, key, value
+            assert are_equal(results(given, True, mask=mask), anew(results, given, True, mask=mask))
+    by_position = name in ("window", "window and prefix")
+    assert not by_position or len([kind for kind in ROUTES if kind[-1] == "auto"]) <= 8
 
 
 class Ones(Backend):

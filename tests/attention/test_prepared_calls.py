@@ -67,8 +67,9 @@ if microkernel_is_faster():
     }
 
 
+@pytest.mark.parametrize("mask", [None, masks.causal(), masks.window(5, 1) | masks.prefix(3)])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_later_call_is_an_earlier_one_with_other_numbers(name):
+def test_a_later_call_is_an_earlier_one_with_other_numbers(name, mask):
     torch.manual_seed(1)
     call = CALLS[name]
     _, score, normalizer = call()
@@ -76,10 +77,11 @@ def test_a_later_call_is_an_earlier_one_with_other_numbers(name):
         given, other, _ = call()
         if isinstance(score, Additive):
             score.weight.data.copy_(other.weight)
-        options = {"score": score, "normalizer": normalizer}
-        assert regard.plan(*given, **options).backend == "cpu"
-        output = again(*given, None, score, normalizer)
-        assert (output is None) == (number < 2)
+        options = {"score": score, "normalizer": normalizer, "mask": mask}
+        is_chosen = regard.plan(*given, **options).backend == "cpu"
+        assert is_chosen or mask is not None
+        output = again(*given, mask, score, normalizer)
+        assert (output is None) == (number < 2 or not is_chosen)
         wanted = regard.attend(*given, **options, backend="cpu")
         assert output is None or torch.equal(output, wanted)
         exact = regard.attend(*(each.double() for each in given), **options | _double(score), backend="reference")
@@ -161,7 +163,6 @@ def test_other_scores_and_masks_are_left_alone():
 
     score = additive(32)
     assert not is_prepared(given, Additive.create(32, 32, 32).requires_grad_(False))
-    assert not is_prepared(given, score, mask=masks.causal())
     assert not is_prepared(given, score, mask=masks.lengths([3, 16]))
     assert not is_prepared(given, Additive(score.weight.double()))
     twice = regard.attend(*given, score=Twice(score.weight))

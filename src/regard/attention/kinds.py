@@ -17,6 +17,7 @@ from torch.compiler import is_compiling
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from regard.attention.encoding import FIELDS
+from regard.attention.steps import follows_last_key
 from regard.layout import with_four_axes
 from regard.masks import Band, Mask
 from regard.masks.batch_integers import BatchInteger
@@ -77,15 +78,17 @@ def kind_of(
         parts: Hashable = None
         if type(mask) is str:
             mask = NAMES.get(mask, mask)
-        if type(mask) is Band:
-            # A single query, the last one, sees all keys.
-            parts = None if mask.shows_all_to_the_last and query.dim() == 4 and query.shape[2] == 1 else mask.kind
-        elif mask is not None:
+        is_step = query.dim() == 4 and query.shape[2] == 1
+        if type(mask) is Band and not is_step:
+            parts = mask.kind
+        elif mask is not None and not (type(mask) is Band and mask.shows_all_to_the_last):
             parts = _kind_of_mask(mask, query, key)
-        if not (type(score) is str and type(normalizer) is str and bias is None):
+        any_mask = parts is None or (is_step and devices is None and follows_last_key(mask))
+        score_is_named = type(score) is str and type(normalizer) is str and bias is None
+        if not score_is_named:
             parts = parts, _kind_of_part(score), _kind_of_part(normalizer), _kind_of_part(bias)
-        any_keys = parts is None and normalizer == "softmax" and query.dim() == key.dim() == value.dim() == 4
-        any_keys = any_keys and query.shape[2] <= FEW_QUERIES
+        any_keys = any_mask and score_is_named and normalizer == "softmax"
+        any_keys = any_keys and query.dim() == key.dim() == value.dim() == 4 and query.shape[2] <= FEW_QUERIES
         sizes = _sizes_of_few_rows(query, key, value) if any_keys else (query.shape, key.shape)
     except (_NoKindError, RuntimeError):  # nested tensors have no shape
         return None
@@ -147,6 +150,7 @@ def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
         keys == value.shape[2],
         (query.shape[0] * query.shape[1] * query.shape[2] * keys).bit_length(),
         (key.numel() + value.numel()).bit_length(),
+        (query.shape[1] * key.shape[0] * keys * (key.shape[3] + value.shape[3])).bit_length(),
         keys < SHORT_ROW,
         key.stride(3) == 1,
         value.stride(3) == 1,

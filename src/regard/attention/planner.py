@@ -16,12 +16,14 @@ from regard.attention.device_runs import device_runs
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
+from regard.attention.steps import follows_last_key
 from regard.attention.thresholds import (
     COMPILED_PAIRS,
     DEVICE_ELEMENTS,
     FEW_ROWS_HIDDEN,
     FEW_ROWS_NUMBERS,
     FEW_ROWS_NUMBERS_WITHOUT_BLAS,
+    FEW_ROWS_STEP,
     FUSED_ADDITIVE_ELEMENTS,
     FUSED_ELEMENTS,
     FUSED_PAIRS,
@@ -354,6 +356,9 @@ def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None
     if query.dtype != torch.float32 or _wants_gradient(problem):
         return None
     read = problem.pairs * (key.shape[3] + value.shape[3]) if problem.may_hide else key.numel() + value.numel()
+    is_step = query.shape[2] == 1 and problem.bias is None and follows_last_key(problem.hiding_mask)
+    if is_step and read >= FEW_ROWS_STEP and candidates.runs("cpu"):
+        return "for one query under a mask by position 'cpu' is faster, which reads the visible keys alone"
     if not are_few_rows(query.shape[2], read, problem.may_hide) or not candidates.runs("cpu"):
         return None
     return "for a few queries with so many keys 'cpu' is faster"

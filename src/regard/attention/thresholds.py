@@ -39,7 +39,7 @@ SMALL_PAIRS = Threshold(
     "with a mask or a bias made dense; with a gradient it is FUSED_PAIRS, by a factor of two for short rows",
 )  # fmt: skip
 FUSED_ELEMENTS = Threshold(1 << 17, "elements", "cpu", "reference", "for other scores and normalizers")
-FUSED_SPARSE_ELEMENTS = Threshold(1 << 12, "elements", "cpu", "reference", "for entmax without a gradient, which sorts")
+FUSED_SPARSE_ELEMENTS = Threshold(1 << 9, "elements", "cpu", "reference", "for entmax without a gradient, which sorts")
 FUSED_ADDITIVE_ELEMENTS = Threshold(1 << 14, "elements", "cpu", "reference", "for additive scores without a gradient")
 WHOLE_ELEMENTS = Threshold(
     1 << 21, "elements", "tiled", "reference", "where no kernel is compiled: a CPU's last cache holds fewer"
@@ -56,6 +56,13 @@ FEW_ROWS_HIDDEN = Threshold(
     1 << 20, "numbers", "cpu", "sdpa",
     "the same under a mask or a bias, where PyTorch reads what is hidden too; counted for each query head",
 )  # fmt: skip
+FEW_ROWS_STEP = Threshold(
+    1 << 15,
+    "numbers",
+    "cpu",
+    "reference",
+    "for a single query under a mask by position, without a gradient, from the third call on",
+)
 DEVICE_ELEMENTS = Threshold(1 << 24, "elements", "triton", "reference", "on a device: 64 MiB of float32 (H100: 0.5)")
 SPARSE_PAIRS = {
     torch.float32: Threshold(1 << 28, "pairs", "triton", "sdpa", "on a device under a window, in float32 (H100: 1.0)"),

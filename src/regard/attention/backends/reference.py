@@ -57,7 +57,7 @@ class Reference(Backend):
         return specified(problem)
 
     def bind(self, problem: Problem, any_keys: bool) -> Bound | None:
-        return None if any_keys else bound_steps(problem)
+        return bound_steps(problem, any_keys)
 
     @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:

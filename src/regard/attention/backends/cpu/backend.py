@@ -17,6 +17,7 @@ from regard.attention.backends.cpu.packed_rows import PackedRows
 from regard.attention.backends.cpu.prepared_launches import PreparedCall
 from regard.attention.backends.cpu.readings import read
 from regard.attention.backends.tiled import read_shares
+from regard.attention.kinds import fixed_kind
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -78,7 +79,9 @@ class Fused(Backend):
     def bind(self, problem: Problem, any_keys: bool) -> Bound | None:
         score = problem.score
         is_plain = type(score) in (Dot, ScaledDot) or (type(score) is Additive and _has_plain_weight(score))
-        if not is_plain or problem.may_hide or problem.wants_gradient or problem.query.dtype != torch.float32:
+        if not is_plain or problem.bias is not None or problem.wants_gradient or problem.query.dtype != torch.float32:
+            return None
+        if problem.lowered.dense_mask is not None or fixed_kind(problem.hiding_mask) is None:
             return None
         if not all(map(has_plain_memory, (problem.query, problem.key, problem.value))):
             return None

@@ -8,7 +8,8 @@ of the same sizes and strides the arguments are the same but for the addresses o
 import threading
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,9 +17,11 @@ from torch import Tensor
 from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_heads_as_rows
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
+from regard.attention.steps import KeptSteps
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
+from regard.masks import Mask, Spans
 from regard.normalizers import softmax
 from regard.scores import Additive, ScaledDot, TanhSum
 from regard.transforms import has_dense_cpu_storage
@@ -30,6 +33,8 @@ ROWS = 16
 """Number of rows of a head up to which one block has them all, whatever the number of keys."""
 
 _OF_KEYS = ("keys", "key_batch", "key_head", "key_row", "value_batch", "value_head", "value_row")
+
+_OF_SPANS = ("start", "stop", "runs", "span_run")
 
 STATISTICS = ("entropy", "peak", "top_k", "received", "distance")
 """The readings that prepared launches take: those of rows and of columns."""
@@ -47,20 +52,25 @@ _TENSORS = ("query", "key", "key_transposed")
 """The tensors that the launches of a reading read and write, apart from the readings."""
 
 
-class PreparedCall(NamedTuple):
-    """The launches of a call without mask, bias, dropout and gradient, of float32 tensors on a CPU.
+@dataclass(eq=False)
+class PreparedCall:
+    """The launches of a call without bias, dropout and gradient, of float32 tensors on a CPU.
 
     Attributes:
         launches: the launches, in order.
         output: the shape of the output.
         scratch: the number of elements of the other tensors that kernels write, by name.
         any_keys: whether the call may be repeated with other numbers of keys and other strides of keys and values.
+        spans: the visible keys of the mask, if it hides some; their addresses are among the arguments of the launches.
+        steps: the visible keys of later calls, if the numbers of keys differ.
     """
 
     launches: "tuple[PreparedLaunch, ...]"
     output: tuple[int, ...]
     scratch: dict[str, int]
-    any_keys: bool = False
+    any_keys: bool
+    spans: Spans | None
+    steps: KeptSteps[Spans | None] | None
 
     @classmethod
     def of(cls, problem: Problem, any_keys: bool = False) -> "PreparedCall | None":
@@ -81,11 +91,18 @@ class PreparedCall(NamedTuple):
             tensors["weight"] = torch.atleast_2d(primitive.weight)
             inputs = inputs._replace(weight=tensors["weight"])
         inputs = with_heads_as_rows(inputs)
-        kernel_tensors = {name: tensor for name, tensor in inputs._asdict().items() if isinstance(tensor, Tensor)}
+        if problem.dropout or operators.readable(inputs) is not inputs:
+            return None
+        spans = steps = None
+        if inputs.start is not None and inputs.stop is not None:
+            spans = Spans(inputs.start, inputs.stop)
+            steps = KeptSteps(lambda mask, grid: mask.spans(grid)) if any_keys else None
+        plain = inputs._replace(start=None, stop=None)
+        kernel_tensors = {name: tensor for name, tensor in plain._asdict().items() if isinstance(tensor, Tensor)}
         are_unchanged = kernel_tensors.keys() == tensors.keys() and all(
             address_of(tensor) == address_of(tensors[name]) for name, tensor in kernel_tensors.items()
         )
-        if not are_unchanged or problem.dropout or operators.readable(inputs) is not inputs:
+        if not are_unchanged:
             return None
         transposes = kernels.needs_transposed(inputs, "key")
         if any_keys and (transposes or inputs.query.shape[2] > ROWS):
@@ -107,17 +124,21 @@ class PreparedCall(NamedTuple):
             launches.append(each.prepared(some, ("key", *scratch)))
         scratch["statistics"] = 2 * batch * heads * queries
         numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
-        names = (*tensors, *scratch, "output", *(_OF_KEYS if any_keys else ()))
-        launches.append(PreparedLaunch.of(kernel, numbers, tasks, inputs.work, names))
-        return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)
+        changed = (*_OF_KEYS, *(_OF_SPANS if steps is not None else ())) if any_keys else ()
+        launches.append(
+            PreparedLaunch.of(kernel, numbers, tasks, inputs.work, (*tensors, *scratch, "output", *changed))
+        )
+        return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys, spans, steps)
 
-    def run(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor:
+    def run(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor | None:
         """Returns the output for tensors of the same sizes and strides (but for ``any_keys``).
+
+        It is None if a number that the mask hides may have reached the output.
 
         Args:
             query, key, value: the tensors of the call.
             score: the score; an additive one has a weight of the same layout.
-            mask: hides nothing.
+            mask: hides the same keys; for ``any_keys`` those of a single query.
         """
         output, scratch = query.new_empty(self.output), query.new_empty(sum(self.scratch.values()))
         filled = {
@@ -133,10 +154,18 @@ class PreparedCall(NamedTuple):
             filled[name] = address
             address += elements * scratch.element_size()
         if self.any_keys:
-            filled |= zip(_OF_KEYS, (key.shape[2], *key.stride()[:3], *value.stride()[:3]), strict=True)
+            keys = key.shape[2]
+            filled |= zip(_OF_KEYS, (keys, *key.stride()[:3], *value.stride()[:3]), strict=True)
+            if self.steps is not None:
+                spans, row = self.steps.at(cast(Mask, mask), keys)
+                if spans is None:
+                    return None
+                first = spans.start.element_size() * spans.runs * row
+                ends = address_of(spans.start) + first, address_of(spans.stop) + first
+                filled |= zip(_OF_SPANS, (*ends, spans.runs, 1), strict=True)
         for launch in self.launches:
             launch.launch(filled)
-        return output
+        return output if self.spans is None or isfinite(output.sum()) else None
 
 
 class Part(NamedTuple):
