@@ -109,27 +109,15 @@ _MASKS = ("start", "stop", "mask")
 
 
 def _run_forward(call: Call, with_gradient: bool) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
-    batch, heads, queries, _ = call.query.shape
-    tile = tile_of(call, "forward")
-    output = call.value.new_empty(batch, heads, queries, call.value.shape[3])
-    maximum, total = (output.new_empty(batch, heads, queries, dtype=torch.float32) for _ in range(2))
+    rows = call.query.shape[:3]
+    output = call.value.new_empty(*rows, call.value.shape[3])
+    maximum, total = (output.new_empty(rows, dtype=torch.float32) for _ in range(2))
     sloped = slope_total = None
     if with_gradient and call.is_entmax:
         sloped, slope_total = output.new_empty(output.shape, dtype=torch.float32), torch.empty_like(total)
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=False))
-    _launch(
-        forward,
-        (-(-queries // tile.rows), batch * heads),
-        *arguments,
-        output,
-        maximum,
-        total,
-        sloped,
-        slope_total,
-        **options,
-        WITH_SLOPES=sloped is not None,
-    )
-    return output, (maximum, total, sloped, slope_total)
+    statistics = maximum, total, sloped, slope_total
+    _run_tiles(forward, "forward", call, None, output, *statistics, WITH_SLOPES=sloped is not None)
+    return output, statistics
 
 
 def _run_backward(
@@ -162,7 +150,6 @@ def _row_gradients(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Returns the gradients of the queries, of the weights of an additive score, and of the bias."""
     batch, heads, queries, dim = call.query.shape
-    tile = tile_of(call, "rows")
     grad_bias = partial = None
     if with_bias and call.bias is not None:
         grad_bias = torch.zeros_like(call.bias, memory_format=torch.contiguous_format)
@@ -171,20 +158,9 @@ def _row_gradients(
     else:
         grad_query = torch.zeros_like(powers.query)
         partial = grad_query.new_zeros(batch, heads, powers.units + 1, powers.query.shape[3])
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=False), powers)
     bias_start, *bias_strides = _bias_start(call, grad_bias)
-    _launch(
-        backward_rows,
-        (-(-queries // tile.rows), batch * heads),
-        *arguments,
-        *statistics,
-        grad_query,
-        bias_start,
-        partial,
-        *bias_strides,
-        **options,
-        WITH_BIAS=grad_bias is not None,
-    )
+    own = *statistics, grad_query, bias_start, partial, *bias_strides
+    _run_tiles(backward_rows, "rows", call, powers, *own, WITH_BIAS=grad_bias is not None)
     if partial is None or call.weight is None:
         return grad_query, None, grad_bias
     sums = partial[..., :queries].sum(3)
@@ -196,16 +172,13 @@ def _row_gradients(
 
 def _column_gradients(call: Call, powers: "Powers | None", statistics: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """Returns the gradients of the keys and the values."""
-    batch, kv_heads, keys, dim = call.key.shape
-    tile = tile_of(call, "columns")
+    _, _, keys, dim = call.key.shape
     if powers is None:
         grad_key = torch.empty_like(call.key, memory_format=torch.contiguous_format)
     else:
         grad_key = torch.zeros_like(powers.key)
     grad_value = torch.empty_like(call.value, memory_format=torch.contiguous_format)
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=True), powers)
-    grid = -(-keys // tile.columns), batch * kv_heads
-    _launch(backward_columns, grid, *arguments, *statistics, grad_key, grad_value, **options)
+    _run_tiles(backward_columns, "columns", call, powers, *statistics, grad_key, grad_value)
     if powers is not None:
         grad_key = grad_key[:, :, :dim, :keys].transpose(2, 3).to(call.key.dtype)
     return grad_key, grad_value
@@ -225,21 +198,28 @@ def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor]
         **{name: in_memory(tensor.detach()) for name in _TENSORS if (tensor := getattr(call, name)) is not None},
         dropout=0.0,
     )
-    batch, heads, queries, _ = call.query.shape
-    tile = tile_of(call, "forward")
     names = ("lse", "entropy", "peak", "distance", "received")
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns=False))
-    _launch(
-        read_rows,
-        (-(-queries // tile.rows), batch * heads),
-        *arguments,
-        maximum,
-        total,
-        *(readings.get(name) for name in names),
-        offset,
-        **options,
-        **{name.upper(): name in readings for name in names[1:]},
-    )
+    own = maximum, total, *map(readings.get, names), offset
+    requested = {name.upper(): name in readings for name in names[1:]}
+    _run_tiles(read_rows, "forward", call, None, *own, **requested)
+
+
+def _run_tiles(kernel: Any, part: str, call: Call, powers: "Powers | None", *own: Any, **own_options: Any) -> None:
+    """Runs a kernel: a program for each block of rows of a head, or of columns of a key head.
+
+    Args:
+        kernel: the kernel.
+        part: what it computes, as `tile_of` names it.
+        call: the call.
+        powers: the units of an additive score, if they are known.
+        own: the arguments after those that all kernels take.
+        own_options: what the kernel is compiled for besides.
+    """
+    tile, by_columns = tile_of(call, part), part == "columns"
+    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns), powers)
+    rows, size = (call.key, tile.columns) if by_columns else (call.query, tile.rows)
+    batch, heads, length, _ = rows.shape
+    _launch(kernel, (-(-length // size), batch * heads), *arguments, *own, **options, **own_options)
 
 
 def _launch(kernel: Any, grid: tuple[int, int], *arguments: Any, **options: Any) -> None:
@@ -297,7 +277,7 @@ def _powers(call: Call) -> Powers:
 
 
 def _arguments(
-    call: Call, tile: Tile, blocks: Blocks | None, powers: Powers | None = None
+    call: Call, tile: Tile, blocks: Blocks | None, powers: Powers | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the arguments that all kernels take, in their order, and what the kernels are compiled for."""
     heads, queries, dim = call.query.shape[1:]
