@@ -51,10 +51,6 @@ class Kernel:
         self._failure: BackendError | None = None
 
     @property
-    def is_loaded(self) -> bool:
-        return self._address is not None
-
-    @property
     def is_compiled(self) -> bool:
         """Whether the kernel is loaded, or stored on disk, so that a call does not wait for a compiler."""
         if self._address is None and self._content is None:

@@ -42,7 +42,11 @@ def row_normalizer(kind: str, temperature: float | torch.Tensor, alpha: float | 
         return {"normalizer": SOFTMAX, "temperature": temperature}
     if isinstance(alpha, torch.Tensor):
         return {"normalizer": ENTMAX}
-    return {"normalizer": {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX), "alpha": alpha}
+    return {"normalizer": _entmax_of(alpha), "alpha": alpha}
+
+
+def _entmax_of(alpha: float) -> int:
+    return {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
 
 
 def is_wide(inputs: KernelInputs) -> bool:
@@ -110,11 +114,10 @@ def transposed(dtype: torch.dtype) -> Kernel:
     return _kernel("prepare", "transpose_keys", _dtype_name(dtype))
 
 
-def rows(dtype: torch.dtype, normalizer: int, backward: bool) -> Kernel:
-    """Return the kernel of a sparse normalizer on plain rows, or of its gradient."""
-    return _kernel(
-        "rows", "entmax_rows_backward" if backward else "entmax_rows", _dtype_name(dtype), NORMALIZERS[normalizer]
-    )
+def rows(dtype: torch.dtype, alpha: float, backward: bool) -> Kernel:
+    """Return the kernel of entmax on plain rows, or of its gradient."""
+    name = NORMALIZERS[_entmax_of(alpha)]
+    return _kernel("rows", "entmax_rows_backward" if backward else "entmax_rows", _dtype_name(dtype), name)
 
 
 def packed_attention(dtype: torch.dtype) -> Kernel:

@@ -124,6 +124,7 @@ class Transposition(NamedTuple):
     Attributes:
         kernel: the kernel that transposes.
         arguments: its arguments without the address of its output.
+        heads: the number of heads of all batch rows.
         tiles: tasks per head.
         work: elementary operations per head, as for `launch`.
         elements: elements of the output per head, ``[dim, padded keys]``.
@@ -131,6 +132,7 @@ class Transposition(NamedTuple):
 
     kernel: Kernel
     arguments: list[float]
+    heads: int
     tiles: int
     work: float
     elements: int
@@ -138,14 +140,15 @@ class Transposition(NamedTuple):
     @classmethod
     def of(cls, key: Tensor) -> "Transposition":
         """Return the transposition of these keys or values."""
-        _, _, keys, dim = key.shape
+        batch, heads, keys, dim = key.shape
         arguments = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
         tiles, work, elements = ceil_div(keys, TILE), 4.0 * keys * dim, dim * padded_length(keys)
-        return cls(kernels.transposed(key.dtype), arguments, tiles, work, elements)
+        return cls(kernels.transposed(key.dtype), arguments, batch * heads, tiles, work, elements)
 
-    def prepared(self, heads: int, names: Iterable[str]) -> "PreparedLaunch":
-        """Return the prepared launch for this many heads: see `PreparedLaunch`."""
-        return PreparedLaunch.of(self.kernel, self.arguments, heads * self.tiles, heads * self.work, names)
+    def prepared(self) -> "PreparedLaunch":
+        """Return the prepared launch for all heads: see `PreparedLaunch`."""
+        tasks, work = self.heads * self.tiles, self.heads * self.work
+        return PreparedLaunch.of(self.kernel, self.arguments, tasks, work, ("key", "key_transposed"))
 
     def run(self, output: int, heads: range) -> None:
         """Transpose some heads, counted through all batch rows; ``output`` is the address that head 0 would have."""
@@ -156,8 +159,8 @@ class Transposition(NamedTuple):
 def transposed(tensor: Tensor) -> Tensor:
     """Return keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
     batch, heads, keys, dim = tensor.shape
-    output = tensor.new_empty(batch, heads, dim, padded_length(keys))
-    Transposition.of(tensor).run(address_of(output), range(batch * heads))
+    output, transposition = tensor.new_empty(batch, heads, dim, padded_length(keys)), Transposition.of(tensor)
+    transposition.run(address_of(output), range(transposition.heads))
     return output
 
 
@@ -168,7 +171,8 @@ def launch_on_transposed(kernel: Kernel, arguments: list[float], key: Tensor, ta
         kernel, arguments, tasks, work: as for `launch`; all heads of the keys have the same number of tasks.
         key: ``[batch, kv_heads, keys, dim]``.
     """
-    heads, transposition = key.shape[0] * key.shape[1], Transposition.of(key)
+    transposition = Transposition.of(key)
+    heads = transposition.heads
     head_tasks, min_tasks = tasks // heads, THREAD_TASKS * torch.get_num_threads()
     step = min(heads, max(TRANSPOSED_ELEMENTS // transposition.elements, ceil_div(min_tasks, head_tasks)))
     memory = key.new_empty(step * transposition.elements)
@@ -232,14 +236,10 @@ class PreparedLaunch(NamedTuple):
         return cls(kernel, packed(arguments).tobytes(), positions, tasks, work)
 
     def launch(self, changed: Mapping[str, int]) -> None:
-        """Run the kernel with these values of the arguments that change."""
+        """Run the kernel with these values of the arguments that change, and maybe of others."""
         record = array("q", self.record)
         for name, position in self.positions:
             record[position] = changed[name]
-        self.run(record)
-
-    def run(self, record: "array[int]") -> None:
-        """Run the kernel with a copy of the record in which the arguments of this launch are filled in."""
         _run(self.kernel, record, self.tasks, self.work)
 
 

@@ -13,7 +13,6 @@ from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.uncompiled import uncompiled
-from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
 from regard.transforms import in_memory
 
 TASK_ELEMENTS = 1 << 15
@@ -25,17 +24,12 @@ WORK = 24.0
 
 def are_usable(dtype: torch.dtype, alpha: float, gradient: bool) -> bool:
     """Whether the kernels for an alpha are compiled, or have to be waited for: see `kernel.are_usable`."""
-    return kernels_are_usable(kernels.rows(dtype, _kind(alpha), backward) for backward in (False, True)[: 1 + gradient])
+    return kernels_are_usable(kernels.rows(dtype, alpha, backward) for backward in (False, True)[: 1 + gradient])
 
 
 _LIBRARY = Library("regard_cpu", "FRAGMENT")
 _LIBRARY.define("entmax(Tensor scores, float alpha) -> Tensor")
 _LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -> Tensor")
-
-
-def _kind(alpha: float) -> int:
-    """Return the code of the normalizer for an alpha, of `regard.kernels.kinds`."""
-    return {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
 
 
 def _launch(input: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
@@ -51,7 +45,7 @@ def _launch(input: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
         grad_output=address_of(gradient),
         alpha=alpha,
     )
-    kernel = kernels.rows(input.dtype, _kind(alpha), gradient is not None)
+    kernel = kernels.rows(input.dtype, alpha, gradient is not None)
     launch(kernel, arguments, ceil_div(rows, block), WORK * input.numel())
 
 
@@ -81,21 +75,14 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
     return torch.ops.regard_cpu.entmax_backward(gradient, weights, ctx.alpha), None
 
 
-# Compilers do not trace into the operators.
-_LIBRARY.impl("entmax", uncompiled(_entmax), "CPU")
-_LIBRARY.impl("entmax_backward", uncompiled(_entmax_backward), "CPU")
+def _shape(rows: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(rows, memory_format=torch.contiguous_format)
 
 
-@torch.library.register_fake("regard_cpu::entmax", lib=_LIBRARY)
-def _(scores: Tensor, alpha: float) -> Tensor:
-    return torch.empty_like(scores, memory_format=torch.contiguous_format)
-
-
-@torch.library.register_fake("regard_cpu::entmax_backward", lib=_LIBRARY)
-def _(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
-    return torch.empty_like(gradient, memory_format=torch.contiguous_format)
-
-
+for _name, _run in (("entmax", _entmax), ("entmax_backward", _entmax_backward)):
+    # Compilers do not trace into the operators.
+    _LIBRARY.impl(_name, uncompiled(_run), "CPU")
+    torch.library.register_fake(f"regard_cpu::{_name}", _shape, lib=_LIBRARY)
 register_autograd("regard_cpu::entmax", _backward, setup_context=_save_context, lib=_LIBRARY)
 register_autograd("regard_cpu::entmax_backward", refuse_second_derivative, lib=_LIBRARY)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.attention.backends.cpu.dense_rows import ends_of
 from regard.attention.problem import CachedMemory, Problem
 from regard.attention.result import Attended
 from regard.kernels.cpu.kernel_arguments import KernelInputs
@@ -120,18 +121,12 @@ class FusedMemory(CachedMemory):
         prepared = score.prepare(key[:, None, :1], key[:, None])
         if isinstance(prepared.scale, Tensor):
             return None
-        return cls._prepare(prepared.key, value[:, None], prepared.primitive, float(prepared.scale), mask)
-
-    @classmethod
-    def _prepare(
-        cls, key: Tensor, value: Tensor, primitive: object, scale: float, mask: Tensor | None
-    ) -> "FusedMemory | None":
         from regard.kernels.cpu import kernel, kernels, operators
         from regard.kernels.cpu.launch import as_matrix
 
-        weight = None
-        if isinstance(primitive, TanhSum):
-            weight = primitive.weight.reshape(1, -1) * scale
+        key, value, scale, weight = prepared.key, value[:, None], float(prepared.scale), None
+        if isinstance(prepared.primitive, TanhSum):
+            weight = prepared.primitive.weight.reshape(1, -1) * scale
         matrix = as_matrix(key.detach())
         inputs = KernelInputs(matrix[:, :, :1], matrix, as_matrix(value.detach()), scale=scale)
         if weight is not None:
@@ -199,19 +194,14 @@ def with_mask(inputs: KernelInputs, mask: Tensor | None) -> KernelInputs:
     """Returns the inputs with the keys that a mask ``[batch, keys]`` allows: a few runs, or one run and the mask."""
     if mask is None:
         return inputs
-    mask = in_memory(mask)
-    keys = mask.shape[1]
-    count = mask.sum(dim=1)
-    bits = mask.view(torch.uint8)
-    start = torch.where(count > 0, bits.argmax(1), 0)
-    stop = torch.where(count > 0, keys - bits.flip(1).argmax(1), 0)
-    ends = tuple(end.to(torch.int32)[:, None, None, None] for end in (start, stop))
-    if not bool((stop - start != count).any()):
-        return inputs._replace(start=ends[0], stop=ends[1])
-    runs = Keep(mask[:, None, None]).spans(Grid.whole(len(mask), 1, 1, keys))
+    mask = in_memory(mask)[:, None, None].contiguous()
+    start, stop = ends_of(mask)
+    if not bool((stop - start != mask.sum(-1, keepdim=True)).any()):
+        return inputs._replace(start=start, stop=stop)
+    runs = Keep(mask).spans(Grid.whole(len(mask), 1, 1, mask.shape[3]))
     if runs is not None:
         return inputs._replace(start=runs.start, stop=runs.stop)
-    return inputs._replace(start=ends[0], stop=ends[1], mask=mask[:, None, None].contiguous())
+    return inputs._replace(start=start, stop=stop, mask=mask)
 
 
 class _SumTerms(torch.autograd.Function):

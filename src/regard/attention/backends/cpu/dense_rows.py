@@ -35,16 +35,8 @@ def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> Kerne
     Q, K, n = grid.queries, grid.keys, len(rows)
     allowed = mask.with_four_axes(grid.tile(queries=rows))
     allowed = allowed.expand(allowed.shape[0], allowed.shape[1], n, K).contiguous()
-    seen = allowed.any(-1)
-    bytes_seen = allowed.view(torch.uint8)
-    start = torch.where(seen, bytes_seen.argmax(-1), 0).to(torch.int32)
-    stop = torch.where(seen, K - bytes_seen.flip(-1).argmax(-1), 0).to(torch.int32)
-    parts: dict[str, Any] = {
-        "mask": allowed,
-        "start": start[..., None],
-        "stop": stop[..., None],
-        "seed": inputs.seed + rows.start,
-    }
+    start, stop = ends_of(allowed)
+    parts: dict[str, Any] = {"mask": allowed, "start": start, "stop": stop, "seed": inputs.seed + rows.start}
     for name in FROM_ROWS:
         whole = getattr(inputs, name)
         parts[name] = whole if whole is None else whole[:, :, rows.start : rows.stop]
@@ -53,6 +45,14 @@ def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> Kerne
     elif inputs.bias is not None and inputs.bias.shape[2] != 1:
         parts["bias"] = inputs.bias[:, :, rows.start : rows.stop]
     return inputs._replace(**parts)
+
+
+def ends_of(allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the first key that each row of a dense mask sees, and the end of its keys: one run, 0 for no key."""
+    seen, elements = allowed.any(-1, keepdim=True), allowed.view(torch.uint8)
+    start = elements.argmax(-1, keepdim=True)
+    stop = allowed.shape[-1] - elements.flip(-1).argmax(-1, keepdim=True)
+    return torch.where(seen, start, 0).to(torch.int32), torch.where(seen, stop, 0).to(torch.int32)
 
 
 def _diagonals(queries: int, keys: int, rows: range) -> slice:

@@ -6,7 +6,6 @@ of the same sizes and strides the arguments are the same but for the addresses o
 """
 
 import threading
-from array import array
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -47,9 +46,6 @@ READINGS_ROOM = 1 << 16
 
 MOST_CALLS = 8
 """The largest number of calls for which memory is allocated at once."""
-
-_TENSORS = ("query", "key", "key_transposed")
-"""The tensors that the launches of a reading read and write, apart from the readings."""
 
 
 @dataclass(eq=False)
@@ -117,11 +113,11 @@ class PreparedCall:
             numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
             launches.append(PreparedLaunch.of(kernel, numbers, extents.numel(), 8.0 * key.numel(), ("key", *scratch)))
         elif transposes:
-            each, some = Transposition.of(key), batch * key.shape[1]
-            scratch = {"key_transposed": some * each.elements}
-            if scratch["key_transposed"] > TRANSPOSED_ELEMENTS:
+            each = Transposition.of(key)
+            if each.elements * each.heads > TRANSPOSED_ELEMENTS:
                 return None  # a few heads at a time
-            launches.append(each.prepared(some, ("key", *scratch)))
+            scratch = {"key_transposed": each.elements * each.heads}
+            launches.append(each.prepared())
         scratch["statistics"] = 2 * batch * heads * queries
         numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
         changed = (*_OF_KEYS, *(_OF_SPANS if steps is not None else ())) if any_keys else ()
@@ -224,18 +220,6 @@ class PreparedReading:
     spans: tuple[Tensor | None, ...]
     _room: Room = field(default_factory=Room, init=False)
 
-    def __post_init__(self) -> None:
-        # The positions of a call's addresses: of its tensors by name, of its readings by their offset.
-        self._positions = [
-            (
-                launch,
-                [(at, _TENSORS.index(name)) for name, at in launch.positions if name in _TENSORS],
-                [(at, 4 * self.parts[name].first) for name, at in launch.positions if name in self.parts],
-            )
-            for launch in self.launches
-        ]
-        self._bytes = 4 * self.initial.numel()
-
     @classmethod
     @torch.no_grad()
     def of(cls, problem: Problem, read: Readings) -> "PreparedReading | None":
@@ -272,13 +256,13 @@ class PreparedReading:
         if not kernel.are_usable((reading_kernel, *required)):
             return None
         launches: list[PreparedLaunch] = []
-        heads, transposed = grid.batch * inputs.key.shape[1], 0
+        transposed = 0
         if kernels.transposed(inputs.key.dtype) in required:
             each = Transposition.of(inputs.key)
-            transposed = heads * each.elements
+            transposed = each.elements * each.heads
             if transposed > TRANSPOSED_ELEMENTS:
                 return None  # a few heads at a time
-            launches.append(each.prepared(heads, ("key", "key_transposed")))
+            launches.append(each.prepared())
         parts, elements = {}, 0
         for reading, tensor in zip(READINGS, options.tensors(inputs, chunks).values(), strict=True):
             if tensor.numel():
@@ -301,23 +285,20 @@ class PreparedReading:
         Returns:
             The memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
         """
-        room = self._room
+        room, size = self._room, self.initial.nbytes
         if room.used == room.calls:
-            calls = max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))) if room.calls else 1
+            calls = max(1, min(MOST_CALLS, READINGS_ROOM // max(size, 1))) if room.calls else 1
             room.memory = self.initial.expand(calls, -1).clone(memory_format=torch.contiguous_format)
             room.address, room.calls, room.used = address_of(room.memory), calls, 0
         memory, index = room.memory, room.used
         room.used += 1
-        address = room.address + self._bytes * index
+        address = room.address + size * index
         keys = self.initial.new_empty(self.transposed) if self.transposed else None
-        tensors = address_of(query), address_of(key), address_of(keys)
-        for launch, of_tensors, of_readings in self._positions:
-            arguments = array("q", launch.record)
-            for at, tensor in of_tensors:
-                arguments[at] = tensors[tensor]
-            for at, offset in of_readings:
-                arguments[at] = address + offset
-            launch.run(arguments)
+        filled = {"query": address_of(query), "key": address_of(key), "key_transposed": address_of(keys)}
+        for name, part in self.parts.items():
+            filled[name] = address + 4 * part.first
+        for launch in self.launches:
+            launch.launch(filled)
         return memory, index
 
     def named(self, memory: Tensor, index: int) -> dict[str, Tensor]:
