@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from regard.errors import BackendError
+from regard.fields import FIELDS, Declared
 
 _PLAIN = (str, bytes, int, float, complex, type(None))
 _NUMBERS = (int, float, complex)
@@ -60,6 +61,7 @@ class Versions:
 def tensors_of(owner: object) -> list[Tensor]:
     """Returns the tensors that an object holds in containers, in attributes, and in the variables of its functions.
 
+    A part of regard contributes the fields that its class declares (`regard.fields`); anything else is searched.
     A function captures the variables of enclosing functions, its defaults, and the global variables that it names. A
     captured object contributes the attributes that the function names, directly or in a method that it names, or all
     attributes if it names none. Running statistics of normalization layers do not count, since layers update them.
@@ -87,7 +89,11 @@ def leaves_of(owner: object) -> list[Tensor | FunctionType | float | complex]:
 
 def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
     """Yields the contents of an object, each with the attribute names that the function that captured it reads."""
-    if isinstance(value, dict):
+    kind = type(value)
+    if issubclass(kind, Declared) and kind in FIELDS and not any(map(callable, vars(value).values())):
+        # An object with a function or a method of its own may read more than its fields.
+        yield from ((getattr(value, name), frozenset[str]()) for name in FIELDS[kind])
+    elif isinstance(value, dict):
         # A copy, since another thread, or the end of an object that is a weak key, may change the dictionary meanwhile.
         yield from ((item, names) for pair in list(value.items()) for item in pair)
     elif isinstance(value, _CONTAINERS):

@@ -13,68 +13,8 @@ from typing import Any, cast
 from torch import SymInt, Tensor, nn
 from torch.fx.experimental.proxy_tensor import _AttrProxy
 
-from regard import biases, masks, normalizers, scores
-from regard.masks.batch_integers import BatchInteger
-from regard.masks.mask import Not
-
-FIELDS: dict[type, tuple[str, ...]] = {
-    scores.Dot: (),
-    scores.ScaledDot: ("scale",),
-    scores.Cosine: ("temperature",),
-    scores.Distance: ("squared",),
-    scores.General: ("weight",),
-    scores.Additive: ("weight", "query_projection", "key_projection"),
-    scores.Location: ("weight",),
-    scores.LocationAware: (
-        "weight", "convolution", "location_projection", "query_projection", "key_projection", "previous_weights",
-    ),
-    scores.MLP: ("network",),
-    scores.SoftCap: ("score", "cap"),
-    scores.Features: ("map",),
-    scores.RandomFeatures: ("projection",),
-    scores.Decayed: ("score", "log_decay"),
-    scores.DeltaRule: ("score", "beta"),
-    normalizers.Softmax: ("temperature",),
-    normalizers.SoftmaxWithSink: ("sink",),
-    normalizers.Entmax: ("alpha",),
-    normalizers.Sparsemax: (),
-    normalizers.Sigmoid: ("bias",),
-    normalizers.Identity: (),
-    normalizers.Ratio: (),
-    normalizers.Hard: ("mode", "temperature", "generator"),
-    normalizers.LocalGaussian: ("normalizer", "center", "sigma"),
-    normalizers.TopK: ("k", "normalizer"),
-    normalizers.TopP: ("p", "normalizer"),
-    normalizers.QueryTemperature: ("temperature", "normalizer"),
-    normalizers.TalkingHeads: ("before", "after", "normalizer"),
-    normalizers.OverQueries: ("epsilon",),
-    normalizers.Sinkhorn: ("iterations",),
-    masks.Band: ("before", "after", "align", "offset"),
-    masks.Lengths: ("keys", "queries"),
-    masks.Documents: ("query_ids", "key_ids"),
-    masks.Prefix: ("n",),
-    masks.Dilated: ("step",),
-    masks.Keep: ("tensor",),
-    masks.Neighborhood: ("sizes", "shape", "steps"),
-    masks.ShiftedWindows: ("windows", "shifts", "shape"),
-    masks.Blocks: ("visible", "size", "query_size"),
-    masks.Compressed: ("mask", "keys", "size", "stride"),
-    masks.AppendedMask: ("mask", "appended"),
-    masks.And: ("parts",),
-    masks.Or: ("parts",),
-    Not: ("mask",),
-    biases.TensorBias: ("tensor",),
-    biases.Alibi: ("heads",),
-    biases.RelativeBias: ("heads", "buckets", "max_distance", "bidirectional", "weight"),
-    biases.RelativePosition: ("dim", "max_distance", "heads", "scale", "weight"),
-    biases.SummedBias: ("biases",),
-    biases.AppendedBias: ("bias", "appended"),
-    BatchInteger: ("value",),
-    nn.Linear: ("weight", "bias"),
-    nn.Tanh: (),
-    nn.Conv1d: ("weight", "bias", "stride", "padding", "dilation"),
-}  # fmt: skip
-"""The attributes from which an object of each class is created again, in the order of its constructor."""
+from regard import biases, masks, normalizers, scores  # noqa: F401 (their classes declare fields)
+from regard.fields import FIELDS, Declared
 
 
 @dataclass
@@ -181,31 +121,11 @@ def _with_tensors(module: Any, **tensors: Tensor | None) -> Any:
     return module
 
 
-def _location_aware(weight: Tensor, *parts: Any) -> scores.LocationAware:
-    convolution, location, query_projection, key_projection, previous = parts
-    score = scores.LocationAware(weight, convolution, location, query_projection, key_projection)
-    return score if previous is None else score.given(previous)
-
-
-def _relative_bias(*parts: Any) -> biases.RelativeBias:
-    *sizes, weight = parts
-    return _with_tensors(biases.RelativeBias(*sizes), weight=weight)
-
-
-def _relative_position(*parts: Any) -> biases.RelativePosition:
-    *sizes, weight = parts
-    return _with_tensors(biases.RelativePosition(*sizes), weight=weight)
-
-
 _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
-    **{kind.__name__: kind for kind in FIELDS},
-    "And": lambda parts: masks.And(*parts),
-    "Or": lambda parts: masks.Or(*parts),
+    **{kind.__name__: kind.of_fields for kind in FIELDS if issubclass(kind, Declared)},
     "BatchInteger": lambda value: value,
     "Sequential": nn.Sequential,
     "Linear": _linear,
+    "Tanh": nn.Tanh,
     "Conv1d": _convolution,
-    "LocationAware": _location_aware,
-    "RelativeBias": _relative_bias,
-    "RelativePosition": _relative_position,
 }

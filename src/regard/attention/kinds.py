@@ -6,6 +6,8 @@ tensor. What a mask's elements decide, whether they hide anything, is asked each
 """
 
 from collections.abc import Callable, Hashable
+from functools import cache
+from operator import attrgetter
 from sys import modules
 
 import torch
@@ -16,8 +18,8 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
-from regard.attention.encoding import FIELDS
 from regard.attention.steps import follows_last_key
+from regard.fields import FIELDS
 from regard.layout import with_four_axes
 from regard.masks import Band, Mask
 from regard.masks.batch_integers import BatchInteger
@@ -201,15 +203,25 @@ def _kind_of_part(part: object) -> Hashable:
         return kind, part or repr(part)  # 0.0 is equal to -0.0
     if isinstance(part, Tensor):
         return _layout(part)
-    if kind is tuple or kind is list:
+    if kind is tuple or kind is list or kind is nn.ModuleList:
         return kind, *map(_kind_of_part, part)  # type: ignore[arg-type]
     if type(part) is Band or type(part) is BatchInteger:
         return kind, part.kind
     fields, own = FIELDS.get(kind), vars(part) if hasattr(part, "__dict__") else {}
     if fields is None or not own.keys().isdisjoint(_METHODS) or (isinstance(part, nn.Module) and has_hooks(part)):
         raise _NoKindError
-    methods = [getattr(kind, method, None) for method in _METHODS]
-    return kind, *methods, *[_kind_of_part(getattr(part, field)) for field in fields]
+    parts = [kind, *_methods_of(kind)(kind)]
+    for field in fields:
+        value = getattr(part, field)
+        parts.append((type(value), value or repr(value)) if type(value) in _VALUES else _kind_of_part(value))
+    return tuple(parts)
+
+
+@cache
+def _methods_of(kind: type) -> Callable[[type], tuple[object, ...]]:
+    """Returns a function that returns those methods of a class, as they are now."""
+    # With the constructor there are two at least, which come as a tuple.
+    return attrgetter("__init__", *(method for method in _METHODS if hasattr(kind, method)))
 
 
 def _layout(tensor: Tensor) -> Hashable:

@@ -10,7 +10,7 @@ from regard.shapes import Grid, whole_number
 from regard.transforms import sent
 
 
-class Alibi(DiagonalBias):
+class Alibi(DiagonalBias, fields=("heads",)):
     """Subtracts a multiple of the distance; see `alibi`.
 
     Attributes:
@@ -44,9 +44,6 @@ class Alibi(DiagonalBias):
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
         slopes = sent(vector(self.slopes, dtype), grid.device)
         return -slopes[:, None] * relative_positions(grid).abs().to(dtype)
-
-    def extra_repr(self) -> str:
-        return str(self.heads)
 
 
 def alibi(heads: int) -> Alibi:

@@ -3,14 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce, wraps
-from operator import add, is_
+from operator import add
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, KindError
-from regard.module_calls import Module
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.fields import DeclaredModule, with_parts
 from regard.portable import is_portable
 from regard.shapes import (
     Grid,
@@ -24,13 +24,12 @@ from regard.shapes import (
     upcast,
     without_appended,
 )
-from regard.summaries import tensor_summary
 
 PairBias = Callable[[Grid], Tensor]
 """Returns the bias of the one pair whose indices a grid has."""
 
 
-class Bias(Module, ABC):
+class Bias(DeclaredModule, ABC):
     """A value that is added to each scaled (and capped) score, before the mask.
 
     Biases can be added with ``+`` to biases and tensors, which gives a `SummedBias`. ``sum(biases)`` works too.
@@ -41,13 +40,13 @@ class Bias(Module, ABC):
         >>> biases.alibi(2) + torch.zeros(3, 3)
         SummedBias(
           (biases): ModuleList(
-            (0): Alibi(2)
-            (1): TensorBias([3, 3] float32, 0)
+            (0): Alibi(heads=2)
+            (1): TensorBias(tensor=[3, 3] float32, 0)
           )
         )
     """
 
-    def __init_subclass__(cls, **options: object):
+    def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         # Without it, a result [batch, queries, keys] would broadcast over heads. Those of regard are right.
         if "forward" in vars(cls) and not cls.__module__.startswith("regard."):
@@ -63,13 +62,13 @@ class Bias(Module, ABC):
     def needs_gradient(self, query: Tensor) -> bool:
         """Whether a backward pass needs the gradient of the values of this bias.
 
-        True if they depend on something that requires a gradient: a parameter, a tensor, or, in a bias that depends on
+        True if they depend on something that requires a gradient: a parameter, a buffer, or, in a bias that depends on
         the queries, ``query``.
 
         Args:
             query: the user's queries, ``[batch, heads, queries, dim]``.
         """
-        return any(parameter.requires_grad for parameter in self.parameters())
+        return any(weight.requires_grad for weight in (*self.parameters(), *self.buffers()))
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Bias":
         """Returns the bias with ``function`` of each of its tensors of pairs; the bias itself if it has none.
@@ -77,7 +76,7 @@ class Bias(Module, ABC):
         Args:
             function: takes and returns a tensor that broadcasts to the pairs of a call.
         """
-        return self
+        return with_parts(self, lambda part: part.map_tensors(function))
 
     @abstractmethod
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
@@ -158,7 +157,7 @@ def _checked(forward: Callable[[Bias, Tensor, Grid], Tensor]) -> Callable[[Bias,
     return checked
 
 
-class TensorBias(Bias):
+class TensorBias(Bias, fields=("tensor",)):
     """A bias that is a tensor, broadcastable to ``[batch, heads, queries, keys]``.
 
     .. math::
@@ -172,10 +171,12 @@ class TensorBias(Bias):
         False
     """
 
+    tensor: Tensor
+
     def __init__(self, tensor: Tensor):
         super().__init__()
         _check_tensor(tensor)
-        self.tensor = tensor
+        _register(self, "tensor", tensor)
 
     def check(self, query: Tensor, grid: Grid) -> None:
         _check_tensor(self.tensor)
@@ -189,18 +190,12 @@ class TensorBias(Bias):
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Bias":
         return TensorBias(function(self.tensor))
 
-    def needs_gradient(self, query: Tensor) -> bool:
-        return self.tensor.requires_grad
-
     def of_pairs(self, query: Tensor, grid: Grid) -> PairBias:
         tensor = upcast(self.tensor).to(upcast(query).dtype)
         return lambda pair: pair.cut(tensor)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         return grid.cut(self.tensor)
-
-    def extra_repr(self) -> str:
-        return tensor_summary(self.tensor)
 
 
 class DiagonalBias(Bias):
@@ -229,7 +224,7 @@ class DiagonalBias(Bias):
         return dense_from_diagonals(self.diagonals(grid, upcast(query).dtype), grid)
 
 
-class SummedBias(Bias):
+class SummedBias(Bias, fields=("biases",)):
     """Adds several biases.
 
     .. math::
@@ -270,10 +265,6 @@ class SummedBias(Bias):
         for bias in self:
             bias.check(query, grid)
 
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Bias:
-        biases = [bias.map_tensors(function) for bias in self]
-        return self if all(map(is_, biases, self)) else SummedBias(biases)
-
     def needs_gradient(self, query: Tensor) -> bool:
         return any(bias.needs_gradient(query) for bias in self)
 
@@ -310,7 +301,7 @@ class SummedBias(Bias):
         return reduce(add, (bias(query, grid).to(dtype) for bias in self))
 
 
-class AppendedBias(Bias):
+class AppendedBias(Bias, fields=("bias", "appended")):
     """Adds a bias to the scores of the user's keys, and 0 to those of keys that a layer appends without a position.
 
     .. math::
@@ -333,10 +324,6 @@ class AppendedBias(Bias):
 
     def check(self, query: Tensor, grid: Grid) -> None:
         self.bias.check(query, without_appended(grid, self.appended))
-
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Bias:
-        bias = self.bias.map_tensors(function)
-        return self if bias is self.bias else AppendedBias(bias, self.appended)
 
     def needs_gradient(self, query: Tensor) -> bool:
         return self.bias.needs_gradient(query)
@@ -376,6 +363,26 @@ def as_bias(value: object) -> Bias | None:
         raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is {kind_of(value)}{hint}")
     _check_tensor(value)
     return TensorBias(value)
+
+
+def register_weight(bias: nn.Module, weight: Tensor | None, *sizes: int) -> None:
+    """Registers the ``weight`` of a bias: an empty parameter of these sizes, or the tensor, which must have them.
+
+    An `nn.Parameter` is learned; of any other tensor, gradients flow on to its origin.
+    """
+    weight = nn.Parameter(torch.empty(*sizes)) if weight is None else weight
+    check_floating("weight", weight)
+    if weight.shape != sizes:
+        raise ShapeError(f"weight must have the shape {list(sizes)}; it has {list(weight.shape)}")
+    _register(bias, "weight", weight)
+
+
+def _register(module: nn.Module, name: str, tensor: Tensor) -> None:
+    """Makes a tensor a parameter of a module if it is one, and else a buffer that is not saved."""
+    if isinstance(tensor, nn.Parameter):
+        module.register_parameter(name, tensor)
+    else:
+        module.register_buffer(name, tensor, persistent=False)
 
 
 def relative_positions(grid: Grid) -> Tensor:

@@ -18,7 +18,7 @@ def bias_for(value: object, heads: int) -> Bias | None:
     Example:
         >>> from regard import biases
         >>> biases.bias_for("alibi", 2)
-        Alibi(2)
+        Alibi(heads=2)
     """
     if not isinstance(value, str):
         return as_bias(value)

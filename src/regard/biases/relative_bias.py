@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.answered import answered
-from regard.biases.bias import DiagonalBias, relative_positions
+from regard.biases.bias import DiagonalBias, register_weight, relative_positions
 from regard.errors import ArgumentError, ShapeError
 from regard.portable import vector
 from regard.shapes import Grid, check_device, flag, whole_number
@@ -12,7 +12,7 @@ from regard.transforms import sent
 
 
 @answered
-class RelativeBias(DiagonalBias):
+class RelativeBias(DiagonalBias, fields=("heads", "buckets", "max_distance", "bidirectional", "weight")):
     """Adds one learned value for each head and each range (bucket) of relative positions; ranges grow with distance.
 
     .. math::
@@ -30,12 +30,12 @@ class RelativeBias(DiagonalBias):
         max_distance: distance in keys from which on all share one bucket; default 128.
         bidirectional: whether half of the buckets are for keys after the query (encoders). If False, keys after the
             query share the bucket of distance 0 (decoders, which mask them).
-
-    Attributes:
-        weight: ``[buckets, heads]``, drawn from a normal distribution with standard deviation 0.02.
+        weight: the values, ``[buckets, heads]``; None draws them from a normal distribution with standard deviation
+            0.02.
 
     Raises:
         ArgumentError: an argument is out of range.
+        KindError, ShapeError: the weight holds no floating-point numbers, or has another shape.
 
     Numerics: buckets follow from comparisons of integers, so the rounding of a logarithm cannot move their limits.
 
@@ -49,7 +49,16 @@ class RelativeBias(DiagonalBias):
         torch.Size([1, 2, 3, 4])
     """
 
-    def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True):
+    weight: Tensor
+
+    def __init__(
+        self,
+        heads: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        weight: Tensor | None = None,
+    ):
         super().__init__()
         flag("bidirectional", bidirectional)
         self.heads = whole_number("heads", heads, low=1)
@@ -60,8 +69,9 @@ class RelativeBias(DiagonalBias):
         per_direction = self.buckets // 2 if bidirectional else self.buckets
         self.max_distance = whole_number("max_distance", max_distance, low=per_direction // 2 + 1)
         self._limits = _bucket_limits(per_direction, self.max_distance)
-        self.weight = nn.Parameter(torch.empty(self.buckets, self.heads))
-        self.reset_parameters()
+        register_weight(self, weight, self.buckets, self.heads)
+        if weight is None:
+            self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)
@@ -82,9 +92,6 @@ class RelativeBias(DiagonalBias):
 
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
         return self.weight.to(dtype).t()[:, self.bucket(relative_positions(grid))]
-
-    def extra_repr(self) -> str:
-        return f"{self.heads}, {self.buckets}, {self.max_distance}, bidirectional={self.bidirectional}"
 
 
 def _bucket_limits(buckets: int, max_distance: int) -> list[int]:

@@ -1,16 +1,15 @@
 """Shaw's bias: the inner product of the query with a learned vector for each relative position."""
 
-import torch
 from torch import Tensor, nn
 
 from regard.answered import answered
-from regard.biases.bias import Bias, PairBias
+from regard.biases.bias import Bias, PairBias, register_weight
 from regard.errors import ShapeError
 from regard.shapes import Grid, check_device, positive_number, upcast, whole_number
 
 
 @answered
-class RelativePosition(Bias):
+class RelativePosition(Bias, fields=("dim", "max_distance", "heads", "scale", "weight")):
     """Adds the inner product of the query with a learned vector for each relative position, clipped at a distance.
 
     .. math::
@@ -28,13 +27,11 @@ class RelativePosition(Bias):
             vectors.
         scale: a positive number; None for the paper's ``1 / sqrt(dim)``, which fits ``scaled_dot``. The scale of the
             score does not apply to a bias.
-
-    Attributes:
-        weight: ``[2 · max_distance + 1, dim]`` or ``[heads, 2 · max_distance + 1, dim]``, drawn from a normal
-            distribution with standard deviation 0.02.
+        weight: the vectors, ``[2 · max_distance + 1, dim]`` or ``[heads, 2 · max_distance + 1, dim]``; None draws them
+            from a normal distribution with standard deviation 0.02.
 
     Raises:
-        ArgumentError, KindError: an argument is out of range or has the wrong type.
+        ArgumentError, KindError, ShapeError: an argument is out of range or has the wrong type or shape.
 
     Numerics: each query is multiplied with the ``2 · max_distance + 1`` vectors once, and the products are gathered for
     the keys, so ``[queries, keys, dim]`` is never in memory. Half-precision queries are multiplied in float32. A query
@@ -51,15 +48,25 @@ class RelativePosition(Bias):
         torch.Size([1, 2, 3, 4])
     """
 
-    def __init__(self, dim: int, max_distance: int, heads: int | None = None, scale: float | None = None):
+    weight: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        max_distance: int,
+        heads: int | None = None,
+        scale: float | None = None,
+        weight: Tensor | None = None,
+    ):
         super().__init__()
         self.dim = whole_number("dim", dim, low=1)
         self.max_distance = whole_number("max_distance", max_distance, low=0)
         self.heads = None if heads is None else whole_number("heads", heads, low=1)
         self.scale = self.dim**-0.5 if scale is None else positive_number("scale", scale)
         heads_axis = () if self.heads is None else (self.heads,)
-        self.weight = nn.Parameter(torch.empty(*heads_axis, 2 * self.max_distance + 1, self.dim))
-        self.reset_parameters()
+        register_weight(self, weight, *heads_axis, 2 * self.max_distance + 1, self.dim)
+        if weight is None:
+            self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)
@@ -97,9 +104,6 @@ class RelativePosition(Bias):
         """Returns the index of the vector of each pair, ``[queries, keys]``."""
         relative = grid.key_index - grid.query_index - grid.offset
         return relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
-
-    def extra_repr(self) -> str:
-        return f"{self.dim}, {self.max_distance}, heads={self.heads}, scale={self.scale:g}"
 
 
 def _finite_part(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,5 @@
 """A mask for keys that a layer appends to the user's: every query sees them, and they have no position."""
 
-from collections.abc import Callable, Hashable
-
 from torch import Tensor
 
 from regard.axes import Bool
@@ -11,7 +9,7 @@ from regard.masks.spans import Spans
 from regard.shapes import Grid, span_length, whole_number, without_appended
 
 
-class AppendedMask(Mask):
+class AppendedMask(Mask, fields=("mask", "appended")):
     """Applies a mask to the user's keys, and always allows the appended ones.
 
     .. math::
@@ -37,10 +35,6 @@ class AppendedMask(Mask):
         if grid.keys < self.appended:
             raise ShapeError(f"{self.appended} keys are appended, but there are {grid.keys} in all")
         self.mask.check(without_appended(grid, self.appended))
-
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Mask:
-        mask = self.mask.map_tensors(function)
-        return self if mask is self.mask else AppendedMask(mask, self.appended)
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return grid.with_appended(self.appended, self.mask.allows, True)
@@ -72,9 +66,6 @@ class AppendedMask(Mask):
     def hidden_spans(self, grid: Grid) -> Spans | None:
         inner = without_appended(grid, self.appended)
         return self.mask.hidden_spans(inner) if inner.key_span else Spans.within(grid, 0, 0)
-
-    def identity(self) -> Hashable:
-        return self.mask, self.appended
 
     def __repr__(self) -> str:
         return f"({self.mask!r} and {self.appended} appended)"

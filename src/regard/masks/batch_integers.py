@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
+from regard.fields import FIELDS
 from regard.shapes import POSITION_LIMIT, Grid, check_device, check_integers, whole_number
 from regard.transforms import has_host_data
 
@@ -127,6 +128,9 @@ class BatchInteger:
         if self._single is not None:
             return str(self._single)
         return str(list(self._values)) if self.count <= 8 and self.is_known else f"<{self.count} integers>"
+
+
+FIELDS[BatchInteger] = ("value",)
 
 
 def _position(name: str, value: object) -> int:

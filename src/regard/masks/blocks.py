@@ -1,6 +1,6 @@
 """Masks by blocks: a bool for each block of keys, blocks that queries select by their scores, and compressed keys."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -29,14 +29,14 @@ from regard.shapes import (
 from regard.transforms import has_host_data
 
 
-class Blocks(Mask):
+class Blocks(Mask, fields=("visible", "size", "query_size")):
     """Allows the pairs of the blocks that are True in a bool tensor; see `blocks`.
 
     Example:
         >>> import torch
         >>> from regard import masks
         >>> masks.Blocks(torch.ones(8, 4, dtype=torch.bool), 64, 32)
-        blocks(<[8, 4]>, 64, 32)
+        blocks(<[8, 4]>, 64, query_size=32)
     """
 
     def __init__(self, visible: Tensor, size: int, query_size: int = 1):
@@ -102,10 +102,6 @@ class Blocks(Mask):
             for end in runs
         )
         return Spans.of_runs(start, stop)
-
-    def __repr__(self) -> str:
-        rows = "" if self.query_size == 1 else f", {self.query_size}"
-        return f"blocks(<{list(self.visible.shape)}>, {self.size}{rows})"
 
 
 def blocks(visible: Tensor, size: int, query_size: int = 1) -> Blocks:
@@ -213,7 +209,7 @@ def largest_blocks(
     return selected & eligible
 
 
-class Compressed(Mask):
+class Compressed(Mask, fields=("mask", "keys", "size", "stride")):
     """Allows a block of keys, which stands for them, if a mask allows all of them.
 
     .. math::
@@ -265,10 +261,6 @@ class Compressed(Mask):
             )
         self.mask.check(self._of_keys(grid.tile(keys=range(grid.keys))))
 
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Mask:
-        mask = self.mask.map_tensors(function)
-        return self if mask is self.mask else Compressed(mask, self.keys, self.size, self.stride)
-
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         runs = None if is_open(grid.keys) else self.spans(grid)
         if runs is not None:
@@ -293,9 +285,6 @@ class Compressed(Mask):
         low, high = grid.key_span.start, grid.key_span.stop
         first, last = (end.clamp(low, high).masked_fill(~visible, low).to(torch.int32) for end in (first, last))
         return Spans.of_runs(first, last)
-
-    def identity(self) -> Hashable:
-        return self.mask, self.keys, self.size, self.stride
 
     def __repr__(self) -> str:
         return f"({self.mask!r} of blocks of {self.size} at multiples of {self.stride})"

@@ -1,6 +1,5 @@
 """Masks by the content of sequences: their lengths, and the documents packed into them."""
 
-from collections.abc import Hashable
 from copy import copy
 
 import torch
@@ -16,7 +15,7 @@ from regard.shapes import Grid, check_device, check_integers, kind_of
 from regard.transforms import has_host_data
 
 
-class Lengths(Mask):
+class Lengths(Mask, fields=("keys", "queries")):
     """Allows positions before the end of each sequence; see `lengths`.
 
     Example:
@@ -96,12 +95,6 @@ class Lengths(Mask):
             stop = stop * (query < self.queries.on_host(grid))
         return Spans.within(grid, 0, stop)
 
-    def identity(self) -> Hashable:
-        return self.keys.identity, None if self.queries is None else self.queries.identity
-
-    def __repr__(self) -> str:
-        return f"lengths({self.keys!r}{'' if self.queries is None else f', queries={self.queries!r}'})"
-
 
 def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
     """Hides the padding at the end of sequences of different lengths.
@@ -131,7 +124,7 @@ def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
     return Lengths(keys, queries)
 
 
-class Documents(Mask):
+class Documents(Mask, fields=("query_ids", "key_ids")):
     """Allows pairs within one document; see `documents`.
 
     Example:
@@ -235,10 +228,6 @@ class Documents(Mask):
             stop.append((order.gather(-1, end - 1) + 1 + grid.key_span.start) * exists)
         ends = (torch.stack(ends, dim=-1).to(torch.int32)[:, None] for ends in (start, stop))  # B 1 Q runs
         return Spans.of_runs(*ends)
-
-    def __repr__(self) -> str:
-        of_keys = "" if self.key_ids is None else f", key_ids=<{list(self.key_ids.shape)}>"
-        return f"documents(<{list(self.query_ids.shape)}>{of_keys})"
 
 
 def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:

@@ -97,7 +97,7 @@ def where(fn: MaskFunction) -> Where:
     return Where(fn)
 
 
-class Keep(Mask):
+class Keep(Mask, fields=("tensor",)):
     """Allows the pairs that are True in a bool tensor; see `keep`.
 
     Example:
@@ -146,9 +146,6 @@ class Keep(Mask):
         part = part[:, :, :1] if part.stride(2) == 0 else part
         part = part[..., :1] if part.stride(3) == 0 else part
         return part if 1 in part.shape[2:] else None
-
-    def __repr__(self) -> str:
-        return f"keep(<{list(self.tensor.shape)}>)"
 
 
 def runs_of_keys(allowed: Tensor, grid: Grid) -> Spans | None:

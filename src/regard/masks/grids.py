@@ -5,7 +5,7 @@ position is, along every axis. Tokens are the positions of the grid in order, th
 """
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
@@ -149,7 +149,7 @@ def _compute_spans(mask: GridMask, grid: Grid) -> Spans | None:
     return Spans.of_runs(start, stop)
 
 
-class Neighborhood(GridMask):
+class Neighborhood(GridMask, fields=("sizes", "shape", "steps")):
     """Allows the nearest keys of a grid; see `neighborhood`.
 
     Example:
@@ -182,9 +182,6 @@ class Neighborhood(GridMask):
         end = (lowest - length) % step + length
         first = torch.minimum(torch.maximum(position - size // 2 * step, lowest), end - size * step)
         return first, first + ((size - 1) * step + 1)
-
-    def identity(self) -> Hashable:
-        return self.sizes, self.shape, self.steps
 
     def __repr__(self) -> str:
         shape = "" if self.shape is None else f", shape={self.shape}"
@@ -228,7 +225,7 @@ def neighborhood(size: Sizes, shape: Sequence[int] | None = None, dilation: Size
     return Neighborhood(size, shape, dilation)
 
 
-class ShiftedWindows(GridMask):
+class ShiftedWindows(GridMask, fields=("windows", "shifts", "shape")):
     """Allows the keys in the query's own window of a grid; see `shifted_windows`.
 
     Example:
@@ -255,9 +252,6 @@ class ShiftedWindows(GridMask):
         window, shift = self.windows[axis], self.shifts[axis]
         first = position - (position + (window - shift)) % window
         return first.clamp(min=0), (first + window).clamp(max=length)
-
-    def identity(self) -> Hashable:
-        return self.windows, self.shifts, self.shape
 
     def __repr__(self) -> str:
         shape = "" if self.shape is None else f", shape={self.shape}"

@@ -7,7 +7,6 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import wraps
-from operator import is_
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -15,6 +14,8 @@ from torch import Tensor
 
 from regard.axes import Bool
 from regard.errors import ArgumentError, KindError
+from regard.fields import FIELDS, Declared, declaring_class, shown_fields, with_parts
+from regard.masks.batch_integers import BatchInteger
 from regard.masks.spans import Spans, intersection_of
 from regard.shapes import Grid, check_result
 from regard.transforms import has_data
@@ -44,10 +45,11 @@ class Visibility(enum.Enum):
     FULL = "full"
 
 
-class Mask(ABC):
+class Mask(Declared, ABC):
     """Says which keys each query may attend to. Masks combine with ``&``, ``|`` and ``~``; they have no truth value.
 
-    Two masks are equal if they are the same object, or have the same class and the same integers.
+    Two masks are equal if they are of one class and have equal fields: numbers count by value, a tensor equals itself
+    alone. A combination, and a mask of a class that declares no fields, equals itself alone.
 
     Attributes:
         depth: levels of ``&``, ``|`` and ``~``; 1 for a mask that is not a combination.
@@ -67,14 +69,14 @@ class Mask(ABC):
     depth: int = 1
     total_parts: int = 1
 
-    def __init_subclass__(cls, **options: object):
+    def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         # Without it, a result [batch, queries, keys] would broadcast over heads. Those of regard are right.
         if "allows" in vars(cls) and not cls.__module__.startswith("regard."):
             own: Any = cls
             own.allows = _checked(own.allows)
 
-    def check(self, grid: Grid) -> None:  # noqa: B027 (most masks fit every grid)
+    def check(self, grid: Grid) -> None:
         """Raises ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Mask":
@@ -83,7 +85,7 @@ class Mask(ABC):
         Args:
             function: takes and returns a bool tensor that broadcasts to the pairs of a call, such as that of `keep`.
         """
-        return self
+        return with_parts(self, lambda part: part.map_tensors(function))
 
     @abstractmethod
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
@@ -157,8 +159,9 @@ class Mask(ABC):
         )
 
     def identity(self) -> Hashable:
-        """Returns a value that is equal for equal masks of one class; by default the object's id."""
-        return id(self)
+        """Returns a value that is equal for equal masks of one class: their fields, or the object's id without any."""
+        declaring = declaring_class(self)
+        return tuple(_identity(getattr(self, name)) for name in FIELDS[declaring]) if declaring else id(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -167,6 +170,23 @@ class Mask(ABC):
 
     def __hash__(self) -> int:
         return hash((type(self), self.identity()))
+
+    def __repr__(self) -> str:
+        declaring = declaring_class(self)
+        if declaring is None:
+            return super().__repr__()
+        shown = [_text(value) if needed else f"{name}={_text(value)}" for name, value, needed in shown_fields(self)]
+        return f"{declaring.__name__.lower()}({', '.join(shown)})"
+
+
+def _identity(field: Any) -> Hashable:
+    if isinstance(field, BatchInteger):
+        return field.identity
+    return id(field) if isinstance(field, Tensor) else field
+
+
+def _text(field: object) -> str:
+    return f"<{list(field.shape)}>" if isinstance(field, Tensor) else repr(field)
 
 
 def _checked(allows: Callable[[Mask, Grid], Tensor]) -> Callable[[Mask, Grid], Tensor]:
@@ -239,9 +259,9 @@ class Combination(Mask):
         self.total_parts = total if all_differ else sum(part.total_parts for part in self._parts)
         check_size(self.depth, self.total_parts)
 
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Mask:
-        parts = [part.map_tensors(function) for part in self._parts]
-        return self if all(map(is_, parts, self._parts)) else type(self)(*parts)
+    @classmethod
+    def of_fields(cls, *fields: Iterable[Mask]) -> Mask:
+        return cls(*fields[0])
 
     @property
     def parts(self) -> tuple[Mask, ...]:
@@ -251,6 +271,10 @@ class Combination(Mask):
     def check(self, grid: Grid) -> None:
         for part in self._parts:
             part.check(grid)
+
+    def identity(self) -> Hashable:
+        # A comparison of all parts, each of which may be a combination, would take too long.
+        return id(self)
 
     def __repr__(self) -> str:
         texts, budget = [], REPR_LIMIT
@@ -264,7 +288,7 @@ class Combination(Mask):
         return f"({f' {self.sign} '.join(texts)})"
 
 
-class And(Combination):
+class And(Combination, fields=("parts",)):
     """Allows the pairs that all masks allow.
 
     .. math::
@@ -299,7 +323,7 @@ class And(Combination):
         return _union([part.hidden_spans for part in self._parts], grid)
 
 
-class Or(Combination):
+class Or(Combination, fields=("parts",)):
     """Allows the pairs that at least one of the masks allows.
 
     .. math::
@@ -340,7 +364,7 @@ class Or(Combination):
         return _intersection([part.hidden_spans for part in self._parts], grid)
 
 
-class Not(Mask):
+class Not(Mask, fields=("mask",)):
     """Allows the pairs that the mask hides.
 
     .. math::
@@ -361,10 +385,6 @@ class Not(Mask):
     def check(self, grid: Grid) -> None:
         self.mask.check(grid)
 
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Mask:
-        mask = self.mask.map_tensors(function)
-        return self if mask is self.mask else Not(mask)
-
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return ~self.mask.allows(grid)
 
@@ -378,9 +398,6 @@ class Not(Mask):
 
     def hidden_spans(self, grid: Grid) -> Spans | None:
         return self.mask.spans(grid)
-
-    def identity(self) -> Hashable:
-        return self.mask
 
     def __invert__(self) -> Mask:
         return self.mask

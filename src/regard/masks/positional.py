@@ -20,7 +20,7 @@ Align = Literal["end", "start"]
 """Which ends of the sequences align: the last query with the last key, or the first query with the first key."""
 
 
-class Band(Mask):
+class Band(Mask, fields=("before", "after", "align", "offset")):
     """Allows keys near the query's own: ``i + offset − before <= j <= i + offset + after``; see `causal` and `window`.
 
     Args:
@@ -40,11 +40,12 @@ class Band(Mask):
         self.after = None if after is None else whole_number("after", after, low=0, high=POSITION_LIMIT)
         if align not in get_args(Align):
             raise UnknownNameError("align", align, get_args(Align))
-        self.align: Align = align
+        self.align: Align = align if offset is None else "end"
         self.offset = None if offset is None else BatchInteger("offset", offset)
-        self.shows_all_to_the_last = self.is_causal and align == "end" and offset is None
+        self.shows_all_to_the_last = self.is_causal and self.align == "end" and offset is None
         """Whether the last query sees all keys, however many there are."""
-        self.kind: Hashable = (Band, self.before, self.after, align, None if self.offset is None else self.offset.kind)
+        position = self.align if self.offset is None else self.offset.kind
+        self.kind: Hashable = (Band, self.before, self.after, position)
         """A value that is equal for bands of the same numbers; an offset for each batch row counts by their number."""
 
     def check(self, grid: Grid) -> None:
@@ -129,10 +130,6 @@ class Band(Mask):
         start = 0 if self.before is None else at_distance(-self.before)
         return Spans.within(grid, start, grid.keys if self.after is None else at_distance(self.after + 1))
 
-    def identity(self) -> Hashable:
-        offset = self.align if self.offset is None else self.offset.identity
-        return self.before, self.after, offset
-
     def __repr__(self) -> str:
         arguments = []
         if not self.is_causal:
@@ -210,7 +207,7 @@ def window(
     return Band(before, after, align, offset)
 
 
-class Prefix(Mask):
+class Prefix(Mask, fields=("n",)):
     """Allows keys ``j < n`` for every query; see `prefix`.
 
     Example:
@@ -240,12 +237,6 @@ class Prefix(Mask):
 
     def spans(self, grid: Grid) -> Spans | None:
         return Spans.within(grid, 0, self.n.on_host(grid)) if self.n.is_known else None
-
-    def identity(self) -> Hashable:
-        return self.n.identity
-
-    def __repr__(self) -> str:
-        return f"prefix({self.n!r})"
 
 
 def prefix(n: Integers) -> Prefix:
@@ -277,7 +268,7 @@ def prefix(n: Integers) -> Prefix:
     return Prefix(n)
 
 
-class Dilated(Mask):
+class Dilated(Mask, fields=("step",)):
     """Allows every ``step``-th key, counted from the query's own; see `dilated`.
 
     Example:
@@ -309,12 +300,6 @@ class Dilated(Mask):
 
     def spans(self, grid: Grid) -> Spans | None:
         return Spans.within(grid, 0, grid.keys) if self.step == 1 else None
-
-    def identity(self) -> Hashable:
-        return self.step
-
-    def __repr__(self) -> str:
-        return f"dilated({self.step})"
 
 
 def dilated(step: int) -> Dilated:

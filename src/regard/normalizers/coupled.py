@@ -10,7 +10,6 @@ from regard.normalizers.normalizer import Normalizer, check_rows, log_sum_exp, s
 from regard.normalizers.parameter import check_range, set_attribute
 from regard.ownership import own_copy
 from regard.shapes import Grid, check_floating, size, upcast
-from regard.summaries import parameter_summary
 
 
 def _other_axis(scores: Tensor, dim: int) -> int:
@@ -24,7 +23,7 @@ def _other_axis(scores: Tensor, dim: int) -> int:
     return -3 - axis
 
 
-class OverQueries(Normalizer):
+class OverQueries(Normalizer, fields=("epsilon",)):
     r"""Lets the queries compete for each key, and takes the mean over the keys with these weights: slot attention.
 
     .. math:: w_{ij} = \frac{a_{ij} + \varepsilon}{\sum_k (a_{ik} + \varepsilon)}, \qquad
@@ -66,11 +65,8 @@ class OverQueries(Normalizer):
         weights = won / total.masked_fill(total == 0.0, 1.0)
         return weights.masked_fill(hidden, 0.0).to(scores.dtype)
 
-    def extra_repr(self) -> str:
-        return f"epsilon={self.epsilon:g}"
 
-
-class Sinkhorn(Normalizer):
+class Sinkhorn(Normalizer, fields=("iterations",)):
     r"""Normalizes rows and columns in turn, towards weights whose rows and columns have equal sums.
 
     .. math:: K^0 = \exp(s), \qquad K^{l+1} = N_R(K^l) \; \text{for even} \; l, \;\; N_C(K^l) \; \text{for odd} \; l
@@ -119,11 +115,8 @@ class Sinkhorn(Normalizer):
             row = (divided + log_sum if number % 2 else divided).masked_fill(hidden, -torch.inf)
         return safe_softmax(row, dim).to(scores.dtype)
 
-    def extra_repr(self) -> str:
-        return f"iterations={self.iterations}"
 
-
-class TalkingHeads(Normalizer):
+class TalkingHeads(Normalizer, fields=("before", "after", "normalizer")):
     r"""Mixes the scores of all heads before another normalizer, and the weights of all heads after it.
 
     .. math:: w_h = \sum_l normalize\Big(\sum_g s_g \, P^{before}_{gl}\Big) \, P^{after}_{lh}
@@ -198,10 +191,6 @@ class TalkingHeads(Normalizer):
         if self.after is None:
             return weights
         return _mixed(weights, self.after, "after").masked_fill(row == -torch.inf, 0.0)
-
-    def extra_repr(self) -> str:
-        matrices = (("before", self.before), ("after", self.after))
-        return ", ".join(f"{name}={parameter_summary(matrix)}" for name, matrix in matrices if matrix is not None)
 
 
 def _mixed(heads: Tensor, matrix: Tensor, name: str) -> Tensor:

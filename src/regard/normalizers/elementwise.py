@@ -8,10 +8,9 @@ from regard.axes import Float
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, hidden_pairs
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes import upcast
-from regard.summaries import parameter_summary
 
 
-class Sigmoid(Normalizer):
+class Sigmoid(Normalizer, fields=("bias",)):
     """Computes each weight as the sigmoid of its own score, so that a row need not sum to 1.
 
     .. math:: w_j = 1 \\,/\\, (1 + \\exp(-(s_j + b)))
@@ -54,9 +53,6 @@ class Sigmoid(Normalizer):
 
     def lower(self) -> RowPrimitive | None:
         return RowPrimitive("sigmoid", shift=self.bias)
-
-    def extra_repr(self) -> str:
-        return f"bias={parameter_summary(self.bias)}" if isinstance(self.bias, Tensor) or self.bias != 0.0 else ""
 
 
 sigmoid = Sigmoid()

@@ -12,12 +12,11 @@ from regard.normalizers.entmax_derivative import Solution, solve, transformable
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes import upcast
-from regard.summaries import parameter_summary
 from regard.transforms import can_read, reverse_mode_only
 
 
 @answered
-class Entmax(Normalizer):
+class Entmax(Normalizer, fields=("alpha",)):
     """Computes sparse weights: small scores get exactly 0.
 
     For each row of scores, the weights solve
@@ -90,11 +89,8 @@ class Entmax(Normalizer):
             )
         return self.alpha
 
-    def extra_repr(self) -> str:
-        return f"alpha={parameter_summary(self.alpha)}"
 
-
-class Sparsemax(Entmax):
+class Sparsemax(Entmax, fields=()):
     """Projects each row onto the simplex: the weights ≥ 0 with sum 1 that are nearest to the scores.
 
     .. math:: w = \\arg\\min_{p \\ge 0,\\ \\sum p = 1} \\lVert p - s \\rVert^2, \\qquad w_j = [s_j - \\tau]_+
@@ -112,9 +108,6 @@ class Sparsemax(Entmax):
 
     def __init__(self) -> None:
         super().__init__(2.0)
-
-    def extra_repr(self) -> str:
-        return ""
 
 
 sparsemax = Sparsemax()

@@ -11,13 +11,12 @@ from regard.errors import KindError, UnknownNameError
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, row_maximum, safe_softmax, tempered
 from regard.normalizers.parameter import set_parameter
 from regard.shapes import upcast
-from regard.summaries import parameter_summary
 from regard.transforms import can_branch_on
 
 HardMode = Literal["argmax", "straight_through", "sample", "gumbel"]
 
 
-class Hard(Normalizer):
+class Hard(Normalizer, fields=("mode", "temperature", "generator")):
     """Puts weight 1 on one key of each row, and 0 on all others.
 
     .. math:: w_j = 1    for one key j of the row,    w_k = 0    for all others
@@ -100,10 +99,6 @@ class Hard(Normalizer):
         """Draws standard Gumbel noise: minus the logarithm of an exponential variable, kept above 0."""
         exponential = torch.empty_like(scores, requires_grad=False).exponential_(generator=self.generator)
         return exponential.clamp_min_(torch.finfo(scores.dtype).tiny).log_().neg_()
-
-    def extra_repr(self) -> str:
-        plain = not isinstance(self.temperature, Tensor) and self.temperature == 1.0
-        return f"mode={self.mode!r}" + ("" if plain else f", temperature={parameter_summary(self.temperature)}")
 
 
 def hard(

@@ -10,10 +10,9 @@ from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, 
 from regard.normalizers.parameter import check_range, set_attribute
 from regard.ownership import own_copy
 from regard.shapes import Grid, check_broadcast, check_floating, upcast
-from regard.summaries import parameter_summary
 
 
-class LocalGaussian(Normalizer):
+class LocalGaussian(Normalizer, fields=("normalizer", "center", "sigma")):
     """Multiplies another normalizer's weights by a Gaussian window around a center.
 
     .. math:: w_j = align_j \\, \\exp\\!\\big(-(j - p)^2 / (2 \\sigma^2)\\big)
@@ -97,9 +96,6 @@ class LocalGaussian(Normalizer):
         if inner is None or inner.center is not None:
             return None
         return inner._replace(center=self.center, sigma=self.sigma)
-
-    def extra_repr(self) -> str:
-        return f"center={parameter_summary(self.center)}, sigma={parameter_summary(self.sigma)}"
 
 
 def check_each_row(

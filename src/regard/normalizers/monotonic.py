@@ -166,7 +166,7 @@ class Monotonic(Normalizer):
         return ", ".join([*parts, *([f"noise={self.noise}"] if self.noise else [])])
 
 
-class Chunkwise(Normalizer):
+class Chunkwise(Normalizer, fields=("stops", "width")):
     """Spreads each probability to stop at a key over the chunk of keys that ends there, by softmax.
 
     .. math:: \\beta_{ij} = \\sum_{k=j}^{j+w-1} \\alpha_{ik} \\,
@@ -221,9 +221,6 @@ class Chunkwise(Normalizer):
         shape = grid.batch, grid.heads, grid.queries, grid.keys
         check_broadcast("stops", self.stops, shape, "[batch, heads, queries, keys]")
         return _spread(upcast(scores), grid.cut(self.stops), self.width).to(scores.dtype)
-
-    def extra_repr(self) -> str:
-        return f"stops={parameter_summary(self.stops)}, width={self.width}"
 
 
 def linear_recurrence(factor: Tensor, term: Tensor) -> Tensor:

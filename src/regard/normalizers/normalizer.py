@@ -20,10 +20,9 @@ from regard.answered import answered
 from regard.arrays import as_tensor
 from regard.axes import Float
 from regard.errors import ShapeError
-from regard.module_calls import Module
+from regard.fields import DeclaredModule
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes import Grid, check_floating, upcast
-from regard.summaries import parameter_summary
 from regard.transforms import can_read, reverse_mode_only
 
 
@@ -71,7 +70,7 @@ class RowPrimitive(NamedTuple):
     sigma: float | Tensor | None = None
 
 
-class Normalizer(Module, ABC):
+class Normalizer(DeclaredModule, ABC):
     """Turns scores into weights, row by row, or with other rows of the grid as `couples` says.
 
     Infinite and NaN scores have the same effect, however the weights are computed (contracts 2 and 10):
@@ -123,7 +122,7 @@ class Normalizer(Module, ABC):
     random: bool = False
     generator: torch.Generator | None = None
 
-    def __init_subclass__(cls, **options: object) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for base in cls.__mro__:
             if "lower" in vars(base):
@@ -255,7 +254,7 @@ _PLAIN = RowPrimitive("softmax")
 
 
 @answered
-class Softmax(Normalizer):
+class Softmax(Normalizer, fields=("temperature",)):
     """Computes weights proportional to the exponentials of the scores.
 
     .. math:: w_j = \\exp(s_j / T) \\,/\\, \\sum_k \\exp(s_k / T)
@@ -299,15 +298,11 @@ class Softmax(Normalizer):
             return _PLAIN
         return RowPrimitive("softmax", temperature=temperature)
 
-    def extra_repr(self) -> str:
-        plain = not isinstance(self.temperature, Tensor) and self.temperature == 1.0
-        return "" if plain else f"temperature={parameter_summary(self.temperature)}"
-
 
 softmax = Softmax()
 
 
-class SoftmaxWithSink(Normalizer):
+class SoftmaxWithSink(Normalizer, fields=("sink",)):
     """Computes softmax with one more term in the denominator, so that a query may attend to nothing.
 
     .. math:: w_j = \\exp(s_j) \\,/\\, \\big(\\exp(b) + \\sum_k \\exp(s_k)\\big)
@@ -350,9 +345,6 @@ class SoftmaxWithSink(Normalizer):
 
     def lower(self) -> RowPrimitive | None:
         return RowPrimitive("softmax", sink=self.sink)
-
-    def extra_repr(self) -> str:
-        return f"sink={parameter_summary(self.sink)}"
 
 
 def softmax_with_sink(sink: float | Tensor) -> SoftmaxWithSink:

@@ -11,10 +11,9 @@ from regard.normalizers.normalizer import Normalizer, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range, set_attribute
 from regard.ownership import own_copy
 from regard.shapes import Grid, upcast
-from regard.summaries import parameter_summary
 
 
-class QueryTemperature(Normalizer):
+class QueryTemperature(Normalizer, fields=("temperature", "normalizer")):
     r"""Divides the scores of each query by a temperature of its own, before another normalizer.
 
     .. math:: w_{ij} = normalize_j(s_{ij} / T_i)
@@ -80,9 +79,6 @@ class QueryTemperature(Normalizer):
 
     def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
         return self.normalizer.log_sum_exp(scores)
-
-    def extra_repr(self) -> str:
-        return f"temperature={parameter_summary(self.temperature)}"
 
 
 def _divided(scores: Tensor, temperature: Tensor) -> Tensor:

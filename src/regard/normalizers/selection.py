@@ -66,7 +66,7 @@ class Selection(Normalizer):
         """
 
 
-class TopK(Selection):
+class TopK(Selection, fields=("k", "normalizer")):
     r"""Normalizes the ``k`` largest scores of each row, and gives all other keys weight 0.
 
     .. math:: w = normalize(s'), \qquad s'_j = s_j \; \text{if} \; s_j \ge t, \; \text{else} \; -\infty
@@ -99,11 +99,8 @@ class TopK(Selection):
         maximum, _ = row_maximum(row, dim)
         return (row < last) & (maximum < torch.inf)
 
-    def extra_repr(self) -> str:
-        return f"k={self.k}"
 
-
-class TopP(Selection):
+class TopP(Selection, fields=("p", "normalizer")):
     r"""Normalizes the fewest keys that hold a share ``p`` of a row's weight, and gives all other keys weight 0.
 
     .. math:: w = normalize(s'), \qquad s'_j = s_j \; \text{if} \; j \in S, \; \text{else} \; -\infty, \qquad
@@ -155,9 +152,6 @@ class TopP(Selection):
         reached = before < self.p * sums.narrow(dim, -1, 1)
         smallest = ordered.masked_fill(~reached, torch.inf).amin(dim, keepdim=True)
         return (weights < smallest) & (smallest < torch.inf)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p:g}"
 
 
 def _signed(normalizer: object) -> Normalizer | None:

@@ -9,7 +9,7 @@ from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows
 from regard.shapes import upcast
 
 
-class Identity(Normalizer):
+class Identity(Normalizer, fields=()):
     """Takes the scores as weights.
 
     .. math:: w_j = s_j
@@ -37,7 +37,7 @@ class Identity(Normalizer):
         return RowPrimitive("identity")
 
 
-class Ratio(Normalizer):
+class Ratio(Normalizer, fields=()):
     """Divides each score by the sum of its row.
 
     .. math:: w_j = s_j \\,/\\, \\sum_k s_k

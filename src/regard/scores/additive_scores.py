@@ -83,7 +83,7 @@ class ReluSum(UnitSum):
         return torch.relu(hidden)
 
 
-class Additive(Score):
+class Additive(Score, fields=("weight", "query_projection", "key_projection")):
     """Scores a pair by a layer of tanh units on query and key, with a weight for each unit.
 
     .. math::
@@ -188,9 +188,6 @@ class Additive(Score):
     ) -> Prepared:
         query, key = upcast(self.project_query(query)), upcast(self.project_key(key))
         return Prepared(query, key, TanhSum(self.weight.to(query.dtype)))
-
-    def extra_repr(self) -> str:
-        return f"weight={list(self.weight.shape)}"
 
 
 def check_projection(name: str, projection: object, weight: Tensor) -> nn.Linear | None:

@@ -11,7 +11,7 @@ from regard.scores.score import Places, Prepared, Score
 from regard.shapes import spread_heads, upcast
 
 
-class Distance(Score):
+class Distance(Score, fields=("squared",)):
     """Computes the negative distance, squared or not.
 
     .. math::
@@ -80,9 +80,6 @@ class Distance(Score):
             torch.cat([key, torch.ones_like(key_square), -key_square], dim=-1),
             InnerProduct(),
         )
-
-    def extra_repr(self) -> str:
-        return f"squared={self.squared}"
 
 
 def _anchor(query: Tensor, kv_heads: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from regard.answered import answered
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
-from regard.module_calls import Module
+from regard.fields import DeclaredModule
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Prepared, Score
 from regard.scores.weights import check_device, check_dim, in_dtype_of, register_weight
@@ -33,7 +33,7 @@ FeatureMapName = Literal["elu", "relu"]
 
 
 @answered
-class Features(Score):
+class Features(Score, fields=("map",)):
     """Computes the inner product of features of query and key.
 
     .. math::
@@ -103,7 +103,7 @@ class Features(Score):
         return repr(self.map) if isinstance(self.map, str) else getattr(self.map, "__name__", type(self.map).__name__)
 
 
-class RandomFeatures(Module):
+class RandomFeatures(DeclaredModule, fields=("projection",)):
     """Maps a vector to positive random features, whose products estimate the exponential of a scaled dot product.
 
     .. math::
@@ -181,6 +181,3 @@ class RandomFeatures(Module):
         scaled = vectors * dim**-0.25
         exponents = scaled @ self.projection.to(vectors.dtype).mT - 0.5 * scaled.square().sum(-1, keepdim=True)
         return exponents - 0.5 * math.log(features)
-
-    def extra_repr(self) -> str:
-        return f"projection={list(self.projection.shape)}"

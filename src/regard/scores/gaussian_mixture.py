@@ -14,7 +14,7 @@ PARAMETERS = 3
 """Numbers of a window: log α, log β and κ."""
 
 
-class GaussianMixture(Score):
+class GaussianMixture(Score, fields=("query_projection",)):
     """Scores each key position by the logarithm of a mixture of Gaussian windows that the query places.
 
     .. math::

@@ -12,7 +12,6 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, register_weight
 from regard.shapes import check_broadcast, check_same_dim, check_sizes, positive_number, size, spread_heads, upcast
-from regard.summaries import parameter_summary
 from regard.transforms import has_host_data
 
 MIN_TEMPERATURE = 0.01
@@ -44,7 +43,7 @@ class InnerProduct(Primitive):
 _INNER_PRODUCT = InnerProduct()
 
 
-class Dot(Score):
+class Dot(Score, fields=()):
     """Computes the inner product.
 
     .. math::
@@ -67,7 +66,7 @@ class Dot(Score):
         return Prepared(query, key, _INNER_PRODUCT)
 
 
-class ScaledDot(Score):
+class ScaledDot(Score, fields=("scale",)):
     """Computes the scaled inner product.
 
     .. math::
@@ -116,11 +115,8 @@ class ScaledDot(Score):
             scale = scale.to(upcast(query).dtype)
         return Prepared(query, key, _INNER_PRODUCT, scale)
 
-    def extra_repr(self) -> str:
-        return "" if self.scale is None else f"scale={parameter_summary(self.scale)}"
 
-
-class Cosine(Score):
+class Cosine(Score, fields=("temperature",)):
     """Computes the cosine of the angle between query and key.
 
     .. math::
@@ -190,11 +186,8 @@ class Cosine(Score):
             temperature = temperature.clamp(min=MIN_TEMPERATURE).to(query.dtype)
         return Prepared(_direction(query), _direction(key), _INNER_PRODUCT, 1.0 / temperature)
 
-    def extra_repr(self) -> str:
-        return f"temperature={parameter_summary(self.temperature)}"
 
-
-class General(Score):
+class General(Score, fields=("weight",)):
     """Computes the bilinear score.
 
     .. math::
@@ -256,9 +249,6 @@ class General(Score):
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
         return Prepared(self.project_query(query), upcast(key), _INNER_PRODUCT)
-
-    def extra_repr(self) -> str:
-        return f"weight={list(self.weight.shape)}"
 
 
 def _direction(vectors: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from regard.scores.weights import check_device, check_dim, in_dtype_of, project,
 from regard.shapes import SIZE_LIMIT, check_floating, check_sizes, size, spread_heads, upcast
 
 
-class Location(Score):
+class Location(Score, fields=("weight",)):
     """Scores each key position from the query alone; the content of the keys has no effect.
 
     .. math::
@@ -79,11 +79,13 @@ class Location(Score):
         query = upcast(query)
         return Prepared(query, self.weight[places.key_index].to(query.dtype)[None, None], InnerProduct())
 
-    def extra_repr(self) -> str:
-        return f"weight={list(self.weight.shape)}"
 
-
-class LocationAware(Additive):
+class LocationAware(
+    Additive,
+    fields=(
+        "weight", "convolution", "location_projection", "query_projection", "key_projection", "previous_weights",
+    ),
+):  # fmt: skip
     """Computes the additive score with one more input: the attention weights of the previous step.
 
     .. math::
@@ -104,6 +106,7 @@ class LocationAware(Additive):
         location_projection: U, `nn.Linear` from these channels to ``dim``.
         query_projection: W, as in `Additive`.
         key_projection: V and b, as in `Additive`.
+        previous_weights: α, as in `given`.
 
     Raises:
         KindError: a part has the wrong type.
@@ -132,6 +135,7 @@ class LocationAware(Additive):
         location_projection: nn.Linear,
         query_projection: nn.Linear | None = None,
         key_projection: nn.Linear | None = None,
+        previous_weights: Tensor | None = None,
     ):
         super().__init__(weight, query_projection, key_projection)
         _check_convolution(convolution)
@@ -146,7 +150,15 @@ class LocationAware(Additive):
             )
         self.convolution = convolution
         self.location_projection = location_projection
-        self.register_buffer("previous_weights", None, persistent=False)
+        if previous_weights is not None:
+            check_floating("previous_weights", previous_weights)
+            if previous_weights.dim() not in (2, 3):
+                raise ShapeError(
+                    "previous_weights must be [batch, keys] or [batch, heads, keys]; "
+                    f"it has shape {list(previous_weights.shape)}"
+                )
+        # torch.compile cannot trace an assignment.
+        self.register_buffer("previous_weights", previous_weights, persistent=False)
 
     @classmethod
     def create(  # type: ignore[override]
@@ -191,12 +203,6 @@ class LocationAware(Additive):
             KindError: the weights are not a floating-point tensor.
             ShapeError: the weights have another rank.
         """
-        check_floating("previous_weights", previous_weights)
-        if previous_weights.dim() not in (2, 3):
-            raise ShapeError(
-                "previous_weights must be [batch, keys] or [batch, heads, keys]; "
-                f"it has shape {list(previous_weights.shape)}"
-            )
         return self._bound(previous_weights, self.query_projection, self.key_projection)
 
     def projected(self) -> "LocationAware":
@@ -205,11 +211,9 @@ class LocationAware(Additive):
     def _bound(
         self, previous_weights: Tensor | None, query_projection: nn.Linear | None, key_projection: nn.Linear | None
     ) -> "LocationAware":
-        bound = LocationAware(self.weight, self.convolution, self.location_projection, query_projection, key_projection)
-        bound.train(self.training)
-        # torch.compile cannot trace an assignment.
-        bound.register_buffer("previous_weights", previous_weights, persistent=False)
-        return bound
+        location = self.convolution, self.location_projection
+        bound = LocationAware(self.weight, *location, query_projection, key_projection, previous_weights)
+        return bound.train(self.training)
 
     def check(self, query: Tensor, key: Tensor) -> None:
         super().check(query, key)

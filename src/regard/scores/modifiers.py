@@ -88,7 +88,7 @@ class Modifying(Wrapper, ABC):
 
 
 @answered
-class SoftCap(Modifying):
+class SoftCap(Modifying, fields=("score", "cap")):
     """Limits scores to ±cap, smoothly.
 
     .. math::
@@ -129,9 +129,6 @@ class SoftCap(Modifying):
 
     def around(self, score: Score) -> Score:
         return SoftCap(score, self.cap)
-
-    def extra_repr(self) -> str:
-        return f"cap={self.cap:g}"
 
 
 @answered

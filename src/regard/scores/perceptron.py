@@ -21,7 +21,7 @@ ELEMENTWISE = (
 """The modules whose result `MLP.pair_units` shows, besides `nn.Linear`: functions of each unit, without chance."""
 
 
-class MLP(Score):
+class MLP(Score, fields=("network",)):
     """Scores a pair by a network of any depth on the concatenated query and key.
 
     .. math::

@@ -14,7 +14,6 @@ from regard.scores.names import Scoring
 from regard.scores.score import Places, Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_heads, register_weight
 from regard.shapes import check_broadcast, spread_heads, upcast
-from regard.summaries import parameter_summary
 from regard.transforms import can_read, exact_dtype
 
 
@@ -104,7 +103,7 @@ class DeltaProduct(Primitive):
 
 
 @answered
-class Decayed(Wrapper):
+class Decayed(Wrapper, fields=("score", "log_decay")):
     """Lets the score of a pair decay with what lies between its query and its key.
 
     .. math::
@@ -218,12 +217,9 @@ class Decayed(Wrapper):
         of_queries, of_keys = both[:, :, length - queries :], both[:, :, length - keys :]
         return of_queries.index_select(2, places.query_index), of_keys.index_select(2, places.key_index)
 
-    def extra_repr(self) -> str:
-        return f"log_decay={parameter_summary(self.log_decay)}"
-
 
 @answered
-class DeltaRule(Wrapper):
+class DeltaRule(Wrapper, fields=("score", "beta")):
     """Weighs values as the delta rule does, which replaces what a key recalls by its value.
 
     .. math::
@@ -294,9 +290,6 @@ class DeltaRule(Wrapper):
         rows = _with_columns(_with_columns(prepared.key, beta), position)
         read = _with_columns(prepared.query, position[:, :, keys - queries :])
         return replace(prepared, query=read, key=rows, primitive=DeltaProduct(prepared.primitive))
-
-    def extra_repr(self) -> str:
-        return f"beta={parameter_summary(self.beta)}"
 
 
 def _product_of(wrapper: Wrapper, query: Tensor, key: Tensor, places: Places | None = None) -> Prepared:

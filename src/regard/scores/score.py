@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from regard.axes import Float
-from regard.module_calls import Module
+from regard.fields import DeclaredModule
 from regard.shapes import Grid, check_same_dim
 from regard.summaries import record_summary
 
@@ -161,7 +161,7 @@ class PairUnits:
     bias: Tensor | None = None
 
 
-class Score(Module, ABC):
+class Score(DeclaredModule, ABC):
     """Compares queries with keys. Subclasses define `prepare` and, if they have projections, the methods for these.
 
     Attributes:

@@ -11,7 +11,7 @@ from regard.scores.weights import check_device, check_dim, register_weight
 from regard.shapes import check_sizes, upcast
 
 
-class Trilinear(Score):
+class Trilinear(Score, fields=("weight",)):
     """Computes a linear function of the query, the key and their elementwise product.
 
     .. math::
@@ -69,6 +69,3 @@ class Trilinear(Score):
             torch.cat([key, torch.ones_like(key_term), key_term], dim=-1),
             InnerProduct(),
         )
-
-    def extra_repr(self) -> str:
-        return f"weight={list(self.weight.shape)}"
