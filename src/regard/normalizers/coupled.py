@@ -5,10 +5,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
-from regard.errors import ArgumentError, KindError, ShapeError
-from regard.normalizers.normalizer import Normalizer, check_rows, log_sum_exp, safe_softmax
+from regard.errors import ArgumentError, ShapeError
+from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, log_sum_exp, safe_softmax
 from regard.normalizers.parameter import check_range, set_attribute
-from regard.ownership import own_copy
 from regard.shapes import Grid, check_floating, size, upcast
 
 
@@ -116,7 +115,7 @@ class Sinkhorn(Normalizer, fields=("iterations",)):
         return safe_softmax(row, dim).to(scores.dtype)
 
 
-class TalkingHeads(Normalizer, fields=("before", "after", "normalizer")):
+class TalkingHeads(Wrapper, fields=("before", "after", "normalizer")):
     r"""Mixes the scores of all heads before another normalizer, and the weights of all heads after it.
 
     .. math:: w_h = \sum_l normalize\Big(\sum_g s_g \, P^{before}_{gl}\Big) \, P^{after}_{lh}
@@ -150,11 +149,7 @@ class TalkingHeads(Normalizer, fields=("before", "after", "normalizer")):
     after: Tensor | None
 
     def __init__(self, before: Tensor | None, after: Tensor | None, normalizer: Normalizer):
-        super().__init__()
-        if not isinstance(normalizer, Normalizer):
-            raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
-        self.normalizer = own_copy(normalizer)
-        self.random, self.generator = normalizer.random, normalizer.generator
+        super().__init__(normalizer)
         self.couples = "queries" if normalizer.couples == "queries" else "heads"
         for name, matrix in (("before", before), ("after", after)):
             if matrix is None:

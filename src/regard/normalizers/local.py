@@ -5,14 +5,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
-from regard.errors import KindError
-from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, hidden_pairs
+from regard.normalizers.normalizer import Normalizer, RowPrimitive, Wrapper, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range, set_attribute
-from regard.ownership import own_copy
 from regard.shapes import Grid, check_broadcast, check_floating, upcast
 
 
-class LocalGaussian(Normalizer, fields=("normalizer", "center", "sigma")):
+class LocalGaussian(Wrapper, fields=("normalizer", "center", "sigma")):
     """Multiplies another normalizer's weights by a Gaussian window around a center.
 
     .. math:: w_j = align_j \\, \\exp\\!\\big(-(j - p)^2 / (2 \\sigma^2)\\big)
@@ -49,13 +47,9 @@ class LocalGaussian(Normalizer, fields=("normalizer", "center", "sigma")):
     sigma: float | Tensor
 
     def __init__(self, normalizer: Normalizer, center: Tensor, sigma: float | Tensor):
-        super().__init__()
-        if not isinstance(normalizer, Normalizer):
-            raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
+        super().__init__(normalizer)
         check_floating("center", center)
         check_range("sigma", sigma, above=0.0)
-        self.normalizer = own_copy(normalizer)
-        self.random, self.generator, self.couples = normalizer.random, normalizer.generator, normalizer.couples
         set_attribute(self, "center", center)
         set_attribute(self, "sigma", sigma)
 
@@ -87,9 +81,6 @@ class LocalGaussian(Normalizer, fields=("normalizer", "center", "sigma")):
         for name, parameter in (("center", self.center), ("sigma", self.sigma)):
             check_each_row(name, parameter, rows, axes)
         return self.center, self.sigma
-
-    def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
-        return self.normalizer.log_sum_exp(scores)
 
     def lower(self) -> RowPrimitive | None:
         inner = self.normalizer.lower()

@@ -19,9 +19,10 @@ from torch import Tensor
 from regard.answered import answered
 from regard.arrays import as_tensor
 from regard.axes import Float
-from regard.errors import ShapeError
+from regard.errors import KindError, ShapeError
 from regard.fields import DeclaredModule
 from regard.normalizers.parameter import along_heads, set_parameter
+from regard.ownership import own_copy
 from regard.shapes import Grid, check_floating, upcast
 from regard.transforms import can_read, reverse_mode_only
 
@@ -164,6 +165,27 @@ class Normalizer(DeclaredModule, ABC):
         lowering that describes other weights.
         """
         return None
+
+
+class Wrapper(Normalizer):
+    """Contains another normalizer, whose randomness, coupling and `log_sum_exp` are its own.
+
+    Args:
+        normalizer: the other normalizer.
+
+    Raises:
+        KindError: it has another type.
+    """
+
+    def __init__(self, normalizer: Normalizer):
+        super().__init__()
+        if not isinstance(normalizer, Normalizer):
+            raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
+        self.normalizer = own_copy(normalizer)
+        self.random, self.generator, self.couples = normalizer.random, normalizer.generator, normalizer.couples
+
+    def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
+        return self.normalizer.log_sum_exp(scores)
 
 
 def check_rows(scores: Tensor | ArrayLike, dim: int) -> Tensor:

@@ -7,13 +7,12 @@ from torch import Tensor
 from regard.axes import Float
 from regard.errors import KindError
 from regard.normalizers.local import check_each_row
-from regard.normalizers.normalizer import Normalizer, check_rows, hidden_pairs
+from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range, set_attribute
-from regard.ownership import own_copy
 from regard.shapes import Grid, upcast
 
 
-class QueryTemperature(Normalizer, fields=("temperature", "normalizer")):
+class QueryTemperature(Wrapper, fields=("temperature", "normalizer")):
     r"""Divides the scores of each query by a temperature of its own, before another normalizer.
 
     .. math:: w_{ij} = normalize_j(s_{ij} / T_i)
@@ -47,17 +46,13 @@ class QueryTemperature(Normalizer, fields=("temperature", "normalizer")):
     temperature: Tensor
 
     def __init__(self, temperature: Tensor, normalizer: Normalizer):
-        super().__init__()
-        if not isinstance(normalizer, Normalizer):
-            raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
+        super().__init__(normalizer)
         if not isinstance(temperature, Tensor):
             raise KindError(
                 f"temperature must be a tensor for [batch, heads, queries]; it is a {type(temperature).__name__}: "
                 "for one number write normalizers.Softmax(temperature)"
             )
         check_range("temperature", temperature, above=0.0)
-        self.normalizer = own_copy(normalizer)
-        self.random, self.generator, self.couples = normalizer.random, normalizer.generator, normalizer.couples
         set_attribute(self, "temperature", temperature)
 
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
@@ -76,9 +71,6 @@ class QueryTemperature(Normalizer, fields=("temperature", "normalizer")):
         check_each_row("temperature", self.temperature, (grid.batch, grid.heads, grid.queries))
         divided = _divided(row, grid.cut(self.temperature.unsqueeze(-1)))
         return self.normalizer.weigh(divided, grid).to(scores.dtype)
-
-    def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
-        return self.normalizer.log_sum_exp(scores)
 
 
 def _divided(scores: Tensor, temperature: Tensor) -> Tensor:

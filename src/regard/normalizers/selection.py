@@ -8,33 +8,19 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError
 from regard.normalizers.coupled import TalkingHeads
-from regard.normalizers.normalizer import Normalizer, check_rows, row_maximum
+from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, row_maximum
 from regard.normalizers.parameter import check_range
 from regard.normalizers.unnormalized import Identity, Ratio
-from regard.ownership import own_copy
 from regard.shapes import Grid, size, upcast
 
 
-class Selection(Normalizer):
+class Selection(Wrapper):
     """Normalizes the selected scores of each row; a pair that is not selected has weight 0 and gradient 0.
-
-    Args:
-        normalizer: the normalizer of the selected scores.
-
-    Raises:
-        KindError: the normalizer has another type.
 
     `log_sum_exp` is that of the normalizer, over all visible scores.
     """
-
-    def __init__(self, normalizer: Normalizer):
-        super().__init__()
-        if not isinstance(normalizer, Normalizer):
-            raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
-        self.normalizer = own_copy(normalizer)
-        self.random, self.generator, self.couples = normalizer.random, normalizer.generator, normalizer.couples
 
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
@@ -44,9 +30,6 @@ class Selection(Normalizer):
         self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
     ) -> Float[Tensor, "batch heads queries keys"]:
         return self._selected(upcast(scores), -1, lambda row: self.normalizer.weigh(row, grid)).to(scores.dtype)
-
-    def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
-        return self.normalizer.log_sum_exp(scores)
 
     def _selected(self, row: Tensor, dim: int, weigh: Callable[[Tensor], Tensor]) -> Tensor:
         if row.shape[dim] == 0:
