@@ -95,4 +95,4 @@ def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
 
 def _filled(tensor: Tensor, seen: Tensor | None) -> Tensor:
     """Returns the tensor with zeros for the vectors that are not seen; None: all are."""
-    return tensor if seen is None else torch.where(seen, tensor, 0.0)
+    return tensor if seen is None else tensor.masked_fill(~seen, 0.0)
