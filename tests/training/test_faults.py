@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import stat
+from pathlib import Path
 
 import pytest
 import torch
@@ -340,3 +341,14 @@ def test_validation_on_the_training_data_is_said(tiny, train, tmp_path, caplog):
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, validation=config.data.train))
     train(config, tmp_path / "x")
     assert "the validation data are the training data" in caplog.text
+
+
+def test_inputs_of_the_training_among_others_are_counted(tiny, train, tmp_path, caplog):
+    config, data = tiny(epochs=1), {}
+    pairs = Path(config.data.train).read_text().splitlines(keepends=True)
+    for name, lines in {"validation": [*pairs[:3], "A new one.\tUno.\t\n"], "test": pairs[:2]}.items():
+        data[name] = str(tmp_path / f"{name}.tsv")
+        Path(data[name]).write_text("".join(lines))
+    train(dataclasses.replace(config, data=dataclasses.replace(config.data, **data)), tmp_path / "x")
+    assert "2 pairs of the validation data are in the training data too" in caplog.text
+    assert "1 pair of the test data is in the training data too, and says nothing about other data" in caplog.text

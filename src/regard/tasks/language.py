@@ -198,6 +198,9 @@ class RunningText(Input):
 
         return TokenExamples(encode_text(rows, learnt["tokenizer"]), run.model.context)
 
+    def names(self, rows: Any) -> list[str]:
+        return []  # a text has no examples
+
     def of_file(self, path: Path) -> str:
         return file_text(path)
 

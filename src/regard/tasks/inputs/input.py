@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from regard.atomic_file import temporary_folder
+from regard.counted import counted
 from regard.errors import ColumnError, DataError, FolderError
 from regard.tasks.fitting import DataSize
 from regard.tasks.lazy import np, torch
@@ -350,11 +351,30 @@ class Input(ABC):
             self.write_examples(folder)
         train = self.open_part(data, folder, "train")
         self._say_unused(data)
+        parts = {}
         if data.test is not None:
-            self.check_rows(self.open_part(data, folder, "test"))  # a mistake in them is an error now
+            parts["test"] = self.open_part(data, folder, "test")
+            self.check_rows(parts["test"])  # a mistake in them is an error now
         if data.validation or data.bundled:
-            return train, self.open_part(data, folder, "validation")
-        return self.held_out(train, data)
+            validation = self.open_part(data, folder, "validation")
+        else:
+            train, validation = self.held_out(train, data)
+        self._say_repeated(data, train, {"validation": validation, **parts})
+        return train, validation
+
+    def _say_repeated(self, data: DataOptions, train: Any, parts: dict[str, Any]) -> None:
+        """Names how many inputs of the other parts are among those of the training, which measure no other ones."""
+        others = {name: rows for name, rows in parts.items() if getattr(data, name) != data.train}
+        if data.train is None or not others:
+            return
+        known = set(map(hash, self.names(train)))
+        for name, rows in others.items():
+            inputs = self.names(rows)
+            if repeated := sum(hash(one) in known for one in inputs):
+                log.warning(
+                    "%s of the %s data %s in the training data too, and say%s nothing about other data",
+                    counted(repeated, self.examples[:-1]), name, *(("is", "s") if repeated == 1 else ("are", "")),
+                )  # fmt: skip
 
     def _say_unused(self, data: DataOptions) -> None:
         """Names the columns of the training table that are not read: a subject beside a body."""
