@@ -89,11 +89,6 @@ def readings(inputs: KernelInputs, options: ReadingOptions) -> Kernel:
     return _kernel_for("readings", inputs)
 
 
-def required_for_readings(inputs: KernelInputs, options: ReadingOptions, block: int) -> list[Kernel]:
-    """Return the kernels that must run before the readings kernel, or that it calls: see `required_kernels`."""
-    return [] if options.fit_lanes(inputs) else required_kernels(inputs, block)
-
-
 def step_backward(inputs: KernelInputs) -> Kernel:
     """Return the kernel for the gradients of one step over a memory; a task is a batch row. Not for rectified units."""
     return _kernel_for("step_backward", inputs)
@@ -144,23 +139,6 @@ def needs_multiply(method: int, dtype: torch.dtype, block: int) -> bool:
         block: rows of a block; products of a few rows have a special method.
     """
     return method != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
-
-
-def required_kernels(inputs: KernelInputs, block: int) -> list[Kernel]:
-    """Return the kernels that must run before the kernel for these inputs, or that it calls.
-
-    Args:
-        inputs: inputs of the kernel; ``exponentials`` may be missing.
-        block: rows of a block.
-    """
-    dtype, required = inputs.query.dtype, []
-    if needs_multiply(products(inputs)[0], dtype, block):
-        required.append(multiply(dtype))
-    if inputs.units != "product" and inputs.exponentials is None:
-        required.append(exponentials(dtype))
-    if needs_transposed(inputs, "key"):
-        required.append(transposed(dtype))
-    return required
 
 
 @cache

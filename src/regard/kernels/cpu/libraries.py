@@ -7,10 +7,7 @@ from pathlib import Path
 
 import torch
 
-MKL_LIMIT = "MKL_Set_Num_Threads_Local"
-"""The function that limits the threads of Intel's MKL."""
-
-_THREAD_LIMITS = (MKL_LIMIT, "openblas_set_num_threads_local")
+_THREAD_LIMITS = ("MKL_Set_Num_Threads_Local", "openblas_set_num_threads_local")
 
 
 @cache

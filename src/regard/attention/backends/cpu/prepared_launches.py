@@ -248,21 +248,17 @@ class PreparedReading:
         if inputs.query.dtype != torch.float32 or inputs.weight is not None or inputs.bias is not None:
             return None
         options = ReadingOptions(**{name: getattr(read, name) for name in STATISTICS}, key_offset=grid.offset)
-        reading_kernel, (block, chunks) = (
-            kernels.readings(inputs, options),
-            operators.blocks_of_readings(inputs, options),
-        )
-        required = kernels.required_for_readings(inputs, options, block)
-        if not kernel.are_usable((reading_kernel, *required)):
+        if not kernel.are_usable(kernels.for_readings(torch.float32, inputs.units, inputs.normalizer)):
             return None
         launches: list[PreparedLaunch] = []
         transposed = 0
-        if kernels.transposed(inputs.key.dtype) in required:
+        if kernels.needs_transposed(inputs, "key") and not options.fit_lanes(inputs):
             each = Transposition.of(inputs.key)
             transposed = each.elements * each.heads
             if transposed > TRANSPOSED_ELEMENTS:
                 return None  # a few heads at a time
             launches.append(each.prepared())
+        block, chunks = operators.blocks_of_readings(inputs, options)
         parts, elements = {}, 0
         for reading, tensor in zip(READINGS, options.tensors(inputs, chunks).values(), strict=True):
             if tensor.numel():
@@ -275,7 +271,7 @@ class PreparedReading:
                 _cut(initial, parts[reading.name]).fill_(reading.initial)
         arguments = operators.readings_arguments(inputs, options, block, chunks)
         names = ("query", "key", *("key_transposed",) * bool(transposed), *parts)
-        tasks = grid.batch * grid.heads * chunks
+        reading_kernel, tasks = kernels.readings(inputs, options), grid.batch * grid.heads * chunks
         launches.append(PreparedLaunch.of(reading_kernel, arguments, tasks, inputs.work, names))
         return cls(statistics(read), tuple(launches), initial, parts, transposed, (inputs.start, inputs.stop))
 
