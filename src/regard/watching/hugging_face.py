@@ -454,7 +454,7 @@ def _takes_none_of(kind: type) -> bool:
     from transformers import PreTrainedModel
 
     names = vars(_modeling(kind) or object)
-    models = [model for model in names.values() if inspect.isclass(model) and issubclass(model, PreTrainedModel)]
+    models: list[Any] = [one for one in names.values() if inspect.isclass(one) and issubclass(one, PreTrainedModel)]
     support = [model._supports_sdpa for model in models if model.config_class is kind]
     return bool(support) and all(support)
 
