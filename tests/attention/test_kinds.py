@@ -17,7 +17,7 @@ from regard import biases, masks, normalizers, scores
 from regard.attention import Backend, register_backend, routes, unregister_backend
 from regard.attention.execution import recorded_calls
 from regard.attention.kinds import kind_of
-from regard.attention.routes import ROUTES
+from regard.attention.routes import ROUTES, route_of
 from regard.errors import RegardError
 from regard.kernels.availability import kernels_awaited
 from regard.shapes import Grid
@@ -118,6 +118,12 @@ def test_later_calls_give_what_the_first_one_gives(size, score, normalizer, mask
         again = regard.observe(*each, **one)
         assert are_equal([each for each in again if each is not None], [each for each in reading if each is not None])
     assert len(ROUTES) <= 2 + 2 * gradient
+    for each, one in zip(made, options, strict=True):
+        planned = regard.plan(*(tensor.requires_grad_(gradient) for tensor in each), **one).backend
+        kind = kind_of(*each, *(one[name] for name in ("score", "normalizer", "mask", "bias")), 0.0, "auto")
+        route = route_of(kind, *each)
+        assert route is not None
+        assert route.backend.name == planned
 
 
 @pytest.mark.parametrize("gradient", [False, True])
