@@ -32,18 +32,13 @@ def row_slices(inputs: KernelInputs, mask: Mask | None, grid: Grid) -> Iterator[
 
 def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> KernelInputs:
     """Returns the inputs of some rows, with their dense mask and the first and the last key that each row sees."""
-    Q, K, n = grid.queries, grid.keys, len(rows)
     allowed = mask.with_four_axes(grid.tile(queries=rows))
-    allowed = allowed.expand(allowed.shape[0], allowed.shape[1], n, K).contiguous()
+    allowed = allowed.expand(allowed.shape[0], allowed.shape[1], len(rows), grid.keys).contiguous()
     start, stop = ends_of(allowed)
     parts: dict[str, Any] = {"mask": allowed, "start": start, "stop": stop, "seed": inputs.seed + rows.start}
-    for name in FROM_ROWS:
+    for name in (*FROM_ROWS, "bias"):
         whole = getattr(inputs, name)
-        parts[name] = whole if whole is None else whole[:, :, rows.start : rows.stop]
-    if inputs.bias is not None and inputs.diagonal:
-        parts["bias"] = inputs.bias[:, _diagonals(Q, K, rows)]
-    elif inputs.bias is not None and inputs.bias.shape[2] != 1:
-        parts["bias"] = inputs.bias[:, :, rows.start : rows.stop]
+        parts[name] = None if whole is None else part_of(whole, name, inputs, rows)
     return inputs._replace(**parts)
 
 
@@ -53,12 +48,6 @@ def ends_of(allowed: Tensor) -> tuple[Tensor, Tensor]:
     start = elements.argmax(-1, keepdim=True)
     stop = allowed.shape[-1] - elements.flip(-1).argmax(-1, keepdim=True)
     return torch.where(seen, start, 0).to(torch.int32), torch.where(seen, stop, 0).to(torch.int32)
-
-
-def _diagonals(queries: int, keys: int, rows: range) -> slice:
-    """Returns which diagonals of the whole problem cross these rows."""
-    first = queries - rows.stop
-    return slice(first, first + len(rows) + keys - 1)
 
 
 class DenseRows(torch.autograd.Function):
@@ -99,14 +88,16 @@ class DenseRows(torch.autograd.Function):
             passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, None, *part)
             for name, gradient in zip(GRADIENTS, passed, strict=True):
                 if name in sums:
-                    _part_of(sums[name], name, inputs, rows).add_(gradient)
+                    part_of(sums[name], name, inputs, rows).add_(gradient)
         return (None, None, *(sums.get(name) for name in KernelInputs._fields))
 
 
-def _part_of(sums: Tensor, name: str, inputs: KernelInputs, rows: range) -> Tensor:
-    """Returns the part of a gradient that belongs to a slice of rows."""
-    if name in FROM_ROWS or (name == "bias" and not inputs.diagonal and sums.shape[2] != 1):
-        return sums[:, :, rows.start : rows.stop]
+def part_of(whole: Tensor, name: str, inputs: KernelInputs, rows: range) -> Tensor:
+    """Returns the part of an input, or of its gradient, that belongs to a slice of rows."""
     if name == "bias" and inputs.diagonal:
-        return sums[:, _diagonals(inputs.query.shape[2], inputs.key.shape[2], rows)]
-    return sums
+        # The diagonals that cross these rows.
+        first = inputs.query.shape[2] - rows.stop
+        return whole[:, first : first + len(rows) + inputs.key.shape[2] - 1]
+    if name in FROM_ROWS or (name == "bias" and whole.shape[2] != 1):
+        return whole[:, :, rows.start : rows.stop]
+    return whole
