@@ -35,8 +35,8 @@ class Declared:
     """A class whose objects are made of the fields that it declares, and whose methods depend on nothing else.
 
     Only classes of regard declare fields. A user's class declares none: its tensors are found by reflection
-    (`regard.versions`), and it has neither a kind nor an encoding, since its methods may read what no field holds. So
-    do classes of regard that hold a user's function, or whose effect depends on a module's training mode.
+    (`regard.versions`), and it has neither a kind nor an encoding, since its methods may read what no field holds. Nor
+    do the classes of regard that are a user's function, or whose effect depends on a module's training mode.
     """
 
     def __init_subclass__(cls, fields: tuple[str, ...] | None = None, **options: object) -> None:
@@ -79,6 +79,32 @@ def shown_fields(part: object) -> Iterator[tuple[str, Any, bool]]:
 
 def _text(value: object) -> str:
     return parameter_summary(value) if isinstance(value, (float, Tensor)) else repr(value)
+
+
+def set_field(module: nn.Module, name: str, value: Tensor | float | None, persistent: bool = False) -> None:
+    """Makes a tensor, a number or None an attribute of a module.
+
+    An ``nn.Parameter`` is registered, and is therefore learned. Any other tensor becomes a buffer, without a copy: it
+    moves with the module, and gradients flow through it to its origin.
+
+    Args:
+        module: the module.
+        name: the attribute's name.
+        value: the value.
+        persistent: whether a buffer is saved with the module.
+    """
+    if isinstance(value, nn.Parameter):
+        module.register_parameter(name, value)
+    elif isinstance(value, Tensor):
+        module.register_buffer(name, value, persistent=persistent)
+    else:
+        setattr(module, name, None if value is None else float(value))
+
+
+def replaced(part: Any, **fields: Any) -> Any:
+    """Returns a part with other values of some fields."""
+    declaring = declaring_class(part)
+    return declaring.of_fields(*[fields.get(name, getattr(part, name)) for name in FIELDS[declaring]])
 
 
 def with_parts(part: Any, function: Callable[[Any], Any]) -> Any:

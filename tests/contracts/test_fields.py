@@ -21,8 +21,8 @@ from regard.versions import tensors_of
 FAMILIES = {"score": scores, "normalizer": normalizers, "mask": masks, "bias": biases}
 BASES = scores.Score, normalizers.Normalizer, masks.Mask, biases.Bias
 
-UNDECLARED = {scores.Custom, scores.Modified, normalizers.Custom, normalizers.Monotonic, masks.Where}
-"""They hold a user's function; the noise of `Monotonic` depends on the training mode."""
+UNDECLARED = {scores.Custom, normalizers.Custom, normalizers.Monotonic}
+"""They are a user's function; the noise of `Monotonic` depends on the training mode."""
 
 MESSAGES = {"name"}
 """Parameters of constructors that only serve messages."""
@@ -90,6 +90,7 @@ MADE = {
         scores.DeltaRule("dot", number(1, HEADS, LENGTH)),
     ],
     scores.SoftCap: lambda: [scores.SoftCap("dot", 2.0), scores.SoftCap("dot", 3.0), scores.SoftCap("scaled_dot", 2.0)],
+    scores.Modified: lambda: [scores.Modified(each, lambda *numbers: numbers[0]) for each in ("dot", "cosine")],
     normalizers.Softmax: lambda: [normalizers.Softmax(each) for each in (1.0, 0.5, number(), number(HEADS))],
     normalizers.SoftmaxWithSink: lambda: [normalizers.SoftmaxWithSink(each) for each in (0.0, -0.0, number(HEADS))],
     normalizers.Entmax: lambda: [normalizers.Entmax(each) for each in (1.5, 1.7, 1.0 + number(HEADS))],
@@ -153,6 +154,7 @@ MADE = {
         masks.Documents(torch.arange(LENGTH).expand(2, -1) // 2),
         masks.Documents(torch.arange(LENGTH) // 2, torch.arange(LENGTH) // 3),
     ],
+    masks.Where: lambda: [masks.Where(lambda b, h, i, j, step=step: j <= i + step) for step in (1, 2)],
     masks.Keep: lambda: [masks.Keep(square(0.7)), masks.Keep(square(0.7)[None])],
     masks.Neighborhood: lambda: [
         masks.Neighborhood(*each) for each in ((2,), (3,), (2, [LENGTH]), (2, None, 2))
@@ -295,7 +297,7 @@ def test_what_follows_from_fields(name):
 
 def test_only_what_has_no_data_of_its_own_has_no_text():
     without = {type(part) for make in MADE.values() for part in make() if not has_text(part)}
-    assert without == {normalizers.Hard}  # a generator
+    assert without == {normalizers.Hard, scores.Modified, masks.Where}  # a generator, and functions
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -309,7 +311,7 @@ def test_kinds_differ_in_every_field(name):
         kinds.append(kind_of(*inputs, *rest.values(), 0.0, "auto"))
     known = [kind for kind in kinds if kind is not None]
     assert len(set(known)) == len(known)
-    assert known or name == "MLP"  # its network is no part of regard
+    assert bool(known) == (name not in ("MLP", "Modified", "Where"))  # of modules and functions of a user
 
 
 @pytest.mark.parametrize("name", [kind.__name__ for kind in MADE if issubclass(kind, Mask)])

@@ -310,6 +310,7 @@ def test_equal_operands_and_double_negation_collapse():
         lambda: masks.keep(tensor),
         lambda: masks.blocks(tensor, 2),
         lambda: masks.neighborhood(3, (4, 5)),
+        lambda: masks.where(torch.equal),  # pyright: ignore[reportArgumentType]
     ]
     for make in made:
         mask, same = make(), make()
@@ -324,7 +325,7 @@ def test_equal_operands_and_double_negation_collapse():
         lambda: causal(offset=offsets),
         lambda: masks.keep(tensor.clone()),
         lambda: masks.documents(offsets),
-        lambda: masks.where(torch.equal),  # pyright: ignore[reportArgumentType]
+        lambda: masks.where(lambda b, h, q, k: k <= q),
     ):
         mask = make()
         assert mask & mask is mask

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.fields import DeclaredModule, with_parts
+from regard.fields import DeclaredModule, set_field, with_parts
 from regard.portable import is_portable
 from regard.shapes import (
     Grid,
@@ -176,7 +176,7 @@ class TensorBias(Bias, fields=("tensor",)):
     def __init__(self, tensor: Tensor):
         super().__init__()
         _check_tensor(tensor)
-        _register(self, "tensor", tensor)
+        set_field(self, "tensor", tensor)
 
     def check(self, query: Tensor, grid: Grid) -> None:
         _check_tensor(self.tensor)
@@ -366,23 +366,12 @@ def as_bias(value: object) -> Bias | None:
 
 
 def register_weight(bias: nn.Module, weight: Tensor | None, *sizes: int) -> None:
-    """Registers the ``weight`` of a bias: an empty parameter of these sizes, or the tensor, which must have them.
-
-    An `nn.Parameter` is learned; of any other tensor, gradients flow on to its origin.
-    """
+    """Sets the ``weight`` of a bias to an empty parameter of these sizes, or to the tensor, which must have them."""
     weight = nn.Parameter(torch.empty(*sizes)) if weight is None else weight
     check_floating("weight", weight)
     if weight.shape != sizes:
         raise ShapeError(f"weight must have the shape {list(sizes)}; it has {list(weight.shape)}")
-    _register(bias, "weight", weight)
-
-
-def _register(module: nn.Module, name: str, tensor: Tensor) -> None:
-    """Makes a tensor a parameter of a module if it is one, and else a buffer that is not saved."""
-    if isinstance(tensor, nn.Parameter):
-        module.register_parameter(name, tensor)
-    else:
-        module.register_buffer(name, tensor, persistent=False)
+    set_field(bias, "weight", weight)
 
 
 def relative_positions(grid: Grid) -> Tensor:

@@ -26,7 +26,7 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""
 
 
-class Where(Mask):
+class Where(Mask, fields=("function",)):
     """Allows the pairs for which a function returns True; see `where`.
 
     Example:

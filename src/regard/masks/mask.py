@@ -48,8 +48,8 @@ class Visibility(enum.Enum):
 class Mask(Declared, ABC):
     """Says which keys each query may attend to. Masks combine with ``&``, ``|`` and ``~``; they have no truth value.
 
-    Two masks are equal if they are of one class and have equal fields: numbers count by value, a tensor equals itself
-    alone. A combination, and a mask of a class that declares no fields, equals itself alone.
+    Two masks are equal if they are of one class and have equal fields: numbers count by value, a tensor or a
+    function equals itself alone. So does a combination, and a mask of a class that declares no fields.
 
     Attributes:
         depth: levels of ``&``, ``|`` and ``~``; 1 for a mask that is not a combination.
@@ -182,7 +182,7 @@ class Mask(Declared, ABC):
 def _identity(field: Any) -> Hashable:
     if isinstance(field, BatchInteger):
         return field.identity
-    return id(field) if isinstance(field, Tensor) else field
+    return id(field) if isinstance(field, Tensor) or callable(field) else field
 
 
 def _text(field: object) -> str:

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import ArgumentError, ShapeError
+from regard.fields import set_field
 from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, log_sum_exp, safe_softmax
-from regard.normalizers.parameter import check_range, set_attribute
+from regard.normalizers.parameter import check_range
 from regard.shapes import Grid, check_floating, size, upcast
 
 
@@ -152,14 +153,12 @@ class TalkingHeads(Wrapper, fields=("before", "after", "normalizer")):
         super().__init__(normalizer)
         self.couples = "queries" if normalizer.couples == "queries" else "heads"
         for name, matrix in (("before", before), ("after", after)):
-            if matrix is None:
-                setattr(self, name, None)
-                continue
-            check_floating(name, matrix)
-            if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1]:
-                raise ShapeError(f"{name} must be [heads, heads]; it has shape {list(matrix.shape)}")
-            check_range(name, matrix)
-            set_attribute(self, name, matrix)
+            if matrix is not None:
+                check_floating(name, matrix)
+                if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1]:
+                    raise ShapeError(f"{name} must be [heads, heads]; it has shape {list(matrix.shape)}")
+                check_range(name, matrix)
+            set_field(self, name, matrix)
 
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)

@@ -5,8 +5,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
+from regard.fields import set_field
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Wrapper, check_rows, hidden_pairs
-from regard.normalizers.parameter import check_range, set_attribute
+from regard.normalizers.parameter import check_range
 from regard.shapes import Grid, check_broadcast, check_floating, upcast
 
 
@@ -50,8 +51,8 @@ class LocalGaussian(Wrapper, fields=("normalizer", "center", "sigma")):
         super().__init__(normalizer)
         check_floating("center", center)
         check_range("sigma", sigma, above=0.0)
-        set_attribute(self, "center", center)
-        set_attribute(self, "sigma", sigma)
+        set_field(self, "center", center)
+        set_field(self, "sigma", sigma)
 
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)

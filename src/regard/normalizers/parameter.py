@@ -6,12 +6,13 @@ from numbers import Real
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.fields import set_field
 from regard.shapes import check_floating, check_undivided
 from regard.transforms import can_read
 
 
 def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: float = -math.inf) -> None:
-    """Checks a parameter with one element, or one a head, and sets it with `set_attribute`.
+    """Checks a parameter with one element, or one a head, and sets it with `set_field`.
 
     Args:
         module: the module that gets the parameter.
@@ -27,21 +28,7 @@ def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: fl
     if isinstance(value, Tensor) and value.dim() > 1:
         raise ShapeError(f"{name} must have shape [] or [heads]; it has shape {list(value.shape)}")
     check_range(name, value, above)
-    set_attribute(module, name, value)
-
-
-def set_attribute(module: nn.Module, name: str, value: float | Tensor) -> None:
-    """Makes a number or a tensor an attribute of ``module``.
-
-    A number stays a number. An ``nn.Parameter`` is registered, and is therefore learned. Any other tensor becomes a
-    buffer that moves with the module but is not saved; gradients flow through it to its origin.
-    """
-    if isinstance(value, nn.Parameter):
-        module.register_parameter(name, value)
-    elif isinstance(value, Tensor):
-        module.register_buffer(name, value, persistent=False)
-    else:
-        setattr(module, name, float(value))
+    set_field(module, name, value)
 
 
 def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> None:

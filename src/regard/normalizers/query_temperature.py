@@ -6,9 +6,10 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import KindError
+from regard.fields import set_field
 from regard.normalizers.local import check_each_row
 from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, hidden_pairs
-from regard.normalizers.parameter import check_range, set_attribute
+from regard.normalizers.parameter import check_range
 from regard.shapes import Grid, upcast
 
 
@@ -53,7 +54,7 @@ class QueryTemperature(Wrapper, fields=("temperature", "normalizer")):
                 "for one number write normalizers.Softmax(temperature)"
             )
         check_range("temperature", temperature, above=0.0)
-        set_attribute(self, "temperature", temperature)
+        set_field(self, "temperature", temperature)
 
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)

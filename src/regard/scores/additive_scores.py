@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
+from regard.fields import replaced
 from regard.scores.score import PairStep, PairUnits, Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, project, register_weight
 from regard.shapes import check_sizes, spread_heads, upcast
@@ -181,7 +182,7 @@ class Additive(Score, fields=("weight", "query_projection", "key_projection")):
         return PairUnits(steps, upcast(self.weight))
 
     def projected(self) -> Score:
-        return Additive(self.weight)
+        return replaced(self, query_projection=None, key_projection=None).train(self.training)
 
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.fields import replaced
 from regard.module_calls import is_observed, runs
 from regard.scores.additive_scores import Additive, create_projections, create_weight
 from regard.scores.inner_product import InnerProduct
@@ -203,17 +204,8 @@ class LocationAware(
             KindError: the weights are not a floating-point tensor.
             ShapeError: the weights have another rank.
         """
-        return self._bound(previous_weights, self.query_projection, self.key_projection)
-
-    def projected(self) -> "LocationAware":
-        return self._bound(self.previous_weights, None, None)
-
-    def _bound(
-        self, previous_weights: Tensor | None, query_projection: nn.Linear | None, key_projection: nn.Linear | None
-    ) -> "LocationAware":
-        location = self.convolution, self.location_projection
-        bound = LocationAware(self.weight, *location, query_projection, key_projection, previous_weights)
-        return bound.train(self.training)
+        check_floating("previous_weights", previous_weights)
+        return replaced(self, previous_weights=previous_weights).train(self.training)
 
     def check(self, query: Tensor, key: Tensor) -> None:
         super().check(query, key)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.answered import answered
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.fields import replaced
 from regard.scores.names import Scoring, own_score
 from regard.scores.score import Modifier, PairUnits, Places, Prepared, Score
 from regard.shapes import Grid, check_arguments, upcast
@@ -45,10 +46,6 @@ class Wrapper(Score, ABC):
         self.score = own_score(score)
         self.is_causal = self.score.is_causal
 
-    @abstractmethod
-    def around(self, score: Score) -> Score:
-        """Returns the same modification of another score."""
-
     def check(self, query: Tensor, key: Tensor) -> None:
         self.score.check(query, key)
 
@@ -62,7 +59,7 @@ class Wrapper(Score, ABC):
         return self.score.pair_units(query, key)
 
     def projected(self) -> Score:
-        return self.around(self.score.projected())
+        return replaced(self, score=self.score.projected())
 
 
 class Modifying(Wrapper, ABC):
@@ -127,12 +124,9 @@ class SoftCap(Modifying, fields=("score", "cap")):
     def modifier(self) -> Modifier:
         return Cap(self.cap)
 
-    def around(self, score: Score) -> Score:
-        return SoftCap(score, self.cap)
-
 
 @answered
-class Modified(Modifying):
+class Modified(Modifying, fields=("score", "fn")):
     """Modifies scores by a function of the score and the position of each pair.
 
     .. math::
@@ -183,9 +177,6 @@ class Modified(Modifying):
             shape = list(modified.shape) if isinstance(modified, Tensor) else type(modified).__name__
             raise ShapeError(f"fn must return the scores' shape, {list(scores.shape)}; it returned {shape}")
         return upcast(modified)
-
-    def around(self, score: Score) -> Score:
-        return Modified(score, self.fn)
 
     def extra_repr(self) -> str:
         return "" if isinstance(self.fn, nn.Module) else f"fn={getattr(self.fn, '__name__', type(self.fn).__name__)}"

@@ -11,7 +11,7 @@ from regard.errors import ArgumentError
 from regard.scores.inner_product import InnerProduct
 from regard.scores.modifiers import Wrapper
 from regard.scores.names import Scoring
-from regard.scores.score import Places, Prepared, Primitive, Score
+from regard.scores.score import Places, Prepared, Primitive
 from regard.scores.weights import check_device, check_heads, register_weight
 from regard.shapes import check_broadcast, spread_heads, upcast
 from regard.transforms import can_read, exact_dtype
@@ -173,9 +173,6 @@ class Decayed(Wrapper, fields=("score", "log_decay")):
         if can_read(self.log_decay) and not bool(((self.log_decay <= 0) & (self.log_decay > -torch.inf)).all()):
             raise ArgumentError("log_decay must be finite and at most 0: it is the logarithm of a decay in (0, 1]")
 
-    def around(self, score: Score) -> Score:
-        return Decayed(score, self.log_decay)
-
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
@@ -275,9 +272,6 @@ class DeltaRule(Wrapper, fields=("score", "beta")):
         check_broadcast("beta", self.beta, (batch, heads, keys), "[batch, heads, keys]")
         if queries > keys:
             raise ArgumentError(f"the delta rule needs a key for each query; there are {queries} queries, {keys} keys")
-
-    def around(self, score: Score) -> Score:
-        return DeltaRule(score, self.beta)
 
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]

@@ -7,6 +7,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from regard.errors import KindError, ShapeError
+from regard.fields import set_field
 from regard.module_calls import is_observed, runs
 from regard.shapes import check_floating, upcast
 
@@ -14,10 +15,7 @@ LINEAR = nn.Linear.forward
 
 
 def register_weight(owner: nn.Module, name: str, weight: Tensor, *layouts: str) -> None:
-    """Registers a weight in a module, so that it is moved, saved and trained with the module.
-
-    An `nn.Parameter` becomes a parameter. Any other tensor becomes a buffer, without a copy, so that its gradient flows
-    on to its origin.
+    """Registers a weight in a module, so that it is moved, saved and trained with the module (`set_field`).
 
     Args:
         owner: the module.
@@ -32,10 +30,7 @@ def register_weight(owner: nn.Module, name: str, weight: Tensor, *layouts: str) 
     check_floating(name, weight)
     if layouts and weight.dim() not in [layout.count(",") + 1 for layout in layouts]:
         raise ShapeError(f"{name} must be {' or '.join(layouts)}; it has shape {list(weight.shape)}")
-    if isinstance(weight, nn.Parameter):
-        owner.register_parameter(name, weight)
-    else:
-        owner.register_buffer(name, weight)
+    set_field(owner, name, weight, persistent=True)
 
 
 def check_device(name: str, weight: Tensor, query: Tensor) -> None:
