@@ -243,7 +243,7 @@ def test_threads_of_python_share_no_memory_of_readings():
             seen = regard.observe(queries[place], key, key, mask="causal", read=read)
             is_right = [torch.allclose(getattr(seen, name), getattr(wanted[place], name), atol=1e-5) for name in names]
             wrong.extend([place] * is_right.count(False))
-            memory, _ = route.prepared.take(queries[place], key)
+            memory, _ = route.prepared[1].take(queries[place], key)
             memories[place].add(memory.data_ptr())
 
     threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]

@@ -230,5 +230,5 @@ def test_nothing_is_kept_of_weights():
         model.made.clear()
         gc.collect()
         assert [reference() for reference in references] == [None, None]
-        assert len(STATE.tracked) == 0
+        assert not STATE.tracked.known
     assert len(seen.calls) == 1

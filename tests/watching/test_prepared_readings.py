@@ -14,7 +14,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from regard.attention.backends.cpu.prepared_launches import MOST_CALLS, PreparedReading
 from regard.kernels.cpu.kernel import Kernel
-from regard.watching import call_reader
+from regard.watching import mask_kind
 from regard.watching.call_reader import LaunchedReadings
 
 STATISTICS = regard.Readings(entropy=True, peak=True, received=True, distance=True)
@@ -191,6 +191,19 @@ def test_a_mask_that_changed_is_another_one():
         assert_exact(call, *model.layers[0].tensors[:2], (torch.arange(13) >= last).expand(2, 1, 1, 13))
 
 
+def test_a_mask_that_calls_share_is_analysed_once(monkeypatch):
+    analysed, read_tensor = [], mask_kind.read_tensor
+    monkeypatch.setattr(mask_kind, "read_tensor", lambda mask: analysed.append(mask) or read_tensor(mask))
+    padding = options()["padding"]["attn_mask"]
+    model = Model(tensors(3), attn_mask=padding)
+    with regard.watch(model, read=STATISTICS) as seen:
+        model()
+        model()
+    assert len(analysed) == 1
+    launches = [vars(call)["_postponed"].launches for call in seen.calls]
+    assert all(each is launches[0] for each in launches)
+
+
 def test_tensors_that_are_negated_when_they_are_read():
     ((query, key, value),) = tensors(1)
     negated = torch.complex(torch.zeros_like(query), -query).conj().imag
@@ -239,7 +252,7 @@ def test_what_is_kept_holds_no_tensor_of_the_model():
     with regard.watch(model, read=STATISTICS) as seen:
         model()
     calls = seen.calls
-    assert not storages & {vars(call)["_postponed"].known.reading.initial.data_ptr() for call in calls}
+    assert not storages & {vars(call)["_postponed"].launches.initial.data_ptr() for call in calls}
     del model, seen
     gc.collect()
     assert [reference() for reference in kept] == [None] * len(kept)
@@ -280,18 +293,6 @@ def test_gradients_are_the_same_bits():
         got = torch.autograd.grad(loss, leaves)
         assert all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))
         assert not any(call.entropy.requires_grad for call in seen.calls)
-
-
-@pytest.mark.parametrize("mask", [None, torch.zeros(1, 1, 1, 1, dtype=torch.bool)], ids=["none", "padding"])
-def test_sizes_that_are_kept_are_few(monkeypatch, mask):
-    monkeypatch.setattr(call_reader, "LIMIT", 4)
-    model = Model([tensors(1, keys=keys)[0] for keys in range(3, 23)], attn_mask=mask)
-    with regard.watch(model, read=STATISTICS) as seen:
-        model()
-        assert 0 < len(seen._reader._known) <= 4
-    for call, layer in zip(seen.calls, model.layers, strict=True):
-        hidden = () if mask is None else (~mask,)
-        assert_exact(call, *layer.tensors[:2], *hidden)
 
 
 def test_no_launch_is_kept_for_keys_that_are_transposed_a_few_heads_at_a_time(monkeypatch):

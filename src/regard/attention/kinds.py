@@ -25,7 +25,7 @@ from regard.layout import with_four_axes
 from regard.masks import And, Band, Mask, Or
 from regard.masks.batch_integers import BatchInteger
 from regard.masks.names import NAMES
-from regard.module_calls import has_hooks
+from regard.module_calls import OWN_HOOKS, has_hooks
 from regard.sequence_parts import are_parts
 from regard.shapes import Grid
 from regard.transforms import is_capturing
@@ -74,7 +74,12 @@ def kind_of(
         return None
     if type(query) not in _TENSORS or type(key) not in _TENSORS or type(value) not in _TENSORS:
         return None
-    if (_SHARDING in modules and are_parts()) or _global_forward_hooks or _global_forward_pre_hooks:
+    if _SHARDING in modules and are_parts():
+        return None
+    if not (
+        OWN_HOOKS.issuperset(_global_forward_hooks.values())
+        and OWN_HOOKS.issuperset(_global_forward_pre_hooks.values())
+    ):
         return None
     try:
         devices = None if query.is_cpu else _devices(query, key, value)

@@ -20,10 +20,8 @@ from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.regular_file import LARGEST_DATA, require_regular
 from regard.tasks.trained_run import on_device
 from regard.watching import Watch, watch
-from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
-from regard.watching.thread_state import is_like_no_other
 from regard.watching.token_ids import token_axis
 
 MOST_NEW_TOKENS = 64
@@ -245,12 +243,7 @@ class _ProblemWatch(Watch):
         super().__init__(model, Readings(), None, None, keep=False, norms=False, outputs=False)
         self.problems: list[Problem | None] = []
 
-    def take(
-        self,
-        owner: Owner,
-        read: Callable[[Owner], Intercepted],
-        same: Callable[[Owner], SameCall | None] = is_like_no_other,
-    ) -> None:
+    def take(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
         intercepted: list[Intercepted] = []
 
         def keep(owner: Owner) -> Intercepted:
@@ -258,7 +251,6 @@ class _ProblemWatch(Watch):
             return intercepted[-1]
 
         before = len(self.calls)
-        # Without `same`, no call stands for others: the tensors of each are kept.
         super().take(owner, keep)
         if len(self.calls) > before:
             self.problems.append(intercepted[-1].problem)

@@ -170,30 +170,14 @@ class AttentionCall:
         path = self.path
         if path is not None and path.scale is not None:
             path = replace(path, scale=_joined(path.scale, queries, 2))
-        return self.another(shards=None, path=path, **readings)
+        return replace(self, shards=None, path=path, **readings)
 
     def postpone(self, postponed: Postponed, names: Sequence[str] = READ) -> None:
         """Let another object deliver some attributes later, by `receive`: the readings, and others of `POSTPONED`."""
         own = vars(self)
-        if "lse" in own:
-            for name in names:
-                own.pop(name, None)
+        for name in names:
+            del own[name]
         own["_postponed"] = postponed
-
-    def pattern(self) -> "AttentionCall":
-        """The same call without readings."""
-        made = object.__new__(AttentionCall)
-        for name, value in vars(self).items():
-            # Copying values that the class has too would cost time in each copy of the pattern.
-            if name not in _READINGS and value is not _DEFAULTS.get(name):
-                setattr(made, name, value)
-        return made
-
-    def another(self, **changed: object) -> "AttentionCall":
-        """A call that differs from this pattern in some attributes, and has no readings yet."""
-        made = object.__new__(AttentionCall)
-        vars(made).update(vars(self), **changed)
-        return made
 
     def receive(self, readings: dict[str, Any]) -> None:
         """Store what was postponed."""
@@ -278,9 +262,3 @@ POSTPONED = (*READ, "value_norms", "head_output", "value", "reach", "visible_mas
 
 for _name in POSTPONED:
     setattr(AttentionCall, _name, _Reading(_name))
-
-_DEFAULTS = {field.name: field.default for field in fields(AttentionCall)}
-"""The defaults of all attributes."""
-
-_READINGS = frozenset({*READ, "_postponed"})
-"""The attributes that hold readings."""

@@ -7,22 +7,27 @@ unchanged; where the model projects queries and keys inside the function, the re
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import reduce
 from math import lcm
 from numbers import Real
 from operator import and_
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.reference import masked_scores, weigh, whole
+from regard.attention.execution import choose
+from regard.attention.kinds import FEW_QUERIES
 from regard.attention.problem import Problem, validate
+from regard.attention.routes import planned, route_of
 from regard.biases import TensorBias
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError, BackendError, KindError
 from regard.masks import And, Mask, causal, keep, lengths, where
+from regard.normalizers import softmax
 from regard.scores import Modified, ScaledDot, Score, SoftCap
 from regard.scores.modifiers import Wrapper
 from regard.shapes import Grid, check_dense, spread_heads
@@ -62,25 +67,32 @@ def _intercepted(
 
     A row that sees no key has weights 0, as in `scaled_dot_product_attention`.
     """
-    problem = validate(query, key, value, score=scaled_dot(scale), mask=reading.mask, bias=reading.bias)
+    usual, scale = max(query.shape[-1], 1) ** -0.5, None if scale is None else float(scale)
+    score = "scaled_dot" if scale is None or scale == usual else ScaledDot(scale)
+    # Calls of a few queries with the name of the normalizer are of one kind, whatever the number of keys.
+    normalizer = softmax if query.shape[2] <= FEW_QUERIES else "softmax"
+    problem = planned(
+        query, key, value, score=score, normalizer=normalizer, mask=reading.mask, bias=reading.bias, backend="sdpa"
+    )
+    if problem.kind is not None and query.is_cpu:  # it is new
+        with suppress(BackendError):
+            choose(problem, "sdpa")
+        problem.route = route_of(problem.kind[0], query, key, value)
     return Intercepted(
-        source=source,
-        mask=reading.kind,
-        visible=reading.visible,
-        problem=problem,
+        source,
+        reading,
+        problem,
         value=value,
         cross=cross,
-        causal=reading.causal,
         child=child,
-        has_bias=reading.has_bias,
-        scale=_scale_of(query, scale),
+        scale=usual if scale is None else scale,
         dropout=float(dropout),
     )
 
 
 def _with_nan(call: Intercepted) -> Intercepted:
     """The call as functions of PyTorch compute it that divide 0 by 0 in a row that sees no key."""
-    problem, visible = call.problem, call.visible
+    problem, visible = call.problem, call.mask.visible
     if problem is None or visible is None or not problem.grid.keys:
         return call
     empty = ~visible.allows(problem.grid).any(-1, keepdim=True)
@@ -104,17 +116,8 @@ def _check_readable(**tensors: object) -> None:
             if tensor.is_meta:
                 raise KindError("its tensors are on the meta device and have no elements")
             raise KindError(f"its {name} is a {type(tensor).__name__} and has no elements")
-        check_dense(name, tensor)
-
-
-def _scale_of(query: Tensor, scale: float | None) -> float:
-    return query.shape[-1] ** -0.5 if scale is None else float(scale)
-
-
-@lru_cache(maxsize=16)
-def scaled_dot(scale: float | None) -> ScaledDot:
-    """The score of a scale, cached: making one takes as long as the rest of a small call's validation."""
-    return ScaledDot(scale)
+        if type(tensor) is not Tensor or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+            check_dense(name, tensor)
 
 
 # torch.nn.functional.scaled_dot_product_attention
@@ -154,9 +157,11 @@ def read_sdpa(
     else:
         _check_readable(query=query, key=key, value=value, attn_mask=attn_mask)
     tensors = query.detach(), key.detach(), value.detach()
-    axes = HeadAxes.of_call(tensors, enable_gqa, owner.heads)
-    leading = axes.leading(tensors)
-    q, k, v = (axes.fold(tensor, leading) for tensor in tensors)
+    axes, leading, (q, k, v) = FOUR_AXES, (), tensors
+    if not (q.dim() == k.dim() == v.dim() == 4 and q.shape[0] == k.shape[0] == v.shape[0] and owner.heads != 1):
+        axes = HeadAxes.of_call(tensors, enable_gqa, owner.heads)
+        leading = axes.leading(tensors)
+        q, k, v = (axes.fold(tensor, leading) for tensor in tensors)
     if k.shape[1] != v.shape[1] or (not enable_gqa and k.shape[1] != q.shape[1]):
         q, k, v = _with_equal_heads(q, k, v, enable_gqa)
     reading = NO_MASK
@@ -201,59 +206,17 @@ def _read_causal_bias(bias: Any, queries: int, keys: int) -> MaskReading:
     return MaskReading("causal" if queries > 1 else "none", mask, None, mask, causal=queries > 1)
 
 
-class SameCall(NamedTuple):
-    """A call, with what it has in common with the calls that differ from it in the values of their tensors alone.
-
-    Attributes:
-        key: what they agree in: the shapes of query, key and value, then the rest.
-        query, key_tensor: the tensors that weights are computed from, ``[batch, heads, length, dim]``.
-    """
-
-    key: tuple[object, ...]
-    query: Tensor
-    key_tensor: Tensor
-
-    @property
-    def has_others(self) -> bool:
-        """Whether calls of this key differ in values alone: nothing has to be broadcast."""
-        query, key, value = cast("tuple[tuple[int, ...], ...]", self.key[:3])
-        return query[:2] == key[:2] == value[:2] and query[3] == key[3] and key[2] == value[2]
+_MASK = causal(align="start")
+_CAUSAL = MaskReading("causal", _MASK, None, _MASK, causal=True)
 
 
-def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCall | None:
-    """What a call of ``scaled_dot_product_attention`` shares with others; None where its arguments do not tell."""
-    if len(args) < 3 or owner.packed:
-        return None
-    query, key, value = args[0], args[1], args[2]
-    # The call ran, so all are nested or none, and on one device.
-    if not type(query) is type(key) is type(value) is Tensor or query.is_nested:
-        return None
-    if not query.dim() == key.dim() == value.dim() == 4 or (owner.heads == 1 and query.shape[1] > 1):
-        return None
-    options = [*kwargs, *args[3:], *kwargs.values()]
-    if not _CONSTANTS.issuperset(map(type, options)):
-        for index, option in enumerate(options):
-            if type(option) is Tensor and has_data(option):
-                # Its reading is a new one where the mask changed.
-                options[index] = masks.read(FOUR_AXES.fold_mask(option, (), key.shape[2])).content
-            elif isinstance(option, Tensor):
-                return None
-    agreed = (
-        query.shape, key.shape, value.shape, query.stride(), key.stride(), query.dtype, key.dtype, query.device,
-        owner.groups, *options,
-    )  # fmt: skip
-    return SameCall(agreed, query, key)
-
-
-_CONSTANTS = frozenset({type(None), bool, int, float, str})
-"""Types of options other than tensors."""
-
-
-@lru_cache(maxsize=16)
 def causal_from_start(queries: int, keys: int) -> MaskReading:
     """The mask of ``is_causal=True``: the first query sees the first key."""
-    mask = causal(align="start")
-    return MaskReading("causal" if keys > 1 else "none", mask, None, mask, causal=queries > 1)
+    return (
+        replace(_CAUSAL, kind="causal" if keys > 1 else "none", causal=queries > 1)
+        if min(queries, keys) < 2
+        else _CAUSAL
+    )
 
 
 def _unpacked(
@@ -452,16 +415,8 @@ def read_flex(arguments: dict[str, Any], is_compiled: bool) -> Intercepted:
         if block_mask.full_kv_num_blocks is not None:
             mask = mask | _listed(block_mask, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
     problem = validate(query, key, value, score=score, mask=mask)
-    reading = _read_pairs(problem)
     return Intercepted(
-        source=FLEX,
-        mask=reading.kind,
-        causal=reading.causal,
-        visible=reading.visible,
-        problem=problem,
-        value=value,
-        has_bias=reading.has_bias,
-        scale=_scale_of(query, scale),
+        FLEX, _read_pairs(problem), problem, value=value, scale=query.shape[-1] ** -0.5 if scale is None else scale
     )
 
 
@@ -545,20 +500,19 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
         innermost = innermost.score
     scale = getattr(innermost, "scale", None)
     if isinstance(innermost, ScaledDot) and scale is None:
-        scale = _scale_of(query, None)
+        scale = query.shape[-1] ** -0.5
     row = problem.row
     # Everything that is read has an axis of heads, also for a call of fewer axes.
     watched = replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None, placed=placed, rank=4)
-    reading = _read_pairs(watched)
+    route = problem.route
+    if route is not None and problem.rank == 4:
+        watched.take(route, route.hides, route.grid)
     return Intercepted(
-        source=REGARD,
-        mask=reading.kind,
-        visible=reading.visible,
-        causal=reading.causal,
-        problem=None if is_random else watched,
+        REGARD,
+        _read_pairs(watched),
+        None if is_random else watched,
         weights=weights.detach() if is_random and weights is not None else None,
         value=value if placed is None else placed.value,
-        has_bias=reading.has_bias,
         scale=float(scale) if isinstance(scale, Real) else None,
         cap=problem.score.cap if isinstance(problem.score, SoftCap) else None,
         has_sink=row is not None and row.sink is not None,

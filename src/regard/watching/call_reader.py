@@ -1,8 +1,8 @@
 """How the readings of a context's calls are taken, and what the calls before one say about it.
 
 - A small call takes longer to start reading than to read. If the fused kernels for it are compiled, it is read by
-  launches that are prepared for all calls of its sizes (`regard.attention.backends.cpu.prepared_launches`); its
-  readings become tensors on first access. A module's next call reuses what is known of its last one.
+  launches that are prepared for all calls of its kind (`regard.attention.routes`); its readings become tensors on
+  first access.
 - Any other call is read at once, as `regard.observe` reads one.
 """
 
@@ -13,53 +13,35 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs
+from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs, statistics
 from regard.attention.readings import Readings
 from regard.masks import Mask
 from regard.shapes import Grid
-from regard.transforms import has_plain_memory, is_on_host
+from regard.transforms import is_on_host
 from regard.watching.attention_call import POSTPONED, AttentionCall, Kind
-from regard.watching.call_problems import SameCall
 from regard.watching.call_records import mask_on_host
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
-
-LIMIT = 256
-"""Number of patterns that a context keeps; then all are forgotten. In generation each step has other sizes."""
-
-
-class KnownCall(NamedTuple):
-    """A call that was read, as the pattern of those that differ in their module and their tensors' values alone.
-
-    Attributes:
-        call: without readings.
-        intercepted: what it computes, without elements.
-        reading: the launches that read it.
-        chosen: the heads of its readings; None: all.
-    """
-
-    call: AttentionCall
-    intercepted: Intercepted
-    reading: PreparedReading
-    chosen: tuple[int, ...] | None
 
 
 class LaunchedReadings(NamedTuple):
     """The readings of one call in the memory of its launches, until one is accessed.
 
     Attributes:
-        known: the call's pattern.
+        launches: those that read the call.
+        chosen: the heads of the call's readings; None: all.
         memory, row: the result of `PreparedReading.take`.
     """
 
-    known: KnownCall
+    launches: PreparedReading
+    chosen: tuple[int, ...] | None
     memory: Tensor
     row: int
 
     def settle(self, call: AttentionCall) -> None:
         """Store them in the call."""
-        named = self.known.reading.named(self.memory, self.row).items()
-        call.receive({name: chosen_heads(reading.detach(), self.known.chosen) for name, reading in named})
+        named = self.launches.named(self.memory, self.row).items()
+        call.receive({name: chosen_heads(reading.detach(), self.chosen) for name, reading in named})
 
 
 class DeviceReadings(NamedTuple):
@@ -74,7 +56,7 @@ class DeviceReadings(NamedTuple):
     """
 
     tensors: dict[str, Tensor | None]
-    reach: Tensor | None
+    reach: Tensor | int
     visible: Mask | None
     grid: Grid
     chosen: tuple[int, ...] | None
@@ -85,7 +67,7 @@ class DeviceReadings(NamedTuple):
 
     def on_device(self) -> list[Tensor]:
         """The tensors that are copied to the CPU."""
-        return [each for each in (*self.tensors.values(), self.reach) if each is not None]
+        return [each for each in (*self.tensors.values(), self.reach) if isinstance(each, Tensor)]
 
     def deliver(self, call: AttentionCall, copies: Sequence[Tensor]) -> None:
         """Store all of it in the call, with the copies of what `on_device` gave."""
@@ -94,7 +76,7 @@ class DeviceReadings(NamedTuple):
             name: None if each is None else chosen_heads(next(in_order), self.chosen)
             for name, each in self.tensors.items()
         }
-        delivered["reach"] = self.grid.keys if self.reach is None else int(next(in_order))
+        delivered["reach"] = self.reach if isinstance(self.reach, int) else int(next(in_order))
         delivered["visible_mask"] = self.visible
         if self.visible is not None and not all(map(is_on_host, self.on_device())):
             delivered["visible_mask"] = mask_on_host(self.visible, self.grid)
@@ -110,27 +92,13 @@ class CallReader:
     """
 
     def __init__(self, read: Readings, alone: bool):
-        self._read, self._keeps_calls = read, not (alone or reads_pairs(read))
-        self._known: dict[object, KnownCall] = {}
+        self._read, self._alone = read, alone or reads_pairs(read)
         self._on_device: list[tuple[AttentionCall, DeviceReadings]] = []
-
-    def known(self, same: SameCall) -> KnownCall | None:
-        """The pattern of a call; None if there is none."""
-        return self._known.get(same.key)
-
-    def can_take_again(self, same: SameCall) -> bool:
-        """Whether launches can read a call of a known pattern: a kernel reads the memory of plain tensors alone."""
-        return has_plain_memory(same.query) and has_plain_memory(same.key_tensor)
-
-    def take_again(self, call: AttentionCall, known: KnownCall, same: SameCall) -> None:
-        """Take the readings of a call of a known pattern."""
-        call.postpone(LaunchedReadings(known, *known.reading.take(same.query, same.key_tensor)))
 
     def take(
         self,
         call: AttentionCall,
         intercepted: Intercepted,
-        same: SameCall | None,
         visible: Mask | None,
         others: dict[str, Tensor | None],
     ) -> None:
@@ -139,21 +107,15 @@ class CallReader:
         Args:
             call: without readings.
             intercepted: what it computed.
-            same: what it shares with other calls; None: unknown.
             visible: its mask, if it is to be kept; None: none.
             others: other attributes of the call by their names, of all heads.
         """
         chosen = None if call.chosen_heads == tuple(range(call.heads)) else call.chosen_heads
-        if same is not None and self._keeps_calls and intercepted.problem is not None:
-            reading = PreparedReading.of(intercepted.problem, self._read)
-            if reading is not None:
-                reach = intercepted.reach()
-                call.reach, call.visible_mask = call.keys if reach is None else int(reach), visible
-                known = KnownCall(call.pattern(), intercepted.without_numbers(), reading, chosen)
-                if len(self._known) >= LIMIT:
-                    self._known.clear()
-                self._known[same.key] = known
-                return self.take_again(call, known, same)
+        problem, known = intercepted.problem, self._launches(intercepted)
+        if problem is not None and known is not None:
+            launches, call.reach = known
+            call.visible_mask = visible
+            return call.postpone(LaunchedReadings(launches, chosen, *launches.take(problem.query, problem.key)))
         tensors = intercepted.read(self._read) | others
         readings = DeviceReadings(tensors, intercepted.reach(), visible, intercepted.grid, chosen)
         if is_on_host(intercepted.tensor):
@@ -161,9 +123,29 @@ class CallReader:
         self._on_device.append((call, readings))
         return call.postpone(readings, POSTPONED)
 
-    def close(self) -> None:
-        """Forget all patterns."""
-        self._known = {}
+    def _launches(self, intercepted: Intercepted) -> tuple[PreparedReading, int] | None:
+        """The launches that read a call and its reach; None if they are not enough, or not compiled yet.
+
+        They are kept by the route of the call's kind; where elements of the mask decide, with the mask's analysis,
+        which is another one after a change of its elements.
+        """
+        problem, of_mask = intercepted.problem, intercepted.mask.launches
+        if self._alone or problem is None or problem.route is None:
+            return None
+        launches = problem.route.reading(problem, self._read)
+        if launches is not None:
+            return launches, int(intercepted.reach())
+        if of_mask is None:
+            return None
+        key = problem.route, statistics(self._read)
+        if key not in of_mask and (launches := PreparedReading.of(problem, self._read)) is not None:
+            of_mask[key] = launches, int(intercepted.reach())
+        return of_mask.get(key)
+
+    @property
+    def waits(self) -> bool:
+        """Whether readings are on a device."""
+        return bool(self._on_device)
 
     def deliver(self, others: Sequence[Tensor] = ()) -> list[Tensor]:
         """Copy the readings of the calls since the last time to the CPU at once, so that the device keeps none.
@@ -246,7 +228,7 @@ class CallHistory:
         """The kind of a call of a module, or of the part of it with this name."""
         if owner.cross if intercepted.cross is None else intercepted.cross or owner.cross:
             return "cross"
-        causal = intercepted.causal
+        causal = intercepted.mask.causal
         if not causal and intercepted.grid.queries == 1:
             # A single query sees all tokens before it, so its mask does not show the kind.
             is_causal = getattr(owner.module, "is_causal", None) is True

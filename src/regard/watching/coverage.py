@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 from torch import nn
 
@@ -44,7 +43,7 @@ class Coverage:
         self._seen: set[str] = set()
         self._layers: set[int] = set()
         self._unreadable: dict[str, str] = {}
-        self._silent: set[str] = set()
+        self._silent: set[str | None] = set()
         self._silent_runs: dict[str, int] = {}
         self._unread: dict[str, int] = {}
         self._outermost: dict[str, str | None] = {}
@@ -61,7 +60,7 @@ class Coverage:
         """Note that a module of a layer made an attention call."""
         self._seen.add(name)
         self._layers.add(layer)
-        self._silent.discard(cast(str, self._attention_around(name)))
+        self._silent.discard(self._attention_around(name))
 
     def _attention_around(self, name: str) -> str | None:
         """The outermost module around this one, or itself, that looks like attention; None: none does."""
@@ -80,7 +79,7 @@ class Coverage:
         """Note that the attention call of a module cannot be read, and why."""
         self._seen.add(name)
         self._unreadable[name] = reason
-        self._silent.discard(cast(str, self._attention_around(name)))
+        self._silent.discard(self._attention_around(name))
 
     def tell(self, layers: Iterable[int] | None, has_calls: bool) -> None:
         """At the end of a context, raise if no call was seen, and warn about modules that gave no record.
@@ -130,7 +129,7 @@ class Coverage:
             )
         # A run that has not ended in a record is silent too.
         idle = {name for name, count in self._silent_runs.items() if count} | self._silent
-        idle = sorted(name for name in idle if self._is_covered(name, looks))
+        idle = sorted(name for name in idle if name is not None and self._is_covered(name, looks))
         if idle:
             warnings.warn(
                 f"{_listed(idle, looks)} in {kind} gave records in some of its runs, and none in others",

@@ -21,7 +21,6 @@ from regard.watching.call_problems import (
     read_native,
     read_problem,
     read_sdpa,
-    same_call,
 )
 from regard.watching.head_axis import HeadAxes
 from regard.watching.intercepted import Intercepted
@@ -56,7 +55,7 @@ def _handle_sdpa(function: Function, args: Any, kwargs: Any) -> Any:
     if is_idle():
         return function(*args, **kwargs)
     overriding = overriding_arguments((*args, *kwargs.values()))
-    if not all(tensor.is_nested or is_causal_bias(tensor) for tensor in overriding):
+    if overriding and not all(tensor.is_nested or is_causal_bias(tensor) for tensor in overriding):
         return run_overrides(function, args, kwargs)
     masks = STATE.masks
     return run_watched(
@@ -65,7 +64,6 @@ def _handle_sdpa(function: Function, args: Any, kwargs: Any) -> Any:
         kwargs,
         lambda owner: read_sdpa(masks, owner, *args, **kwargs),
         lambda output, observer, owner: _change_heads(output, observer, owner, args, kwargs),
-        lambda owner: same_call(masks, owner, args, kwargs),
     )
 
 

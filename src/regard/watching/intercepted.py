@@ -1,6 +1,6 @@
 """An intercepted attention call and its readings: the same for every way in which a model computes attention."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,10 +9,11 @@ from regard.attention.execution import BACKENDS, choose_reader, execute, full_pr
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
-from regard.masks import Mask
+from regard.masks import Band
 from regard.normalizers import softmax
 from regard.scores import ScaledDot
 from regard.shapes import Grid, spread_heads
+from regard.watching.mask_kind import NO_MASK, MaskReading
 
 SMALL_PAIRS = 1 << 16
 """Below so many pairs of all heads, PyTorch's operations read weights faster than a compiled kernel starts."""
@@ -30,29 +31,24 @@ class Intercepted:
 
     Attributes:
         source: the function that computed it.
-        mask: the kind of its mask.
-        visible: the visible pairs; None: all.
+        mask: the analysis of its mask.
         problem: the call as a problem of regard, with detached tensors; None if scores and weights are known instead.
         scores: ``[batch, heads, queries, keys]``, −inf or a huge negative value where masked; None if unknown.
         weights: ``[batch, heads, queries, keys]`` before dropout.
         value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
         cross: whether queries and keys were computed from different tensors; None if unknown.
-        causal: whether its mask hides all later keys.
         child: the submodule of the owner that made the call, where a kernel computes a whole layer.
-        has_bias, scale, cap, has_sink, dropout: as in `AttentionCall`.
+        scale, cap, has_sink, dropout: as in `AttentionCall`.
     """
 
     source: str
-    mask: str = "none"
-    visible: Mask | None = None
+    mask: MaskReading = NO_MASK
     problem: Problem | None = None
     scores: Tensor | None = None
     weights: Tensor | None = None
     value: Tensor | None = None
     cross: bool | None = None
-    causal: bool = False
     child: str = ""
-    has_bias: bool = False
     scale: float | None = None
     cap: float | None = None
     has_sink: bool = False
@@ -79,30 +75,23 @@ class Intercepted:
         """Key and value heads, as they were passed on."""
         return self.grid.heads if self.problem is None else self.problem.key.shape[1]
 
-    @torch.no_grad()
-    def reach(self) -> Tensor | None:
-        """The number of keys up to the last one that the last query of any batch row sees; None: all keys.
+    def reach(self) -> Tensor | int:
+        """The number of keys up to the last one that the last query of any batch row sees; all keys if it sees none.
 
-        It is a scalar on the device of the call, so that nothing waits for it.
+        Where elements of a mask decide, it is a scalar on the device of the call, so that nothing waits for it.
         """
-        grid = self.grid
-        if self.visible is None or not grid.queries or not grid.keys or not grid.batch:
-            return None
-        last = self.visible.allows(grid.tile(queries=range(grid.queries - 1, grid.queries)))
+        grid, visible = self.grid, self.mask.visible
+        if visible is None or not grid.queries or not grid.keys or not grid.batch:
+            return grid.keys
+        if isinstance(visible, Band) and isinstance(offset := visible.offset_on(grid), int):
+            own = grid.queries - 1 + offset
+            end = grid.keys if visible.after is None else min(own + visible.after + 1, grid.keys)
+            start = 0 if visible.before is None else max(own - visible.before, 0)
+            return end if start < end else grid.keys
+        last = visible.allows(grid.tile(queries=range(grid.queries - 1, grid.queries)))
         seen = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys)
         number = torch.arange(1, grid.keys + 1, device=seen.device).masked_fill(~seen, 0).amax()
         return number.masked_fill(number == 0, grid.keys)
-
-    def without_numbers(self) -> "Intercepted":
-        """The call with tensors of the same shapes that store one element, so that those of the model may be freed."""
-        problem = self.problem
-        if problem is not None:
-            query, key, value = (_one_element(tensor) for tensor in (problem.query, problem.key, problem.value))
-            problem = replace(problem, query=query, key=key, value=value)
-        scores, weights, value = (
-            None if tensor is None else _one_element(tensor) for tensor in (self.scores, self.weights, self.value)
-        )
-        return replace(self, problem=problem, scores=scores, weights=weights, value=value)
 
     @torch.no_grad()
     def output(self) -> Tensor | None:
@@ -150,10 +139,6 @@ def _executed(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
     from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
 
     return execute_sharded(problem, "auto", gatherer)
-
-
-def _one_element(tensor: Tensor) -> Tensor:
-    return tensor.new_zeros(()).expand(tensor.shape)
 
 
 def _empty_problem(weights: Tensor) -> Problem:

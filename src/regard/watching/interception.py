@@ -52,22 +52,19 @@ class _Mode(TorchFunctionMode):
     """Sees each function of PyTorch that is called from Python in this thread."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = self._run(func, args, kwargs or {})
-        if STATE.followers and not (is_idle() or STATE.is_opened):
-            for follower in STATE.followers:
-                follower.follow(func, args, kwargs or {}, result)
+        kwargs, handler, state = kwargs or {}, HANDLERS.get(func), STATE
+        if handler is not None:
+            result = handler(func, args, kwargs)
+        elif type(func) is FunctionType and not func.__module__.startswith("torch."):
+            # A function of Python runs with the mode off: its calls are seen only by replaced names.
+            _INSTALLATION.search(func.__globals__)
+            result = func(*args, **kwargs)
+        else:
+            result = track(func, args, kwargs) if state.tracked.known else func(*args, **kwargs)
+        if state.followers and not (is_idle() or state.is_opened):
+            for follower in state.followers:
+                follower.follow(func, args, kwargs, result)
         return result
-
-    def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        handler = HANDLERS.get(func)
-        if handler is None:
-            if type(func) is FunctionType and not func.__module__.startswith("torch."):
-                # A function of Python runs with the mode off: its calls are seen only by replaced names.
-                _INSTALLATION.search(func.__globals__)
-            elif len(STATE.tracked):
-                return track(func, args, kwargs)
-            return func(*args, **kwargs)
-        return handler(func, args, kwargs)
 
 
 _MODE = _Mode()

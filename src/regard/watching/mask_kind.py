@@ -6,8 +6,8 @@ A mask of a model is a tensor with an entry for each pair. Most are causal, a sl
 """
 
 import weakref
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,8 @@ class MaskReading:
         visible: the visible pairs, for pictures; None: all.
         has_bias: whether the mask adds other values than 0 and those that hide.
         causal: whether no query sees a key after its own.
+        launches: by kinds of calls and readings, what was prepared to read them under this mask
+            (`regard.watching.call_reader`); None: nothing is kept for it.
     """
 
     kind: str
@@ -52,12 +54,7 @@ class MaskReading:
     visible: Mask | None = None
     has_bias: bool = False
     causal: bool = False
-
-    @property
-    def content(self) -> object:
-        """What the readings of equal masks agree in, where that is known at once; else the reading itself."""
-        is_plain = self.bias is None and (self.mask is None or type(self.mask) is Band)
-        return (self.kind, self.mask, self.causal) if is_plain else self
+    launches: dict[object, Any] | None = None
 
 
 NO_MASK = MaskReading("none")
@@ -78,14 +75,15 @@ class MaskReader:
             causal_rows: the number of queries, where the call also hides all keys after a query's own, counted from the
                 first ones (``is_causal=True``); None: it does not.
         """
-        mask = mask.detach()
-        base, identity = mask if mask._base is None else mask._base, _identity(mask, causal_rows)
+        base, mask = mask if mask._base is None else mask._base, mask.detach()
+        identity = _identity(mask, causal_rows)
         if identity is not None:
             for reference, known, reading in self._known:
                 if known == identity and reference() is base:
                     return reading
         reading = read_tensor(mask if causal_rows is None else _causal_part(mask, causal_rows))
         if identity is not None:
+            reading = replace(reading, launches={})
             self._known = [*self._known[1 - CACHED :], (weakref.ref(base), identity, reading)]
         return reading
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from regard.watching.head_axis import head_count
+from regard.watching.mechanisms import Mechanism, mechanism_of
 
 CROSS_NAMES = re.compile(
     r"cross|enc_?dec_?att|encoder_?att|multihead_attn|src_att|memory_att|context_att", re.IGNORECASE
@@ -47,6 +48,7 @@ class Owner(NamedTuple):
         packed: whether Hugging Face passes the heads of a group as queries, as for a single token.
         groups: how many query heads share keys, where the module says so, else 1.
         heads: the number of query heads, where the module says it.
+        mechanism: of the module, besides multi-head attention; None: no such one.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Owner(NamedTuple):
     packed: bool = False
     groups: int = 1
     heads: int | None = None
+    mechanism: Mechanism | None = None
 
 
 class ModuleNames:
@@ -83,10 +86,10 @@ class ModuleNames:
         """The innermost module on the stack that is named as attention; None if none is."""
         return self.owner(frame, looks_like_attention)
 
-    def announced(self, layer: nn.Module | None) -> Owner | None:
+    def announced(self, layer: nn.Module) -> Owner | None:
         """The owner of a call that a layer of regard makes and names itself; None if it is no part of the model."""
         name = self.names.get(id(layer))
-        return None if layer is None or name is None else self._owner(name, layer, self._is_cross_module(name, layer))
+        return None if name is None else self._owner(name, layer, self._is_cross_module(name, layer))
 
     def owner(self, frame: FrameType | None, suits: Callable[[nn.Module], bool] | None = None) -> Owner | None:
         """The owner of a call that a frame makes; None if no module of the model, which ``suits``, is on the stack."""
@@ -95,17 +98,19 @@ class ModuleNames:
             code = frame.f_code
             if code.co_name == "sdpa_attention_forward":
                 packed = packed or _is_packed(frame)
-            first = _parameters(code).module
-            if first is not None:
+            parameters = _parameters(code)
+            if parameters.module is not None:
                 variables = frame.f_locals
-                module = variables.get(first)
+                module = variables.get(parameters.module)
                 name = self.names.get(id(module))
                 if name is None:
                     is_foreign = is_foreign or isinstance(module, nn.Module)
                 elif isinstance(module, nn.Module) and (suits is None or suits(module)):
                     if is_foreign and not self._runs(frame):
                         return None
-                    cross = self._is_cross_module(name, module) or _takes_other_keys(module, frame, variables)
+                    cross = self._is_cross_module(name, module) or _takes_other_keys(
+                        module, frame, parameters, variables
+                    )
                     return self._owner(name, module, cross, packed)
             frame = frame.f_back
         return None
@@ -123,7 +128,7 @@ class ModuleNames:
         if owner is None:
             groups = _attribute(module, "num_key_value_groups", 1)
             groups = groups if isinstance(groups, int) else 1
-            owner = Owner(name, module, cross, packed, groups, head_count(module))
+            owner = Owner(name, module, cross, packed, groups, head_count(module), mechanism_of(module))
             self._owners[name, cross, packed] = owner
         return owner
 
@@ -228,22 +233,21 @@ def _parameters(code: CodeType) -> _Parameters:
     return parameters
 
 
-def _takes_other_keys(module: nn.Module, frame: FrameType, variables: dict[str, Any]) -> bool:
+def _takes_other_keys(module: nn.Module, frame: FrameType, parameters: _Parameters, variables: dict[str, Any]) -> bool:
     """Whether the arguments of a module's own method say that it attends to another sequence.
 
     Args:
         module: the module.
         frame: of the method, or of a function that it calls with the module.
-        variables: of the frame.
+        parameters, variables: of the frame.
     """
-    if _parameters(frame.f_code).module != "self":
-        above = frame.f_back
-        while above is not None and _parameters(above.f_code).module != "self":
-            above = above.f_back
+    above: FrameType | None = frame
+    while parameters.module != "self":
+        above = above.f_back
         if above is None:
             return False
-        frame, variables = above, above.f_locals
-    of_keys = _parameters(frame.f_code).of_keys
+        parameters, variables = _parameters(above.f_code), above.f_locals
+    of_keys = parameters.of_keys
     if not of_keys or variables.get("self") is not module:
         return False
     if any(variables.get(argument) is not None for argument in of_keys if argument not in ("key", "keys")):

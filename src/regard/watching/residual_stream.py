@@ -173,7 +173,7 @@ class ResidualStream:
 
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Note what a function of PyTorch made of a tensor on a way."""
-        if not len(self._steps) or not isinstance(result, Tensor):
+        if not self._steps.known or not isinstance(result, Tensor):
             return
         name = getattr(function, "__name__", "")
         if name.startswith("__get__") or not result.is_floating_point():

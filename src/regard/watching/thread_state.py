@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
 from regard.watching.owners import ModuleNames, Owner, looks_like_attention
@@ -45,15 +44,12 @@ class Observer:
     def __init__(self, model: nn.Module):
         self.names = ModuleNames(model)
 
-    def take(
-        self, owner: Owner, read: Callable[[Owner], Intercepted], same: Callable[[Owner], SameCall | None]
-    ) -> None:
+    def take(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
         """Record a call after it ran.
 
         Args:
             owner: the module that made it.
             read: returns what it computed.
-            same: returns, at little cost, what it shares with calls that differ in the values of their tensors alone.
         """
 
     def change(self, owner: Owner, output: Tensor) -> Tensor:
@@ -130,10 +126,6 @@ def is_idle() -> bool:
     )
 
 
-def is_like_no_other(owner: Owner) -> None:
-    """The value of ``same`` for a call of which no other one is known to be alike."""
-
-
 HeadsChange = Callable[[Any, Observer, Owner], Any]
 """Lets an observer change the output of heads that is in the result of a call, and returns the result."""
 
@@ -144,7 +136,6 @@ def run_watched(
     kwargs: Any,
     read: Callable[[Owner], Intercepted],
     change: HeadsChange,
-    same: Callable[[Owner], SameCall | None] = is_like_no_other,
     makers: Mapping[int, Owner] = MappingProxyType({}),
     layer: nn.Module | None = None,
 ) -> Any:
@@ -152,7 +143,7 @@ def run_watched(
 
     Args:
         function, args, kwargs: the call.
-        read, same: as for `Observer.take`.
+        read: as for `Observer.take`.
         change: changes its output.
         makers: by the identity of an observer, the module that made the weights, where it is named as attention.
         layer: the layer of regard that makes the call; None: no such one.
@@ -162,7 +153,7 @@ def run_watched(
     owners = [
         (observer, owner)
         for observer in state.observers
-        if (owner := observer.names.announced(layer) or observer.names.owner(frame))
+        if (owner := (layer is not None and observer.names.announced(layer)) or observer.names.owner(frame))
     ]
     del frame
     if makers:
@@ -178,7 +169,7 @@ def run_watched(
             if observer.changes:
                 output = change(output, observer, owner)
             else:
-                observer.take(owner, read, same)
+                observer.take(owner, read)
                 if observer.follows:
                     change(output, _HeadsReader(observer), owner)
         return output

@@ -239,22 +239,23 @@ class WeightedValues(Tracked):
 
 
 class TrackedTensors:
-    """What is known of the tensors that a model has. A tensor that is freed is forgotten."""
+    """What is known of the tensors that a model has. A tensor that is freed is forgotten.
+
+    Attributes:
+        known: each tensor and what is known of it, by the tensor's identity.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], Tracked]] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
+        self.known: dict[int, tuple[weakref.ref[Tensor], Tracked]] = {}
 
     def get(self, tensor: object) -> Tracked | None:
         """What a tensor is; None: nothing is known."""
-        known = self._known.get(id(tensor))
+        known = self.known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
     def put(self, tensor: Tensor, tracked: Tracked) -> None:
         """Note what a tensor is."""
-        number, known = id(tensor), self._known
+        number, known = id(tensor), self.known
 
         def freed(reference: weakref.ref[Tensor]) -> None:
             entry = known.get(number)
@@ -265,20 +266,20 @@ class TrackedTensors:
 
     def forget(self, tensor: object) -> None:
         """Forget a tensor, whose elements were overwritten."""
-        self._known.pop(id(tensor), None)
+        self.known.pop(id(tensor), None)
 
     def forget_softmax(self, softmax: Softmax) -> None:
         """Forget the tensors that come from a softmax, whose weights were recorded."""
-        for number, (_, tracked) in list(self._known.items()):
+        for number, (_, tracked) in list(self.known.items()):
             if isinstance(tracked, Total):
                 tracked = tracked.addends
             each = [factor.weights for factor in tracked.factors] if isinstance(tracked, WeightedValues) else [tracked]
             if any(isinstance(weights, Weights) and weights.softmax is softmax for weights in each):
-                del self._known[number]
+                del self.known[number]
 
     def clear(self) -> None:
         """Forget all tensors."""
-        self._known.clear()
+        self.known.clear()
 
 
 def _line(tensor: Tensor, axis: int) -> Tensor:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,19 +19,18 @@ from regard.summaries import record_html
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.cached_keys import CachedKeys, Reordering
-from regard.watching.call_problems import SameCall
-from regard.watching.call_reader import CallHistory, CallReader, KnownCall
+from regard.watching.call_reader import CallHistory, CallReader
 from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.contributions import value_logits
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Generation
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
-from regard.watching.mechanisms import Mechanism, maps_of_heads, mechanism_of
+from regard.watching.mechanisms import maps_of_heads
 from regard.watching.owners import Owner
 from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
-from regard.watching.thread_state import Observer, is_idle, is_like_no_other, without_mode
+from regard.watching.thread_state import Observer, is_idle, without_mode
 from regard.watching.token_ids import TokenIds, token_axis
 
 if TYPE_CHECKING:
@@ -40,22 +39,6 @@ if TYPE_CHECKING:
 
 CALLS_SHOWN = 12
 """The most calls that a notebook lists."""
-
-
-class CallPattern(NamedTuple):
-    """A call of one module, as the pattern of its next ones.
-
-    Attributes:
-        key: of `SameCall`.
-        known: the pattern of such calls of any module.
-        call: without readings.
-        is_square: whether it has as many keys as queries, and several.
-    """
-
-    key: tuple[object, ...]
-    known: KnownCall
-    call: AttentionCall
-    is_square: bool
 
 
 @hinted
@@ -101,7 +84,6 @@ class Watch(Observer):
         self._history = CallHistory()
         self._is_open = False
         self._parts: dict[int, int] = {}  # by the identity of the module
-        self._patterns: dict[int, CallPattern] = {}  # by the identity of the owner, which `ModuleNames` keeps
         self._reader = CallReader(read, alone=keep or norms or outputs)
         self.follows = norms or outputs
         self._projections = Projections(self.names.names, norms, ResidualStream() if outputs else None)
@@ -120,8 +102,6 @@ class Watch(Observer):
             end(self)
         if kind is None:
             self._deliver()
-            self._reader.close()
-            self._patterns.clear()
             self._coverage.tell(self._layers, bool(self.calls))
             self._projections.settle()
         else:
@@ -139,7 +119,8 @@ class Watch(Observer):
         self._parts.pop(id(module), None)  # an interrupted call leaves its first part behind
         if name == "":
             self._history.begin_forward()
-            self._deliver()
+            if self._reader.waits:
+                without_mode(self._deliver)
         if id(module) in self._token_ids.tables:
             self._token_ids.read(args, self._history.forward)
         if self.follows and not is_idle():
@@ -189,96 +170,41 @@ class Watch(Observer):
         with torch.no_grad():
             self._cached.settle(self._reader.deliver(self._cached.waiting))
 
-    def take(
-        self,
-        owner: Owner,
-        read: Callable[[Owner], Intercepted],
-        same: Callable[[Owner], SameCall | None] = is_like_no_other,
-    ) -> None:
+    def take(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
         transform = active_transform()
         if transform is not None:
             return self._coverage.cannot_read(owner.name, transform)
+        had_gradients = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # the context takes longer than the rest of a small call's record
         try:
-            same_call = same(owner)
-            if same_call is not None:
-                pattern = self._patterns.get(id(owner))
-                if pattern is None or pattern.key != same_call.key:
-                    pattern = self._pattern_of(owner, same_call)
-                if pattern is not None and self._reader.can_take_again(same_call):
-                    return self._take_again(pattern, owner, same_call)
-                same_call = same_call if same_call.has_others else None
-            with torch.no_grad():
-                intercepted = read(owner)
+            self._record(owner, read)
+        finally:
+            torch._C._set_grad_enabled(had_gradients)
+
+    def _record(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
+        try:
+            intercepted = read(owner)
         except RegardError as error:
             return self._coverage.cannot_read(owner.name, str(error))
         except Exception as error:  # an unknown kind of call must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
-        if intercepted.grid.device.type == "meta":
-            return self._coverage.cannot_read(owner.name, "its tensors are on the meta device and have no elements")
-        name = ".".join(part for part in (owner.name, intercepted.child) if part)
-        part = self._part_of(mechanism_of(owner.module), owner)
-        layer = self._history.layer(
-            f"{name}/{part}" if part else name, self.names.layer(name), _is_square(intercepted.grid)
-        )
-        self._coverage.seen(name, layer)
-        if self._layers is None or layer in self._layers:
-            with torch.no_grad():
-                self._take_first(owner, intercepted, name, layer, part, same_call)
-        return None
-
-    def _pattern_of(self, owner: Owner, same_call: SameCall) -> CallPattern | None:
-        """The pattern of a module's call, if one is known that differs in the module and in values alone."""
-        known = self._reader.known(same_call)
-        if known is None:
-            return None
-        name, intercepted = owner.name, known.intercepted
-        call = known.call.another(
-            name=name,
-            layer=self.names.layer(name),
-            kind=self._history.kind(owner, intercepted, name),
-            mechanism=mechanism_of(owner.module),
-        )
-        pattern = CallPattern(same_call.key, known, call, _is_square(intercepted.grid))
-        # The kind of a single query's attention depends on the calls before it.
-        if call.queries > 1:
-            self._patterns[id(owner)] = pattern
-        return pattern
-
-    def _take_again(self, pattern: CallPattern, owner: Owner, same_call: SameCall) -> None:
-        """Record a call of a known pattern."""
-        part = self._part_of(pattern.call.mechanism, owner)
-        layer = self._history.layer(
-            f"{owner.name}/{part}" if part else owner.name, pattern.call.layer, pattern.is_square
-        )
-        self._coverage.seen(owner.name, layer)
-        if self._layers is None or layer in self._layers:
-            call = pattern.call.another(layer=layer, forward=self._history.forward, number=len(self.calls))
-            if call.mechanism == "differential":
-                call.part, call.maps = part, maps_of_heads(owner.module, part, call.heads)
-            self._reader.take_again(call, pattern.known, same_call)
-            self._cached.note(call, same_call.key_tensor)
-            self.calls.append(call)
-
-    def _part_of(self, mechanism: Mechanism | None, owner: Owner) -> int:
-        """The number of this call among those of a module for the same tokens: differential attention has two."""
-        if mechanism != "differential":
-            return 0
-        part = self._parts.get(id(owner.module), 0)
-        self._parts[id(owner.module)] = 1 - part
-        return part
-
-    def _take_first(
-        self, owner: Owner, intercepted: Intercepted, name: str, layer: int, part: int, same_call: SameCall | None
-    ) -> None:
-        """Record a call without a known pattern."""
         grid = intercepted.grid
-        placed = None if intercepted.problem is None else intercepted.problem.placed
+        if grid.device.type == "meta":
+            return self._coverage.cannot_read(owner.name, "its tensors are on the meta device and have no elements")
+        name = f"{owner.name}.{intercepted.child}".strip(".") if intercepted.child else owner.name
+        part = self._part_of(owner)
+        of_part = f"{name}/{part}" if part else name
+        layer = self._history.layer(of_part, self.names.layer(name), grid.queries == grid.keys > 1)
+        self._coverage.seen(name, layer)
+        if self._layers is not None and layer not in self._layers:
+            return None
+        problem, mask = intercepted.problem, intercepted.mask
+        placed = None if problem is None else problem.placed
         if placed is not None and self._keep:
             raise ArgumentError(
                 "keep=True keeps whole queries and keys, of which this process has a part: leave it out"
             )
         chosen = _heads_of_call(self._heads, grid.heads, name)
-        wants_pairs = self._read.weights or self._keep
         repeated = intercepted.kv_heads == grid.heads and owner.groups > 1
         call = AttentionCall(
             name=name,
@@ -293,13 +219,13 @@ class Watch(Observer):
             queries=grid.queries,
             keys=grid.keys,
             chosen_heads=chosen,
-            mask=intercepted.mask,
-            has_bias=intercepted.has_bias,
+            mask=mask.kind,
+            has_bias=mask.has_bias,
             scale=intercepted.scale,
             cap=intercepted.cap,
             has_sink=intercepted.has_sink,
             dropout=intercepted.dropout,
-            mechanism=mechanism_of(owner.module),
+            mechanism=owner.mechanism,
             part=part,
             shards=None if placed is None else (placed.queries, placed.keys),
         )
@@ -311,14 +237,23 @@ class Watch(Observer):
             value = spread_heads(intercepted.value, grid.heads)
         if self._outputs:
             others["head_output"], others["value"] = intercepted.output(), value
-        self._reader.take(call, intercepted, same_call, intercepted.visible if wants_pairs else None, others)
+        wants_pairs = self._read.weights or self._keep
+        self._reader.take(call, intercepted, mask.visible if wants_pairs else None, others)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
         if self.follows:
             self._projections.expect(call, value)
-        keys = intercepted.value if intercepted.problem is None else intercepted.problem.key
+        keys = intercepted.value if problem is None else problem.key
         self._cached.note(call, keys if placed is None else None)
-        self.calls.append(call)
+        return self.calls.append(call)
+
+    def _part_of(self, owner: Owner) -> int:
+        """The number of this call among those of a module for the same tokens: differential attention has two."""
+        if owner.mechanism != "differential":
+            return 0
+        part = self._parts.get(id(owner.module), 0)
+        self._parts[id(owner.module)] = 1 - part
+        return part
 
     # Called by users.
 
@@ -533,11 +468,6 @@ def watch(
     chosen_heads = _chosen_numbers("heads", heads)
     of_layers = None if chosen_layers is None else frozenset(chosen_layers)
     return Watch(model, readings, of_layers, chosen_heads, keep, norms, outputs)
-
-
-def _is_square(grid: Grid) -> bool:
-    """Whether there are as many keys as queries, and several."""
-    return grid.queries == grid.keys > 1
 
 
 def _check_readings(read: Readings) -> None:
