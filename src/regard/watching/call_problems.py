@@ -202,12 +202,10 @@ def _read_causal_bias(bias: Any, queries: int, keys: int) -> MaskReading:
 
     if bias.variant == CausalVariant.UPPER_LEFT or bias.seq_len_q == bias.seq_len_kv:
         return causal_from_start(queries, keys)
-    mask = causal()
-    return MaskReading("causal" if queries > 1 else "none", mask, None, mask, causal=queries > 1)
+    return MaskReading.of("causal" if queries > 1 else "none", causal(), queries > 1)
 
 
-_MASK = causal(align="start")
-_CAUSAL = MaskReading("causal", _MASK, None, _MASK, causal=True)
+_CAUSAL = MaskReading.of("causal", causal(align="start"), causal=True)
 
 
 def causal_from_start(queries: int, keys: int) -> MaskReading:
@@ -240,7 +238,7 @@ def _read_nested(
     mask: Mask = lengths(k_lengths, q_lengths)
     if is_causal:
         mask = And(causal(align="start"), mask)
-    reading = MaskReading("causal+padding" if is_causal else "padding", mask, None, mask, causal=is_causal)
+    reading = MaskReading.of("causal+padding" if is_causal else "padding", mask, is_causal)
     return _intercepted(SDPA, q, k, v, reading, scale=scale, dropout=dropout)
 
 

@@ -30,7 +30,6 @@ from regard.watching.thread_state import (
     SDPA,
     STATE,
     Function,
-    Observer,
     change_first,
     is_idle,
     keep_output,
@@ -63,11 +62,11 @@ def _handle_sdpa(function: Function, args: Any, kwargs: Any) -> Any:
         args,
         kwargs,
         lambda owner: read_sdpa(masks, owner, *args, **kwargs),
-        lambda output, observer, owner: _change_heads(output, observer, owner, args, kwargs),
+        lambda output, change, owner: _change_heads(output, change, owner, args, kwargs),
     )
 
 
-def _change_heads(output: Any, observer: Observer, owner: Owner, args: Any, kwargs: Any) -> Any:
+def _change_heads(output: Any, change: Callable[[Tensor], Tensor], owner: Owner, args: Any, kwargs: Any) -> Any:
     """The output of `scaled_dot_product_attention` with changed heads; the output itself where it is nested."""
     if not isinstance(output, Tensor) or output.is_nested:
         return output
@@ -75,8 +74,8 @@ def _change_heads(output: Any, observer: Observer, owner: Owner, args: Any, kwar
     axes, shape = HeadAxes.of_call(tensors, bool(kwargs.get("enable_gqa")), owner.heads), output.shape
     if owner.packed and output.dim() == 4:
         heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
-        return observer.change(owner, heads).reshape(shape)
-    return axes.unfold(observer.change(owner, axes.fold(output, axes.leading([output]))), shape)
+        return change(heads).reshape(shape)
+    return axes.unfold(change(axes.fold(output, axes.leading([output]))), shape)
 
 
 def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
@@ -162,8 +161,8 @@ def listen(
     if is_idle():
         return execute(problem, backend, gatherer, need_weights)
 
-    def change(output: Any, observer: Observer, owner: Owner) -> Any:
-        return Attended(observer.change(owner, output.output), output.weights)
+    def change_output(output: Any, change: Callable[[Tensor], Tensor], owner: Owner) -> Any:
+        return Attended(change(output.output), output.weights)
 
     weights: list[Tensor] = []
 
@@ -177,7 +176,7 @@ def listen(
     def read(owner: Owner) -> Intercepted:
         return read_problem(problem, weights[0] if weights else None)
 
-    return run_watched(run, (), {}, read, change, layer=layer)
+    return run_watched(run, (), {}, read, change_output, layer=layer)
 
 
 HANDLERS: dict[Any, Callable[[Function, Any, Any], Any]] = {

@@ -82,10 +82,10 @@ def observing(observer: Observer) -> Iterator[None]:
 
 def begin(observer: Observer) -> None:
     """Report all attention calls that this thread makes to an observer, until `end`."""
-    _INSTALLATION.enter(observer.names.files, observer.follows)
+    _INSTALLATION.enter(observer.names.files, observer.follower is not None)
     STATE.observers.append(observer)
-    if observer.follows:
-        STATE.followers.append(observer)
+    if observer.follower is not None:
+        STATE.followers.append(observer.follower)
     if STATE.mode is None:
         STATE.mode = _MODE
         return_to_mode([])
@@ -94,14 +94,14 @@ def begin(observer: Observer) -> None:
 def end(observer: Observer) -> None:
     """Report no further call to an observer."""
     STATE.observers.remove(observer)
-    if observer.follows:
-        STATE.followers.remove(observer)
+    if observer.follower is not None:
+        STATE.followers.remove(observer.follower)
     if not STATE.observers:
         leave_mode()
         STATE.mode = None
         STATE.tracked.clear()
         STATE.masks.clear()
-    _INSTALLATION.leave(observer.follows)
+    _INSTALLATION.leave(observer.follower is not None)
 
 
 @wraps(HAS_TORCH_FUNCTION)
@@ -314,7 +314,7 @@ def _report_module(module: nn.Module, args: Any) -> None:
 def _report_end(module: nn.Module, args: Any, output: Any) -> None:
     if STATE.followers and not is_idle():
         for follower in STATE.followers:
-            follower.ended(module, output)
+            follower.ends(module, output)
 
 
 OWN_HOOKS.update((_report_module, _report_end))

@@ -7,7 +7,7 @@ A mask of a model is a tensor with an entry for each pair. Most are causal, a sl
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class MaskReading:
         bias: what is added to the scores; None: nothing.
         visible: the visible pairs, for pictures; None: all.
         has_bias: whether the mask adds other values than 0 and those that hide.
-        causal: whether no query sees a key after its own.
+        causal: whether no query sees a key after its own, which is the last one that it could see in the widest row.
         launches: by kinds of calls and readings, what was prepared to read them under this mask
             (`regard.watching.call_reader`); None: nothing is kept for it.
     """
@@ -55,6 +55,11 @@ class MaskReading:
     has_bias: bool = False
     causal: bool = False
     launches: dict[object, Any] | None = None
+
+    @classmethod
+    def of(cls, kind: str, mask: Mask | None, causal: bool = False) -> "MaskReading":
+        """The analysis of a mask that says of each pair whether it is visible, and nothing else."""
+        return cls(kind, mask, visible=mask, causal=causal)
 
 
 NO_MASK = MaskReading("none")
@@ -114,45 +119,30 @@ def hides(scores: Tensor) -> Tensor:
 def read_tensor(mask: Tensor) -> MaskReading:
     """The analysis of a mask, as `MaskReader.read` gives it, or of scores of which some hide their pairs."""
     if mask.dtype == torch.bool:
-        pairs = visible_pairs(mask)
-        return MaskReading(pairs.kind, pairs.mask, None, pairs.mask, causal=pairs.causal)
+        return visible_pairs(mask)
     hidden = hides(mask)
     shown = ~hidden
-    pairs = visible_pairs(shown)
+    reading = visible_pairs(shown)
     has_bias = bool((mask.masked_fill(hidden, 0) != 0).any())
     # A row that is hidden throughout, by finite values too, has weights where they stand: PyTorch gives it some.
     rows = hidden.all(-1, keepdim=True) & (mask > -torch.inf)
     if bool(rows.any()):
-        return MaskReading(pairs.kind, None, mask, keep(shown | rows), has_bias, pairs.causal)
-    return MaskReading(pairs.kind, pairs.mask, mask if has_bias else None, pairs.mask, has_bias, pairs.causal)
-
-
-class Pairs(NamedTuple):
-    """The visible pairs of a mask.
-
-    Attributes:
-        kind: as in `MaskReading`.
-        mask: the pairs; None: all.
-        causal: whether no query sees a key after its own, which is the last one that it could see in the widest row.
-    """
-
-    kind: str
-    mask: Mask | None
-    causal: bool = False
+        return replace(reading, mask=None, bias=mask, visible=keep(shown | rows), has_bias=has_bias)
+    return replace(reading, bias=mask if has_bias else None, has_bias=has_bias)
 
 
 @torch.no_grad()
-def visible_pairs(shown: Tensor) -> Pairs:
+def visible_pairs(shown: Tensor) -> MaskReading:
     """Recognizes the pattern of visible pairs, bool ``[batch or 1, heads or 1, queries or 1, keys]``."""
     shown = shown[:, :, :1] if shown.stride(2) == 0 else shown
     if bool(shown.all()):
-        return Pairs("none", None)
+        return NO_MASK
     queries, keys = shown.shape[-2:]
     if queries == 1 or bool((shown == shown[:, :, :1]).all()):
-        return Pairs("padding", keep(shown[:, :, :1].clone()))
+        return MaskReading.of("padding", keep(shown[:, :, :1].clone()))
     rows, columns = shown.any(-1, keepdim=True), shown.any(-2, keepdim=True)
     if bool(((rows & columns) == shown).all()):
-        return Pairs("padding", keep(columns) & keep(rows))
+        return MaskReading.of("padding", keep(columns) & keep(rows))
     query, key = torch.arange(queries, device=shown.device)[:, None], torch.arange(keys, device=shown.device)
     # The band of a causal or sliding mask, from the rows that reach the farthest; padding only shortens a row.
     last = torch.where(shown, key, -keys - queries).amax(-1, keepdim=True)
@@ -168,29 +158,29 @@ def visible_pairs(shown: Tensor) -> Pairs:
         # Keys of the band that no query sees are padding, and so are queries that see none of the band's keys.
         padded = bool((~columns & band.any(-2)).any()) or bool((~rows & band.any(-1, keepdim=True)).any())
         if not padded:
-            return Pairs(name, mask, after <= 0)
+            return MaskReading.of(name, mask, after <= 0)
         if not bool(columns.all()):
             mask = mask & keep(columns)
         if not bool(rows.all()):
             mask = mask & keep(rows)
-        return Pairs(f"{name}+padding", mask, after <= 0)
+        return MaskReading.of(f"{name}+padding", mask, after <= 0)
     ids = _documents(shown, rows[..., 0], columns[..., 0, :])
     if ids is None:
-        return Pairs("dense", keep(shown), after <= 0)
+        return MaskReading.of("dense", keep(shown), after <= 0)
     query_ids, key_ids = ids
     within = (query_ids[..., None] == key_ids[..., None, :]) & rows
     apart = "documents" if bool(rows.all()) and bool(columns.all()) else "documents+padding"
     if bool((within == shown).all()):
-        return Pairs(apart, _apart(shown, query_ids, key_ids))
+        return MaskReading.of(apart, _apart(shown, query_ids, key_ids))
     earlier = key <= query + offset
     if bool(((within & earlier) == shown).all()):
         name, mask = ("causal" if after <= 0 else "window"), causal(offset=offset)
     elif bool(((within & band) == shown).all()):
         name, mask = "window", window(before, 0, offset=offset)
     else:
-        return Pairs("dense", keep(shown), after <= 0)
+        return MaskReading.of("dense", keep(shown), after <= 0)
     whole = keep(shown) if shown.shape[1] > 1 else mask & _apart(shown, query_ids, key_ids)
-    return Pairs(f"{name}+{apart}", whole, after <= 0)
+    return MaskReading.of(f"{name}+{apart}", whole, after <= 0)
 
 
 def _documents(shown: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -252,10 +242,10 @@ def read_mask(mask: Mask | None, grid: Grid) -> MaskReading:
         else:
             allowed = part.allows(grid)
             allowed = allowed[(None,) * (4 - allowed.dim())]
-            pairs = visible_pairs(allowed.expand(*allowed.shape[:2], grid.queries, grid.keys))
-            names.update(pairs.kind.split("+"))
-            is_causal |= pairs.causal
+            reading = visible_pairs(allowed.expand(*allowed.shape[:2], grid.queries, grid.keys))
+            names.update(reading.kind.split("+"))
+            is_causal |= reading.causal
     if "window" in names:
         names.discard("causal")  # a window that ends with the query's own key is one too
     kind = "+".join(name for name in ("causal", "window", "documents", "padding") if name in names) or "none"
-    return MaskReading("dense" if "dense" in names else kind, mask, None, mask, causal=is_causal)
+    return MaskReading.of("dense" if "dense" in names else kind, mask, is_causal)

@@ -6,8 +6,8 @@ attention functions project themselves, and say with which weights.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, first_tensor, wide
 from regard.watching.logit_path import LogitPath
 from regard.watching.residual_stream import Heads, ResidualStream
+from regard.watching.thread_state import without_mode
+
+Arguments = ParamSpec("Arguments")
 
 NO_PROJECTION = "no output projection was found: no module is called with the outputs of its heads side by side"
 
@@ -47,6 +50,19 @@ class _Running:
     rows: Tensor | None
     remove: Callable[[], None] | None = None
     output: Any = None
+
+
+def _noted(method: Callable[Concatenate[Any, Arguments], None]) -> Callable[Concatenate[Any, Arguments], None]:
+    """A method that notes something about the model's run, which no error here must end."""
+
+    @wraps(method)
+    def noted(self: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        try:
+            without_mode(lambda: method(self, *args, **kwargs))
+        except Exception as error:
+            self.give_up(f"{type(error).__name__}: {error}")
+
+    return noted
 
 
 class Projections:
@@ -80,11 +96,17 @@ class Projections:
         else:
             self._expected = Expected(call, None if value is None else value.detach())
 
-    def heads(self, output: Tensor) -> None:
-        """Note what the heads of the last call gave the model, ``[batch, heads, queries, value_dim]``."""
+    def heads(self, output: Tensor) -> Tensor:
+        """Note what the heads of the last call gave the model, ``[batch, heads, queries, value_dim]``; returns it."""
+        self._note_rows(output.detach())
+        return output
+
+    @_noted
+    def _note_rows(self, output: Tensor) -> None:
         if self._expected is not None and output.numel():
             self._expected.rows = output.transpose(1, 2).flatten(2).flatten(0, 1)
 
+    @_noted
     def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note that a module is called."""
         expected, rows = self._expected, None
@@ -102,6 +124,7 @@ class Projections:
             running.remove = module.register_forward_hook(last).remove
         self._running.append(running)
 
+    @_noted
     def ends(self, module: nn.Module, output: Any) -> None:
         """Note that a module has returned, before its own hooks."""
         if not any(running.module is module for running in self._running):
@@ -138,6 +161,7 @@ class Projections:
         if name == "" and id(module) in self._names:
             self.end_forward(running.output)
 
+    @_noted
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Note a function of PyTorch: a linear one may project the heads without a module of its own."""
         self._project(function, args, kwargs, result)
@@ -171,6 +195,7 @@ class Projections:
             )
             self._found(expected, own, result, rows)
 
+    @_noted
     def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:
         """Note that a function of PyTorch projected the heads of the last call with these weights.
 

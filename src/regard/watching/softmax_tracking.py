@@ -17,7 +17,7 @@ from torch.utils.weak import TensorWeakRef
 
 from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
 from regard.watching.owners import Owner
-from regard.watching.thread_state import STATE, Function, Observer, is_idle, run_watched
+from regard.watching.thread_state import STATE, Function, is_idle, run_watched
 from regard.watching.tracked_tensors import (
     Exponentials,
     Factor,
@@ -431,13 +431,13 @@ def _run(call: _Call, weighted: WeightedSum) -> Any:
     for each in softmax.weighs():
         _report_weights(each, -1)
 
-    def change(output: Any, observer: Observer, owner: Owner) -> Any:
-        return weighted.change_heads(output, lambda heads: observer.change(owner, heads), owner.heads)
+    def change_output(output: Any, change: Callable[[Tensor], Tensor], owner: Owner) -> Any:
+        return weighted.change_heads(output, change, owner.heads)
 
     def read(owner: Owner) -> Any:
         return weighted.read(owner.heads)
 
-    return run_watched(call.function, call.args, call.kwargs, read, change, makers=softmax.makers)
+    return run_watched(call.function, call.args, call.kwargs, read, change_output, makers=softmax.makers)
 
 
 MOVES = (

@@ -3,8 +3,9 @@
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import FrameType, MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,16 @@ SDPA = F.scaled_dot_product_attention
 Function = Callable[..., Any]
 
 
+class Follower(Protocol):
+    """Notes what a model does with the outputs of its heads: `regard.watching.projections.Projections`."""
+
+    def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None: ...
+    def ends(self, module: nn.Module, output: Any) -> None: ...
+    def heads(self, output: Tensor) -> Tensor: ...
+    def follow(self, function: Function, args: Any, kwargs: dict[str, Any], result: Any) -> None: ...
+    def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None: ...
+
+
 class Observer:
     """What a context does with the attention calls of its model; this base class does nothing.
 
@@ -35,11 +46,9 @@ class Observer:
     Attributes:
         names: its modules.
         changes: whether `change` may change an output; it is called in place of `take` then.
-        follows: whether it wants to know what becomes of the heads' outputs: `heads`, `ended`, `follow`, `projected`.
     """
 
     changes = False
-    follows = False
 
     def __init__(self, model: nn.Module):
         self.names = ModuleNames(model)
@@ -52,30 +61,17 @@ class Observer:
             read: returns what it computed.
         """
 
+    @property
+    def follower(self) -> Follower | None:
+        """What follows the outputs of heads; None: they are not followed."""
+        return None
+
     def change(self, owner: Owner, output: Tensor) -> Tensor:
         """The output of heads ``[batch, heads, queries, value_dim]`` with which the model goes on."""
         return output
 
     def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note that a module is called with these arguments, before it runs."""
-
-    def heads(self, output: Tensor) -> None:
-        """Note the output of heads ``[batch, heads, queries, value_dim]`` of the call that was taken last."""
-
-    def ended(self, module: nn.Module, output: Any) -> None:
-        """Note what a module returned, before its own hooks change it."""
-
-    def follow(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        """Note that a function of PyTorch ran."""
-
-    def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:
-        """Note that a function of PyTorch projected the heads of the last call, and what it returned.
-
-        Args:
-            weight, bias: of the projection.
-            output: the result; None: it is more than the projection.
-            batch_first: whether its first axis is the batch, and not the queries.
-        """
 
     def made_weights(self, owner: Owner, count: int) -> None:
         """Note that a module made weights (1), or that a sum was seen that they weigh (−1)."""
@@ -95,7 +91,7 @@ class _ThreadState(threading.local):
 
     Attributes:
         observers: the contexts that are open, the outermost first.
-        followers: those among them that follow what becomes of the heads' outputs.
+        followers: their followers.
         inside: how many calls of attention are running, whose inner calls are not watched.
         is_opened: whether a function of PyTorch runs that is written in Python, and whose inner calls are watched.
         mode: the function mode; None where nothing is watched.
@@ -105,7 +101,7 @@ class _ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
-        self.followers: list[Observer] = []
+        self.followers: list[Follower] = []
         self.inside = 0
         self.is_opened = False
         self.mode: TorchFunctionMode | None = None
@@ -126,8 +122,8 @@ def is_idle() -> bool:
     )
 
 
-HeadsChange = Callable[[Any, Observer, Owner], Any]
-"""Lets an observer change the output of heads that is in the result of a call, and returns the result."""
+HeadsChange = Callable[[Any, Callable[[Tensor], Tensor], Owner], Any]
+"""Applies a function to the output of heads ``[batch, heads, queries, value_dim]`` that is in the result of a call."""
 
 
 def run_watched(
@@ -167,26 +163,15 @@ def run_watched(
         output = function(*args, **kwargs)
         for observer, owner in owners:
             if observer.changes:
-                output = change(output, observer, owner)
+                output = change(output, partial(observer.change, owner), owner)
             else:
                 observer.take(owner, read)
-                if observer.follows:
-                    change(output, _HeadsReader(observer), owner)
+                if observer.follower is not None:
+                    change(output, observer.follower.heads, owner)
         return output
     finally:
         state.inside -= 1
         return_to_mode(above)
-
-
-class _HeadsReader(Observer):
-    """Gives an observer the output of heads that is in the result of a call, and changes nothing."""
-
-    def __init__(self, observer: Observer):
-        self._observer = observer
-
-    def change(self, owner: Owner, output: Tensor) -> Tensor:
-        self._observer.heads(output.detach())
-        return output
 
 
 def _owner_or_maker(owner: Owner, maker: Owner | None) -> Owner:
@@ -196,14 +181,14 @@ def _owner_or_maker(owner: Owner, maker: Owner | None) -> Owner:
     return maker if maker.name else owner
 
 
-def change_first(output: Any, observer: Observer, owner: Owner) -> Any:
+def change_first(output: Any, change: Callable[[Tensor], Tensor], owner: Owner) -> Any:
     """The result of FlexAttention, ``[batch, heads, queries, value_dim]``, which may be a tuple that begins with it."""
     if isinstance(output, tuple):
-        return (change_first(output[0], observer, owner), *output[1:])
-    return output if output.is_nested else observer.change(owner, output)
+        return (change_first(output[0], change, owner), *output[1:])
+    return output if output.is_nested else change(output)
 
 
-def keep_output(output: Any, observer: Observer, owner: Owner) -> Any:
+def keep_output(output: Any, change: Callable[[Tensor], Tensor], owner: Owner) -> Any:
     """The result of a function whose heads cannot be changed."""
     return output
 

@@ -85,8 +85,9 @@ class Watch(Observer):
         self._is_open = False
         self._parts: dict[int, int] = {}  # by the identity of the module
         self._reader = CallReader(read, alone=keep or norms or outputs)
-        self.follows = norms or outputs
-        self._projections = Projections(self.names.names, norms, ResidualStream() if outputs else None)
+        self._projections = None
+        if norms or outputs:
+            self._projections = Projections(self.names.names, norms, ResidualStream() if outputs else None)
 
     def __enter__(self) -> Self:
         if self._is_open:
@@ -103,12 +104,17 @@ class Watch(Observer):
         if kind is None:
             self._deliver()
             self._coverage.tell(self._layers, bool(self.calls))
-            self._projections.settle()
+            if self._projections is not None:
+                self._projections.settle()
         else:
             with suppress(RuntimeError):  # a device that has failed does not hide the first error
                 self._reader.deliver()
 
     # Called by the interception.
+
+    @property
+    def follower(self) -> Projections | None:
+        return self._projections
 
     def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         name = self.names.names.get(id(module))
@@ -123,27 +129,8 @@ class Watch(Observer):
                 without_mode(self._deliver)
         if id(module) in self._token_ids.tables:
             self._token_ids.read(args, self._history.forward)
-        if self.follows and not is_idle():
-            self._note(lambda: self._projections.begins(module, args))
-
-    def heads(self, output: Tensor) -> None:
-        self._note(lambda: self._projections.heads(output))
-
-    def ended(self, module: nn.Module, output: Any) -> None:
-        self._note(lambda: self._projections.ends(module, output))
-
-    def follow(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        self._note(lambda: self._projections.follow(function, args, kwargs, result))
-
-    def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:
-        self._note(lambda: self._projections.projected(weight, bias, output, batch_first))
-
-    def _note(self, action: Callable[[], None]) -> None:
-        """Note something about the model's run, which no error here must end."""
-        try:
-            without_mode(action)
-        except Exception as error:
-            self._projections.give_up(f"{type(error).__name__}: {error}")
+        if self._projections is not None and not is_idle():
+            self._projections.begins(module, args)
 
     def made_weights(self, owner: Owner, count: int) -> None:
         self._coverage.made_weights(owner.name, count)
@@ -233,7 +220,7 @@ class Watch(Observer):
             call.maps = maps_of_heads(owner.module, part, grid.heads)
         others: dict[str, Tensor | None] = {}
         value = None
-        if self.follows and intercepted.value is not None:
+        if self._projections is not None and intercepted.value is not None:
             value = spread_heads(intercepted.value, grid.heads)
         if self._outputs:
             others["head_output"], others["value"] = intercepted.output(), value
@@ -241,7 +228,7 @@ class Watch(Observer):
         self._reader.take(call, intercepted, mask.visible if wants_pairs else None, others)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
-        if self.follows:
+        if self._projections is not None:
             self._projections.expect(call, value)
         keys = intercepted.value if problem is None else problem.key
         self._cached.note(call, keys if placed is None else None)

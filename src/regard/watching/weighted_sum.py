@@ -16,7 +16,7 @@ from regard.masks import keep
 from regard.watching.equations import Equation, Labels
 from regard.watching.head_axis import adjacent_axes, axes_of_heads
 from regard.watching.intercepted import Intercepted
-from regard.watching.mask_kind import MaskReading, hides, visible_pairs
+from regard.watching.mask_kind import hides, visible_pairs
 from regard.watching.tracked_tensors import Factor, Part, TrackedTensors, WeightedValues, Weights
 
 SOURCE = "softmax"
@@ -170,14 +170,12 @@ class WeightedSum:
             return intercepted
         scores = layout.four_axes(self._pairs(self.scores))
         hidden = hides(scores)
-        pairs = visible_pairs(_one_head(~hidden))
-        visible = pairs.mask
+        intercepted.mask = visible_pairs(_one_head(~hidden))
         # A row that is hidden throughout has weights where its scores are finite, and NaN where they are not.
         uniform = hidden & (weights > 0)
         if bool(uniform.any()):
             hidden = hidden & ~uniform
-            visible = keep(_one_head(~hidden))
-        intercepted.mask = MaskReading(pairs.kind, visible=visible, causal=pairs.causal)
+            intercepted.mask = replace(intercepted.mask, visible=keep(_one_head(~hidden)))
         # Where a sink is among the scores, models shift them first, so that their log-sum-exp is lost.
         if self.tracked.exact and not has_sink:
             intercepted.scores = scores.masked_fill(hidden, -torch.inf)
