@@ -270,16 +270,11 @@ def _row(problem: Problem, row: int) -> Problem:
     mask, bias = problem.mask, problem.bias
     if problem.grid.batch > 1 or problem.query.device.type != "cpu":
         tile = problem.grid.tile(batch=range(row, row + 1))
-        mask = None if mask is None else _row_of_mask(mask, problem, row)
+        mask = None if mask is None else mask_on_host(mask, tile)
         if bias is not None:
             bias = TensorBias(bias(problem.query[row : row + 1], tile).detach().cpu())
     query, key, value = (cut(tensor) for tensor in (problem.query, problem.key, problem.value))
     return replace(problem, query=query, key=key, value=value, mask=mask, bias=bias)
-
-
-def _row_of_mask(mask: Mask, problem: Problem, row: int) -> Mask:
-    """The mask of one batch row: parts that are the same for all rows unchanged, others as tensors that broadcast."""
-    return mask_on_host(mask, problem.grid.tile(batch=range(row, row + 1)))
 
 
 def mask_on_host(mask: Mask, grid: Grid) -> Mask:

@@ -167,7 +167,7 @@ def _path(call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> Logit
             "unembedding must be given: the output of the watched model is its residual stream, and no logits"
         )
     else:
-        _check_ids(ids, path.outputs)
+        _check_ids(ids, path.features)
     return path
 
 
@@ -198,7 +198,7 @@ def _unembedded(model: nn.Module, call: AttentionCall, ids: Tensor, unembedding:
             f"unembedding must be given: {type(model).__name__} has no get_output_embeddings() that returns one"
         )
     output_layer = ModuleCall("the module of get_output_embeddings()", layer, known.output, known.output)
-    output_layer.output, output_layer.setting = output_layer.ask(known.output), known.setting
+    output_layer.output, output_layer.autocast = output_layer.ask(known.output), known.autocast
     _check_ids(ids, output_layer.output.shape[-1])
     return output_layer.matrix(ids).t().cpu()
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import keep
-from regard.watching.attention_call import AttentionCall
+from regard.watching.attention_call import OF_QUERIES, AttentionCall
 from regard.watching.cached_keys import CachedKeys, CachedSequence, Piece
 from regard.watching.logit_path import LogitPath
 
-ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "head_output", "shares")
+ROW_READINGS = tuple(name for name in OF_QUERIES if name != "weights")
 """Readings of each query, which are joined along the queries."""
 
 

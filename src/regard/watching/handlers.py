@@ -47,12 +47,10 @@ COMPILED_FLEX = "compile_friendly_flex_attention"
 @wraps(SDPA)
 def watched_sdpa(*args: Any, **kwargs: Any) -> Any:
     """`scaled_dot_product_attention`, which is watched."""
-    return _handle_sdpa(SDPA, args, kwargs)
+    return SDPA(*args, **kwargs) if is_idle() else _handle_sdpa(SDPA, args, kwargs)
 
 
 def _handle_sdpa(function: Function, args: Any, kwargs: Any) -> Any:
-    if is_idle():
-        return function(*args, **kwargs)
     overriding = overriding_arguments((*args, *kwargs.values()))
     if overriding and not all(tensor.is_nested or is_causal_bias(tensor) for tensor in overriding):
         return run_overrides(function, args, kwargs)
@@ -79,8 +77,6 @@ def _change_heads(output: Any, change: Callable[[Tensor], Tensor], owner: Owner,
 
 
 def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
-    if is_idle():
-        return function(*args, **kwargs)
     arguments = _bound(function, args, kwargs)
     if not arguments["need_weights"]:
         result = run_opened(function, args, kwargs)  # it calls scaled_dot_product_attention
@@ -114,16 +110,12 @@ def _multi_head_in_two_calls(function: Function, arguments: dict[str, Any]) -> A
 
 
 def _handle_native(function: Function, args: Any, kwargs: Any) -> Any:
-    if is_idle():
-        return function(*args, **kwargs)
     masks, arguments = STATE.masks, _bound_by_schema("_native_multi_head_attention", args, kwargs)
     result = run_watched(function, args, kwargs, lambda owner: read_native(masks, arguments), keep_output)
     return _projected(arguments["proj_weight"], arguments["proj_bias"], result, True)
 
 
 def _handle_encoder_layer(function: Function, args: Any, kwargs: Any) -> Any:
-    if is_idle():
-        return function(*args, **kwargs)
     masks, arguments = STATE.masks, _bound_by_schema("_transformer_encoder_layer_fwd", args, kwargs)
     result = run_watched(function, args, kwargs, lambda owner: read_encoder_layer(masks, arguments), keep_output)
     _projected(arguments["proj_weight"], arguments["proj_bias"], None, True)

@@ -53,6 +53,10 @@ class Positions:
         return ids[:, self.first_key : self.first_key + self.keys]
 
 
+MaskBuilder = Callable[[dict[str, Any], Positions], Mask | None]
+"""Builds a mask from what a function closes over, and the positions."""
+
+
 def as_mask(function: MaskFunction, at: Positions) -> Mask | None:
     """The mask that a function of transformers describes; None if every query sees every key."""
     recognize = _PARTS.get(_name(function))
@@ -110,23 +114,6 @@ def _pair_by_pair(function: MaskFunction, batch: Tensor, head: Tensor, query: Te
         return function(batch.flatten(), head.flatten(), query.flatten(), key.flatten())
 
 
-def _all(parts: dict[str, Any], at: Positions) -> Mask | None:
-    return None
-
-
-def _causal(parts: dict[str, Any], at: Positions) -> Mask | None:
-    return masks.causal(offset=at.offset)
-
-
-def _window(parts: dict[str, Any], at: Positions) -> Mask | None:
-    # The library's window counts the query's own key.
-    return masks.window(parts["sliding_window"] - 1, None, offset=at.offset)
-
-
-def _window_both_sides(parts: dict[str, Any], at: Positions) -> Mask | None:
-    return masks.window(parts["sliding_window"], parts["sliding_window"], offset=at.offset)
-
-
 def _chunks(parts: dict[str, Any], at: Positions) -> Mask | None:
     size, left_padding = parts["chunk_size"], parts["left_padding"]
     position = torch.arange(max(at.first_query + at.queries, at.first_key + at.keys), device=left_padding.device)
@@ -136,18 +123,9 @@ def _chunks(parts: dict[str, Any], at: Positions) -> Mask | None:
     return masks.documents(at.of_queries(chunk), at.of_keys(chunk))
 
 
-def _blocks(parts: dict[str, Any], at: Positions) -> Mask | None:
-    ids = parts["block_sequence_ids"]
-    return masks.documents(at.of_queries(ids), at.of_keys(ids))
-
-
-def _padding(parts: dict[str, Any], at: Positions) -> Mask | None:
-    return padding_mask(parts["padding_mask"], at)
-
-
-def _packed(parts: dict[str, Any], at: Positions) -> Mask | None:
-    ids = parts["packed_sequence_mask"]
-    return masks.documents(at.of_queries(ids), at.of_keys(ids))
+def _documents(name: str) -> MaskBuilder:
+    """The builder of a mask of documents, whose ids a function closes over by this name."""
+    return lambda parts, at: masks.documents(at.of_queries(parts[name]), at.of_keys(parts[name]))
 
 
 def _moved(parts: dict[str, Any], at: Positions) -> Mask | None:
@@ -191,15 +169,18 @@ _OF_DISTANCE = (
     "causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay",
     "sliding_window_bidirectional_overlay",
 )  # fmt: skip
-_PARTS: dict[str, Callable[[dict[str, Any], Positions], Any]] = {
-    "bidirectional_mask_function": _all,
-    "causal_mask_function": _causal,
-    "sliding_window_overlay": _window,
-    "sliding_window_bidirectional_overlay": _window_both_sides,
+_PARTS: dict[str, MaskBuilder] = {
+    "bidirectional_mask_function": lambda parts, at: None,
+    "causal_mask_function": lambda parts, at: masks.causal(offset=at.offset),
+    # The library's window counts the query's own key.
+    "sliding_window_overlay": lambda parts, at: masks.window(parts["sliding_window"] - 1, None, offset=at.offset),
+    "sliding_window_bidirectional_overlay": lambda parts, at: masks.window(
+        parts["sliding_window"], parts["sliding_window"], offset=at.offset
+    ),
     "chunked_overlay": _chunks,
-    "blockwise_overlay": _blocks,
-    "padding_mask_function": _padding,
-    "packed_sequence_mask_function": _packed,
+    "blockwise_overlay": _documents("block_sequence_ids"),
+    "padding_mask_function": lambda parts, at: padding_mask(parts["padding_mask"], at),
+    "packed_sequence_mask_function": _documents("packed_sequence_mask"),
     "add_offsets_to_mask_function": _moved,
     "and_masks.<locals>.and_mask": _intersection,
     "or_masks.<locals>.or_mask": _union,

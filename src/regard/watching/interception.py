@@ -53,14 +53,12 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, handler, state = kwargs or {}, HANDLERS.get(func), STATE
-        if handler is not None:
-            result = handler(func, args, kwargs)
-        elif type(func) is FunctionType and not func.__module__.startswith("torch."):
+        if handler is None and type(func) is FunctionType and not func.__module__.startswith("torch."):
             # A function of Python runs with the mode off: its calls are seen only by replaced names.
             _INSTALLATION.search(func.__globals__)
-            result = func(*args, **kwargs)
-        else:
-            result = track(func, args, kwargs) if state.tracked.known else func(*args, **kwargs)
+        elif handler is None and state.tracked.known:
+            handler = track
+        result = func(*args, **kwargs) if handler is None or is_idle() else handler(func, args, kwargs)
         if state.followers and not (is_idle() or state.is_opened):
             for follower in state.followers:
                 follower.follow(func, args, kwargs, result)

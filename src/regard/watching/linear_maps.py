@@ -7,8 +7,9 @@ Both are compared with what the module returned in the model's own run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,27 +32,22 @@ SAMPLES = 8
 """How many rows of the model's own run are kept to compare with."""
 
 
-class Setting:
-    """The autocast of a run: a module is called again as it was called then."""
+def autocast_of(tensor: Tensor) -> Callable[[], AbstractContextManager[object]]:
+    """Makes contexts with the autocast that is on now for the device of a tensor.
 
-    def __init__(self, tensor: Tensor):
-        kind = tensor.device.type
-        self._kind, self._enabled, self._dtype = kind, False, None
-        if torch.amp.is_autocast_available(kind):
-            self._enabled, self._dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-
-    @contextmanager
-    def again(self) -> Iterator[None]:
-        if not self._enabled:
-            yield
-            return
-        # A weight that is rounded without a gradient must not be the one that the model reads next.
-        with torch.autocast(self._kind, self._dtype, enabled=True, cache_enabled=False):
-            yield
+    A module is called again as it was called in the model's own run.
+    """
+    kind = tensor.device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return nullcontext
+    # A weight that is rounded without a gradient must not be the one that the model reads next.
+    return partial(torch.autocast, kind, torch.get_autocast_dtype(kind), cache_enabled=False)
 
 
 @contextmanager
-def _apart(function: Function, tensor: Tensor, setting: Setting) -> Iterator[None]:
+def _apart(
+    function: Function, tensor: Tensor, autocast: Callable[[], AbstractContextManager[object]]
+) -> Iterator[None]:
     """A context in which a call is no part of the model's run: no context watches it, it drops nothing, it has no
     gradient, and the random numbers after it are the same."""
     training = [each for each in function.modules() if each.training] if isinstance(function, nn.Module) else []
@@ -61,7 +57,7 @@ def _apart(function: Function, tensor: Tensor, setting: Setting) -> Iterator[Non
     try:
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
-            stack.enter_context(setting.again())
+            stack.enter_context(autocast())
             devices = [] if device.type == "cpu" else [device]
             stack.enter_context(torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"))
             # Modules may do more in `train` than set the mode: some merge their adapters.
@@ -100,7 +96,7 @@ class ModuleCall:
 
     def __post_init__(self) -> None:
         self.input, self.output = self.input.detach(), self.output.detach()
-        self.setting = Setting(self.input)
+        self.autocast = autocast_of(self.input)
 
     def ask(self, input: Tensor) -> Tensor:
         """What the function returns for another input.
@@ -109,7 +105,7 @@ class ModuleCall:
             ArgumentError: it cannot be called, or returns no tensor.
         """
         try:
-            with _apart(self.function, input, self.setting):
+            with _apart(self.function, input, self.autocast):
                 output = first_tensor(self.function(input, *self.others))
         except Exception as error:  # whatever a module of someone else raises
             raise ArgumentError(
@@ -131,7 +127,7 @@ class ModuleCall:
         input = rows[chosen].reshape(*lead, -1)
         output = self.output.reshape(-1, self.output.shape[-1])[chosen].reshape(*lead, -1)
         made = ModuleCall(self.name, self.function, input, output, self.others)
-        made.setting = self.setting
+        made.autocast = self.autocast
         if self.constants is not None:
             made.constants = self.constants.reshape(-1, self.output.shape[-1])[chosen].reshape(*lead, -1)
         made.is_sample = True

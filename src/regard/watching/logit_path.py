@@ -61,12 +61,12 @@ class LogitPath:
         """
         for last in range(len(self.parts), -1, -1):
             made = replace(self, parts=self.parts[:last], reason="" if self._leaves_output(last) else self.reason)
-            if made._features == features and not made.reason:
+            if made.features == features and not made.reason:
                 return made
         if self.reason:
             raise ArgumentError(self.reason)
         last = max((number for number, part in enumerate(self.parts) if isinstance(part, ModuleCall)), default=None)
-        own = replace(self, parts=self.parts[:last])._features
+        own = replace(self, parts=self.parts[:last]).features
         raise ShapeError(f"unembedding must be [vocabulary, {own}]; it has {features} features")
 
     def directions(self, ids: Tensor, unembedding: Tensor | None) -> Tensor:
@@ -100,16 +100,12 @@ class LogitPath:
         return not self.reason and any(isinstance(part, ModuleCall) for part in self.parts)
 
     @property
-    def _features(self) -> int:
+    def features(self) -> int:
+        """How many features there are at the end of the way: logits, if it leads to the model's output."""
         for part in reversed(self.parts):
             if isinstance(part, ModuleCall):
                 return part.output.shape[-1]
         return self.projection.output.shape[-1]
-
-    @property
-    def outputs(self) -> int:
-        """How many logits there are."""
-        return self._features
 
     def _leaves_output(self, last: int) -> bool:
         """Whether the parts before one of this number are followed by a module, whose result is not needed."""

@@ -17,7 +17,7 @@ from torch.utils.weak import TensorWeakRef
 
 from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
 from regard.watching.owners import Owner
-from regard.watching.thread_state import STATE, Function, is_idle, run_watched
+from regard.watching.thread_state import STATE, Function, run_watched
 from regard.watching.tracked_tensors import (
     Exponentials,
     Factor,
@@ -513,8 +513,6 @@ RULES = {
 
 def track(function: Function, args: Any, kwargs: Any) -> Any:
     """Run a function of PyTorch unchanged, and note what becomes of tracked tensors in it."""
-    if is_idle():
-        return function(*args, **kwargs)
     STATE.tracked.forget(kwargs.get("out"))
     rule = RULES.get(function)
     if rule is None:
