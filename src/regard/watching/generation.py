@@ -211,21 +211,18 @@ class Generation:
 
     def _recurrent_parts(self, calls: list[AttentionCall]) -> list[Part]:
         """The steps of a decoder without attention to its own tokens."""
-        current = torch.arange(calls[-1].batch)
-        rows = [current]
-        for before, after in zip(reversed(calls[:-1]), reversed(calls[1:]), strict=True):
-            current = self._rows_before(before, after, current)
-            rows.append(current)
+        rows = self._rows_back([(call, None) for call in calls], torch.arange(calls[-1].batch))
         parts: list[Part] = []
-        for call, of_call in zip(calls, reversed(rows), strict=True):
+        for call, of_call in zip(calls, rows, strict=True):
             first = parts[-1].end if parts else 0
             parts.append(Part(call, of_call, call.queries, first, 0, call.keys))
         return parts
 
     def _rows(self, pieces: list[Piece], beams: Tensor | None) -> list[Tensor]:
         """For each call, its batch rows from which the last ones came, or those of the returned sequences."""
+        known = [(piece.call, piece.rows) for piece in pieces]
         if beams is None:
-            return self._rows_back(pieces, torch.arange(pieces[-1].call.batch))
+            return self._rows_back(known, torch.arange(pieces[-1].call.batch))
         events = [self._cached.between(pieces[0].call, piece.call) for piece in pieces]
         steps = [len(each) for each in events]
         width = beams.shape[1]
@@ -247,14 +244,19 @@ class Generation:
             end = last[length - 1]
             row = of_row[length - 1].clamp(min=0)[None]
             after = [row] * (last[width - 1] - end)  # padding
-            traced.append(torch.cat([*self._rows_back(pieces[: end + 1], row), *after]))
+            traced.append(torch.cat([*self._rows_back(known[: end + 1], row), *after]))
         return list(torch.stack(traced, 1)) if traced else [torch.arange(0)] * (last[width - 1] + 1)
 
-    def _rows_back(self, pieces: list[Piece], current: Tensor) -> list[Tensor]:
+    def _rows_back(self, calls: list[tuple[AttentionCall, Tensor | None]], current: Tensor) -> list[Tensor]:
+        """For each call, its batch rows from which the ``current`` ones of the last call came.
+
+        Args:
+            calls: each call, and for each of its rows that of the call before which it continues; None: unknown.
+            current: rows of the last call.
+        """
         rows = [current]
-        for before, after in zip(reversed(pieces[:-1]), reversed(pieces[1:]), strict=True):
-            known = after.rows
-            current = self._rows_before(before.call, after.call, current) if known is None else known[current]
+        for (before, _), (after, known) in zip(reversed(calls[:-1]), reversed(calls[1:]), strict=True):
+            current = self._rows_before(before, after, current) if known is None else known[current]
             rows.append(current)
         return rows[::-1]
 

@@ -8,6 +8,7 @@ PyTorch passes through `track`: `RULES` says what its result is. Where weights m
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import torch
@@ -80,28 +81,40 @@ class _Bookkeeping:
         return kind is not None and issubclass(kind, Exception)
 
 
+def _result(rule: Callable[[_Call, Tensor], Tracked | None]) -> Callable[[_Call], Any]:
+    """A rule that runs its function as it is, and then notes what the result is."""
+
+    @wraps(rule)
+    def run(call: _Call) -> Any:
+        output = call.run()
+        if _has_elements(output):
+            with _Bookkeeping():
+                tracked = rule(call, output)
+                if tracked is not None:
+                    STATE.tracked.put(output, tracked)
+        return output
+
+    return run
+
+
 # Functions that make weights, or what weights are made of.
 
 
-def _softmax(call: _Call) -> Any:
+@_result
+def _softmax(call: _Call, output: Tensor) -> Tracked | None:
     """``softmax``, ``softmin``, ``gumbel_softmax`` and ``log_softmax``."""
-    output = call.run()
-    if not _has_elements(output) or isinstance(call.known, TopScores):
-        return output
-    makers = _attention_modules()
-    with _Bookkeeping():
-        axis = _axis_of_softmax(call) % output.dim()
-        is_gumbel = call.name == "gumbel_softmax"
-        scores = None if call.source is output or is_gumbel else call.source.detach()
-        if call.name == "softmin" and scores is not None:
-            scores = -scores
-        are_logarithms = call.name == "log_softmax"
-        softmax = Softmax(tuple(output.shape), (axis,), makers, has_sum=are_logarithms)
-        weights = Weights(softmax, scores, exact=not is_gumbel, logarithms=are_logarithms)
-        STATE.tracked.put(output, weights)
-        if not are_logarithms:  # mostly those of a loss
-            _report_weights(softmax, 1)
-    return output
+    if isinstance(call.known, TopScores):
+        return None
+    axis = _axis_of_softmax(call) % output.dim()
+    is_gumbel = call.name == "gumbel_softmax"
+    scores = None if call.source is output or is_gumbel else call.source.detach()
+    if call.name == "softmin" and scores is not None:
+        scores = -scores
+    are_logarithms = call.name == "log_softmax"
+    softmax = Softmax(tuple(output.shape), (axis,), _attention_modules(), has_sum=are_logarithms)
+    if not are_logarithms:  # mostly those of a loss
+        _report_weights(softmax, 1)
+    return Weights(softmax, scores, exact=not is_gumbel, logarithms=are_logarithms)
 
 
 def _report_weights(softmax: Softmax, count: int) -> None:
@@ -121,33 +134,25 @@ def _axis_of_softmax(call: _Call) -> int:
 
 def _attention_modules() -> dict[int, Owner]:
     """The innermost module on the stack that is named as attention, for each observer that has one."""
-    frame = sys._getframe(2)
+    frame = sys._getframe()
     modules = ((id(observer), observer.names.attention(frame)) for observer in STATE.observers)
     return {number: owner for number, owner in modules if owner is not None}
 
 
-def _exp(call: _Call) -> Any:
+@_result
+def _exp(call: _Call, output: Tensor) -> Tracked:
     """``exp``, of scores or of the logarithms of weights."""
-    output, known = call.run(), call.known
-    if not _has_elements(output):
-        return output
-    with _Bookkeeping():
-        if isinstance(known, Weights) and known.logarithms:
-            undropped = None if known.undropped is None else known.undropped.exp()
-            STATE.tracked.put(output, replace(known, logarithms=False, undropped=undropped))
-        else:
-            STATE.tracked.put(output, Exponentials(None if call.source is output else call.source.detach()))
-    return output
+    known = call.known
+    if isinstance(known, Weights) and known.logarithms:
+        undropped = None if known.undropped is None else known.undropped.exp()
+        return replace(known, logarithms=False, undropped=undropped)
+    return Exponentials(None if call.source is output else call.source.detach())
 
 
-def _logsumexp(call: _Call) -> Any:
+@_result
+def _logsumexp(call: _Call, output: Tensor) -> Tracked:
     """``logsumexp``, which a model may subtract from the scores."""
-    output = call.run()
-    if _has_elements(output):
-        with _Bookkeeping():
-            axes = added_axes(call.source, call.others, call.kwargs)
-            STATE.tracked.put(output, LogSumExp(TensorWeakRef(call.source), axes))
-    return output
+    return LogSumExp(TensorWeakRef(call.source), added_axes(call.source, call.others, call.kwargs))
 
 
 def _topk(call: _Call) -> Any:
@@ -200,23 +205,19 @@ def _pad(call: _Call) -> Any:
     return output
 
 
-def _keep(call: _Call) -> Any:
+@_result
+def _keep(call: _Call, output: Tensor) -> Tracked | None:
     """A function that returns the same elements in the same axes."""
-    output = call.run()
-    if call.known is not None and isinstance(output, Tensor):
-        STATE.tracked.put(output, call.known)
-    return output
+    return call.known
 
 
-def _round(call: _Call) -> Any:
+@_result
+def _round(call: _Call, output: Tensor) -> Tracked | None:
     """Another dtype: the weights are those before they were rounded."""
-    output, known = call.run(), call.known
-    if known is not None and output is not call.source and _has_elements(output):
-        with _Bookkeeping():
-            if isinstance(known, Weights) and known.undropped is None:
-                known = replace(known, undropped=call.source.detach())
-            STATE.tracked.put(output, known)
-    return output
+    known = call.known
+    if isinstance(known, Weights) and known.undropped is None and output is not call.source:
+        return replace(known, undropped=call.source.detach())
+    return known
 
 
 def _drop(call: _Call) -> Any:
@@ -237,28 +238,25 @@ def _drop(call: _Call) -> Any:
     return output
 
 
-def _compute(call: _Call) -> Any:
+@_result
+def _compute(call: _Call, output: Tensor) -> Tracked | None:
     """A function of each element."""
     operands = [*call.args, *(call.kwargs[key] for key in ("input", "other") if key in call.kwargs)]
     known = [(operand, tracked) for operand in operands if (tracked := STATE.tracked.get(operand)) is not None]
-    output = call.run()
-    if not known or not _has_elements(output):
-        return output
+    if not known:
+        return None
     STATE.tracked.forget(output)
-    with _Bookkeeping():
-        made = _result_of_computation(call.name.strip("_"), operands, known, output)
-        if isinstance(made, Weights) and made.undropped is not None:
-            # The same is done to the weights before dropout.
-            function = getattr(Tensor, call.name[:-1]) if call.is_in_place else call.function
-            inputs = [made.undropped if operand is known[0][0] else operand for operand in operands]
-            options = {key: value for key, value in call.kwargs.items() if key not in ("input", "other", "out")}
-            made.undropped = function(*inputs, **options)
-        if made is not None:
-            STATE.tracked.put(output, made)
-        if isinstance(made, Weights):
-            others = [each.softmax for _, each in known[1:] if isinstance(each, Weights)]
-            made.softmax.origins += tuple(each for each in others if each is not made.softmax)
-    return output
+    made = _result_of_computation(call.name.strip("_"), operands, known, output)
+    if isinstance(made, Weights) and made.undropped is not None:
+        # The same is done to the weights before dropout.
+        function = getattr(Tensor, call.name[:-1]) if call.is_in_place else call.function
+        inputs = [made.undropped if operand is known[0][0] else operand for operand in operands]
+        options = {key: value for key, value in call.kwargs.items() if key not in ("input", "other", "out")}
+        made.undropped = function(*inputs, **options)
+    if isinstance(made, Weights):
+        others = [each.softmax for _, each in known[1:] if isinstance(each, Weights)]
+        made.softmax.origins += tuple(each for each in others if each is not made.softmax)
+    return made
 
 
 def _result_of_computation(
@@ -334,13 +332,10 @@ def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
     return Factor(expanded, value.detach().expand(product.shape))
 
 
-def _mix(call: _Call) -> Any:
+@_result
+def _mix(call: _Call, output: Tensor) -> Tracked | None:
     """A convolution or a normalization of the weights of all heads."""
-    output = call.run()
-    if isinstance(call.known, Weights):
-        with _Bookkeeping():
-            STATE.tracked.put(output, call.known.changed(output.shape))
-    return output
+    return call.known.changed(output.shape) if isinstance(call.known, Weights) else None
 
 
 def _write(call: _Call) -> Any:
@@ -356,16 +351,12 @@ def _write(call: _Call) -> Any:
     return output
 
 
-def _normalize(call: _Call) -> Any:
+@_result
+def _normalize(call: _Call, output: Tensor) -> Tracked | None:
     """``F.normalize`` with ``p=1``: weights divided by their sum."""
-    output = call.run()
-    if call.known is not None and _has_elements(output):
-        with _Bookkeeping():
-            axis = call.argument("dim", 1, 1) % output.dim()
-            made = _normalized(call.known, (axis,), output) if call.argument("p", 0, 2.0) == 1 else None
-            if made is not None:
-                STATE.tracked.put(output, made)
-    return output
+    if call.known is None or call.argument("p", 0, 2.0) != 1:
+        return None
+    return _normalized(call.known, (call.argument("dim", 1, 1) % output.dim(),), output)
 
 
 # Functions that end in a sum over keys.
