@@ -28,7 +28,7 @@ ROUNDED, REQUANTIZED = 1e-3, 0.25
 
 def marks_of(key: Tensor) -> Tensor:
     """What tells keys ``[batch, heads, keys, dim]`` from others, ``[batch, keys, elements]``; memory of its own."""
-    return key.detach().select(1, 0).narrow(2, 0, min(key.shape[3], ELEMENTS)).clone()
+    return key.select(1, 0).narrow(2, 0, min(key.shape[3], ELEMENTS)).clone()
 
 
 @dataclass(frozen=True, eq=False)

@@ -193,6 +193,7 @@ class ProblemTiles:
 
     def __init__(self, problem: Problem, chosen: tuple[int, ...]):
         self.problem, self.chosen = problem, list(chosen)
+        self.heads, self.queries, self.keys = len(chosen), problem.grid.queries, problem.grid.keys
 
     @classmethod
     def of_batch(cls, call: Intercepted, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
@@ -205,18 +206,6 @@ class ProblemTiles:
             score, normalizer = module_on_host(problem.score), module_on_host(problem.normalizer)
             problem = replace(problem, score=score, normalizer=normalizer, memory=None)
         return tuple(cls(_row(problem, row), chosen) for row in range(call.grid.batch))
-
-    @property
-    def heads(self) -> int:
-        return len(self.chosen)
-
-    @property
-    def queries(self) -> int:
-        return self.problem.grid.queries
-
-    @property
-    def keys(self) -> int:
-        return self.problem.grid.keys
 
     @torch.no_grad()
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

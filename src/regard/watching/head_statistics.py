@@ -86,6 +86,9 @@ class Sums:
         self.total += other.total
         self.count += other.count
 
+    def copy(self) -> "Sums":
+        return Sums(self.layer, self.kind, self.total.copy(), self.count)
+
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"total": self.total.tolist(), "count": self.count.tolist()}
 

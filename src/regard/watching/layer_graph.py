@@ -36,6 +36,10 @@ class LayerGraph:
         fuse: how the heads of a layer become one. The rows of ``max`` and ``min`` are normalized to the sum of the
             rows of the mean.
 
+    Attributes:
+        axis: what the positions are.
+        positions: how many there are.
+
     Raises:
         KindError: not a sequence of records.
         ArgumentError: cross-attention, a layer that is missing or repeated, weights that are NaN, or a residual out of
@@ -52,17 +56,10 @@ class LayerGraph:
         if fuse not in get_args(Fusion):
             raise UnknownNameError("fuse", fuse, get_args(Fusion))
         self.records = _in_order(records)
+        self.axis = self.records[-1].queries
+        self.positions = len(self.axis)
         self.residual = float(residual)
         self.fuse: Fusion = fuse
-
-    @property
-    def positions(self) -> int:
-        return len(self.records[-1].queries)
-
-    @property
-    def axis(self) -> Axis:
-        """What the positions are."""
-        return self.records[-1].queries
 
     def blocks(self, layer: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """The rows of :math:`A` of one layer, a block at a time: their slice, and ``[rows, positions]``."""

@@ -168,13 +168,11 @@ class ModuleCall:
             matrix = wide(weight)
             constant = matrix.new_zeros(matrix.shape[1]) if constant is None else wide(constant.detach())[chosen]
             constants = constant.expand(*self.output.shape[:-1], -1)
-            output = wide(self.output)[..., chosen]
         else:
             matrix = self._asked_matrix(chosen)
             constants = self.ask(torch.zeros_like(self.input)) if self.constants is None else self.constants
             constants = wide(constants)[..., chosen]
-            output = wide(self.output)[..., chosen]
-        self._compare(matrix, constants, output)
+        self._compare(matrix, constants, wide(self.output)[..., chosen])
         return matrix
 
     @property

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -165,41 +167,38 @@ def _read(
         return [*state.earlier, *from_all(part, part.processes)]
 
 
+@dataclass(eq=False)
 class _Run:
     """Reads batches: the arguments of `survey` that this depends on."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: Tokenizer,
-        offsets: int,
-        layers: int | Sequence[int] | None,
-        forward: Forward,
-        mesh: "DeviceMesh | None",
-    ):
-        self._model, self._tokenizer, self._offsets, self._mesh = model, tokenizer, offsets, mesh
-        self._layers, self._forward = layers, forward
+    model: nn.Module
+    tokenizer: Tokenizer
+    offsets: int
+    layers: int | Sequence[int] | None
+    forward: Forward
+    mesh: "DeviceMesh | None"
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the model takes its inputs."""
         # Weights that are loaded when they are used are on the meta device until then, where no input can be.
-        devices = (tensor.device for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta)
-        self._device = next(devices, torch.device("cpu"))
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
     def read(self, batch: Batch, part: Part) -> None:
         """Add the sums of one batch; the part is unchanged if it fails."""
         sums = Part()
-        before = self._tokenizer.cut
-        for texts in of_equal_length(batch, self._tokenizer, self._device):
+        before = self.tokenizer.cut
+        for texts in of_equal_length(batch, self.tokenizer, self.device):
             self._run(texts, sums)
-        for name, of_heads in sums.heads.items():
-            part.add(name, of_heads)
-        part.ignored |= sums.ignored
-        part.tokens += sums.tokens
-        part.cut += self._tokenizer.cut - before
+        sums.cut = self.tokenizer.cut - before
+        part.merge(sums)
 
     @torch.no_grad()
     def _run(self, texts: Texts, sums: Part) -> None:
-        check_vocabulary(texts.ids, self._model)
-        reader = Reader(texts, self._offsets)
-        with watch(self._model, read=reader.readings, layers=self._layers) as seen:
+        check_vocabulary(texts.ids, self.model)
+        reader = Reader(texts, self.offsets)
+        with watch(self.model, read=reader.readings, layers=self.layers) as seen:
             try:
                 self._forward_parts(texts.ids)
             except RegardError:
@@ -218,11 +217,11 @@ class _Run:
 
     def _forward_parts(self, ids: Tensor) -> None:
         """Calls the model with whole texts, or with this process's part of them."""
-        if self._mesh is None:
-            self._forward(self._model, ids)
+        if self.mesh is None:
+            self.forward(self.model, ids)
             return
         from regard.distributed import Shards, sequence  # imports torch.distributed's meshes
 
-        shards = Shards.contiguous(ids.shape[1], self._mesh)
+        shards = Shards.contiguous(ids.shape[1], self.mesh)
         with sequence(shards):
-            self._forward(self._model, shards.cut(ids, 1))
+            self.forward(self.model, shards.cut(ids, 1))

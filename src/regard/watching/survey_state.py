@@ -59,6 +59,15 @@ class Part:
         else:
             self.heads[name] = sums
 
+    def merge(self, other: "Part") -> None:
+        """Add the sums of other texts."""
+        for name, sums in other.heads.items():
+            self.add(name, sums.copy())
+        self.ignored |= other.ignored
+        self.texts += other.texts
+        self.tokens += other.tokens
+        self.cut += other.cut
+
     def finish(self, batch: Batch) -> None:
         """Note that a batch was read."""
         self.end = batch.number + 1
@@ -82,12 +91,7 @@ def together(parts: list[Part]) -> Part:
     """The sums of all parts, added in their order."""
     whole = Part()
     for part in parts:
-        for name, sums in part.heads.items():
-            whole.add(name, Sums(sums.layer, sums.kind, sums.total.copy(), sums.count.copy()))
-        whole.ignored |= part.ignored
-        whole.texts += part.texts
-        whole.tokens += part.tokens
-        whole.cut += part.cut
+        whole.merge(part)
     return whole
 
 
