@@ -51,7 +51,8 @@ class Coverage:
     def runs(self, name: str) -> None:
         """Note that a module runs."""
         self.ran.add(name)
-        if self._attention_around(name) == name:
+        around = self._outermost[name] if name in self._outermost else self._attention_around(name)
+        if around == name:
             if name in self._silent:
                 self._silent_runs[name] = self._silent_runs.get(name, 0) + 1
             self._silent.add(name)

@@ -114,12 +114,12 @@ STATE = _ThreadState()
 
 def is_idle() -> bool:
     """Whether a call is not watched: no context, a compiler that traces, or a backward pass that recomputes."""
-    return (
-        torch.compiler.is_compiling()
-        or not STATE.observers
-        or STATE.inside > 0
-        or torch._C._current_graph_task_id() != -1
-    )
+    return torch.compiler.is_compiling() or not STATE.observers or is_apart()
+
+
+def is_apart() -> bool:
+    """Whether what runs is no part of the model's own run: within a call of attention, or in a backward pass."""
+    return STATE.inside > 0 or torch._C._current_graph_task_id() != -1
 
 
 HeadsChange = Callable[[Any, Callable[[Tensor], Tensor], Owner], Any]

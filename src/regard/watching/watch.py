@@ -30,7 +30,7 @@ from regard.watching.mechanisms import maps_of_heads
 from regard.watching.owners import Owner
 from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
-from regard.watching.thread_state import Observer, is_idle, without_mode
+from regard.watching.thread_state import Observer, is_apart, without_mode
 from regard.watching.token_ids import TokenIds, token_axis
 
 if TYPE_CHECKING:
@@ -120,16 +120,18 @@ class Watch(Observer):
         name = self.names.names.get(id(module))
         if name is None:
             return
-        if not is_idle():
+        apart = is_apart()
+        if not apart:
             self._coverage.runs(name)
-        self._parts.pop(id(module), None)  # an interrupted call leaves its first part behind
+        if self._parts:
+            self._parts.pop(id(module), None)  # an interrupted call leaves its first part behind
         if name == "":
             self._history.begin_forward()
             if self._reader.waits:
                 without_mode(self._deliver)
         if id(module) in self._token_ids.tables:
             self._token_ids.read(args, self._history.forward)
-        if self._projections is not None and not is_idle():
+        if self._projections is not None and not apart:
             self._projections.begins(module, args)
 
     def made_weights(self, owner: Owner, count: int) -> None:
