@@ -95,4 +95,7 @@ def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
 
 def _filled(tensor: Tensor, seen: Tensor | None) -> Tensor:
     """Returns the tensor with zeros for the vectors that are not seen; None: all are."""
-    return tensor if seen is None else tensor.masked_fill(~seen, 0.0)
+    if seen is None:
+        return tensor
+    # The stride of an axis of one number decides where those of the result lie, and so how its products round.
+    return torch.where(seen.squeeze(-1)[..., None], tensor, 0.0)
