@@ -216,11 +216,7 @@ DECODING = {
 
 
 def unknown_layer_keyword(
-    owner: str,
-    function: Callable[..., object],
-    keywords: Iterable[str],
-    more: Iterable[str] = (),
-    internal: Iterable[str] = ("self",),
+    owner: str, function: Callable[..., object], keywords: Iterable[str], more: Iterable[str] = ()
 ) -> str:
     """Returns a message about keyword arguments that a layer or its call does not have.
 
@@ -229,10 +225,9 @@ def unknown_layer_keyword(
         function: the class, or the method that is called.
         keywords: the names that are unknown.
         more: the names behind the function's ``**names``.
-        internal: names of arguments that users do not pass.
     """
     name = next(iter(keywords))
-    names = [each for each in (*argument_names(function), *more) if each not in internal]
+    names = [each for each in (*argument_names(function), *more) if each != "self"]
     advice = _line_with(name, names)
     if not advice and isinstance(function, type):
         advice = _line_with_part(name, function) or _line_in_call(name, function)
@@ -241,9 +236,7 @@ def unknown_layer_keyword(
     return f"{owner} has no argument {name!r}{advice or _nearest(name, names)}"
 
 
-def wrong_arguments(
-    owner: str, function: Callable[..., object], keywords: Iterable[str], problem: str, internal: Iterable[str] = ()
-) -> str:
+def wrong_arguments(owner: str, function: Callable[..., object], keywords: Iterable[str], problem: str) -> str:
     """Returns a message about arguments that a function, a constructor or the call of a layer cannot take.
 
     Args:
@@ -251,12 +244,11 @@ def wrong_arguments(
         function: the function, the class, or the method of the call.
         keywords: the names of the keyword arguments that were passed.
         problem: what Python says of the arguments.
-        internal: names of arguments that users do not pass.
     """
-    names = [name for name in argument_names(function) if name not in internal]
+    names = [name for name in argument_names(function) if name != "self"]
     unknown = [name for name in keywords if name not in names]
     if unknown:
-        return unknown_layer_keyword(owner, function, unknown, (), internal)
+        return unknown_layer_keyword(owner, function, unknown)
     return f"{owner}: {problem}; write {LINES.get(owner) or _constructor(function)} (known: {', '.join(names)})"
 
 

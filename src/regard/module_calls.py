@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from torch import nn
 from torch.nn.modules import module as torch_modules
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from regard.portable import is_portable
 
@@ -49,17 +50,12 @@ def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
     return type(module).forward is forward and "forward" not in vars(module)
 
 
-def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
-    """Whether calling a module does more than its ``forward``: it is compiled, or it has hooks, its own or global ones.
-
-    Args:
-        module: the module.
-        own_hook: a forward pre-hook that the module's class installs and that does not count.
-    """
-    return has_hooks(module, own_hook) or _has_foreign_global_hooks()
+def is_observed(module: nn.Module) -> bool:
+    """Whether calling a module does more than its ``forward``: it is compiled, or has hooks, its own or global ones."""
+    return has_hooks(module) or has_foreign_global_hooks()
 
 
-def _has_foreign_global_hooks() -> bool:
+def has_foreign_global_hooks() -> bool:
     """Whether there are global hooks other than regard's own."""
     if not torch_modules._has_any_global_hook():
         return False
@@ -70,7 +66,12 @@ def _has_foreign_global_hooks() -> bool:
 
 
 def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
-    """Whether `is_observed` holds for reasons other than global hooks."""
+    """Whether `is_observed` holds for reasons other than global hooks.
+
+    Args:
+        module: the module.
+        own_hook: a forward pre-hook that the module's class installs and that does not count.
+    """
     return (
         any(hook is not own_hook for hook in module._forward_pre_hooks.values())
         or bool(module._forward_hooks)
@@ -80,3 +81,16 @@ def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> 
         # An exporter replaces the method of every class.
         or (type(module).__call__ is not _CALL and not is_portable())
     )
+
+
+_PLAIN = (
+    nn.Linear, NonDynamicallyQuantizableLinear, nn.Dropout, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.ReLU, nn.GELU,
+    nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Mish, nn.PReLU,
+)  # fmt: skip
+_FORWARDS: dict[type, Callable[..., Any]] = {kind: kind.forward for kind in _PLAIN}
+
+
+def is_plain_part(module: nn.Module) -> bool:
+    """Whether a module is one of PyTorch's that treats each row by itself, whose call is neither seen nor changed."""
+    kind = type(module)
+    return _FORWARDS.get(kind) is kind.forward and "forward" not in vars(module) and not has_hooks(module)

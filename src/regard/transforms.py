@@ -182,17 +182,6 @@ def has_dense_cpu_storage(*tensors: Tensor) -> bool:
     return can_branch_on(*tensors) and all(tensor.is_cpu and has_plain_memory(tensor) for tensor in tensors)
 
 
-def is_alias(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are the same object, or views of the same memory in the same layout.
-
-    PyTorch's backward hooks pass such views.
-    """
-    if first is second:
-        return True
-    same = first.shape == second.shape and first.stride() == second.stride() and first.dtype == second.dtype
-    return same and has_dense_cpu_storage(first, second) and first.data_ptr() == second.data_ptr()
-
-
 def has_plain_memory(tensor: Tensor) -> bool:
     """Whether a tensor's memory holds its elements: it is neither a lazily negated view nor a zero tensor without
     memory."""

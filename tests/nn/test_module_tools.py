@@ -164,7 +164,7 @@ def test_pruned_and_swapped_parameters_are_used(name):
     assert not torch.allclose(pruned, before)
     for part in [part for part in module.modules() if isinstance(part, torch_nn.Linear)]:
         prune.remove(part, "weight")
-    assert torch.equal(first_output(module(*inputs)), pruned)
+    torch.testing.assert_close(first_output(module(*inputs)), pruned)  # padded while hooks prune
     other = MODULES[name]().eval()
     expected = first_output(other(*inputs))
     theirs = dict(other.named_parameters())

@@ -10,7 +10,8 @@ from regard.attention.execution import recorded_calls
 from regard.errors import BackendError
 from regard.kernels import availability
 from regard.kernels.cpu import packed_call
-from regard.nn import packed_attention, row_attention
+from regard.nn.attention_heads import AttentionHeads
+from regard.nn.key_values import EncoderOutput
 
 if availability.why_missing() is not None:
     pytest.skip("kernels are compiled by Numba", allow_module_level=True)
@@ -34,13 +35,14 @@ def _everywhere(monkeypatch):
 def taken(monkeypatch):
     """For each call whether the kernel took it."""
     calls = []
+    attend_documents = AttentionHeads._attend_documents
 
     def attend(*arguments):
-        found = packed_attention.attend_packed(*arguments)
+        found = attend_documents(*arguments)
         calls.append(found is not None)
         return found
 
-    monkeypatch.setattr(row_attention, "attend_packed", attend)
+    monkeypatch.setattr(AttentionHeads, "_attend_documents", attend)
     return calls
 
 
@@ -66,7 +68,7 @@ def gradients(model, **options):
 
 def on_padded_heads(monkeypatch, run):
     with monkeypatch.context() as context:
-        context.setattr(row_attention, "attend_packed", lambda *_: None)
+        context.setattr(AttentionHeads, "_attend_documents", lambda *_: None)
         return run()
 
 
@@ -97,8 +99,8 @@ def test_looking_changes_no_bit(taken, kind, how):
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_asking_for_weights_changes_no_bit(taken, dtype, dropout):
     model, (source, target) = make(dropout=dropout).to(dtype), inputs(dtype)
-    packing, found = nn.Packing(TARGET, 5), []
-    memory = model.decoder.remember(source, SOURCE)
+    packing, keys, found = nn.Packing(TARGET, 5), nn.Packing(SOURCE, 7), []
+    memory = [EncoderOutput(keys.pack(source), keys)] * 2
     for layer in (None, 1):
         torch.manual_seed(5)
         found.append(model.decoder.run(packing.pack(target), packing, memory, masks.causal(), None, layer))
@@ -180,14 +182,14 @@ def test_a_later_row_reaches_no_gradient_of_an_earlier_query(bad, part):
     earlier[6] = False
 
     def grads():
-        found = packed_attention.attend_packed(attention, (products,), packing, packing, masks.causal())
+        found = attention._attend_documents((products,), packing, packing, masks.causal())
         if found is None:
             padded = packing.pad(products).split(D, dim=-1)
             heads = (attention.split(each) for each in padded)
             mask = masks.causal() & masks.lengths(TARGET)
             rows = packing.pack(attention.join(attention.attend_heads(*heads, masks=[mask]).output))
         else:
-            rows = found.rows
+            rows = found.output
         return torch.autograd.grad(rows[earlier].square().sum(), products)[0]
 
     # Keys and values of earlier rows are seen by the bad one.
@@ -207,11 +209,11 @@ def test_what_is_bad_in_a_sequence_reaches_no_other_one():
 def test_a_gradient_that_is_negated_when_it_is_read():
     attention, packing = nn.MultiheadAttention(D, H, dropout=0.4, batch_first=True), nn.Packing(TARGET, 5)
     products = torch.randn(int(TARGET.sum()), 3 * D, requires_grad=True)
-    attended = packed_attention.attend_packed(attention, (products,), packing, packing, masks.causal())
+    attended = attention._attend_documents((products,), packing, packing, masks.causal())
     assert attended is not None
-    given = torch.randn_like(attended.rows)
+    given = torch.randn_like(attended.output)
     found, wanted = (
-        torch.autograd.grad(attended.rows, products, grad, retain_graph=True)[0]
+        torch.autograd.grad(attended.output, products, grad, retain_graph=True)[0]
         for grad in (torch._neg_view(given), -given)
     )
     assert torch.equal(found, wanted)
@@ -228,7 +230,7 @@ OTHERS = {
     "rotary": {"position": "rotary"},
     "bias": {"position": "t5"},
     "normalizer": {"normalizer": "entmax15"},
-    "score": {"score": "dot"},
+    "score": {"score": "additive"},
     "backend": {"backend": "reference"},
 }
 
@@ -255,17 +257,24 @@ def test_long_sequences_and_double_precision_are_left_to_the_backends(taken):
     assert taken == [False] * 4
 
 
-def test_a_subclass_is_left_to_itself(taken):
+def test_a_part_that_is_seen_or_replaced_is_called_with_padded_sequences(taken):
     class Doubled(nn.MultiheadAttention):
         def attend_heads(self, query, key, value, **options):
             attended = super().attend_heads(query, key, value, **options)
             return attended._replace(output=2 * attended.output)
 
     torch.manual_seed(3)
-    layer = nn.TransformerEncoderLayer(D, H, 2 * D, batch_first=True)
+    layer, source, shapes = nn.TransformerEncoderLayer(D, H, 2 * D, batch_first=True), inputs(), []
+    source = next(source)
+    layer.linear1.register_forward_hook(lambda _, args, output: shapes.append((args[0].shape, output.shape)))
+    layer(source, lengths=SOURCE)
+    assert shapes == [((4, 7, D), (4, 7, 2 * D))]
+    layer.linear1._forward_hooks.clear()
+    layer(source, lengths=SOURCE)
+    assert taken == [True]
     layer.self_attn = Doubled(D, H, batch_first=True)
-    layer(torch.randn(2, 5, D))
-    assert taken == [False]
+    layer(source, lengths=SOURCE)
+    assert taken == [True]
 
 
 def test_a_registered_backend_that_comes_first_is_considered(taken):
@@ -278,17 +287,11 @@ def test_a_registered_backend_that_comes_first_is_considered(taken):
     assert taken == [False] * 2
 
 
-def test_rows_that_do_not_fit_are_not_read():
-    attention, packing = nn.MultiheadAttention(D, H, batch_first=True), nn.Packing(TARGET, 5)
-    attended = packed_attention.attend_packed(attention, (torch.randn(11, 3 * D),), packing, packing, masks.causal())
-    assert attended is None
-
-
 def test_lengths_that_change_later_change_no_packing():
     lengths = TARGET.clone()
     packing = nn.Packing(lengths, 5)
     lengths += 1000
-    assert packing.sequences.counts.tolist() == TARGET.tolist()
+    assert packing.lengths.tolist() == TARGET.tolist()
 
 
 def test_watching_names_the_attention():

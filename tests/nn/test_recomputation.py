@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from regard import attend, masks, nn
 from regard.errors import ArgumentError
-from regard.nn import row_attention
+from regard.nn.attention_heads import AttentionHeads
 from regard.nn.recomputation import in_chunks, recomputed
 
 B, S, T, D, H, F = 3, 7, 5, 12, 2, 17
@@ -100,14 +100,14 @@ def test_each_part_runs_twice_whatever_the_backend(backend, size, monkeypatch):
     monkeypatch.setattr(
         nn.MultiheadAttention, "attend_heads", lambda *given, **named: calls.append(1) or whole(*given, **named)
     )
-    packed = row_attention.attend_packed
+    attend_documents = AttentionHeads._attend_documents
 
-    def attend_packed(*given):
-        attended = packed(*given)
+    def counted(*given):
+        attended = attend_documents(*given)
         calls.extend([1] * (attended is not None))
         return attended
 
-    monkeypatch.setattr(row_attention, "attend_packed", attend_packed)
+    monkeypatch.setattr(AttentionHeads, "_attend_documents", counted)
     found = []
     for on in (False, True):
         model = make(dropout=0.0, backend=backend, activation_checkpointing=on)

@@ -50,11 +50,6 @@ OWN_BACKENDS = tuple(BACKENDS)
 """The names in the registry before a backend is registered."""
 
 
-def has_own_backends() -> bool:
-    """Whether ``"auto"`` considers no registered backend before regard's own."""
-    return tuple(BACKENDS)[: len(OWN_BACKENDS)] == OWN_BACKENDS
-
-
 def register_backend(backend: Backend, before: str | None = None, rule: Rule | None = None) -> None:
     """Adds a backend: from now on it can be named, ``"auto"`` considers it, and `plan` prints its reasons.
 

@@ -22,7 +22,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 from regard.attention.steps import follows_last_key
 from regard.fields import FIELDS
 from regard.layout import with_four_axes
-from regard.masks import And, Band, Mask, Or
+from regard.masks import And, Band, Documents, Mask, Or
 from regard.masks.batch_integers import BatchInteger
 from regard.masks.names import NAMES
 from regard.module_calls import OWN_HOOKS, has_hooks
@@ -226,6 +226,8 @@ def _kind_of_part(part: object) -> Hashable:
     if fields is None or not own.keys().isdisjoint(_METHODS) or (isinstance(part, nn.Module) and has_hooks(part)):
         raise _NoKindError
     parts = [kind, *_methods_of(kind)(kind)]
+    if type(part) is Documents:
+        parts.append(part.longest)  # short documents have a kernel of their own
     for field in fields:
         value = getattr(part, field)
         parts.append((type(value), value or repr(value)) if type(value) in _VALUES else _kind_of_part(value))

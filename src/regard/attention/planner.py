@@ -12,6 +12,7 @@ import torch
 
 from regard.attention import trials
 from regard.attention.backends.backend import Backend
+from regard.attention.backends.cpu.documents import packed_call
 from regard.attention.device_runs import device_runs
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
@@ -249,7 +250,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
         if flex_is_no_faster(problem, candidates) is None and candidates.runs("flex"):
             return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
         return None
-    reason = _slower_for_few_rows(problem, candidates)
+    reason = _slower_for_documents(problem, candidates) or _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
     wants_gradient = _wants_gradient(problem)
@@ -295,7 +296,7 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
     """The rule of `reference`: returns why another backend is faster than one that needs so much memory."""
     if problem.pairs == 0:
         return None
-    reason = _slower_for_few_rows(problem, candidates)
+    reason = _slower_for_documents(problem, candidates) or _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
     elements = _elements(problem)
@@ -348,6 +349,13 @@ RULES: dict[str, Rule] = {
     "reference": specification_is_slower,
 }
 """The rules, by the name of the backend; a backend without a rule is never passed over."""
+
+
+def _slower_for_documents(problem: Problem, candidates: Candidates) -> str | None:
+    """Returns why the kernel of short documents is faster; None if it is not, or does not run this."""
+    if packed_call(problem) is None or not candidates.runs("cpu"):
+        return None
+    return "for short documents 'cpu' is faster, which attends within each"
 
 
 def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None:

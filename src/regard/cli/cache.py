@@ -196,7 +196,7 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
 
     def train() -> None:
         encoder = regard.nn.TransformerEncoder.create(1, regard.nn.LayerConfig(8, 2, 8)).to(kind)
-        encoder(torch.zeros(1, 3, 8, dtype=kind)).sum().backward()
+        encoder(torch.zeros(1, 3, 8, dtype=kind), lengths=torch.tensor([2])).sum().backward()
 
     for additive in (False, True):
         for normalizer in NORMALIZERS:

@@ -1,6 +1,7 @@
 """Masks by the content of sequences: their lengths, and the documents packed into them."""
 
 from copy import copy
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -124,6 +125,22 @@ def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
     return Lengths(keys, queries)
 
 
+class DocumentRows(NamedTuple):
+    """Where the rows of each document are, in a matrix of the rows of all batch rows, one after the other.
+
+    Attributes:
+        query_starts, key_starts: the first query and the first key of each document, ``int64 [documents]``.
+        query_counts, key_counts: numbers of its queries and keys, ``int64 [documents]``.
+        longest: the maximum of these numbers.
+    """
+
+    query_starts: Tensor
+    query_counts: Tensor
+    key_starts: Tensor
+    key_counts: Tensor
+    longest: int
+
+
 class Documents(Mask, fields=("query_ids", "key_ids")):
     """Allows pairs within one document; see `documents`.
 
@@ -138,6 +155,7 @@ class Documents(Mask, fields=("query_ids", "key_ids")):
         self.query_ids = _ids("query_ids", query_ids)
         self.key_ids = None if key_ids is None else _ids("key_ids", key_ids)
         self._cached_spans: tuple[Grid, Spans | None] | None = None
+        self._cached_rows: tuple[int, DocumentRows | None] = (-1, None)
 
     def check(self, grid: Grid) -> None:
         if self.key_ids is None and grid.queries != grid.keys:
@@ -196,6 +214,40 @@ class Documents(Mask, fields=("query_ids", "key_ids")):
             with torch.inference_mode(False):
                 self._cached_spans = grid, self._compute_spans(grid)
         return self._cached_spans[1]
+
+    @property
+    def longest(self) -> int:
+        """The queries or keys of the longest document; 0 if there is padding, or ids do not ascend."""
+        rows = self.rows(max(ids.shape[0] if ids.dim() == 2 else 1 for ids in self._both_ids))
+        return 0 if rows is None else rows.longest
+
+    def rows(self, batch: int) -> DocumentRows | None:
+        """Returns the rows of each document of so many batch rows; None if there is padding or ids do not ascend."""
+        if not self._is_known:
+            return None
+        if self._cached_rows[0] != batch:
+            with torch.inference_mode(False):  # as for spans
+                self._cached_rows = batch, self._compute_rows(batch)
+        return self._cached_rows[1]
+
+    def _compute_rows(self, batch: int) -> DocumentRows | None:
+        query, key = (ids.expand(batch, -1) for ids in self._both_ids)
+        for ids in (query, key):
+            if not ids.numel() or bool((ids[:, :1] < 0).any()) or bool((ids[:, 1:] < ids[:, :-1]).any()):
+                return None
+        if batch > 1:
+            # Documents of different batch rows differ.
+            step = torch.arange(batch, device="cpu")[:, None] * (torch.maximum(query.amax(), key.amax()) + 1)
+            query, key = query + step, key + step
+        query, key = query.flatten(), key.flatten()
+        documents = torch.unique_consecutive(query) if self.key_ids is None else torch.cat([query, key]).unique()
+        query_starts, key_starts = (torch.searchsorted(ids, documents) for ids in (query, key))
+        query_counts, key_counts = (
+            torch.searchsorted(ids, documents, right=True) - starts
+            for ids, starts in ((query, query_starts), (key, key_starts))
+        )
+        longest = int(torch.maximum(query_counts, key_counts).amax())
+        return DocumentRows(query_starts, query_counts, key_starts, key_counts, longest)
 
     def _compute_spans(self, grid: Grid) -> Spans | None:
         """Sorts the keys by id, and returns the runs of keys that have each query's id."""

@@ -13,7 +13,7 @@ from regard.models.configs import LanguageModelConfig
 from regard.models.token_input import TokenInput, ended, layer_config
 from regard.module_calls import Module
 from regard.nn import SequenceAttention, SequenceCache, TransformerEncoder, TransformerEncoderLayer
-from regard.nn.called_layers import new_caches
+from regard.nn.transformer_stack import new_caches
 from regard.positions import Learned
 from regard.sequence_parts import refuse_parts
 
@@ -109,7 +109,7 @@ class LanguageModel(Module):
 
     def start(self) -> list[SequenceCache]:
         """The caches before the first token."""
-        return new_caches(self._layers)
+        return new_caches(self.stack)
 
     def step(self, tokens: Tensor, caches: Sequence[SequenceCache]) -> tuple[Tensor, list[SequenceCache]]:
         """Read more tokens, and predict the token after the last one.

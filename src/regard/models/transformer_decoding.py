@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +16,12 @@ from regard.models.text_predictor import TextPredictor, TranslatorOutput
 from regard.models.token_input import TokenInput
 from regard.models.translator import DecodedRow, Translator
 from regard.module_calls import is_observed, runs
-from regard.nn import KeyValues, Packing, SequenceCache, TransformerDecoder
-from regard.nn.called_layers import new_caches
+from regard.nn import KeyValues, SequenceCache, TransformerDecoder
 from regard.nn.key_values import EncoderOutput
+from regard.nn.layer_parts import packings
 from regard.nn.transformer_decoder import DECODER
-from regard.nn.transformer_stack import StackCall
+from regard.nn.transformer_layers import WantedWeights, wanting
+from regard.nn.transformer_stack import new_caches
 from regard.sequence_parts import refuse_parts
 
 
@@ -76,7 +76,7 @@ class TransformerPredictor(TextPredictor):
                 "decoder does not have; put it around its layers"
             )
         memory = self.decoder.remember(encoded.annotations, encoded.lengths)
-        return TransformerState(memory, new_caches(self.decoder.layers))
+        return TransformerState(memory, new_caches(self.decoder))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
         row = self.decode_row(tokens, state)
@@ -118,35 +118,25 @@ class TransformerPredictor(TextPredictor):
             need_weights: whether the weights are requested.
         """
         embedded = self.target_input(tokens)
-        batch, length = embedded.shape[:2]
-        if not runs(self.decoder, DECODER) or is_observed(self.decoder):
-            return self._decode_called(encoded, embedded, lengths, need_weights)
-        packing, visible = Packing.full(batch, length), masks.causal()
-        if lengths is not None:
-            packing = Packing(lengths, length)
-        memory = self.decoder.remember(encoded.annotations, encoded.lengths)
-        rows, _, weights = self.decoder.run(
-            packing.pack(embedded), packing, memory, visible, None, self.aligned_layer if need_weights else None
-        )
-        weights = None if weights is None else weights.mean(dim=1)
-        return TranslatorOutput(packing.pad(rows), weights, None, self.output)
-
-    def _decode_called(
-        self, encoded: Encoded, embedded: Tensor, lengths: Tensor | None, need_weights: bool
-    ) -> TranslatorOutput:
-        """`decode` by a call of the decoder as a module."""
-        options: dict[str, Any] = {}
-        if need_weights:
-            if not runs(self.decoder, DECODER):
-                raise ArgumentError(
-                    f"a decoder that is a {type(self.decoder).__name__} gives no weights: need_weights=False"
+        if not runs(self.decoder, DECODER) and need_weights:
+            raise ArgumentError(
+                f"a decoder that is a {type(self.decoder).__name__} gives no weights: need_weights=False"
+            )
+        if runs(self.decoder, DECODER) and not is_observed(self.decoder):
+            packing, source = packings(self.decoder, (embedded, lengths), (encoded.annotations, encoded.lengths))
+            memory = [EncoderOutput(source.pack(encoded.annotations), source)] * len(self.decoder.layers)
+            rows, _, weights = self.decoder.run(
+                packing.pack(embedded), packing, memory, masks.causal(), None,
+                self.aligned_layer if need_weights else None,
+            )  # fmt: skip
+            output = packing.pad(rows)
+        else:
+            wanted = WantedWeights(self.aligned_layer) if need_weights else None
+            with wanting(wanted):
+                output = self.decoder(
+                    embedded, encoded.annotations, lengths=lengths, memory_lengths=encoded.lengths, mask=masks.causal()
                 )
-            options["call"] = StackCall(weights_of=self.aligned_layer)
-        output = self.decoder(
-            embedded, encoded.annotations, lengths=lengths, memory_lengths=encoded.lengths, mask=masks.causal(),
-            **options,
-        )  # fmt: skip
-        weights = options["call"].weights if need_weights else None
+            weights = None if wanted is None else wanted.weights
         return TranslatorOutput(output, None if weights is None else weights.mean(dim=1), None, self.output)
 
 

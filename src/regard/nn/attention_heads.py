@@ -8,25 +8,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.attention.backends.cpu.documents import KnownOutput, attend_documents, packed_call
+from regard.attention.execution import choose, full_precision, is_watched
+from regard.attention.problem import validate
 from regard.attention.result import Attended
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
-from regard.masks import AppendedMask, Mask
+from regard.kernels.cpu.sizes import PACKED_LENGTH
+from regard.masks import And, AppendedMask, Band, Mask
 from regard.module_calls import Module
-from regard.nn.padding import check_coupled
+from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
+from regard.nn.packing import Packing
+from regard.nn.padding import check_coupled, present_queries
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
 from regard.sequence_parts import refuse_parts
-from regard.shapes import split_joined
+from regard.shapes import Grid, split_joined
+from regard.transforms import is_finite
 
 
 class AttentionHeads(nn.MultiheadAttention, Module):
     """The parts of a call of `MultiheadAttention`, which runs them one after the other.
 
-    The layers of a Transformer run them on packed rows and with cached keys and values.
+    The layers of a Transformer run them on packed rows (`attend_to_rows`, `attend_to_memory`), also with cached keys
+    and values: within each sequence as a document where the kernel of short documents is the fastest way, on padded
+    heads elsewhere.
 
     Attributes:
         kv_heads: key and value heads.
@@ -82,6 +91,142 @@ class AttentionHeads(nn.MultiheadAttention, Module):
             backend=self.backend,
         )
         return run(problem, self.backend, need_weights=need_weights, layer=self)
+
+    def attend_to_rows(
+        self, rows: Tensor, packing: Packing, mask: Mask | None, bias: Bias | None, cache: KeyValueCache | None
+    ) -> tuple[Tensor, KeyValueCache | None]:
+        """Computes self-attention of packed rows.
+
+        Args:
+            rows: ``[tokens, embed_dim]``.
+            packing: the packing of the rows.
+            mask: which keys each query may see, besides padding.
+            bias: added to the scores.
+            cache: keys and values of earlier tokens, which are attended to as well.
+
+        Returns:
+            The output, ``[tokens, embed_dim]``, and the cache with the new tokens; None if there was none.
+        """
+        products = self.products(rows, rows, rows)
+        if cache is None and bias is None:
+            attended = self._attend_documents(products, packing, packing, mask)
+            if attended is not None:
+                return self.out_proj(attended.output), None
+        mask = packing.visible(mask)
+        if self.normalizer.couples == "queries":
+            if cache is not None:
+                raise ArgumentError(
+                    f"with the normalizer {type(self.normalizer).__name__} each weight of a token "
+                    "depends on later tokens, so that it cannot be decoded step by step"
+                )
+            # Queries of padding must not take part in the weights of others.
+            batch, length = packing.shape
+            mask = present_queries(mask, Grid.whole(batch, self.num_heads, length, length, rows.device))
+        query, key, value = self._padded_heads(products, self.widths, packing)
+        first = 0 if cache is None else cache.length
+        query, key = self.rotate(query, first), self.rotate(key, first)
+        if cache is not None:
+            cache = cache.appended(key, value)
+            key, value = cache.key, cache.value
+        output = self.attend_heads(query, key, value, masks=[mask], biases=[bias]).output
+        return self.out_proj(packing.pack(self.join(output))), cache
+
+    def remember(self, memory: EncoderOutput) -> KeyValues:
+        """Returns the keys and values of an encoder's output."""
+        return self._key_values(self.memory_products(memory.rows, memory.rows), memory)
+
+    def attend_to_memory(
+        self,
+        rows: Tensor,
+        packing: Packing,
+        memory: EncoderOutput | KeyValues,
+        mask: Mask | None,
+        bias: Bias | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Computes attention of packed rows to an encoder's output, projected or not; arguments as `attend_to_rows`.
+
+        Returns:
+            The output, ``[tokens, embed_dim]``, and the weights ``[batch, heads, queries, keys]`` if they are needed.
+        """
+        query = self.project_query(rows)
+        if isinstance(memory, EncoderOutput):
+            products = self.memory_products(memory.rows, memory.rows)
+            if mask is None and bias is None and memory.index is None:
+                attended = self._attend_documents((query, *products), packing, memory.packing, None, need_weights)
+                if attended is not None:
+                    return self.out_proj(attended.output), attended.weights
+            memory = self._key_values(products, memory)
+        heads = self.rotate(self.split(packing.pad(query)))
+        attended = self.attend_heads(
+            heads, memory.key, memory.value, masks=[memory.mask, mask], biases=[bias], need_weights=need_weights
+        )
+        return self.out_proj(packing.pack(self.join(attended.output))), attended.weights
+
+    def _attend_documents(
+        self,
+        products: Sequence[Tensor],
+        queries: Packing,
+        keys: Packing,
+        mask: Mask | None,
+        need_weights: bool = False,
+    ) -> Attended | None:
+        """Attends to packed rows as documents of one sequence, or returns None where padded heads are the way.
+
+        The output is the same, bit for bit, whether the call is watched or recorded, and whether weights are needed:
+        they are those of padded heads, and so is what watchers see.
+
+        Args:
+            products: packed projections, as `products` gives them.
+            queries, keys: the packings of the rows.
+            mask: which keys each query may see, besides padding.
+            need_weights: whether to return the weights of padded heads as well.
+
+        Returns:
+            Rows ``[tokens, embed_dim]`` for ``out_proj``, and the weights.
+        """
+        bands = () if mask is None else mask.parts if type(mask) is And else (mask,)
+        if not (queries.is_joined and keys.is_joined) or max(queries.shape[1], keys.shape[1]) > PACKED_LENGTH:
+            return None
+        if self.backend not in ("auto", "cpu") or self.position is not None or self.bias_k is not None:
+            return None
+        if self.add_zero_attn or not all(type(band) is Band and band.offset is None for band in bands):
+            return None
+        query, key, value = split_joined(products, self.widths)
+        documents, dropout = queries.documents(keys), self.dropout if self.training else 0.0
+        problem = planned(
+            *(self.split(rows[None]) for rows in (query, key, value)), score=self.score, normalizer=self.normalizer,
+            mask=documents if mask is None else documents & mask, dropout=dropout, backend=self.backend,
+        )  # fmt: skip
+        with full_precision(query):
+            call = packed_call(problem) if choose(problem, self.backend).name == "cpu" else None
+            # What is hidden within a document may reach a gradient, though not the output.
+            if call is None or (bands and problem.wants_gradient and not is_finite(query, key, value)):
+                return None
+            output = attend_documents(call, problem)
+        if not is_finite(output):
+            return None
+        rows = self.join(output)[0]
+        if not (need_weights or is_watched()):
+            return Attended(rows, None)
+        padded = (self.split(of.pad(part)) for part, of in ((query, queries), (key, keys), (value, keys)))
+        problem = validate(
+            *padded, score=self.score, normalizer=self.normalizer, mask=keys.visible(mask), dropout=dropout
+        )
+        problem.memory = KnownOutput(self.split(queries.pad(rows)))
+        attended = run(problem, self.backend, need_weights=need_weights, layer=self)
+        return Attended(queries.pack(self.join(attended.output)), attended.weights)
+
+    def _key_values(self, products: Sequence[Tensor], memory: EncoderOutput) -> KeyValues:
+        key, value = self._padded_heads(products, self.widths[1:], memory.packing)
+        lengths = memory.packing.lengths if memory.packing.has_padding else None
+        projected = KeyValues(self.rotate(key), value, lengths, EncoderOutput(memory.rows, memory.packing))
+        return projected if memory.index is None else projected.select(memory.index)
+
+    def _padded_heads(self, products: Sequence[Tensor], widths: Sequence[int], packing: Packing) -> list[Tensor]:
+        """Pads projections of packed rows, and returns their parts, split into heads."""
+        # Joined products are padded before they are split, since they are fewer than their parts.
+        return [self.split(part) for part in split_joined([packing.pad(product) for product in products], widths)]
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The projections of the three inputs, all heads side by side.

@@ -13,8 +13,6 @@ from regard.errors import KindError
 from regard.foreign_arguments import argument_names, unknown_layer_keyword, wrong_arguments
 
 Layer = TypeVar("Layer", bound=type[nn.Module])
-_INTERNAL = ("self", "call", "packed")
-"""Arguments that other layers pass, and users do not."""
 
 
 def fx_leaf(layer: Layer) -> Layer:
@@ -34,14 +32,14 @@ def fx_leaf(layer: Layer) -> Layer:
     def leaf(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
             if name not in names:
-                raise KindError(unknown_layer_keyword(f"the call of {layer.__name__}", forward, [name], (), _INTERNAL))
+                raise KindError(unknown_layer_keyword(f"the call of {layer.__name__}", forward, [name]))
         given = len(args) + 1
         if given > len(positional) or any(name not in kwargs for name in positional[given:needed]):
             try:
                 inspect.signature(forward).bind(self, *args, **kwargs)
             except TypeError as error:
                 owner = f"the call of {layer.__name__}"
-                raise KindError(wrong_arguments(owner, forward, kwargs, str(error), _INTERNAL)) from None
+                raise KindError(wrong_arguments(owner, forward, kwargs, str(error))) from None
         for value in (*args, *kwargs.values()):
             if isinstance(value, Proxy):
                 if type(self).forward is not leaf:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -16,18 +16,6 @@ from regard.nn.packing import Packing
 from regard.shapes import kind_of
 
 
-class PackedProducts(NamedTuple):
-    """Projections of packed rows.
-
-    Attributes:
-        products: projections of keys and values, from `AttentionHeads.memory_products`.
-        packing: the packing of the rows.
-    """
-
-    products: tuple[Tensor, ...]
-    packing: Packing
-
-
 @dataclass(frozen=True)
 class EncoderOutput:
     """The output of an encoder before a layer projects it.
@@ -35,13 +23,11 @@ class EncoderOutput:
     Attributes:
         rows: ``[source tokens, dim]``.
         packing: the packing of the rows.
-        lengths: ``int64 [batch]``, number of tokens of each source; None: no padding.
         index: the selected batch rows, in order; None: all rows.
     """
 
     rows: Tensor
     packing: Packing
-    lengths: Tensor | None = None
     index: Tensor | None = None
 
     @property
@@ -51,9 +37,10 @@ class EncoderOutput:
         return padded if self.index is None else padded[self.index]
 
     @property
-    def selected_lengths(self) -> Tensor | None:
-        """The lengths of the selected rows."""
-        return self.lengths if self.lengths is None or self.index is None else self.lengths[self.index]
+    def lengths(self) -> Tensor | None:
+        """The lengths of the selected rows; None: there is no padding."""
+        lengths = self.packing.lengths
+        return lengths if lengths is None or self.index is None else lengths[self.index]
 
     def select(self, index: Tensor) -> "EncoderOutput":
         """Selects batch rows as `KeyValues.select` does; copies are deferred until the rows are read."""
@@ -68,7 +55,6 @@ class KeyValues:
         key: ``[batch, kv_heads, keys, head_dim]``.
         value: ``[batch, kv_heads, keys, head_dim]``.
         lengths: ``int64 [batch]``, number of keys of each sequence that may be attended to; None: all.
-        packed: the same projections without padding, or None.
         source: the encoder's output that was projected, or None if it is unknown.
 
     Example:
@@ -85,7 +71,6 @@ class KeyValues:
     key: Tensor
     value: Tensor
     lengths: Tensor | None = None
-    packed: PackedProducts | None = None
     source: EncoderOutput | None = None
 
     @property
@@ -97,7 +82,7 @@ class KeyValues:
         """Returns the batch rows ``index [rows]``, in that order; a row may occur several times."""
         lengths = None if self.lengths is None else self.lengths[index]
         source = None if self.source is None else self.source.select(index)
-        return KeyValues(self.key[index], self.value[index], lengths, source=source)
+        return KeyValues(self.key[index], self.value[index], lengths, source)
 
 
 class _Buffer:
@@ -153,6 +138,17 @@ class SequenceCache(ABC):
     @abstractmethod
     def rows(self, index: Tensor) -> Self:
         """Computes `select`, which `regard.watch` follows."""
+
+
+class HeldInputs(SequenceCache):
+    """The inputs ``[batch, tokens, dim]`` of a stack so far, which are read again with the next tokens."""
+
+    def __init__(self, inputs: Tensor | None = None):
+        self.inputs = inputs
+        self.length = 0 if inputs is None else inputs.shape[1]
+
+    def rows(self, index: Tensor) -> Self:
+        return self if self.inputs is None else type(self)(self.inputs[index])
 
 
 @answered

@@ -22,8 +22,9 @@ from regard import masks
 from regard.biases import Bias, as_bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask
+from regard.nn.packing import Packing
 from regard.nn.torch_inputs import Sizes, read_torch_masks
-from regard.shapes import check_floating, kind_of
+from regard.shapes import Grid, check_floating, kind_of
 
 Masking = Tensor | Mask | str
 """A mask argument: a tensor, a `Mask`, or the name of one."""
@@ -165,3 +166,48 @@ def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking 
         raise ArgumentError("mask and src_mask are both tensors of PyTorch's convention; add them, and pass src_mask=")
     # A Mask or a name has no convention, so that the two may change places.
     return mask, src_mask
+
+
+class HidingTensors(NamedTuple):
+    """A mask and a bias as the arguments of `torch.nn.MultiheadAttention`, where True means "ignore".
+
+    Attributes:
+        attn_mask: ``[queries, keys]``, or ``[batch * heads, queries, keys]`` if it differs between them; None: no mask.
+        key_padding_mask: ``[batch, keys]``; None: no padding.
+    """
+
+    attn_mask: Tensor | None
+    key_padding_mask: Tensor | None
+
+
+def as_torch_masks(mask: Mask | None, bias: Bias | None, heads: int, query: Tensor, keys: Packing) -> HidingTensors:
+    """Converts a mask and a bias to the arguments of `torch.nn.MultiheadAttention`.
+
+    Args:
+        mask: the mask, besides padding.
+        bias: added to the scores; then both masks are of numbers, and −inf hides.
+        heads: number of heads.
+        query: ``[batch, queries, dim]``.
+        keys: the packing of the keys, which says what is padding.
+
+    Raises:
+        ShapeError, KindError: the bias does not fit, or it depends on projected queries, which are unknown.
+    """
+    grid = Grid.whole(query.shape[0], heads, query.shape[1], keys.shape[1], query.device)
+    if bias is not None:
+        bias.check(query[:, None], grid)
+        added, visible = bias(query[:, None], grid).to(query.dtype), keys.visible(mask)
+        if visible is not None:
+            added = torch.where(visible.allows(grid), added, -torch.inf)
+        return HidingTensors(_one_or_each(added, grid), None)
+    padding = None
+    if keys.has_padding and keys.lengths is not None:
+        padding = grid.key_index.view(1, -1) >= keys.lengths[:, None]
+    return HidingTensors(None if mask is None else _one_or_each(~mask.allows(grid), grid), padding)
+
+
+def _one_or_each(tensor: Tensor, grid: Grid) -> Tensor:
+    """Returns ``[queries, keys]`` if all batch rows and heads share it, and ``[batch * heads, queries, keys]`` else."""
+    if tensor.shape[:-2].numel() > 1:
+        return tensor.expand(grid.shape).flatten(0, 1)
+    return tensor.reshape(tensor.shape[-2:]).expand(grid.queries, grid.keys)

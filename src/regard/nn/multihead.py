@@ -1,7 +1,5 @@
 """Multi-head attention, a drop-in for ``torch.nn.MultiheadAttention``."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +9,7 @@ from regard.attention.verbs import BackendName, Scoring
 from regard.biases import Bias, as_bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
-from regard.module_calls import is_observed, runs
+from regard.module_calls import has_hooks, is_plain_part, runs
 from regard.nn.attention_heads import AttentionHeads
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.named_positions import Position, position_for
@@ -22,23 +20,6 @@ from regard.ownership import own_copy
 from regard.scores import own_score
 from regard.sequence_parts import refuse_parts, whole_length
 from regard.shapes import SIZE_LIMIT, Grid, Requested, check_factory, flag, size
-
-
-class PackedAttention(Protocol):
-    """The function that `MultiheadAttention.forward` runs for a layer whose rows are packed."""
-
-    def __call__(
-        self,
-        attention: "MultiheadAttention",
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns the module's output in query's layout, and its weights ``[batch, num_heads, queries, keys]``."""
-        ...
 
 
 @fx_leaf
@@ -231,7 +212,6 @@ class MultiheadAttention(AttentionHeads):
         *,
         mask: Mask | Tensor | str | None = None,
         bias: Bias | Tensor | str | None = None,
-        packed: PackedAttention | None = None,
     ) -> tuple[Tensor, Requested[Tensor]]:
         """Attends with every head.
 
@@ -250,8 +230,6 @@ class MultiheadAttention(AttentionHeads):
             mask: an additional mask in regard's convention: a `Mask`, ``"causal"``, or a bool tensor (**True: may
                 attend**) over ``[batch, num_heads, queries, keys]``.
             bias: an additional bias over ``[batch, num_heads, queries, keys]``: a tensor, a `Bias`, or ``"alibi"``.
-            packed: a function of a Transformer layer that attends without padding, and with the keys and values of a
-                cache, so that a hook on this module changes no bit. It is used unless there are masks of PyTorch.
 
         Returns:
             The output, in query's layout, and the weights before dropout: ``[batch, queries, keys]``, or
@@ -263,9 +241,6 @@ class MultiheadAttention(AttentionHeads):
             BackendError: the named backend cannot run this.
         """
         bias = bias_for(bias, self.num_heads)
-        if packed is not None and key_padding_mask is None and attn_mask is None and not is_causal:
-            output, weights = packed(self, query, key, value, as_mask(mask), bias, need_weights)
-            return output, weights.mean(dim=1) if weights is not None and average_attn_weights else weights
         if query.is_nested or key.is_nested or value.is_nested:
             if query is not key or key is not value or not (key_padding_mask is None and attn_mask is None):
                 raise KindError(
@@ -359,9 +334,11 @@ FORWARD = MultiheadAttention.forward
 """The method as defined here, even if it is replaced later."""
 
 
-def is_called_in_parts(attention: nn.Module) -> bool:
-    """Whether an attention module may be run in parts, since its call does no more and cannot be observed."""
-    return runs(attention, FORWARD) and not is_observed(attention, _require_forward)
+def is_plain(attention: nn.Module) -> bool:
+    """Whether an attention module may be run in parts: its call does no more, and no part of it is seen or replaced."""
+    if type(attention) is not MultiheadAttention or not runs(attention, FORWARD):
+        return False
+    return not has_hooks(attention, _require_forward) and is_plain_part(attention.out_proj)
 
 
 def _require_forward(module: nn.Module, args: tuple[object, ...]) -> None:

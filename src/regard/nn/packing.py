@@ -1,6 +1,5 @@
 """The tokens of a batch of sequences of different lengths as the rows of one matrix, without padding."""
 
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -9,10 +8,8 @@ from torch.autograd.function import once_differentiable
 
 from regard import masks
 from regard.errors import ArgumentError, ShapeError
-from regard.kernels.cpu.packed_call import Sequences
-from regard.masks import And, Lengths, Mask
-from regard.masks.batch_integers import Integers
-from regard.sequence_parts import shards_of_part
+from regard.masks import Documents, Lengths, Mask
+from regard.sequence_parts import are_parts, shards_of_part
 from regard.shapes import check_integers, whole_number
 from regard.transforms import active_transform, has_host_data, sent
 
@@ -25,7 +22,7 @@ class Packing:
 
     .. math:: rows = [padded_{1, 1..lengths_1}; padded_{2, 1..lengths_2}; …]
 
-    Attention needs the padded form::
+    Attention of packed rows is that of documents in one sequence (`regard.masks.documents`), or has the padded form::
 
         packing = Packing(lengths, length=17)
         rows = packing.pack(padded)      # [tokens, ...] of [batch, length, ...]
@@ -37,14 +34,16 @@ class Packing:
         device: where the sequences are; None: where the lengths are.
 
     Where the lengths cannot be read (an exporter or a compiler records the call, a transform of ``torch.func`` is
-    active, or they are on a device, for which the host would wait), every position is a packed row: those of padding
-    are 0, and become 0 again. Lengths on the CPU pack tensors of any device. The same holds within
+    active, or they are on a device, for which the host would wait), rows keep the axes of batch and length: those of
+    padding are 0, and become 0 again. Lengths on the CPU pack tensors of any device. The same holds within
     `regard.distributed.sequence`, where lengths are those of whole sequences, and padded sequences are parts of them.
 
     Attributes:
         shape: ``(batch, length)``.
         index: ``int64 [tokens]``: position of each token in the flattened batch; None if every position is a row.
         present: bool ``[batch, length, 1]``: which rows are tokens, where padding has rows too; None: all are.
+        is_joined: whether rows have one axis for batch and length.
+        lengths: ``int64 [batch]``, tokens of each sequence, on their device; None: all.
 
     Raises:
         KindError: ``lengths`` is not a tensor of integers, or ``length`` is no integer.
@@ -70,29 +69,48 @@ class Packing:
             length = whole_number("length", length, 0)
         if lengths.dim() != 1:
             raise ShapeError(f"lengths must be [batch]; it has shape {list(lengths.shape)}")
-        shards = shards_of_part(length, "padded")
-        if shards is not None or not _may_read(lengths):
-            self.shape, self.index, self._lengths = (lengths.shape[0], length), None, None
+        device = lengths.device if device is None else device
+        if shards_of_part(length, "padded") is not None or not may_read(lengths):
+            self._keep_axes(lengths.shape[0], length, sent(lengths, device))
+            return
+        _check_range(lengths, length)
+        # A copy, so that later changes of the lengths change no packing.
+        counts = lengths.to(torch.int64, copy=True)
+        is_token = torch.arange(length, device=lengths.device) < counts[:, None]
+        index = is_token.flatten().nonzero().squeeze(1)
+        self._set(len(lengths), length, True, sent(counts, device))
+        if len(index) < is_token.numel():
+            self.index = sent(index, device)
+
+    def _set(self, batch: int, length: int, is_joined: bool, lengths: Tensor | None) -> None:
+        self.shape, self.is_joined, self.lengths = (batch, length), is_joined, lengths
+        self.index: Tensor | None = None
+        self.present: Tensor | None = None
+        self._padding: Lengths | None = None
+        self._documents: tuple[Packing | None, Documents] | None = None
+
+    def _keep_axes(self, batch: int, length: int, lengths: Tensor | None) -> None:
+        self._set(batch, length, False, lengths)
+        if lengths is not None:
+            shards = shards_of_part(length, "padded")
             positions = torch.arange(length, device=lengths.device) if shards is None else shards.positions()
             self.present = (sent(positions, lengths.device) < lengths[:, None])[..., None]
-            return
-        if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
-            raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")
-        self.shape = len(lengths), length
-        # A copy, because a kernel reads the lengths without checking them again.
-        self._lengths: Tensor | None = lengths.to(torch.int64, copy=True)
-        is_token = torch.arange(length, device=lengths.device) < lengths[:, None]
-        index = is_token.flatten().nonzero().squeeze(1)
-        self.index: Tensor | None = None
-        if len(index) < is_token.numel():
-            self.index = index if device is None else sent(index, device)
-        self.present: Tensor | None = None
 
     @classmethod
     def full(cls, batch: int, length: int) -> "Packing":
         """The packing of a batch without padding."""
         packing = cls.__new__(cls)
-        packing.shape, packing.index, packing._lengths, packing.present = (batch, length), None, None, None
+        packing._set(batch, length, True, None)
+        return packing
+
+    @classmethod
+    def padded(cls, padded: Tensor, lengths: Tensor | None) -> "Packing":
+        """The packing of ``[batch, length, ...]`` whose rows keep both axes; lengths None: without padding."""
+        batch, length = padded.shape[:2]
+        if lengths is not None and may_read(lengths) and not are_parts():
+            _check_range(lengths, length)
+        packing = cls.__new__(cls)
+        packing._keep_axes(batch, length, None if lengths is None else sent(lengths, padded.device))
         return packing
 
     @property
@@ -106,89 +124,67 @@ class Packing:
         batch, length = self.shape
         return batch * length if self.index is None else len(self.index)
 
-    @property
-    def lengths(self) -> Tensor | None:
-        """``int64 [batch]``, tokens of each sequence, on their device; None: all."""
-        if self._lengths is None or self.index is None:
-            return self._lengths
-        return sent(self._lengths, self.index.device)
+    def visible(self, mask: Mask | None) -> Mask | None:
+        """Returns a mask of attention to these sequences that hides the padding as well."""
+        if not self.has_padding or self.lengths is None:
+            return mask
+        if self._padding is None:  # one mask for all layers, which reads the lengths once
+            self._padding = masks.lengths(self.lengths)
+        return self._padding if mask is None else mask & self._padding
 
-    @cached_property
-    def sequences(self) -> Sequences:
-        """The ranges of packed rows, one for each sequence."""
+    def documents(self, keys: "Packing") -> Documents:
+        """Returns the mask of attention of these packed rows to those of ``keys``, in which a sequence is a document.
+
+        All layers of a stack get the same mask, which finds its rows once.
+        """
+        of = None if keys is self else keys
+        if self._documents is None or self._documents[0] is not of:
+            self._documents = of, masks.documents(self._ids(), None if of is None else of._ids())
+        return self._documents[1]
+
+    def _ids(self) -> Tensor:
+        """The number of the sequence of each packed row."""
         batch, length = self.shape
-        counts = torch.full((batch,), length, device="cpu") if self._lengths is None else self._lengths
-        return Sequences(counts.cumsum(0) - counts, counts, length)
-
-    def has_lengths(self, lengths: Integers) -> bool:
-        """Whether these are the lengths of the sequences: one for all, or one for each."""
-        if self.present is not None:
-            return False  # their values cannot be read
-        tensor, counts = torch.as_tensor(lengths), self.sequences.counts
-        fits = tensor.dim() <= 1 and tensor.numel() in (1, len(counts)) and tensor.device == counts.device
-        return fits and bool((tensor == counts).all())
+        sequences = torch.arange(batch)
+        return sequences.repeat_interleave(length if self.lengths is None else self.lengths)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """``[tokens, ...]`` of ``[batch, length, ...]``; an exporter's rows keep both axes."""
-        if self.present is not None:
-            padded = padded.masked_fill(~self.present, 0)
-        if torch.compiler.is_exporting():  # the strides of two open axes in one would limit their sizes
-            return padded
+        """``[tokens, ...]`` of ``[batch, length, ...]``, or both axes with zeros for padding."""
+        if not self.is_joined:
+            return padded if self.present is None else padded.masked_fill(~self.present, 0)
         flat = padded.flatten(0, 1)
         return flat if self.index is None else _Pack.apply(flat, self.index)
 
     def pad(self, rows: Tensor) -> Tensor:
         """``[batch, length, ...]`` of ``[tokens, ...]``; padding is 0."""
+        if not self.is_joined:
+            return self.pack(rows)
         batch, length = self.shape
-        if torch.compiler.is_exporting():
-            padded = rows
-        else:
-            flat = rows if self.index is None else _Pad.apply(rows, self.index, batch * length)
-            padded = flat.unflatten(0, self.shape)
-        return padded if self.present is None else padded.masked_fill(~self.present, 0)
+        flat = rows if self.index is None else _Pad.apply(rows, self.index, batch * length)
+        return flat.unflatten(0, self.shape)
 
 
-def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
-    """The packing of a batch ``[batch, length, dim]`` with these lengths; None: without padding."""
-    batch, length = padded.shape[:2]
+def check_lengths(padded: Tensor, lengths: Tensor | None) -> None:
+    """Raises an error unless these may be the lengths of a batch ``[batch, length, dim]``."""
     if lengths is None:
-        return Packing.full(batch, length)
+        return
+    batch, length = padded.shape[:2]
     check_integers("lengths", lengths)
     if tuple(lengths.shape) != (batch,):
         hint = ""
         if tuple(lengths.shape) == (length,):
             hint = f"; the input is read as {batch} sequences of length {length}: batch_first says which axis is which"
         raise ShapeError(f"lengths must be [batch] = [{batch}]; it has shape {list(lengths.shape)}{hint}")
-    return Packing(lengths, length, padded.device)
 
 
-def lengths_beside(padded: Tensor, lengths: Tensor | None) -> Tensor | None:
-    """The lengths on the device of the sequences, for masks; the host does not wait for the copy."""
-    return None if lengths is None else sent(lengths, padded.device)
-
-
-def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:
-    """The mask of self-attention that hides the padding as well."""
-    if lengths is None or not packing.has_padding or _hides_padding(mask, packing):
-        return mask
-    present = masks.lengths(lengths)
-    return present if mask is None else mask & present
-
-
-def _may_read(lengths: Tensor) -> bool:
+def may_read(lengths: Tensor) -> bool:
     """Whether rows may be chosen by these numbers: they can be read, and no derivative needs other operations."""
     return has_host_data(lengths) and active_transform() is None
 
 
-def _hides_padding(mask: Mask | None, packing: Packing) -> bool:
-    """Whether a mask is known to hide the padding from every token."""
-    parts = mask.parts if type(mask) is And else (mask,)
-    return any(is_padding(part, packing) for part in parts)
-
-
-def is_padding(mask: Mask | None, packing: Packing) -> bool:
-    """Whether a mask is that of the lengths of a packing: it hides the padding of the keys, and nothing else."""
-    return type(mask) is Lengths and mask.queries is None and packing.has_lengths(mask.keys.value)
+def _check_range(lengths: Tensor, length: int) -> None:
+    if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
+        raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")
 
 
 class _Pack(torch.autograd.Function):

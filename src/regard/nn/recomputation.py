@@ -52,12 +52,12 @@ def in_chunks(function: Callable[..., Tensor], rows: int, *inputs: Tensor) -> Te
     """Applies a function that treats each row independently to chunks of rows.
 
     Args:
-        function: maps tensors ``[chunk, ...]`` to ``[chunk, ...]``.
+        function: maps tensors ``[chunk, dim]`` to ``[chunk, dim]``.
         rows: number of rows in a chunk; 0: all rows at once, as in an exported program, whose sizes are open.
-        inputs: tensors ``[rows, ...]``.
+        inputs: tensors ``[..., dim]``, of which all axes but the last count rows.
     """
-    if not rows or torch.compiler.is_exporting() or len(inputs[0]) <= rows:
+    if not rows or torch.compiler.is_exporting() or inputs[0].shape[:-1].numel() <= rows:
         return function(*inputs)
     # `split` is used because the gradient of a slice has the size of the whole tensor.
-    chunks = zip(*(tensor.split(rows) for tensor in inputs), strict=True)
-    return torch.cat([function(*chunk) for chunk in chunks])
+    chunks = zip(*(tensor.flatten(0, -2).split(rows) for tensor in inputs), strict=True)
+    return torch.cat([function(*chunk) for chunk in chunks]).view(*inputs[0].shape[:-1], -1)

@@ -12,18 +12,11 @@ from regard.foreign_arguments import unknown_layer_keyword
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.layer_config import LayerConfig
-from regard.nn.layer_inputs import (
-    Masking,
-)
+from regard.nn.layer_inputs import Masking
+from regard.nn.layer_parts import Activation, LayerOptions, new_norm
 from regard.nn.transformer_decoder import TransformerDecoder
 from regard.nn.transformer_encoder import TransformerEncoder
-from regard.nn.transformer_layers import (
-    Activation,
-    LayerOptions,
-    TransformerDecoderLayer,
-    TransformerEncoderLayer,
-    new_norm,
-)
+from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.nn.transformer_stack import (
     checked_config,
     layer_count,

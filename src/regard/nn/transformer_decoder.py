@@ -2,33 +2,39 @@
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import NamedTuple, cast
 
+import torch
 from torch import Tensor, nn
 
+from regard.errors import ArgumentError
 from regard.masks import Mask
-from regard.module_calls import Module, is_observed
-from regard.nn.called_layers import SelfArguments, SourceArguments, new_caches, remembered_by, run_decoder_layer
+from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValues, SequenceCache
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import (
     Biasing,
     Masking,
+    Pairs,
     TorchMask,
     batch_first_input,
     in_layout,
     output_like,
     read_pairs,
 )
-from regard.nn.packing import Packing, lengths_beside, packing_of, without_padding
-from regard.nn.torch_inputs import without_padding as without_hidden
+from regard.nn.layer_parts import is_own_layer, is_untouched, packings
+from regard.nn.packing import Packing
 from regard.nn.transformer_layers import (
+    DecoderRows,
     TransformerDecoderLayer,
-    memory_like,
+    WantedWeights,
+    memory_output,
+    wanted_weights,
+    wanting,
 )
 from regard.nn.transformer_stack import (
-    StackCall,
     causal_mask,
     check_forward,
     check_layer,
@@ -36,12 +42,18 @@ from regard.nn.transformer_stack import (
     check_memory,
     checked_config,
     checked_norm,
+    decodes_anew,
+    inputs_so_far,
     layer_count,
     layout_of,
+    new_caches,
     normalize,
     with_caches,
 )
 from regard.shapes import flag
+
+EVERYTHING = Pairs(None, None)
+"""Every query sees every key, and nothing is added to scores."""
 
 
 class DecoderOutput(NamedTuple):
@@ -66,8 +78,7 @@ class TransformerDecoder(Module):
     .. math:: output = norm(layer_N(… layer_1(target, memory) …, memory))
 
     Constructor, arguments of the call and ``state_dict`` are PyTorch's; as there, later tokens are visible unless a
-    mask hides them: ``mask="causal"``. Layers and attentions are called as modules wherever that can be observed, as in
-    `TransformerEncoder`.
+    mask hides them: ``mask="causal"``. Packed rows and calls of parts are as in `TransformerEncoder`.
 
     Args:
         decoder_layer: the layer, of which each layer of the stack is a copy.
@@ -142,7 +153,6 @@ class TransformerDecoder(Module):
         memory_bias: Biasing | None = None,
         lengths: Tensor | None = None,
         memory_lengths: Tensor | None = None,
-        call: StackCall | None = None,
     ) -> Tensor:
         """Runs the stack on a padded batch.
 
@@ -158,7 +168,6 @@ class TransformerDecoder(Module):
             lengths: integers ``[batch]``, number of tokens of each target; None: no padding. Outputs of padding are 0
                 and are not computed.
             memory_lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
-            call: inputs and outputs of `step`.
 
         Returns:
             A tensor in the layout of ``tgt``.
@@ -167,39 +176,32 @@ class TransformerDecoder(Module):
             ShapeError, KindError, UnknownNameError: an input or a mask is invalid; the message names it.
         """
         input = batch_first_input("tgt", tgt, self.d_model, self.batch_first)
-        source_input = memory_like(memory, tgt, input, self.batch_first)
-        packing, call = packing_of(input, lengths), StackCall() if call is None else call
-        lengths = lengths_beside(input, lengths)
         own = TorchMask("tgt_mask", tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         crossed = TorchMask("memory_mask", memory_mask, memory_key_padding_mask, memory_is_causal)
-        is_batched, keys = tgt.dim() == 3, source_input.shape[1]
-        seen, added = read_pairs(own, mask, bias, self.nhead, input, input.shape[1], is_batched)
-        over_memory = read_pairs(crossed, None, memory_bias, self.nhead, input, keys, is_batched)
-        visible = without_padding(seen, packing, lengths)
-        arguments = SelfArguments(packing, visible, lengths, seen, added, self.batch_first)
-        # A step passes the projected memory, but a hook may have replaced the tensor.
-        remembered = call.memory if memory is call.padded else None
-        if remembered is None:
-            cleaned, _ = without_hidden(input, source_input, source_input, memory_key_padding_mask, True)
-            memory = memory if cleaned is source_input and is_batched else in_layout(cleaned, self.batch_first)
-            remembered = self.remember(cleaned, memory_lengths)
-        source = SourceArguments(remembered, memory, self.batch_first, over_memory)
-        rows, caches, call.weights = self._run(
-            packing.pack(input), arguments, remembered, source, call.caches, call.weights_of
-        )
-        call.caches = None if call.caches is None else caches
-        return output_like(tgt, packing.pad(rows), self.batch_first)
+        output = memory_output(memory, tgt, input, self.batch_first, memory_key_padding_mask)
+        packing, source = packings(self, (input, lengths), (output, memory_lengths))
+        is_batched, wanted = tgt.dim() == 3, wanted_weights()
+        pairs = read_pairs(own, mask, bias, self.nhead, input, input.shape[1], is_batched)
+        over_memory = read_pairs(crossed, None, memory_bias, self.nhead, input, output.shape[1], is_batched)
+        remembered = [EncoderOutput(source.pack(output), source)] * len(self.layers)
+        weights_of = None if wanted is None else wanted.layer
+        result = self._run(packing.pack(input), packing, remembered, pairs, over_memory, None, weights_of)
+        if wanted is not None:
+            wanted.weights = result.weights
+        return output_like(tgt, packing.pad(result.rows), self.batch_first)
 
     def remember(self, memory: Tensor, lengths: Tensor | None = None) -> list[KeyValues | EncoderOutput]:
-        """Returns for each layer the keys and values of an encoder's output, or the output if the layer projects it.
+        """Returns for each layer the keys and values of an encoder's output, or the output if layers project it.
 
         Args:
             memory: ``[batch, source, d_model]``, also without ``batch_first``.
             lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
         """
-        packing, lengths = packing_of(memory, lengths), lengths_beside(memory, lengths)
-        rows = packing.pack(memory)
-        return [remembered_by(layer, EncoderOutput(rows, packing, lengths)) for layer in self._layers]
+        (packing,) = packings(self, (memory, lengths))
+        output = EncoderOutput(packing.pack(memory), packing)
+        if not is_untouched(self):
+            return [output for _ in self.layers]
+        return [layer.remember(output.rows, packing) for layer in self._layers]
 
     def run(
         self,
@@ -216,7 +218,7 @@ class TransformerDecoder(Module):
             rows: ``[tokens, dim]``.
             packing: the packing of the rows.
             memory: the result of `remember`.
-            mask: the mask of the targets' self-attention, which also hides padding.
+            mask: which tokens each token may see in self-attention, besides padding.
             caches: for each layer the keys and values of earlier target tokens; None: there are none, and no caches are
                 returned.
             weights_of: the layer whose weights of the attention to the encoder's output are returned; None: no layer.
@@ -229,28 +231,63 @@ class TransformerDecoder(Module):
                 layer.
         """
         check_memory(memory, len(self.layers))
-        arguments = SelfArguments(packing, mask, packing.lengths, mask, batch_first=self.batch_first)
-        source = SourceArguments(memory, batch_first=self.batch_first)
-        return self._run(rows, arguments, memory, source, caches, weights_of)
+        return self._run(rows, packing, memory, Pairs(mask, None), EVERYTHING, caches, weights_of)
 
     def _run(
         self,
         rows: Tensor,
-        arguments: SelfArguments,
+        packing: Packing,
         memory: Sequence[KeyValues | EncoderOutput],
-        source: SourceArguments,
+        pairs: Pairs,
+        over_memory: Pairs,
         caches: Sequence[SequenceCache] | None,
         weights_of: int | None,
     ) -> DecoderOutput:
         extended, weights = [], None
         layers = zip(with_caches(self._layers, caches), memory, strict=True)
         for number, ((layer, cache), remembered) in enumerate(layers):
-            output = run_decoder_layer(layer, rows, arguments, remembered, source, cache, number == weights_of)
-            rows = output.rows
-            weights = output.weights if output.weights is not None else weights
-            if output.cache is not None:
-                extended.append(output.cache)
-        return DecoderOutput(normalize(self.norm, rows, arguments), extended, weights)
+            need_weights = number == weights_of
+            if is_own_layer(layer):
+                output = layer.run(
+                    rows, packing, remembered, pairs.mask, cache, need_weights,
+                    bias=pairs.bias, memory_mask=over_memory.mask, memory_bias=over_memory.bias,
+                )  # fmt: skip
+            else:
+                output = self._call(layer, rows, packing, remembered, pairs, over_memory, need_weights)
+            rows, weights = output.rows, output.weights if need_weights else weights
+            extended += [] if output.cache is None else [output.cache]
+        return DecoderOutput(normalize(self.norm, rows, packing, self.batch_first), extended, weights)
+
+    def _call(
+        self,
+        layer: nn.Module,
+        rows: Tensor,
+        packing: Packing,
+        memory: KeyValues | EncoderOutput,
+        pairs: Pairs,
+        over_memory: Pairs,
+        need_weights: bool,
+    ) -> DecoderRows:
+        """Calls a layer, or the module in its place, with padded sequences.
+
+        Raises:
+            ArgumentError: weights are needed from a module in which no `TransformerDecoderLayer` runs.
+        """
+        source = _output_of(memory)
+        options = {"bias": pairs.bias, "memory_mask": over_memory.mask, "memory_bias": over_memory.bias}
+        options = {name: value for name, value in options.items() if value is not None}
+        input, padded = (in_layout(x, self.batch_first) for x in (packing.pad(rows), source.padded))
+        lengths = {"lengths": packing.lengths, "memory_lengths": source.lengths}
+        wanted = WantedWeights(0) if need_weights else None
+        with wanting(wanted) if need_weights else nullcontext():
+            output = layer(input, padded, mask=pairs.mask, **lengths, **options)
+        weights = None if wanted is None else wanted.weights
+        if need_weights and weights is None:
+            raise ArgumentError(
+                f"need_weights asks for the weights of a {type(layer).__name__}, in which no TransformerDecoderLayer "
+                "runs"
+            )
+        return DecoderRows(packing.pack(in_layout(output, self.batch_first)), None, weights)
 
     def step(
         self,
@@ -276,15 +313,22 @@ class TransformerDecoder(Module):
         """
         check_forward(self, DECODER)
         check_memory(memory, len(self.layers))
-        caches = new_caches(self.layers) if caches is None else caches
-        packing = packing_of(input, None)
-        if not is_observed(self):
-            return self.run(packing.pack(input), packing, memory, causal_mask(input), caches, weights_of)
-        source = SourceArguments(memory, batch_first=self.batch_first)
-        call = StackCall(caches, memory, source.padded, weights_of)
-        input, mask = in_layout(input, self.batch_first), causal_mask(input)
-        output = self(input, source.padded, memory_lengths=source.lengths, mask=mask, call=call)
-        return DecoderOutput(packing.pack(in_layout(output, self.batch_first)), list(call.caches or ()), call.weights)
+        new = input.shape[1]
+        if decodes_anew(self, caches):
+            inputs, held = inputs_so_far(input, caches, len(self.layers))
+            source, wanted = _output_of(memory[0]), None if weights_of is None else WantedWeights(weights_of)
+            tokens, padded = (in_layout(x, self.batch_first) for x in (inputs, source.padded))
+            with wanting(wanted):
+                output = self(tokens, padded, memory_lengths=source.lengths, mask=causal_mask(inputs))
+            rows = in_layout(output, self.batch_first)[:, -new:].flatten(0, 1)
+            weights = None if wanted is None or wanted.weights is None else wanted.weights[:, :, -new:]
+            return DecoderOutput(rows, held, weights)
+        caches = new_caches(self) if caches is None else caches
+        rows, caches, weights = self.run(
+            input, Packing.padded(input, None), memory, causal_mask(input), caches, weights_of
+        )
+        # An exporter's rows keep their axes: the strides of two open axes in one would limit their sizes.
+        return DecoderOutput(rows if torch.compiler.is_exporting() else rows.flatten(0, 1), caches, weights)
 
     def extra_repr(self) -> str:
         return f"num_layers={len(self.layers)}, batch_first={self.batch_first}"
@@ -292,6 +336,14 @@ class TransformerDecoder(Module):
     @property
     def _layers(self) -> list[TransformerDecoderLayer]:
         return cast(list[TransformerDecoderLayer], list(self.layers))
+
+
+def _output_of(memory: KeyValues | EncoderOutput) -> EncoderOutput:
+    """Returns the encoder's output that was remembered."""
+    output = memory if isinstance(memory, EncoderOutput) else memory.source
+    if output is None:
+        raise ArgumentError("memory must be what `remember` gave, for a layer that is called as a module")
+    return output
 
 
 DECODER = TransformerDecoder.forward

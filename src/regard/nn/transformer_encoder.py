@@ -7,14 +7,14 @@ from typing import cast
 from torch import Tensor, nn
 
 from regard.masks import Mask
-from regard.module_calls import Module, is_observed
-from regard.nn.called_layers import SelfArguments, new_caches, run_encoder_layer
+from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import SequenceCache
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import (
     Biasing,
     Masking,
+    Pairs,
     TorchMask,
     batch_first_input,
     in_layout,
@@ -22,20 +22,21 @@ from regard.nn.layer_inputs import (
     read_pairs,
     stack_mask,
 )
-from regard.nn.packing import Packing, lengths_beside, packing_of, without_padding
-from regard.nn.transformer_layers import (
-    TransformerEncoderLayer,
-)
+from regard.nn.layer_parts import is_own_layer, packings
+from regard.nn.packing import Packing
+from regard.nn.transformer_layers import TransformerEncoderLayer
 from regard.nn.transformer_stack import (
-    StackCall,
     causal_mask,
     check_forward,
     check_layer,
     check_layers,
     checked_config,
     checked_norm,
+    decodes_anew,
+    inputs_so_far,
     layer_count,
     layout_of,
+    new_caches,
     normalize,
     with_caches,
 )
@@ -59,11 +60,10 @@ class TransformerEncoder(Module):
         encoder(x, mask=numbers)                         # a float tensor is added to the scores
         encoder(x, mask=visible)                         # KindError: a bool tensor could mean either
 
-    Layers and their attentions are called as modules wherever that can be observed: hooks get padded tensors in the
-    module's layout, and change no bit unless they return something (but for the weights' gradients of the final
-    normalization, which is then computed on padded tensors); a wrapper, an overridden ``forward`` or another
-    attention (with the arguments of `torch.nn.MultiheadAttention`) is used. Linear layers, normalizations and dropout
-    inside a layer get packed rows ``[tokens, dim]``.
+    Without a look at its parts the stack runs on packed rows, which skip padding. If somebody sees or replaces one of
+    them (a hook, a wrapper, an overridden ``forward``, a parametrization, another attention with the arguments of
+    `torch.nn.MultiheadAttention`), it runs padded, and each part is called as a module; the output of a padded batch
+    is then the same up to rounding.
 
     Args:
         encoder_layer: the layer, of which each layer of the stack is a copy.
@@ -157,7 +157,6 @@ class TransformerEncoder(Module):
         mask: Masking | None = None,
         bias: Biasing | None = None,
         lengths: Tensor | None = None,
-        call: StackCall | None = None,
     ) -> Tensor:
         """Runs the stack on a padded batch.
 
@@ -172,7 +171,6 @@ class TransformerEncoder(Module):
             bias: added to the scores: a tensor, a `Bias`, or ``"alibi"``.
             lengths: integers ``[batch]``, number of tokens of each sequence; None: no padding. Outputs of padding are 0
                 and are not computed.
-            call: inputs and outputs of `step`.
 
         Returns:
             A tensor in the layout of ``src``.
@@ -182,29 +180,30 @@ class TransformerEncoder(Module):
         """
         src_mask, mask = stack_mask(src_mask, mask)
         input = batch_first_input("src", src, self.d_model, self.batch_first)
-        packing, call = packing_of(input, lengths), StackCall() if call is None else call
-        lengths = lengths_beside(input, lengths)
+        (packing,) = packings(self, (input, lengths))
         hidden = TorchMask("src_mask", src_mask, src_key_padding_mask, is_causal)
-        seen, added = read_pairs(hidden, mask, bias, self.nhead, input, input.shape[1], src.dim() == 3)
-        visible = without_padding(seen, packing, lengths)
-        arguments = SelfArguments(packing, visible, lengths, seen, added, self.batch_first)
-        rows, call.caches = self._run(packing.pack(input), arguments, call.caches)
+        pairs = read_pairs(hidden, mask, bias, self.nhead, input, input.shape[1], src.dim() == 3)
+        rows, _ = self._run(packing.pack(input), packing, pairs, None)
         return output_like(src, packing.pad(rows), self.batch_first)
 
     def run(self, rows: Tensor, packing: Packing, mask: Mask | None) -> Tensor:
-        """Runs the stack on packed rows ``[tokens, d_model]``; the mask must hide padding."""
-        arguments = SelfArguments(packing, mask, packing.lengths, mask, batch_first=self.batch_first)
-        return self._run(rows, arguments, None)[0]
+        """Runs the stack on packed rows ``[tokens, d_model]``; the mask need not hide padding."""
+        return self._run(rows, packing, Pairs(mask, None), None)[0]
 
     def _run(
-        self, rows: Tensor, arguments: SelfArguments, caches: Sequence[SequenceCache] | None
-    ) -> tuple[Tensor, list[SequenceCache] | None]:
-        extended: list[SequenceCache] | None = None if caches is None else []
+        self, rows: Tensor, packing: Packing, pairs: Pairs, caches: Sequence[SequenceCache] | None
+    ) -> tuple[Tensor, list[SequenceCache]]:
+        extended: list[SequenceCache] = []
         for layer, cache in with_caches(self._layers, caches):
-            rows, new_cache = run_encoder_layer(layer, rows, arguments, cache)
-            if extended is not None and new_cache is not None:
-                extended.append(new_cache)
-        return normalize(self.norm, rows, arguments), extended
+            if is_own_layer(layer):
+                rows, new_cache = layer.run(rows, packing, pairs.mask, cache, bias=pairs.bias)
+                extended += [] if new_cache is None else [new_cache]
+            else:
+                input = in_layout(packing.pad(rows), self.batch_first)
+                added = {} if pairs.bias is None else {"bias": pairs.bias}
+                output = layer(input, lengths=packing.lengths, mask=pairs.mask, **added)
+                rows = packing.pack(in_layout(output, self.batch_first))
+        return normalize(self.norm, rows, packing, self.batch_first), extended
 
     def step(self, input: Tensor, caches: Sequence[SequenceCache] | None = None) -> tuple[Tensor, list[SequenceCache]]:
         """Runs the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
@@ -220,11 +219,12 @@ class TransformerEncoder(Module):
             KindError, ArgumentError: there is not one cache for each layer.
         """
         check_forward(self, ENCODER)
-        call = StackCall(new_caches(self.layers) if caches is None else caches)
-        stack = self if is_observed(self) else self.forward
-        output = stack(in_layout(input, self.batch_first), mask=causal_mask(input), call=call)
-        assert call.caches is not None
-        return in_layout(output, self.batch_first), list(call.caches)
+        if decodes_anew(self, caches):
+            inputs, held = inputs_so_far(input, caches, len(self.layers))
+            output = self(in_layout(inputs, self.batch_first), mask=causal_mask(inputs))
+            return in_layout(output, self.batch_first)[:, -input.shape[1] :], held
+        caches = new_caches(self) if caches is None else caches
+        return self._run(input, Packing.padded(input, None), Pairs(causal_mask(input), None), caches)
 
     def extra_repr(self) -> str:
         return f"num_layers={len(self.layers)}, batch_first={self.batch_first}"

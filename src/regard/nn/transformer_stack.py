@@ -1,51 +1,64 @@
-"""What the stacks of a Transformer share: additional inputs, the final normalization, and checks."""
+"""What the stacks of a Transformer share: caches, the final normalization, and checks."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.module_calls import is_observed, runs
-from regard.nn.called_layers import SelfArguments
-from regard.nn.key_values import EncoderOutput, KeyValues, SequenceCache
+from regard.nn.key_values import EncoderOutput, HeldInputs, KeyValues, SequenceCache
 from regard.nn.layer_config import LayerConfig
-from regard.nn.layer_inputs import (
-    in_layout,
-)
-from regard.nn.transformer_layers import (
-    TransformerLayer,
-)
+from regard.nn.layer_inputs import in_layout
+from regard.nn.layer_parts import TransformerLayer, is_untouched
+from regard.nn.packing import Packing
 from regard.shapes import kind_of, whole_number
 
 LAYERS_LIMIT = 10_000
 """Largest number of layers of a new stack."""
 
 LayerT = TypeVar("LayerT")
-NORMS = (nn.LayerNorm.forward, nn.RMSNorm.forward)
 
 
-@dataclass(eq=False)
-class StackCall:
-    """Additional inputs and outputs of a decoding step, for a stack that is called as a module.
+def new_caches(stack: nn.Module) -> list[SequenceCache]:
+    """Returns the empty caches of a stack's layers before the first token; see `decodes_anew`."""
+    layers = list(stack.get_submodule("layers").children())
+    if not is_untouched(stack):
+        return [HeldInputs() for _ in layers]
+    return [layer.new_cache() for layer in layers if isinstance(layer, TransformerLayer)]
 
-    Attributes:
-        caches: for each layer the keys and values of earlier tokens; after the call also those of the new tokens. None:
-            no caches.
-        memory: the result of `TransformerDecoder.remember`.
-        padded: the same memory as the argument of the stack, ``[batch, source, dim]``.
-        weights_of: as in `TransformerDecoder.run`.
-        weights: the weights of that layer, after the call.
+
+def decodes_anew(stack: nn.Module, caches: Sequence[SequenceCache] | None) -> bool:
+    """Whether a step calls the stack with all tokens so far: somebody sees or replaces it or a part of it, whose keys
+    and values are then unknown. The caches of such a stack hold its inputs.
+
+    Raises:
+        KindError, ArgumentError: there is not one cache for each layer.
     """
+    _check_caches(caches, len(list(stack.get_submodule("layers").children())))
+    holds_inputs = bool(caches) and isinstance(caches[0], HeldInputs)
+    return holds_inputs or is_observed(stack) or not is_untouched(stack)
 
-    caches: Sequence[SequenceCache] | None = None
-    memory: Sequence[KeyValues | EncoderOutput] | None = None
-    padded: Tensor | None = None
-    weights_of: int | None = None
-    weights: Tensor | None = None
+
+def inputs_so_far(
+    input: Tensor, caches: Sequence[SequenceCache] | None, layers: int
+) -> tuple[Tensor, list[SequenceCache]]:
+    """Returns all inputs of a stack so far, ``[batch, tokens, dim]``, and caches that hold them, one for each layer.
+
+    Raises:
+        ArgumentError: the caches hold keys and values.
+    """
+    first = caches[0] if caches else HeldInputs()
+    if isinstance(first, HeldInputs) and first.inputs is not None:
+        input = torch.cat([first.inputs, input], dim=1)
+    elif first.length:
+        raise ArgumentError(
+            "a part of the stack is seen or replaced since the first token: decode again, from caches=None"
+        )
+    return input, [HeldInputs(input)] * layers
 
 
 def check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:
@@ -65,13 +78,17 @@ def with_caches(
     Raises:
         KindError, ArgumentError: there is not one `SequenceCache` for each layer.
     """
+    _check_caches(caches, len(layers))
+    return zip(layers, [None] * len(layers) if caches is None else caches, strict=True)
+
+
+def _check_caches(caches: object, layers: int) -> None:
     if caches is None:
-        return zip(layers, [None] * len(layers), strict=True)
+        return
     if not isinstance(caches, (list, tuple)) or not all(isinstance(cache, SequenceCache) for cache in caches):
         raise KindError(f"caches must be {_CACHES}; it is {kind_of(caches)}")
-    if len(caches) != len(layers):
-        raise ArgumentError(f"caches must be {_CACHES}, of which there are {len(layers)}; it has {len(caches)}")
-    return zip(layers, caches, strict=True)
+    if len(caches) != layers:
+        raise ArgumentError(f"caches must be {_CACHES}, of which there are {layers}; it has {len(caches)}")
 
 
 _CACHES = "None before the first token, then what the last step returned, a list of one cache for each layer"
@@ -92,14 +109,13 @@ def _kind_of_memory(memory: object) -> str:
     return "the encoder's output itself" if isinstance(memory, Tensor) else kind_of(memory)
 
 
-def normalize(norm: nn.Module | None, rows: Tensor, arguments: SelfArguments) -> Tensor:
-    """Normalizes the rows at the end of a stack; the module gets padded rows if its call can be observed."""
+def normalize(norm: nn.Module | None, rows: Tensor, packing: Packing, batch_first: bool) -> Tensor:
+    """Normalizes the rows at the end of a stack; if they are padded, in the layout of its layers."""
     if norm is None:
         return rows
-    if type(norm).forward in NORMS and runs(norm, type(norm).forward) and not is_observed(norm):
+    if packing.is_joined:
         return norm(rows)
-    packing, batch_first = arguments.packing, arguments.batch_first
-    return packing.pack(in_layout(norm(in_layout(packing.pad(rows), batch_first)), batch_first))
+    return in_layout(norm(in_layout(rows, batch_first)), batch_first)
 
 
 def causal_mask(input: Tensor) -> Mask | None:

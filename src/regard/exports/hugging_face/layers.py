@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from regard.exports.formats import UnexportableError
+from regard.nn.layer_parts import ACTIVATIONS
 from regard.nn.multihead import MultiheadAttention
-from regard.nn.transformer_layers import ACTIVATIONS
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
 

@@ -156,6 +156,13 @@ def for_calls(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -
 
 
 @cache
+def for_documents(gradient: bool) -> tuple[Kernel, ...]:
+    """Return all kernels of attention on packed rows; ``gradient`` as for `for_calls`."""
+    kernels = multiply(torch.float32), packed_attention(torch.float32)
+    return (*kernels, packed_attention_gradients(torch.float32)) if gradient else kernels
+
+
+@cache
 def for_readings(dtype: torch.dtype, units: str, normalizer: int) -> tuple[Kernel, ...]:
     """Return all kernels that readings of such calls may need."""
     kernels = [*_preparing_kernels(dtype, units), _specialized("readings", dtype, units, normalizer)]

@@ -4,11 +4,10 @@ With PyTorch's operations, padding the rows, multiplying head by head and removi
 long as the arithmetic. Here a task reads a sequence's rows from where a projection wrote them.
 """
 
-import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.kernel import Kernel, are_usable
+from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_arguments import PACKED, PACKED_MATRICES, address_of
 from regard.kernels.cpu.launch import KernelArguments, dropout_numbers
 from regard.kernels.cpu.packed_call import PackedCall
@@ -17,13 +16,6 @@ _ARGUMENTS = KernelArguments(PACKED)
 
 WORK = 16.0
 """Approximate number of elementary operations per score, besides its products."""
-
-
-def is_usable(gradient: bool) -> bool:
-    """Whether the kernels for float32 are compiled, or have to be waited for."""
-    dtype = torch.float32
-    required = [kernels.multiply(dtype), kernels.packed_attention(dtype)]
-    return are_usable([*required, kernels.packed_attention_gradients(dtype)] if gradient else required)
 
 
 def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from torch import Tensor
 from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
+from regard.attention.backends.cpu.documents import KnownOutput, attend_documents, packed_call
 from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_exponentials, with_heads_as_rows
-from regard.attention.backends.cpu.packed_rows import PackedRows
 from regard.attention.backends.cpu.prepared_launches import PreparedCall
 from regard.attention.backends.cpu.readings import read
 from regard.attention.backends.tiled import read_shares
@@ -58,8 +58,14 @@ class Fused(Backend):
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem).output
-        if isinstance(problem.memory, PackedRows):
+        if isinstance(problem.memory, KnownOutput):
             return problem.memory.output.to(problem.value.dtype)
+        call = packed_call(problem)
+        if call is not None:
+            output = attend_documents(call, problem)
+            if gatherer is not None:
+                self.read(problem, gatherer)
+            return output
         inputs = _prepared(problem, gatherer)
         mask = problem.lowered.dense_mask
         if mask is None:
@@ -97,7 +103,8 @@ class Fused(Backend):
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem)
-        if isinstance(problem.memory, PackedRows) or problem.lowered.dense_mask is not None:
+        is_known = isinstance(problem.memory, KnownOutput) or packed_call(problem) is not None
+        if is_known or problem.lowered.dense_mask is not None:
             return None
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])
@@ -139,8 +146,10 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
     from regard.kernels.cpu import kernels
 
     row = problem.row
-    if row is None or isinstance(problem.memory, PackedRows):
+    if row is None:
         return ()
+    if gatherer is None and packed_call(problem) is not None:
+        return kernels.for_documents(problem.wants_gradient)
     primitive = problem.prepared.primitive
     units = "product" if isinstance(primitive, InnerProduct) else "relu" if isinstance(primitive, ReluSum) else "tanh"
     normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
