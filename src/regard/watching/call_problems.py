@@ -152,7 +152,9 @@ def read_sdpa(
     """
     if query.is_nested or key.is_nested or value.is_nested:
         return _read_nested(query, key, value, is_causal, scale, dropout_p)
-    _check_readable(query=query, key=key, value=value, attn_mask=None if is_causal_bias(attn_mask) else attn_mask)
+    is_plain = type(query) is type(key) is type(value) is Tensor and query.is_cpu and has_data(query)
+    if not is_plain or attn_mask is not None:
+        _check_readable(query=query, key=key, value=value, attn_mask=None if is_causal_bias(attn_mask) else attn_mask)
     tensors = query.detach(), key.detach(), value.detach()
     axes, leading, (q, k, v) = FOUR_AXES, (), tensors
     if not (q.dim() == k.dim() == v.dim() == 4 and q.shape[0] == k.shape[0] == v.shape[0] and owner.heads != 1):

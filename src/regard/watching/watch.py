@@ -194,7 +194,8 @@ class Watch(Observer):
                 "keep=True keeps whole queries and keys, of which this process has a part: leave it out"
             )
         chosen = _heads_of_call(self._heads, grid.heads, name)
-        repeated = intercepted.kv_heads == grid.heads and owner.groups > 1
+        kv_heads = intercepted.kv_heads
+        repeated = kv_heads == grid.heads and owner.groups > 1
         call = AttentionCall(
             name=name,
             layer=layer,
@@ -204,7 +205,7 @@ class Watch(Observer):
             number=len(self.calls),
             batch=grid.batch,
             heads=grid.heads,
-            kv_heads=grid.heads // owner.groups if repeated else intercepted.kv_heads,
+            kv_heads=grid.heads // owner.groups if repeated else kv_heads,
             queries=grid.queries,
             keys=grid.keys,
             chosen_heads=chosen,
