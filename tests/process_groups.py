@@ -14,6 +14,13 @@ import traceback
 
 _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
 
+PRELOADED = [
+    "torch.distributed.tensor", "regard.distributed", "regard.attention.sharding.execution", "regard.training.run",
+    "regard.tasks.language", "regard.tasks.translate", "regard.exports.programs", "datasets", "lightning.fabric",
+    "pydantic", "sacrebleu",
+]  # fmt: skip
+"""What a server imports once, and the processes of all groups, which are copies of it, have."""
+
 
 class ProcessGroup:
     """Some processes with a gloo group.
@@ -24,9 +31,7 @@ class ProcessGroup:
 
     def __init__(self, processes):
         self.folder = tempfile.TemporaryDirectory()
-        _CONTEXT.set_forkserver_preload(
-            ["torch.distributed.tensor", "regard.distributed", "regard.attention.sharding.execution"]
-        )
+        _CONTEXT.set_forkserver_preload(PRELOADED)
         self.pipes, self.processes = [], []
         for rank in range(processes):
             own, other = _CONTEXT.Pipe()
