@@ -218,14 +218,15 @@ class Documents(Mask, fields=("query_ids", "key_ids")):
     @property
     def longest(self) -> int:
         """The queries or keys of the longest document; 0 if there is padding, or ids do not ascend."""
-        rows = self.rows(max(ids.shape[0] if ids.dim() == 2 else 1 for ids in self._both_ids))
+        query, key = self._both_ids
+        rows = self.rows(max(query.shape[0] if query.dim() == 2 else 1, key.shape[0] if key.dim() == 2 else 1))
         return 0 if rows is None else rows.longest
 
     def rows(self, batch: int) -> DocumentRows | None:
         """Returns the rows of each document of so many batch rows; None if there is padding or ids do not ascend."""
-        if not self._is_known:
-            return None
         if self._cached_rows[0] != batch:
+            if not self._is_known:
+                return None
             with torch.inference_mode(False):  # as for spans
                 self._cached_rows = batch, self._compute_rows(batch)
         return self._cached_rows[1]

@@ -87,7 +87,8 @@ class Packing:
         self.index: Tensor | None = None
         self.present: Tensor | None = None
         self._padding: Lengths | None = None
-        self._documents: tuple[Packing | None, Documents] | None = None
+        self._own_documents: Documents | None = None
+        self._documents: tuple[Packing, Documents] | None = None
 
     def _keep_axes(self, batch: int, length: int, lengths: Tensor | None) -> None:
         self._set(batch, length, False, lengths)
@@ -137,9 +138,12 @@ class Packing:
 
         All layers of a stack get the same mask, which finds its rows once.
         """
-        of = None if keys is self else keys
-        if self._documents is None or self._documents[0] is not of:
-            self._documents = of, masks.documents(self._ids(), None if of is None else of._ids())
+        if keys is self:
+            if self._own_documents is None:
+                self._own_documents = masks.documents(self._ids())
+            return self._own_documents
+        if self._documents is None or self._documents[0] is not keys:
+            self._documents = keys, masks.documents(self._ids(), keys._ids())
         return self._documents[1]
 
     def _ids(self) -> Tensor:
