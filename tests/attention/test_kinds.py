@@ -20,7 +20,7 @@ from regard.attention.kinds import kind_of
 from regard.attention.routes import ROUTES, route_of
 from regard.errors import RegardError
 from regard.kernels.availability import kernels_awaited
-from regard.shapes import Grid
+from regard.shapes import POSITION_LIMIT, Grid
 
 
 @pytest.fixture(autouse=True)
@@ -503,3 +503,97 @@ def test_calls_with_functions_have_no_kind():
     assert kind_of(*given, lambda query, key: query @ key.mT, "softmax", None, *rest) is None
     assert kind_of(*given, "scaled_dot", lambda rows: rows, None, *rest) is None
     assert kind_of(*given, "scaled_dot", "softmax", masks.where(lambda b, h, q, k: q >= k), *rest) is None
+
+
+def changed(normalizer, name, value):
+    setattr(normalizer, name, value)
+    return normalizer
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: normalizers.entmax(1.5), lambda part: changed(part, "alpha", 2.0)),
+        (lambda: normalizers.Softmax(0.5), lambda part: changed(part, "temperature", 3.0)),
+        (lambda: normalizers.entmax(1.7), lambda part: part.register_forward_hook(lambda *_: torch.zeros(()))),
+    ],
+)
+def test_a_route_does_not_compute_with_the_part_of_another_call(make, change):
+    given, part = inputs(), make()
+    right = anew(regard.attend, *given, normalizer=part, mask=masks.lengths([9, 16]))
+    for _ in range(3):
+        regard.attend(*given, normalizer=part, mask=masks.lengths([9, 16]))
+    change(part)
+    assert torch.equal(regard.attend(*given, normalizer=make(), mask=masks.lengths([9, 16])), right)
+
+
+@pytest.mark.parametrize("mask", [masks.lengths([16, 9]), masks.window(1, 0), torch.ones(16, 16).tril() > 0])
+@pytest.mark.parametrize("huge", [torch.inf, torch.nan, 1e25])
+def test_no_gradient_of_any_size_reaches_hidden_keys_in_later_calls(huge, mask):
+    torch.manual_seed(0)
+    leaves = inputs(requires_grad=True)
+    with torch.no_grad():
+        leaves[2][:, :, 12:] = 1e15
+    gradient = torch.ones(2, 4, 16, 8)
+    gradient[:, :, 0] = huge
+    wanted = torch.autograd.grad(anew(regard.attend, *leaves, mask=mask), leaves, gradient)
+    for _ in range(3):
+        seen = torch.autograd.grad(regard.attend(*leaves, mask=mask), leaves, gradient)
+        assert are_equal(seen, wanted)
+
+
+def test_tensors_without_memory_are_zeros_in_later_calls():
+    query, key, value = inputs()
+    zero = torch._efficientzerotensor(query.shape)
+    right = regard.attend(torch.zeros_like(query), key, value)
+    for _ in range(3):
+        torch.testing.assert_close(regard.attend(zero, key, value), right)
+
+
+def test_elements_of_scores_and_offsets_are_checked_in_later_calls():
+    given = inputs()
+    score = scores.Decayed("cosine", torch.full((4,), -0.5))
+    for _ in range(3):
+        regard.attend(*given, score=score)
+    score.log_decay.fill_(0.5)
+    assert "at most 0" in outcome(given, {"score": score})
+    for offset in (1, 1, 1):
+        regard.observe(*given, mask=masks.causal(offset=torch.tensor([offset, 0])))
+    with pytest.raises(RegardError, match="offset"):
+        regard.observe(*given, mask=masks.causal(offset=torch.tensor([POSITION_LIMIT + 1, 0])))
+
+
+def test_small_masks_are_made_where_the_tensors_are():
+    given = inputs()
+    right = [regard.attend(*given, mask=masks.lengths([9, 16])) for _ in range(3)][-1]
+    with torch.device("meta"):
+        for _ in range(3):
+            assert torch.equal(regard.attend(*given, mask=masks.lengths([9, 16])), right)
+
+
+def test_a_mask_does_not_change():
+    for mask, name, value in ((masks.window(1, 0), "before", 3), (masks.dilated(2), "allows", masks.prefix(2).allows)):
+        with pytest.raises(RegardError, match="a mask does not change"):
+            setattr(mask, name, value)
+
+
+def test_a_gradient_of_the_output_itself_needs_no_second_derivative():
+    leaves = inputs(batch=1, queries=300, keys=300, dim=32, requires_grad=True)
+    for _ in range(3):
+        output = regard.attend(*leaves)
+        (gradient,) = torch.autograd.grad(output.square().sum(), output, create_graph=True)
+        assert torch.equal(gradient, 2 * output)
+
+
+class Skipping(masks.Keep):
+    def __init__(self, tensor, count):
+        super().__init__(tensor)
+        self.count = count
+
+
+def test_masks_of_a_users_subclass_equal_themselves_alone():
+    tensor = torch.ones(4, 4, dtype=torch.bool)
+    first, second = Skipping(tensor, 1), Skipping(tensor, 3)
+    assert first == first
+    assert first != second
+    assert masks.keep(tensor) == masks.keep(tensor)

@@ -66,7 +66,7 @@ class Route:
         bias: object,
         dropout: float,
     ) -> Problem:
-        """Returns the problem of a call of this kind; of its checks, those of a mask's elements alone are made."""
+        """Returns the problem of a call of this kind; of its checks, those of elements alone are made."""
         if mask is not None and not isinstance(mask, Mask):
             mask = as_mask(mask)
         rank = self.rank
@@ -80,7 +80,9 @@ class Route:
         parts = as_score(score), as_normalizer(normalizer), mask, bias
         problem = Problem(query, key, value, *parts, dropout, rank)
         problem.take(self, self.hides, self.grid)
-        if mask is not None and type(mask) is not Band and type(mask) is not Keep:
+        if type(score) is not str:
+            problem.score.check(query, key)
+        if mask is not None and type(mask) is not Keep and not (type(mask) is Band and mask.offset is None):
             mask.check(problem.grid)
         return problem
 

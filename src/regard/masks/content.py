@@ -1,16 +1,15 @@
 """Masks by the content of sequences: their lengths, and the documents packed into them."""
 
-from copy import copy
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Bool, Float
+from regard.axes import Bool
 from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
-from regard.masks.mask import Mask, Visibility
+from regard.masks.mask import Mask, Visibility, as_added
 from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes import Grid, check_device, check_integers, kind_of
 from regard.transforms import has_host_data
@@ -49,9 +48,7 @@ class Lengths(Mask, fields=("keys", "queries")):
         """The mask of the lengths of the keys alone."""
         if self.queries is None:
             return self
-        mask = copy(self)
-        mask.queries, mask._added_keys = None, None
-        return mask
+        return self._with(queries=None, _added_keys=None)
 
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:
@@ -74,8 +71,8 @@ class Lengths(Mask, fields=("keys", "queries")):
         shows_all_keys = grid.key_span[-1] < self.keys.bounds(grid)[0]
         return shows_all_keys and (self.queries is None or grid.query_span[-1] < self.queries.bounds(grid)[0])
 
-    def added_keys(self, grid: Grid, dtype: torch.dtype) -> Float[Tensor, "#batch 1 1 keys"]:
-        """Returns the mask of keys as a tensor to add to scores, 0 or −∞, and caches it for the next call.
+    def of_keys_added(self, grid: Grid, dtype: torch.dtype | None) -> Tensor:
+        """Returns the mask of keys ``[batch or 1, 1, 1, keys]`` as `as_added` does, and caches it for the next call.
 
         Raises:
             ShapeError, KindError, ArgumentError: as in `check`.
@@ -83,8 +80,7 @@ class Lengths(Mask, fields=("keys", "queries")):
         sizes = grid.batch, grid.keys, dtype
         if self._added_keys is None or self._added_keys[0] != sizes:
             self.check(grid)
-            hidden = ~self.of_keys.allows(grid)
-            self._added_keys = sizes, torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
+            self._added_keys = sizes, as_added(self.of_keys.allows(grid), dtype)
         return self._added_keys[1]
 
     def spans(self, grid: Grid) -> Spans | None:

@@ -1,7 +1,6 @@
 """Masks by a function of the indices, or by a tensor in either of the two conventions."""
 
 from collections.abc import Callable
-from copy import copy
 
 import torch
 from torch import Tensor
@@ -117,9 +116,7 @@ class Keep(Mask, fields=("tensor",)):
         check_device(self.name, self.tensor, grid)
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Keep":
-        mask = copy(self)
-        mask.tensor = function(self.tensor)
-        return mask
+        return self._with(tensor=function(self.tensor))
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return grid.cut(self.tensor)

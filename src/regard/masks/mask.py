@@ -6,8 +6,9 @@ A mask says which keys each query may attend to, densely and tile by tile. ``Tru
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable
+from copy import copy
 from functools import wraps
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -75,6 +76,19 @@ class Mask(Declared, ABC):
         if "allows" in vars(cls) and not cls.__module__.startswith("regard."):
             own: Any = cls
             own.allows = _checked(own.allows)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # What is found out for one call holds for all calls with an equal mask.
+        is_known = name in vars(self) or callable(getattr(type(self), name, None))
+        if is_known and type(self) in FIELDS and not name.startswith("_"):
+            raise ArgumentError(f"a mask does not change: make another {type(self).__name__} with its own {name}")
+        super().__setattr__(name, value)
+
+    def _with(self, **attributes: object) -> Self:
+        """Returns a copy with other attributes."""
+        mask = copy(self)
+        vars(mask).update(attributes)
+        return mask
 
     def check(self, grid: Grid) -> None:
         """Raises ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
@@ -160,8 +174,8 @@ class Mask(Declared, ABC):
 
     def identity(self) -> Hashable:
         """Returns a value that is equal for equal masks of one class: their fields, or the object's id without any."""
-        declaring = declaring_class(self)
-        return tuple(_identity(getattr(self, name)) for name in FIELDS[declaring]) if declaring else id(self)
+        fields = FIELDS.get(type(self))
+        return id(self) if fields is None else tuple(_identity(getattr(self, name)) for name in fields)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -487,3 +501,10 @@ def visible_keys(mask: Mask, grid: Grid, block: int) -> range:
     last = outermost(first, blocks, from_left=False)
     # A range may be PARTIAL although each of its blocks is EMPTY, but the block `first` is not EMPTY.
     return keys_of(first, (first if last is None else last) + 1)
+
+
+def as_added(allowed: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Returns 0 where bools allow a pair and −∞ elsewhere, to add to scores of this dtype; the bools for None."""
+    if dtype is None:
+        return allowed
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)

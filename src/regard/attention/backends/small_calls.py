@@ -10,17 +10,16 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from regard.attention.encoding import Parts, decode, encode
 from regard.attention.kinds import fixed_kind
 from regard.attention.problem import Problem
 from regard.attention.steps import KEPT_PAIRS, KeptSteps
 from regard.masks import Lengths, Mask, as_mask
+from regard.masks.mask import as_added
 from regard.normalizers.normalizer import Normalizer, plain_rows
 from regard.scores import InnerProduct
 from regard.shapes import Grid
 from regard.transforms import has_saved_tensor_hooks, is_finite
-
-LARGEST_VALUE = 1.0e18
-"""Magnitude of values below which their products with gradients below it are finite."""
 
 
 def bound_steps(problem: Problem, any_keys: bool) -> "BoundSteps | None":
@@ -40,17 +39,21 @@ def bound_steps(problem: Problem, any_keys: bool) -> "BoundSteps | None":
         return None
     if problem.query.dtype not in (torch.float32, torch.float64) or problem.pairs == 0:
         return None
-    normalizer = None if row.kind == "softmax" and row.temperature == 1.0 else problem.normalizer
     if row.sink is not None or row.center is not None or problem.normalizer.random:
         return None
-    if problem.wants_gradient and normalizer is not None:
+    added = None if problem.wants_gradient else problem.query.dtype
+    is_plain = row.kind == "softmax" and row.temperature == 1.0 and not problem.wants_gradient
+    # The user's own may change after this call.
+    parts = Parts()
+    text = None if is_plain else encode(problem.normalizer, parts)
+    if not is_plain and text is None:
         return None
-    steps = BoundSteps(prepared.scale, normalizer, problem.grid, mask is not None, problem.wants_gradient)
+    normalizer = None if text is None else decode(text, parts)
+    steps = BoundSteps(prepared.scale, normalizer, problem.grid, mask is not None, added)
     if any_keys:
-        dtype = problem.query.dtype
-        return replace(steps, rows=KeptSteps(lambda mask, grid: _added(mask.allows(grid), dtype), pairs=KEPT_PAIRS))
+        return replace(steps, rows=KeptSteps(lambda mask, grid: as_added(mask.allows(grid), added), pairs=KEPT_PAIRS))
     if mask is not None and fixed_kind(mask) is not None and problem.grid.queries * problem.grid.keys <= KEPT_PAIRS:
-        return replace(steps, shared=steps.added(mask, problem.grid.keys, problem.query.dtype))
+        return replace(steps, shared=steps.visible(mask, problem.grid.keys))
     return steps
 
 
@@ -62,12 +65,12 @@ class BoundSteps:
 
     Attributes:
         scale: the factor of the scores.
-        normalizer: the normalizer; None for softmax.
+        normalizer: the normalizer, which no user has; None for softmax without a gradient.
         grid: the grid of all pairs.
         hides: whether there is a mask.
-        has_gradient: whether a gradient is wanted; then the softmax's gradient of a hidden score is 0 if what is hidden
-            is finite, and the values are not huge.
-        shared: what `added` returns, if it is the same for all calls.
+        added: the dtype of what is added to the scores, 0 or −∞, in place of a mask; None if a gradient is wanted. Then
+            hidden scores are replaced as in the specification, so that no gradient reaches them.
+        shared: what `visible` returns, if it is the same for all calls.
         rows: what it returns for calls with other numbers of keys, if there are some; a row for each.
     """
 
@@ -75,26 +78,24 @@ class BoundSteps:
     normalizer: Normalizer | None
     grid: Grid
     hides: bool
-    has_gradient: bool
+    added: torch.dtype | None
     shared: Tensor | None = None
     rows: KeptSteps[Tensor] | None = None
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor | None:
         # Activation checkpointing expects the tensors that the first call saved, whose kind was new.
-        if self.has_gradient and has_saved_tensor_hooks():
+        if self.added is None and (has_saved_tensor_hooks() or (self.hides and not is_finite(query, key, value))):
             return None
-        if self.has_gradient and self.hides:
-            # The norm bounds every magnitude.
-            norm = torch.linalg.vector_norm(value.detach())
-            if not (is_finite(query, key) and norm.item() < LARGEST_VALUE):
-                return None
         scores = torch.bmm(query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2)).view(*query.shape[:3], -1)
+        visible = None
         if self.hides:
-            added = self.added(mask, key.shape[2], query.dtype) if self.shared is None else self.shared
+            visible = self.visible(mask, key.shape[2]) if self.shared is None else self.shared
+        if visible is not None and self.added is not None:
             # Adding 0 does not change how scaled scores are rounded.
-            scores = torch.add(added, scores, alpha=self.scale)
-        elif self.scale != 1.0:
-            scores = scores.mul_(self.scale)
+            scores = torch.add(visible, scores, alpha=self.scale)
+        else:
+            scores = scores.mul_(self.scale) if self.scale != 1.0 else scores
+            scores = scores if visible is None else torch.where(visible, scores, -torch.inf)
         if self.normalizer is None:
             weights = torch.softmax(scores, -1)
         else:
@@ -103,20 +104,16 @@ class BoundSteps:
         output = torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(*query.shape[:3], -1)
         return output if isfinite(output.detach().sum()) else None
 
-    def added(self, mask: object, keys: int, dtype: torch.dtype) -> Tensor:
-        """Returns a mask as a tensor to add to scores, 0 or −∞."""
+    def visible(self, mask: object, keys: int) -> Tensor:
+        """Returns a mask as a tensor to add to scores, or as bools if a gradient is wanted."""
         if self.rows is not None:
             rows, row = self.rows.at(cast(Mask, mask), keys)
             return rows[row, :keys]
         if type(mask) is Lengths and mask.queries is None:
-            return mask.added_keys(self.grid, dtype)
+            return mask.of_keys_added(self.grid, self.added)
         if isinstance(mask, Tensor):
-            return _added(mask, dtype)
+            return as_added(mask, self.added)
         own = as_mask(mask)
         assert own is not None
         own.check(self.grid)
-        return _added(own.allows(self.grid), dtype)
-
-
-def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -torch.inf)
+        return as_added(own.allows(self.grid), self.added)

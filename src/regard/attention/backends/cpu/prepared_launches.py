@@ -44,6 +44,9 @@ SMALL_CALL = 1 << 18
 READINGS_ROOM = 1 << 16
 """Bytes of readings up to which memory is allocated for several calls at once."""
 
+LARGEST_READINGS = 1 << 20
+"""Bytes of readings up to which they are prepared, since memory of this size is kept."""
+
 MOST_CALLS = 8
 """The largest number of calls for which memory is allocated at once."""
 
@@ -265,6 +268,8 @@ class PreparedReading:
                 parts[reading.name] = Part(elements, tuple(tensor.shape), tensor.dtype, reading.over_rows is not None)
                 # An int64 begins at an even index.
                 elements += 2 * ceil_div(tensor.numel() * tensor.element_size(), 8)
+        if 4 * elements > LARGEST_READINGS:
+            return None
         initial = inputs.query.new_zeros(elements)
         for reading in READINGS:
             if reading.name in parts and reading.initial:

@@ -21,7 +21,6 @@ from torch.nn import functional as F
 from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.reference import Inputs, empty_output
 from regard.attention.backends.sdpa import device
-from regard.attention.backends.small_calls import LARGEST_VALUE
 from regard.attention.backends.tiled import attend_in_blocks, blocks
 from regard.attention.kinds import SHORT_ROW
 from regard.attention.problem import Capabilities, Lowered, Problem
@@ -37,6 +36,9 @@ ROWS = 512
 
 LARGEST_SUM = 1.0e4
 """Log-sum-exps above which exp(score − lse) loses more than three of float32's digits."""
+
+LARGEST_VALUE = 1.0e18
+"""Magnitude of values below which their products with gradients below it are finite."""
 
 CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
 
@@ -72,9 +74,7 @@ class ScaledDotProduct(Backend):
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         output = self._run_on_cpu(problem) if problem.query.is_cpu else device.attend(problem, _in_slices)
-        if output.requires_grad:
-            output.register_hook(_refuse_second_derivative)
-        return output
+        return _without_second_derivative(output)
 
     def bind(self, problem: Problem, any_keys: bool) -> Bound | None:
         lowered = problem.lowered
@@ -83,7 +83,11 @@ class ScaledDotProduct(Backend):
         if isinstance(score.scale, Tensor) or score.query is not query or score.key is not key:
             return None
         # PyTorch needs one width, and adjacent features.
-        if key.shape != value.shape or query.shape[3] != key.shape[3] or any(one.stride(3) != 1 for one in tensors):
+        if (
+            key.shape != value.shape
+            or query.shape[3] != key.shape[3]
+            or any(one.stride(3) != 1 or one._is_zerotensor() for one in tensors)
+        ):
             return None
         scale = _inverse_temperature(lowered) * score.scale
         if not query.is_cpu:
@@ -143,9 +147,7 @@ def _attend_with_gradient(
     largest = _largest_log_sum(output)
     if largest is None or not largest <= LARGEST_SUM:  # NaN is not
         return None
-    assert output.grad_fn is not None
-    output.grad_fn.register_prehook(_refuse_second_derivative)
-    return output
+    return _without_second_derivative(output)
 
 
 def _attend_on_device(
@@ -164,13 +166,18 @@ def _attend_on_device(
     output = F.scaled_dot_product_attention(
         query, key, value, None, dropout, is_causal, scale=scale, enable_gqa=is_grouped
     )
-    if output.requires_grad:
-        output.register_hook(_refuse_second_derivative)
+    return _without_second_derivative(output)
+
+
+def _without_second_derivative(output: Tensor) -> Tensor:
+    """Returns the output, whose gradient's gradient is one clear error."""
+    if output.grad_fn is not None:
+        output.grad_fn.register_prehook(_refuse_second_derivative)
     return output
 
 
 def _refuse_second_derivative(gradient: object) -> None:
-    """Raises a clear error if a gradient of the gradient will be needed; a hook of the output, or of what made it."""
+    """Raises a clear error if a gradient of the gradient will be needed; a hook of what made the output."""
     if torch.is_grad_enabled():
         raise BackendError(
             "PyTorch's kernel (backend 'sdpa') has no second derivative; backend='reference' has, for any score"
