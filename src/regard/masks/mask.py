@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable
 from copy import copy
 from functools import wraps
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ class Mask(Declared, ABC):
             raise ArgumentError(f"a mask does not change: make another {type(self).__name__} with its own {name}")
         super().__setattr__(name, value)
 
-    def _with(self, **attributes: object) -> Self:
+    def _with(self, **attributes: object) -> Any:
         """Returns a copy with other attributes."""
         mask = copy(self)
         vars(mask).update(attributes)
