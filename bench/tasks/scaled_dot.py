@@ -135,8 +135,8 @@ TASKS = (
         oracle=by_rows(eager.attention, QKV),
         requirements=(Requirement("overhead", 15e-6, "sdpa"),),
         about="The problem is tiny, so the time is the overhead of a call.",
-        limited_by="The time is Python's: arguments are checked, and inputs are summed to see that all are finite. "
-        "Done: usual calls take a way of their own, without a problem and a plan.",
+        limited_by="The time is Python's: a call's kind is looked up, and queries of short rows are summed to see "
+        "that all are finite. Done: a call is planned once for its kind.",
     ),
     _plain("dot-128", 1, 8, 128),
     _plain("dot-1024", 1, 8, 1024),
