@@ -32,7 +32,6 @@ from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.sequence_attention import SequenceAttention, self_attention
 from regard.sequence_parts import are_parts, refuse_parts
 from regard.shapes import check_arguments, check_factory, flag, kind_of, known_name, positive_number, size
-from regard.transforms import reverse_mode_only
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -108,8 +107,7 @@ def packings(stack: nn.Module, *batches: tuple[Tensor, Tensor | None]) -> list[P
     for padded, lengths in batches:
         check_lengths(padded, lengths)
     is_packed = any(lengths is not None for _, lengths in batches) and all(
-        padded.is_cpu and reverse_mode_only(padded) and (lengths is None or may_read(lengths))
-        for padded, lengths in batches
+        may_read(padded) and (lengths is None or may_read(lengths)) for padded, lengths in batches
     )
     if not is_packed or are_parts() or not is_untouched(stack):
         return [Packing.padded(padded, lengths) for padded, lengths in batches]
