@@ -189,7 +189,6 @@ def test_addresses_are_taken_in_one_place():
         "kernels/cpu/kernel_arguments.py",
         "cli/dry_run.py",  # of storages
         # compared, not read:
-        "transforms.py",
         "watching/softmax_tracking.py",
         "watching/call_problems.py",
     }

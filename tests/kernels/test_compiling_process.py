@@ -39,7 +39,6 @@ def test_a_kernel_is_compiled_elsewhere_and_loaded_here(folder, said):
     assert kernel.delay([one]) == "'cpu' is being compiled"
     BACKGROUND.wait()
     assert one.is_compiled
-    assert not one.is_loaded
     assert kernel.are_usable([one])
     assert kernel.delay([one]) is None
     assert call(one) == 2

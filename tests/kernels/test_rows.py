@@ -198,4 +198,5 @@ def test_the_backward_pass_has_the_weights_of_the_forward_pass(alpha):
     values = torch.ones(200, 1, 7, 1, dtype=torch.float64, requires_grad=True)
     weights = weights_of(scores, normalizers.entmax(alpha))
     regard.attend(query, key, values, score=Dot(), normalizer=normalizers.entmax(alpha), backend="cpu").sum().backward()
-    torch.testing.assert_close(values.grad.reshape(200, 7), weights, rtol=0, atol=0)
+    # Loops of the two passes round in other orders on some processors; a weight that is lost is 1e-8 and more.
+    torch.testing.assert_close(values.grad.reshape(200, 7), weights, rtol=0, atol=1e-14)
