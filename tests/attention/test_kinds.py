@@ -44,12 +44,13 @@ SIZES = {
     "one query": {"queries": 1, "keys": 80},
     "grouped": {"kv_heads": 2},
     "widths": {"value_dim": 5},
+    "odd": {"batch": 5, "heads": 2, "queries": 11, "keys": 11, "dim": 6},
     "many": {"queries": 150, "keys": 150, "dim": 32},
 }
 SCORES = {
     "scaled_dot": lambda: "scaled_dot",
     "scale": lambda: scores.ScaledDot(0.3),
-    "learned scale": lambda: scores.ScaledDot(torch.rand(4, 1, 1)),
+    "learned scale": lambda: scores.ScaledDot(torch.rand(1, 1, 1)),
     "cosine": lambda: "cosine",
     "cap": lambda: scores.SoftCap("scaled_dot", 2.0),
 }
@@ -57,7 +58,7 @@ NORMALIZERS = {
     "softmax": lambda: "softmax",
     "sparsemax": lambda: "sparsemax",
     "temperature": lambda: normalizers.Softmax(0.5),
-    "sink": lambda: normalizers.softmax_with_sink(torch.randn(4)),
+    "sink": lambda: normalizers.softmax_with_sink(torch.randn(1)),
     "top k": lambda: normalizers.TopK(3, normalizers.softmax),
 }
 MASKS = {
@@ -66,11 +67,11 @@ MASKS = {
     "name": lambda queries, keys: "causal",
     "window": lambda queries, keys: masks.window(3, 1),
     "window and sinks": lambda queries, keys: (masks.window(3, 0) | masks.prefix(2)) & masks.causal(),
-    "lengths": lambda queries, keys: masks.lengths(torch.randint(0, keys + 1, (2,))),
-    "tensor": lambda queries, keys: torch.rand(2, 1, queries, keys) > 0.3,
+    "lengths": lambda queries, keys: masks.lengths(torch.randint(0, keys + 1, (5 if keys == 11 else 2,))),
+    "tensor": lambda queries, keys: torch.rand(5 if keys == 11 else 2, 1, queries, keys) > 0.3,
     "keep": lambda queries, keys: masks.keep(torch.rand(queries, keys) > 0.5),
 }
-BIASES = {"none": lambda: None, "alibi": lambda: "alibi", "tensor": lambda: torch.randn(4, 1, 1)}
+BIASES = {"none": lambda: None, "alibi": lambda: "alibi", "tensor": lambda: torch.randn(1, 1, 1)}
 
 
 def results(given, gradient, **options):
@@ -97,11 +98,11 @@ def are_equal(left, right):
 
 @covering(
     size=SIZES, score=SCORES, normalizer=NORMALIZERS, mask=MASKS, bias=BIASES, gradient=[False, True],
-    dtype=[torch.float32, torch.float64, torch.bfloat16],
+    dtype=[torch.float32, torch.float64, torch.bfloat16], layout=["plain", "heads inside"],
 )  # fmt: skip
-def test_later_calls_give_what_the_first_one_gives(size, score, normalizer, mask, bias, gradient, dtype):
+def test_later_calls_give_what_the_first_one_gives(size, score, normalizer, mask, bias, gradient, dtype, layout):
     torch.manual_seed(0)
-    made = [inputs(**SIZES[size], dtype=dtype) for _ in range(4)]
+    made = [[LAYOUTS[layout](tensor) for tensor in inputs(**SIZES[size], dtype=dtype)] for _ in range(4)]
     queries, keys = made[0][0].shape[2], made[0][1].shape[2]
     options = [
         {

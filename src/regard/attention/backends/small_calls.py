@@ -86,7 +86,8 @@ class BoundSteps:
         # Activation checkpointing expects the tensors that the first call saved, whose kind was new.
         if self.added is None and (has_saved_tensor_hooks() or (self.hides and not is_finite(query, key, value))):
             return None
-        scores = torch.bmm(query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2)).view(*query.shape[:3], -1)
+        # As ``@`` does: the transposed keys are what is copied in other layouts.
+        scores = torch.bmm(query.flatten(0, 1), key.mT.flatten(0, 1)).view(*query.shape[:3], -1)
         visible = None
         if self.hides:
             visible = self.visible(mask, key.shape[2]) if self.shared is None else self.shared
