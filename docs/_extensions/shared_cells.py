@@ -19,6 +19,9 @@ class SharedCells(JupyterCacheBase):
     ):
         return super().create_hashed_notebook(nb, nb_metadata, cell_metadata)
 
+    def truncate_caches(self):
+        """Deletes nothing: records that another process adds meanwhile would count as the oldest."""
+
     def merge_match_into_notebook(self, nb, nb_meta=("kernelspec", "language_info", "widgets"), cell_meta=()):
         return super().merge_match_into_notebook(nb, nb_meta, cell_meta)
 
