@@ -234,7 +234,7 @@ def _regard(model: WholeModel, half: bool) -> Implementation:
         """The backends that a step runs on."""
         used: dict[str, None] = {}
 
-        def listen(execute: Any, problem: Any, named: str, gatherer: Any, need_weights: bool) -> Any:
+        def listen(execute: Any, problem: Any, named: str, gatherer: Any, need_weights: bool, layer: Any) -> Any:
             used[named] = None
             return execute(problem, named, gatherer, need_weights)
 
