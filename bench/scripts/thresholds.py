@@ -34,6 +34,11 @@ def few_rows(size: float, **options: Any) -> dict[str, Any]:
     return {"queries": 1, "keys": round(size / (2 * HEADS * DIM)), **options}
 
 
+def sparse_pairs(dtype: torch.dtype) -> str:
+    """Returns the name of the threshold for a dtype."""
+    return f"SPARSE_PAIRS {str(dtype).removeprefix('torch.')}"
+
+
 CALLS: dict[str, Callable[[float], dict[str, Any]]] = {
     "FUSED_PAIRS": lambda size: pairs(size, mask=masks.window(64, 0)),
     "WIDE_PAIRS": pairs,
@@ -50,9 +55,7 @@ CALLS: dict[str, Callable[[float], dict[str, Any]]] = {
     "DEVICE_ELEMENTS": lambda size: pairs(size, normalizer="sparsemax"),
     "COMPILED_PAIRS": lambda size: pairs(size, mask=masks.window(64, 0)),
     **{
-        f"SPARSE_PAIRS {str(dtype).removeprefix('torch.')}": lambda size, dtype=dtype: pairs(
-            size, mask=masks.window(256, 0), dtype=dtype
-        )
+        sparse_pairs(dtype): lambda size, dtype=dtype: pairs(size, mask=masks.window(256, 0), dtype=dtype)
         for dtype in thresholds.SPARSE_PAIRS
     },
 }
@@ -62,7 +65,7 @@ CALLS: dict[str, Callable[[float], dict[str, Any]]] = {
 def table() -> dict[str, Threshold]:
     """Returns the thresholds by their names."""
     single = {name: value for name, value in vars(thresholds).items() if isinstance(value, Threshold)}
-    several = {f"SPARSE_PAIRS {str(dtype)[6:]}": value for dtype, value in thresholds.SPARSE_PAIRS.items()}
+    several = {sparse_pairs(dtype): value for dtype, value in thresholds.SPARSE_PAIRS.items()}
     return {**single, **several}
 
 

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import threading
 import weakref
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regard
 from covering import covering
+from in_threads import in_threads
 from regard import biases, masks, normalizers, scores
 from regard.attention import Backend, register_backend, routes, unregister_backend
 from regard.attention.execution import recorded_calls
@@ -482,11 +482,7 @@ def test_threads_and_processes_share_no_numbers():
                 wrong.append(not all(torch.equal(one, other) for one, other in zip(seen[:2], right[:2], strict=True)))
                 wrong.append(not torch.equal(regard.attend(*given[place], **options), right.output))
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, work)
     assert len(wrong) == 4 * 50 * 8
     assert not any(wrong)
     if hasattr(os, "fork"):

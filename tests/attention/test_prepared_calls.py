@@ -1,12 +1,11 @@
 """Calls of the fused kernels that are made again with other numbers: what the longer way gives, bit for bit."""
 
-import threading
-
 import pytest
 import torch
 from torch import nn
 
 import regard
+from in_threads import in_threads
 from regard import masks
 from regard.attention import register_backend, unregister_backend
 from regard.attention.backends.reference import Reference
@@ -217,11 +216,7 @@ def test_threads_of_python_do_not_share_a_record():
         right = [torch.equal(regard.attend(*given[place], score=score), wanted[place]) for _ in range(200)]
         wrong.extend([place] * right.count(False))
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, work)
     assert not wrong
 
 
@@ -246,11 +241,7 @@ def test_threads_of_python_share_no_memory_of_readings():
             memory, _ = route.prepared[1].take(queries[place], key)
             memories[place].add(memory.data_ptr())
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, work)
     assert not wrong
     assert sum(map(len, memories)) == len(set().union(*memories))
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
+from in_threads import in_threads
 from regard.attention.execution import LISTENERS
 from regard.errors import ArgumentError, KindError, ShapeError, UnseenError
 from regard.watching import UnseenAttentionWarning
@@ -115,11 +116,7 @@ def test_threads_see_their_own_calls():
             barrier.wait()
         seen[place] = [call.name for call in found.calls]
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(2, work)
     assert seen == [["0", "1"] * 3, ["0", "1", "2"] * 3]
 
 

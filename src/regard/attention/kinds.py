@@ -169,7 +169,7 @@ def _sizes_of_few_rows(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
 
 def _devices(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
     """Returns the devices of a call, with what decides there: settings of PyTorch's kernels and of their precision."""
-    device, kernels = query.device, torch.backends.cuda
+    device = query.device
     if device.type == "meta" or is_capturing(device):
         raise _NoKindError
     return (
@@ -177,11 +177,15 @@ def _devices(query: Tensor, key: Tensor, value: Tensor) -> Hashable:
         key.device,
         value.device,
         torch.are_deterministic_algorithms_enabled(),
-        kernels.matmul.fp32_precision,
-        kernels.flash_sdp_enabled(),
-        kernels.mem_efficient_sdp_enabled(),
-        kernels.cudnn_sdp_enabled(),
+        torch.backends.cuda.matmul.fp32_precision,
+        *enabled_kernels(),
     )
+
+
+def enabled_kernels() -> tuple[bool, ...]:
+    """Returns which of PyTorch's kernels the user allows: flash, efficient, cuDNN."""
+    kernels = torch.backends.cuda
+    return kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled(), kernels.cudnn_sdp_enabled()
 
 
 _COMBINED: WeakKeyDictionary[Mask, Hashable] = WeakKeyDictionary()

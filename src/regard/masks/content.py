@@ -55,14 +55,11 @@ class Lengths(Mask, fields=("keys", "queries")):
             return Visibility.EMPTY
         if not self._is_known:
             return Visibility.PARTIAL
-        shortest, longest = self.keys.bounds(grid)
-        full, empty = grid.key_span[-1] < shortest, grid.key_span[0] >= longest
-        if self.queries is not None:
-            shortest, longest = self.queries.bounds(grid)
-            full, empty = full and grid.query_span[-1] < shortest, empty or grid.query_span[0] >= longest
-        if empty:
-            return Visibility.EMPTY
-        return Visibility.FULL if full else Visibility.PARTIAL
+        if self.hides_nothing(grid):
+            return Visibility.FULL
+        hides_queries = self.queries is not None and grid.query_span[0] >= self.queries.bounds(grid)[1]
+        is_empty = hides_queries or grid.key_span[0] >= self.keys.bounds(grid)[1]
+        return Visibility.EMPTY if is_empty else Visibility.PARTIAL
 
     def hides_nothing(self, grid: Grid) -> bool:
         # A call asks this before anything else.

@@ -503,6 +503,14 @@ def visible_keys(mask: Mask, grid: Grid, block: int) -> range:
     return keys_of(first, (first if last is None else last) + 1)
 
 
+def joined_masks(mask: Mask | None) -> tuple[Mask, ...]:
+    """Returns the masks that ``&`` joins, each of which must allow a pair: a mask itself is one, None has none."""
+    if mask is None:
+        return ()
+    # The parts of a subclass may not be all that it says.
+    return mask.parts if type(mask) is And else (mask,)
+
+
 def as_added(allowed: Tensor, dtype: torch.dtype | None) -> Tensor:
     """Returns 0 where bools allow a pair and −∞ elsewhere, to add to scores of this dtype; the bools for None."""
     if dtype is None:

@@ -17,7 +17,8 @@ from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
 from regard.kernels.cpu.sizes import PACKED_LENGTH
-from regard.masks import And, AppendedMask, Band, Mask
+from regard.masks import AppendedMask, Band, Mask
+from regard.masks.mask import joined_masks
 from regard.module_calls import Module
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
 from regard.nn.packing import Packing
@@ -185,7 +186,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         Returns:
             Rows ``[tokens, embed_dim]`` for ``out_proj``, and the weights.
         """
-        bands = () if mask is None else mask.parts if type(mask) is And else (mask,)
+        bands = joined_masks(mask)
         if not (queries.is_joined and keys.is_joined) or max(queries.shape[1], keys.shape[1]) > PACKED_LENGTH:
             return None
         if self.backend not in ("auto", "cpu") or self.position is not None or self.bias_k is not None:

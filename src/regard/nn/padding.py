@@ -10,6 +10,7 @@ from regard.errors import ArgumentError
 from regard.masks import And, Band, Mask, Not, Or, keep
 from regard.masks.content import Lengths
 from regard.masks.explicit import Keep
+from regard.masks.mask import joined_masks
 from regard.normalizers import Normalizer
 from regard.shapes import Grid
 from regard.transforms import can_read
@@ -34,7 +35,7 @@ def padding_of(mask: Mask | None, grid: Grid) -> Padding:
     keys: list[Tensor] = []
     queries: list[Tensor] = []
     rest: list[Mask] = []
-    for part in () if mask is None else mask.parts if isinstance(mask, And) else (mask,):
+    for part in joined_masks(mask):
         if isinstance(part, Band):
             rest.append(part)
             continue
@@ -67,8 +68,7 @@ def present_queries(mask: Mask | None, grid: Grid) -> Mask | None:
 
     Padding is what `masks.lengths` and tensors with one row for all queries hide.
     """
-    parts = mask.parts if isinstance(mask, And) else (mask,)
-    padding = [part for part in parts if isinstance(part, Lengths) or _tensor_of(part) is not None]
+    padding = [part for part in joined_masks(mask) if isinstance(part, Lengths) or _tensor_of(part) is not None]
     keys = padding_of(reduce(and_, padding), grid).keys if padding else None
     if mask is None or keys is None or grid.queries != grid.keys or grid.queries == 1:
         return mask

@@ -18,7 +18,8 @@ from regard.attention.problem import Problem
 from regard.attention.readings import WATCHED, Gatherer, Readings
 from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.masks import And, Band, Mask, keep
+from regard.masks import Band, Mask, keep
+from regard.masks.mask import joined_masks
 from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis
 from regard.shapes import Grid
 from regard.transforms import is_on_host
@@ -272,6 +273,6 @@ def mask_on_host(mask: Mask, grid: Grid) -> Mask:
         part
         if isinstance(part, Band) and isinstance(part.offset_on(grid), int)
         else keep(part.allows(grid).detach().cpu())
-        for part in (mask.parts if isinstance(mask, And) else (mask,))
+        for part in joined_masks(mask)
     ]
     return reduce(and_, parts)

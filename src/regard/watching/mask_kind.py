@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.masks import And, Band, Dilated, Documents, GridMask, Lengths, Mask, Prefix, causal, documents, keep, window
+from regard.masks import Band, Dilated, Documents, GridMask, Lengths, Mask, Prefix, causal, documents, keep, window
+from regard.masks.mask import joined_masks
 from regard.shapes import Grid
 
 MASK_KINDS = (
@@ -229,7 +230,7 @@ def read_mask(mask: Mask | None, grid: Grid) -> MaskReading:
         return NO_MASK
     names: set[str] = set()
     is_causal = False
-    for part in mask.parts if isinstance(mask, And) else (mask,):
+    for part in joined_masks(mask):
         if isinstance(part, Band):
             names.add("causal" if part.is_causal else "window")
             is_causal |= part.after == 0

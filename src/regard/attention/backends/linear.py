@@ -19,8 +19,9 @@ from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.linear import chunked, divided, with_ones
-from regard.masks import And, Band, Mask
+from regard.masks import Band
 from regard.masks.content import Lengths
+from regard.masks.mask import joined_masks
 from regard.scores import DecayedProduct, DeltaProduct, InnerProduct, Primitive
 from regard.shapes import Grid, spread_heads, upcast
 
@@ -154,9 +155,8 @@ def order_of(problem: Problem) -> Order | None:
     """Returns what the mask of a problem says; None if it is not causal, with one offset for all rows, or lengths."""
     if problem.score.is_causal:
         return Order(problem.grid.offset)
-    mask, grid = problem.hiding_mask, problem.grid
-    offset, lengths = None, []
-    for part in _parts(mask):
+    grid, offset, lengths = problem.grid, None, []
+    for part in joined_masks(problem.hiding_mask):
         if isinstance(part, Lengths):
             lengths.append(part)
         elif isinstance(part, Band) and part.is_causal and offset is None:
@@ -169,12 +169,6 @@ def order_of(problem: Problem) -> Order | None:
         # The only query sees what the last one sees.
         offset = grid.offset
     return Order(offset, tuple(lengths))
-
-
-def _parts(mask: Mask | None) -> tuple[Mask, ...]:
-    if mask is None:
-        return ()
-    return mask.parts if isinstance(mask, And) else (mask,)
 
 
 def _product(primitive: Primitive) -> Primitive:

@@ -13,7 +13,8 @@ from torch import Tensor
 from regard.attention.problem import CachedMemory, Problem
 from regard.kernels.cpu.packed_call import PackedCall, Sequences, runs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
-from regard.masks import And, Band, Documents, Mask
+from regard.masks import Band, Documents, Mask
+from regard.masks.mask import joined_masks
 from regard.normalizers.normalizer import safe_softmax
 from regard.scores import InnerProduct
 from regard.shapes import Grid, upcast
@@ -49,7 +50,7 @@ def packed_call(problem: Problem) -> PackedCall | None:
     ids ascend, also with a causal mask or a window of the same tokens.
     """
     mask = problem.mask
-    if type(mask) is not Documents and not (type(mask) is And and any(type(part) is Documents for part in mask.parts)):
+    if mask is None or not any(type(part) is Documents for part in joined_masks(mask)):
         return None
     query, value = problem.query, problem.value
     if problem.bias is not None or query.dtype == torch.float64 or not reverse_mode_only(query):
@@ -76,7 +77,7 @@ def _sequences(mask: Mask, grid: Grid) -> tuple[Sequences, Sequences, int, int] 
     None if the documents are not runs of rows, or if the kernel does not know another part of the mask.
     """
     rows, before, after, is_band = None, ALL, ALL, False
-    for part in mask.parts if type(mask) is And else (mask,):
+    for part in joined_masks(mask):
         if type(part) is Documents and rows is None:
             rows = part.rows(grid.batch)
         elif type(part) is Band and part.offset is None and grid.queries == grid.keys:

@@ -22,7 +22,7 @@ from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.reference import Inputs, empty_output
 from regard.attention.backends.sdpa import device
 from regard.attention.backends.tiled import attend_in_blocks, blocks
-from regard.attention.kinds import SHORT_ROW
+from regard.attention.kinds import SHORT_ROW, enabled_kernels
 from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
 from regard.errors import BackendError
@@ -70,7 +70,7 @@ class ScaledDotProduct(Backend):
         return None if problem.query.is_cpu else device.obstacle(problem)
 
     def kind_of_call(self, problem: Problem, gatherer: Gatherer | None = None) -> tuple[object, ...]:
-        return *super().kind_of_call(problem), *device.enabled_kernels()
+        return *super().kind_of_call(problem), *enabled_kernels()
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         output = self._run_on_cpu(problem) if problem.query.is_cpu else device.attend(problem, _in_slices)

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.reference import Inputs
+from regard.attention.kinds import enabled_kernels
 from regard.attention.problem import Problem
 from regard.masks import Band
 from regard.shapes import span_length, spread_heads, upcast
@@ -88,12 +89,6 @@ def obstacle(problem: Problem) -> str | None:
         if part.case is not None and _form(_sizes(problem, part.case), part.case, enabled_kernels()) is None:
             return f"PyTorch has no kernel with linear memory for this, on {problem.query.device}"
     return None
-
-
-def enabled_kernels() -> tuple[bool, ...]:
-    """Returns which of PyTorch's kernels the user allows: flash, efficient, cuDNN."""
-    kernels = torch.backends.cuda
-    return kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled(), kernels.cudnn_sdp_enabled()
 
 
 def parts(problem: Problem) -> list[Part]:
