@@ -3,7 +3,7 @@
 # make test-all   the same with the full grids
 # make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
 # make check   format, lint, types; of the viewer's modules where Node.js is there
-# make viewer  join the viewer's modules into src/regard/viewer/viewer.js, after a change of one
+# make viewer  join the viewer's modules into src/regard/viewer/viewer.js; the goals that use the viewer do it themselves
 # make signatures   write src/regard/tasks/signatures.pyi anew, after a change of a task's options
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/en/understand/performance.md
 # make bench-gpu   the same on an NVIDIA GPU, with other sizes
@@ -83,18 +83,18 @@ clean:
 $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
+$(VENV)/installed: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip viewer
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[all]'
 	touch $@
 
-$(VENV)/installed-docs: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
+$(VENV)/installed-docs: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip viewer
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[docs]'
 	touch $@ $(VENV)/installed
 
-$(VENV)/installed-dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
+$(VENV)/installed-dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip viewer
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]'
 	touch $@ $(VENV)/installed $(VENV)/installed-docs
 
-$(VENV)/installed-bench: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
+$(VENV)/installed-bench: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip viewer
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev,bench]'
 	touch $@ $(VENV)/installed $(VENV)/installed-docs $(VENV)/installed-dev

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 import regard
+from regard.viewer import View
 
 assert Path(regard.__file__).is_relative_to(sys.prefix), regard.__file__
 
@@ -35,3 +36,5 @@ print(regard.explain(query[0, 0], key[0, 0], value[0, 0]))
 plan = regard.plan(query, key, value, normalizer="sparsemax")
 assert "not installed" not in plan.reasons.get("cpu", ""), plan
 print(plan)
+# The wheel has the viewer's program, which the build joins.
+assert "function mount(" in View(torch.eye(3), ["a", "b", "c"]).to_html()

@@ -3,8 +3,10 @@
 import functools
 import gc
 import os
+import runpy
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,6 +52,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # Git ignores the joined viewer; the workers find the file that the process that starts them has written.
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        runpy.run_path(str(Path(__file__).parents[1] / "viewer" / "join.py"))["write"]()
     hide_system_fonts(config)
     backends.is_full = config.getoption("full")
     if backends.is_full:

@@ -2,8 +2,14 @@
 
 The modules use named imports alone, their names differ, and their imports make no circle. So they are joined by writing
 each one below those that it imports, without its lines of import and its words ``export``; `EXPORTED` is exported.
+
+Git ignores the joined file: the build of a wheel or of an editable installation writes it (`build_hook.py`), and so do
+``make`` and the tests. Its first line has the digest of its sources, by which `regard.viewer` refuses a file that
+differs from them.
 """
 
+import hashlib
+import os
 import re
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -11,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent
 MODULES = ROOT / "modules"
 SHIPPED = ROOT.parent / "src" / "regard" / "viewer" / "viewer.js"
-HEAD = "// The viewer, joined from the modules in viewer/modules by viewer/join.py: change those.\n"
+HEAD = "// The viewer, joined from the modules in viewer/modules by viewer/join.py: change those. Sources: {digest}\n"
 
 IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) )", re.MULTILINE)
@@ -51,6 +57,12 @@ def check_names(modules: dict[Path, str]) -> None:
                     raise ValueError(f"{path.name} and {owners[name].name} both have the name {name}")
 
 
+def sources_digest() -> str:
+    """The SHA-256 of the joiner and the modules, as `regard.viewer.html_file` computes it in a checkout."""
+    sources = [Path(__file__), *sorted(MODULES.rglob("*.js"))]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
+
+
 def joined() -> str:
     """The text of the shipped file."""
     modules = read_modules()
@@ -62,8 +74,18 @@ def joined() -> str:
             raise ValueError(f'{path.name} must import as import {{ name }} from "./module.js"; on one line or several')
         body = EXPORT.sub(lambda found: "", body)
         parts.append(f"// {path.relative_to(MODULES.resolve()).as_posix()}\n\n{body.strip()}\n")
-    return HEAD + "\n" + "\n".join(parts) + f"\nexport {{ {', '.join(EXPORTED)} }};\n"
+    return HEAD.format(digest=sources_digest()) + "\n" + "\n".join(parts) + f"\nexport {{ {', '.join(EXPORTED)} }};\n"
+
+
+def write() -> None:
+    """Writes the shipped file if it is missing or has another text; a reader never meets a part of it."""
+    text = joined()
+    if SHIPPED.is_file() and SHIPPED.read_text(encoding="utf-8") == text:
+        return
+    partial = SHIPPED.with_name(f"{SHIPPED.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8", newline="\n")
+    partial.replace(SHIPPED)
 
 
 if __name__ == "__main__":
-    SHIPPED.write_text(joined(), encoding="utf-8")
+    write()

@@ -1,11 +1,15 @@
-"""The file that the package ships is what its modules are, joined."""
+"""The file that the package ships is what its modules are, joined; a checkout refuses one that is out of date."""
 
 import importlib.util
+import runpy
+import shutil
 from pathlib import Path
 
 import pytest
 
 from regard import viewer
+from regard.errors import DataError
+from regard.viewer import html_file
 
 ROOT = Path(__file__).parents[2] / "viewer"
 
@@ -19,7 +23,36 @@ def join():
 
 
 def test_the_shipped_file_is_that_of_its_modules(join):
-    assert viewer.module_path().read_text("utf-8") == join.joined(), "run: python viewer/join.py"
+    assert viewer.module_path().read_text("utf-8") == join.joined()
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A folder with the viewer's sources, of which `regard.viewer` is a part."""
+    shutil.copytree(ROOT, tmp_path / "viewer", ignore=shutil.ignore_patterns("node_modules", "tests"))
+    (tmp_path / "src" / "regard" / "viewer").mkdir(parents=True)
+    monkeypatch.setattr(html_file, "__file__", str(tmp_path / "src" / "regard" / "viewer" / "html_file.py"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("changed", ["modules/state.js", "modules/views/new.js", "join.py"])
+def test_a_checkout_refuses_a_file_of_other_sources_until_it_is_joined(checkout, changed):
+    command = checkout / "viewer" / "join.py"
+    with pytest.raises(DataError, match=r"is missing; write it with: python .*join\.py"):
+        viewer.module_path()
+    runpy.run_path(str(command), run_name="__main__")
+    assert viewer.module_path().read_text("utf-8") == runpy.run_path(str(command))["joined"]()
+    with (checkout / "viewer" / changed).open("a", encoding="utf-8") as file:
+        file.write("\n")
+    with pytest.raises(DataError, match=r"differs from the modules .*; write it with: python .*join\.py"):
+        viewer.module_path()
+    runpy.run_path(str(command), run_name="__main__")
+    assert viewer.module_path().is_file()
+
+
+def test_an_installed_package_takes_the_file_as_it_is(checkout):
+    shutil.rmtree(checkout / "viewer")
+    assert viewer.module_path() == checkout / "src" / "regard" / "viewer" / "viewer.js"
 
 
 @pytest.mark.parametrize(

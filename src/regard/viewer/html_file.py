@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from regard.errors import DataError
+
 STYLE = (
     "html,body{margin:0;height:100%}body{background:Canvas;color:CanvasText}"
     "#viewer{height:100vh;height:100dvh}noscript{display:block;padding:1em;font:1rem system-ui,sans-serif}"
@@ -26,7 +28,11 @@ mount(document.getElementById("viewer"), regardInput.payload, { ...regardInput.o
 def module_path() -> Path:
     """Returns the path of the viewer's ES module, which exports ``mount(element, payload, options)``.
 
-    The module imports nothing.
+    The module imports nothing. An installed package has it. In a checkout it is built, by ``make viewer`` or the
+    installation of the checkout.
+
+    Raises:
+        DataError: in a checkout, the file is missing or was written from other sources.
 
     Example:
         >>> from regard import viewer
@@ -34,7 +40,24 @@ def module_path() -> Path:
         >>> path.name, "function mount(element, payload, options" in path.read_text("utf-8")
         ('viewer.js', True)
     """
-    return Path(__file__).with_name("viewer.js")
+    path = Path(__file__).with_name("viewer.js")
+    sources = Path(__file__).parents[3] / "viewer"
+    if (sources / "join.py").is_file():
+        _check_joined(path, sources)
+    return path
+
+
+def _check_joined(path: Path, sources: Path) -> None:
+    """Raises DataError if the first line of the joined module lacks the digest that its sources in a checkout have."""
+    files = [sources / "join.py", *sorted((sources / "modules").rglob("*.js"))]
+    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+    first = ""
+    if path.is_file():
+        with path.open(encoding="utf-8") as lines:
+            first = lines.readline()
+    if digest not in first:
+        state = f"differs from the modules in {sources / 'modules'}" if first else "is missing"
+        raise DataError(f"{path} {state}; write it with: python {sources / 'join.py'} (or make viewer)")
 
 
 def module_text() -> str:
