@@ -17,10 +17,10 @@ from bench.limits import Peaks, cpu_name
 from bench.measurement import Measurement
 from bench.target import Target
 from bench.task import Work
-from regard.atomic_file import write_atomically
 from regard.cli.peers import PEERS, absence, version
 from regard.errors import DataError
-from regard.regular_file import LARGEST_TEXT, read_text
+from regard.files.atomic import write_atomically
+from regard.files.regular import LARGEST_TEXT, read_text
 
 FORMAT = 1
 """Version of the JSON format; only files of this version are read."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from regard.cli.config_options import field_help
-from regard.configuration import option_fields, option_types
+from regard.configuration.options import option_fields, option_types
 from regard.tasks.registry import BUILT_IN, find
 from regard.training.config import section_kinds
 from regard.training.task import Evaluation, Prediction

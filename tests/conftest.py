@@ -20,7 +20,7 @@ from fonts import hide_system_fonts, need_system_fonts  # noqa: F401
 from regard.attention.routes import forget_routes
 from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import compiling_process
-from regard.transforms import can_branch_on
+from regard.tracing.transforms import can_branch_on
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
 settings.register_profile("full", settings.get_profile("regard"), max_examples=100)
@@ -44,7 +44,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--full",
         action="store_true",
-        help="full grids of cases in place of samples (tests/covering.py), and more examples",
+        help="full grids of cases in place of samples (tests/support/covering.py), and more examples",
     )
     parser.addoption(
         "--site", action="store_true", help="also what `make docs-test` built, and every line of the pages"

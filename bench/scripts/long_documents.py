@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from regard.models import TextClassifier, TextClassifierConfig
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 from regard.training.resident_memory import return_large_blocks
 
 VOCABULARY, LABELS = 8000, 2

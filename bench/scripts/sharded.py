@@ -5,7 +5,7 @@
 Starts gloo processes of one thread each on this machine and prints Markdown:
 
 table    the largest difference from one process, by score, normalizer, mask, bias, dropout and reading, on 2, 3 and 4
-         processes: a sample of the grid of ``tests/cases.py`` that has each pair of values
+         processes: a sample of the grid of ``tests/support/cases.py`` that has each pair of values
 long     sequences of a million keys: time and memory of each process
 bytes    what the processes hand to torch.distributed, beside what `regard.plan` says
 balance  pairs that each process computes, with contiguous shards and with `Shards.balanced`
@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 
 import torch
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 import regard
 from regard import distributed, masks, scores
 from regard.distributed import Shards, collectives, exchange
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 DIM = 64
 HEADS = 2
@@ -189,7 +189,7 @@ def count_bytes(
     rank: int, processes: int, normalizer: str, mask: str, length: int, bias: str = "none", score: str = "features",
     dtype: str = "float32",
 ) -> dict[str, Any]:  # fmt: skip
-    """Bytes sent forward and backward, counted and planned; the names are those of ``tests/cases.py``."""
+    """Bytes sent forward and backward, counted and planned; the names are those of ``tests/support/cases.py``."""
     from sharded_laws import ALL_NORMALIZERS
 
     shards = Shards.contiguous(length, _mesh(processes))

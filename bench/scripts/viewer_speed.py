@@ -23,7 +23,7 @@ import regard
 from regard.records import AttentionRecord, Document, TokenAxis
 from regard.viewer import View, steps_record
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from viewer_documents import planted
 
 LAYERS, HEADS, TOKENS = 12, 12, 128

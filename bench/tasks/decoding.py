@@ -12,7 +12,7 @@ from bench.prepared_call import FunctionAndArguments, torch_builder
 from bench.requirement import Requirement
 from bench.task import Implementation, Inputs, Sizes, Task, Work
 from regard import masks
-from regard.shapes import spread_heads
+from regard.shapes.grid import spread_heads
 
 
 def _inputs(sizes: Sizes) -> Inputs:

@@ -14,7 +14,7 @@ from regard.palette import HATCH, MASKED
 from regard.pictures.fonts import Lettering
 from regard.pictures.heatmap import color_map, draw_cells, draw_lines, write_labels, write_numbers
 from regard.pictures.sheet import new_sheet
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 Matrix = NDArray[np.float64]
 SIDE = 288

@@ -10,12 +10,12 @@ values::
     print(regard.explain(query, key, value))
     print(regard.plan(query, key, value))
 
-Each name is imported when it is first used (`regard.lazy_names`), so that ``import regard`` alone costs nothing.
+Each name is imported when it is first used (`regard.names.lazy_names`), so that ``import regard`` alone costs nothing.
 """
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard import (

@@ -114,7 +114,7 @@ class UnknownNameError(ArgumentError):
         kind: what the names belong to, e.g. ``"score"``.
         name: the unknown name.
         known: the known names.
-        here: what a name of another library is here (`regard.foreign_names`), in place of the nearest one.
+        here: what a name of another library is here (`regard.names.foreign_names`), in place of the nearest one.
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[str], here: str = ""):

@@ -7,19 +7,19 @@
 Fields are the arguments of the constructor, in its order, and attributes of the same names. What can be told of any
 part follows from them: its text, which parts it contains, which masks are equal, its kind
 (`regard.attention.kinds`), its encoding for operators (`regard.attention.encoding`), and the tensors that a backward
-pass may read again (`regard.versions`).
+pass may read again (`regard.tracing.versions`).
 """
 
 from collections.abc import Callable, Iterator
 from inspect import Parameter, signature
 from operator import is_
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from regard.errors import KindError
-from regard.module_calls import Module
 from regard.summaries import parameter_summary
+from regard.tracing.module_calls import Module
 
 FIELDS: dict[type, tuple[str, ...]] = {
     nn.Linear: ("weight", "bias"),
@@ -35,16 +35,19 @@ class Declared:
     """A class whose objects are made of the fields that it declares, and whose methods depend on nothing else.
 
     Only classes of regard declare fields. A user's class declares none: its tensors are found by reflection
-    (`regard.versions`), and it has neither a kind nor an encoding, since its methods may read what no field holds. Nor
-    do the classes of regard that are a user's function, or whose effect depends on a module's training mode.
+    (`regard.tracing.versions`), and it has neither a kind nor an encoding, since its methods may read what no field
+    holds. Nor do the classes of regard that are a user's function, or whose effect depends on a module's training mode.
     """
+
+    declared_fields: ClassVar[tuple[str, ...]]
+    """The entry of `FIELDS`, where `regard.tracing.versions` reads it."""
 
     def __init_subclass__(cls, fields: tuple[str, ...] | None = None, **options: object) -> None:
         super().__init_subclass__(**options)
         if fields is not None:
             if not cls.__module__.startswith("regard."):
                 raise KindError(f"only classes of regard declare fields; {cls.__name__} is of {cls.__module__}")
-            FIELDS[cls] = fields
+            FIELDS[cls] = cls.declared_fields = fields
 
     @classmethod
     def of_fields(cls, *fields: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.transforms import has_data, is_dtensor
+from regard.tracing.transforms import has_data, is_dtensor
 
 RANGE_LIMIT = 2**24
 """The range of a tensor with more elements is not computed."""

@@ -12,7 +12,7 @@ from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, prob
 from covering import covering
 from regard import masks, normalizers
 from regard.errors import BackendError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 READ_ALL = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[0, -1], tile=((1, 4), (2, 6)),

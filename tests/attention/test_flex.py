@@ -15,7 +15,7 @@ from regard.attention.backends.flex.rules import record
 from regard.biases import Bias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # float64 is not a dtype of the GPU's kernels.

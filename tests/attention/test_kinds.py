@@ -20,7 +20,7 @@ from regard.attention.kinds import kind_of
 from regard.attention.routes import ROUTES, route_of
 from regard.errors import RegardError
 from regard.kernels.availability import kernels_awaited
-from regard.shapes import POSITION_LIMIT, Grid
+from regard.shapes.grid import POSITION_LIMIT, Grid
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from backends import EVERY, accepts, measure
 from cases import D, H, K, Q, V
 from regard import biases, masks, normalizers, positions, scores
 from regard.errors import ShapeError
-from regard.layout import without_added_axes
+from regard.shapes.layout import without_added_axes
 
 BATCH = 3
 BIAS = torch.randn(BATCH, Q, K, generator=torch.Generator().manual_seed(1))

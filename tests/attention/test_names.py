@@ -13,9 +13,9 @@ from regard import biases, masks, normalizers, positions, scores
 from regard.attention.execution import OWN_BACKENDS, check_backend
 from regard.biases.names import NAMES as BIASES
 from regard.errors import ArgumentError, KindError, UnknownNameError
-from regard.foreign_arguments import KEYWORDS
-from regard.foreign_names import READY_NAMES, WRITTEN_HERE
 from regard.masks.names import NAMES, WITH_ARGUMENTS
+from regard.names.foreign_arguments import KEYWORDS
+from regard.names.foreign_names import READY_NAMES, WRITTEN_HERE
 from regard.normalizers import as_normalizer
 from regard.normalizers.names import _CONSTRUCTORS, _NAMED
 from regard.scores.names import READY, WEIGHTED

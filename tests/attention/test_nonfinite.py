@@ -10,7 +10,7 @@ from covering import covering
 from regard import masks, nn, normalizers
 from regard.attention.isolation import cleaned
 from regard.attention.problem import validate
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 everywhere = pytest.mark.parametrize("backend", EVERY)
 DTYPES = (torch.float32, torch.bfloat16)

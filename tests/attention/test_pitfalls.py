@@ -11,7 +11,7 @@ from regard import masks
 from regard.attention import execution
 from regard.attention.execution import BACKENDS
 from regard.kernels.availability import kernels_awaited
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 BATCH, LENGTH, KEYS = 3, 9, 12
 LENGTHS = LENGTH, KEYS, KEYS

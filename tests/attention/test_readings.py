@@ -14,7 +14,7 @@ from cases import MASKS, NORMALIZERS, B, H, K, Q, problem
 from covering import covering
 from regard import masks
 from regard.errors import ArgumentError, BackendError, KindError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 FLAGS = ("entropy", "peak", "received", "distance", "weights")
 

@@ -12,7 +12,7 @@ from regard.attention.execution import BACKENDS
 from regard.attention.problem import Capabilities
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.scores import InnerProduct
-from regard.shapes import spread_heads, upcast
+from regard.shapes.grid import spread_heads, upcast
 
 CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
 

@@ -22,7 +22,7 @@ from regard.attention.problem import validate
 from regard.attention.readings import Gatherer
 from regard.errors import BackendError
 from regard.kernels.cpu import cache
-from regard.shapes import spread_heads, upcast
+from regard.shapes.grid import spread_heads, upcast
 
 EMULATED = torch.device("emulated", 0)
 DEVICES = [EMULATED, *([torch.device("cuda", 0)] if torch.cuda.is_available() else [])]

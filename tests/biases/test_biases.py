@@ -11,7 +11,7 @@ from torch.autograd import gradcheck
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.positions import Bias, RelativeBias, RelativePosition, TensorBias, alibi, as_bias
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 DOUBLE = torch.float64
 HEADS, DIM = 3, 5

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from regard.positions import Bias, RelativeBias, RelativePosition, TensorBias, alibi
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 DOUBLE = torch.float64
 HEADS, DIM = 3, 5

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.biases import RelativePosition
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 HEADS, QUERIES, KEYS, DIM, FAR = 3, 5, 7, 11, 2
 GRID = Grid.whole(2, HEADS, QUERIES, KEYS)

@@ -9,7 +9,7 @@ import regard
 from regard import biases
 from regard.biases import AppendedBias, Bias, RelativeBias, RelativePosition, SummedBias, TensorBias, alibi
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 DOUBLE = torch.float64
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 3, 7, 11, 5

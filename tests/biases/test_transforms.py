@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import regard
 from regard.biases import AppendedBias, Bias, RelativeBias, RelativePosition, TensorBias, alibi
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 DOUBLE = torch.float64
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 3, 5, 7, 11

@@ -112,7 +112,7 @@ def test_the_answer_to_columns_that_are_not_told_is_a_command_that_runs(run_comm
 
 def test_a_name_that_other_programs_have_for_a_task_is_that_of_one_here():
     from regard.cli.commands import COMMANDS as KNOWN
-    from regard.old_names import COMMANDS_ELSEWHERE, TASKS_ELSEWHERE
+    from regard.names.old_names import COMMANDS_ELSEWHERE, TASKS_ELSEWHERE
 
     assert set(TASKS_ELSEWHERE.values()) <= registry.BUILT_IN.keys()
     assert not TASKS_ELSEWHERE.keys() & registry.BUILT_IN.keys()

@@ -9,7 +9,7 @@ from itertools import product
 import jaxtyping
 
 # Before anything imports regard: where users have notes that nobody reads, this process has types that are checked.
-sys.modules["regard.axes"] = jaxtyping
+sys.modules["regard.shapes.axes"] = jaxtyping
 CHECKED = ["shapes", "scores", "normalizers", "masks", "attention.problem", "attention.readings",
            "attention.backends.reference", "attention.backends.tiled"]  # fmt: skip
 jaxtyping.install_import_hook([f"regard.{name}" for name in CHECKED], "beartype.beartype")
@@ -24,7 +24,7 @@ from regard.attention.backends import reference, tiled  # noqa: E402
 from regard.attention.problem import Problem, validate  # noqa: E402
 from regard.normalizers import softmax  # noqa: E402
 from regard.scores import InnerProduct, Prepared  # noqa: E402
-from regard.shapes import Grid, spread_heads, upcast  # noqa: E402
+from regard.shapes.grid import Grid, spread_heads, upcast  # noqa: E402
 
 
 def calls():

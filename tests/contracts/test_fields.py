@@ -16,7 +16,7 @@ from regard.attention.kinds import kind_of
 from regard.errors import KindError
 from regard.fields import FIELDS
 from regard.masks.mask import Mask
-from regard.versions import tensors_of
+from regard.tracing.versions import tensors_of
 
 FAMILIES = {"score": scores, "normalizer": normalizers, "mask": masks, "bias": biases}
 BASES = scores.Score, normalizers.Normalizer, masks.Mask, biases.Bias

@@ -1,4 +1,4 @@
-"""What somebody else made is opened by `regard.regular_file`, and the paths of a run come from its folder."""
+"""What somebody else made is opened by `regard.files.regular`, and the paths of a run come from its folder."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "regard"
 
 OWN = {
-    "atomic_file.py": "its own temporary file",
+    "files/atomic.py": "its own temporary file",
     "data/corpus_files.py": "a temporary file of an AtomicFile",
     "cli/prediction_file.py": "a checked file, and a temporary file of an AtomicFile",
     "data/cache.py": "a temporary file of an AtomicFile, and a checked file",

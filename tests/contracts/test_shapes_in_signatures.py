@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.slow
 def test_annotated_shapes_hold_at_every_call(is_full):
     """jaxtyping and beartype check a grid of problems, and refuse every wrong shape, in a process of its own."""
-    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(TESTS / "support"), os.environ.get("PYTHONPATH")]))
     program = [
         sys.executable,
         "-B",

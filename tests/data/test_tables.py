@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from regard.counted import counted
 from regard.data.images.image_rows import captioned_images, labelled_images
 from regard.data.images.masked_images import open_masked
 from regard.data.images.pictures import pixel_table
@@ -25,6 +24,7 @@ from regard.data.tables import column_names, record_places
 from regard.data.text.running_text import text_blocks, text_files
 from regard.data.text.sources import open_labelled, open_pairs
 from regard.errors import DataError
+from regard.names.counted import counted
 
 OPENERS = {
     "pairs": (open_pairs, ("en", "de")),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 HAS_GPU = torch.cuda.is_available()
 
@@ -41,7 +41,7 @@ def device(monkeypatch):
     name = "cuda" if HAS_GPU else emulated_device.NAME
     if not HAS_GPU:
         monkeypatch.setattr(emulated_device.MODULE, "is_visible", True)
-        monkeypatch.setattr("regard.transforms.READS_PINNED_MEMORY", (emulated_device.NAME,))
+        monkeypatch.setattr("regard.tracing.transforms.READS_PINNED_MEMORY", (emulated_device.NAME,))
         monkeypatch.setattr(torch, "Generator", HostGenerator)
     whole = Grid.whole
 

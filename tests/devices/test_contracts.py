@@ -15,7 +15,7 @@ from covering import covering
 from regard import masks, normalizers, scores
 from regard.attention.backends import tiled
 from regard.masks import as_mask
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 import regard
-from regard import masks, nn, normalizers, positions, scores, transforms
+from regard import masks, nn, normalizers, positions, scores
+from regard.tracing import transforms
 
 B, H, L, D = 2, 2, 9, 8
 

@@ -91,7 +91,7 @@ def test_the_pictures_of_patterns_differ():
     import torch
 
     from regard import masks
-    from regard.shapes import Grid
+    from regard.shapes.grid import Grid
 
     grid = Grid.whole(1, 1, 24, 24)
     patterns = [eval(each["code"], {"masks": masks, "torch": torch}) for each in read_kind("masks").patterns]

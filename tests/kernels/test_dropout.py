@@ -10,7 +10,7 @@ from kernels.oracle import outcome, tensors
 from regard import masks
 from regard.kernels.cpu import operators
 from regard.kernels.cpu.kernel_arguments import KernelInputs
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 def kept_weights(dropout, seed, queries=131, keys=257, batch=1, heads=2):

@@ -84,7 +84,7 @@ def check(data, additive):
     mask = data.draw(restrictions(batch, queries, keys))
     arguments = {"mask": mask, "normalizer": normalizer}
     assert_as_exact(inputs, roundings=1e5 * max(scale, 1), **arguments)
-    unseen = ~mask.dense(regard.shapes.Grid.whole(batch, heads, queries, keys)).any(-1)
+    unseen = ~mask.dense(regard.shapes.grid.Grid.whole(batch, heads, queries, keys)).any(-1)
     got = outcome("cpu", inputs, **arguments)
     assert not got["output"][unseen].any()
     assert not got["query"][unseen].any()
@@ -118,7 +118,7 @@ def test_a_masked_key_is_a_key_that_is_not_there(additive):
 def test_a_dense_mask_and_its_runs_agree():
     inputs = tensors(query=(2, 3, 131, 7), key=(2, 1, 263, 7), value=(2, 1, 263, 3), bias=(3, 131, 263))
     window = masks.window(50, 3)
-    dense = masks.keep(window.dense(regard.shapes.Grid.whole(2, 3, 131, 263)) & (torch.arange(263) != 100))
+    dense = masks.keep(window.dense(regard.shapes.grid.Grid.whole(2, 3, 131, 263)) & (torch.arange(263) != 100))
     runs = outcome("cpu", inputs, mask=window)
     again = outcome("cpu", inputs, mask=window & masks.keep(torch.ones(131, 263, dtype=torch.bool)))
     for name, expected in runs.items():

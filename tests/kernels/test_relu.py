@@ -67,7 +67,7 @@ def test_output_and_gradients(size, dtype):
     assert_as_exact(inputs_of(*size, dtype=dtype))
 
 
-# What is compiled for rectified units without ``--full``: tests/backends.py.
+# What is compiled for rectified units without ``--full``: tests/support/backends.py.
 @covering(normalizer=NORMALIZERS, sample_where=lambda normalizer: normalizer != "sparsemax")
 def test_every_normalizer(normalizer):
     assert_as_exact(inputs_of(2, 2, 2, 20, 70, 9, 6, dtype=torch.float64), normalizer=normalizer)

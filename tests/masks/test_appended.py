@@ -9,7 +9,7 @@ from dense_spans import dense_spans, runs_of
 from regard import masks
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import AppendedMask, Mask, Visibility
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 B, H, Q, K, APPENDED = 2, 3, 5, 7, 2
 

@@ -5,7 +5,7 @@ import torch
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, Visibility, documents, lengths
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 def dense(mask: Mask, batch: int, queries: int, keys: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ import torch
 
 from regard.errors import KindError, ShapeError
 from regard.masks import Keep, Mask, as_mask, causal, ignore, keep, where
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 GRID = Grid.whole(2, 3, 5, 7)
 

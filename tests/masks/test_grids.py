@@ -8,7 +8,7 @@ import torch
 import regard
 from regard import masks
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 def dense(mask, queries, keys, heads=1, batch=1):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from regard import masks
 from regard.masks import later_keys as module
 from regard.masks.later_keys import later_keys
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 modest = settings(deadline=None)
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import And, Mask, Or, Visibility, causal, visible_keys, window
 from regard.masks.mask import DEPTH_LIMIT, PARTS_LIMIT
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 # A busy machine draws masks slowly; that says nothing about them. How many are drawn is for ``--full`` to say.
 modest = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,7 +10,7 @@ import torch
 from dense_spans import dense_spans
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.masks import Mask, Visibility, causal, dilated, documents, lengths, prefix, window
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 SIZES = [(5, 7), (7, 5), (7, 7), (1, 7), (7, 1), (1, 1)]
 

@@ -10,7 +10,7 @@ from dense_spans import dense_spans, runs_of
 from regard import masks
 from regard.masks import Mask, Spans, causal, documents, ignore, keep, lengths, prefix, window
 from regard.masks.spans import RUNS_LIMIT
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 modest = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

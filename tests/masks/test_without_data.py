@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from regard import masks
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, Visibility, visible_keys
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 B, H, Q, K = 2, 3, 5, 7
 

@@ -7,7 +7,7 @@ from cases import MASKS, B, H, K, Q
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks.work import work_of_keys
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 @pytest.mark.parametrize("name", sorted(set(MASKS) - {"none"}))

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.luong_decoder import local_mask, monotonic_center
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 KINDS = {
     "none": {"attention": "none"},

@@ -9,7 +9,7 @@ from regard import masks, positions
 from regard.biases import AppendedBias, SummedBias
 from regard.masks import AppendedMask, Visibility
 from regard.positions import TensorBias
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 BATCH, HEADS, QUERIES, KEYS, APPENDED = 3, 2, 5, 11, 2
 

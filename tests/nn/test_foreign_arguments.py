@@ -10,16 +10,16 @@ import torch
 
 import regard
 from regard import masks, nn, normalizers, pictures, positions, scores, watching
-from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.foreign_arguments import CACHES, LAYER_KEYWORDS, argument_names
-from regard.foreign_names import POSITION_NAMES, WRITTEN_HERE
-from regard.missing_names import ATTRIBUTES, CALLED, MISSING
 from regard.models.monotonic_decoder import MonotonicState
 from regard.models.pointer_generator import PointerState
 from regard.models.pointer_network import PointingState
 from regard.models.speech.joint_search import JointState
 from regard.models.transformer_decoding import TransformerState
+from regard.names.answered import answered
+from regard.names.foreign_arguments import CACHES, LAYER_KEYWORDS, argument_names
+from regard.names.foreign_names import POSITION_NAMES, WRITTEN_HERE
+from regard.names.missing_names import ATTRIBUTES, CALLED, MISSING
 from regard.nn.attention_names import AttentionName
 from regard.nn.named_positions import RELATIVE_POSITIONS
 from regard.tasks.classify import Classification, TrainedClassifier

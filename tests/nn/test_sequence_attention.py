@@ -280,7 +280,7 @@ def test_both_maps_of_differential_attention_have_masks_biases_and_grouped_heads
     first, second = (call.weights for call in record.calls)
     difference = first.double() - attention.lambda_full.detach() * second.double()
     torch.testing.assert_close(difference, attended.weights.detach(), rtol=1e-5, atol=1e-6)
-    hidden = ~mask.dense(regard.shapes.Grid.whole(2, 4, 5, 5))
+    hidden = ~mask.dense(regard.shapes.grid.Grid.whole(2, 4, 5, 5))
     assert not first[hidden].any()
     assert not second[hidden].any()
 

@@ -9,7 +9,7 @@ import torch
 import regard
 from regard import masks, nn
 from regard.errors import ArgumentError, ShapeError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 @pytest.fixture(autouse=True)

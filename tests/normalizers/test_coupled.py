@@ -8,7 +8,7 @@ from backends import ON_CPU
 from cases import MASKS, B, H, K, Q, problem
 from regard import masks, nn, normalizers
 from regard.errors import ArgumentError, BackendError, ShapeError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 MIXING = torch.randn(2, H, H, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 COUPLED = {

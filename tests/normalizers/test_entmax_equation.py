@@ -9,7 +9,7 @@ import torch
 import entmax_oracle
 from regard.kernels.availability import why_missing
 from regard.normalizers import entmax
-from regard.shapes import upcast
+from regard.shapes.grid import upcast
 
 LENGTHS = (1, 2, 3, 5, 17, 129, 600)
 LONG = {2053: (1.25, 1.99), 8192: (1.01, 1.5, 1.75, 2.0, 3.0)}

@@ -7,7 +7,7 @@ import torch
 
 from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.normalizers import Hard, hard
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 INF = float("inf")
 MODES = ["argmax", "straight_through", "sample", "gumbel"]

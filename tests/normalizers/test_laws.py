@@ -27,7 +27,7 @@ from normalizer_cases import (
 )
 from regard import normalizers
 from regard.errors import KindError, ShapeError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 @over(ALL)

@@ -9,7 +9,7 @@ from torch import nn
 import regard
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.normalizers import local_gaussian, softmax, softmax_with_sink, sparsemax
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 B, H, Q, K = 2, 3, 5, 7
 INF = float("inf")

@@ -10,7 +10,7 @@ from cases import MASKS, H, K, Q, problem
 from regard import normalizers
 from regard.errors import ArgumentError, BackendError, ShapeError, UnknownNameError
 from regard.normalizers import Chunkwise, Monotonic
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 INF = math.inf
 FULL = {name: make for name, make in MASKS.items() if name in ("none", "where", "lengths_both", "hole", "nobody")}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import scores
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 B, H, KV, Q, K, DIM, OTHER, UNITS = 2, 6, 3, 5, 7, 11, 13, 17
 

@@ -17,7 +17,7 @@ import regard
 from regard.cli.config_options import field_help
 from regard.cli.run_configuration import as_yaml, compose_config
 from regard.cli.train_commands import make_command
-from regard.configuration import choices, option_types
+from regard.configuration.options import choices, option_types
 from regard.errors import ArgumentError, DataError, RunError
 from regard.tasks import registry
 from regard.tasks.fitting import FEW_IMAGES, DataSize, fit

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from tests.shell_files import write_sound
 
 import regard
 from regard.cli.corrected_command import command_with_file
@@ -12,7 +13,6 @@ from regard.errors import DataError, FolderError, RunError
 from regard.tasks import registry
 from regard.training.reporter import each_warning_once
 from regard.training.run_folder import RunFolder
-from tests.shell_files import write_sound
 
 TABLES = {
     "transcribe": "path\ttext\none/a.wav\tthe first one\none/b.wav\ta second\n",

@@ -13,10 +13,12 @@ import yaml
 import regard
 from regard.cli.config_options import field_help
 from regard.cli.run_configuration import as_yaml, compose_config
-from regard.configuration import Configuration, is_union, option_fields, option_types
+from regard.configuration import Configuration
+from regard.configuration.options import is_union, option_fields, option_types
+from regard.configuration.upgrades import upgraded
 from regard.errors import ArgumentError, RunError
 from regard.models import checkpoint
-from regard.old_names import FOREIGN, RENAMED, WRITTEN_ANEW, upgraded
+from regard.names.old_names import FOREIGN, RENAMED, WRITTEN_ANEW
 from regard.tasks import registry
 from regard.training.config import RunConfig
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from regard.configuration import option_fields
+from regard.configuration.options import option_fields
 from regard.errors import RunError, UnknownNameError
 from regard.tasks import registry
 from regard.training.config import TrainingConfig

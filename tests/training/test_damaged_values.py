@@ -9,7 +9,7 @@ import pytest
 from regard.data.labels import Labels, PixelClasses
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import ArgumentError, RegardError
-from regard.regular_file import LARGEST_RECORD
+from regard.files.regular import LARGEST_RECORD
 from regard.tasks import registry
 from regard.training.config import RunConfig, read_yaml
 from regard.training.manifest import DataFile, Manifest, ManifestFile

@@ -36,7 +36,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
 def test_a_signal_ends_a_command_with_one_line_and_its_exit_code(tmp_path, number):
     script = (
         "import pathlib, os, sys, time\n"
-        "from regard.atomic_file import AtomicFile\n"
+        "from regard.files.atomic import AtomicFile\n"
         "from regard.training.signal_handler import advising, exit_on_signals\n"
         "with exit_on_signals(), advising(lambda: 'continue with: this'), AtomicFile(sys.argv[1]):\n"
         "    print('ready', flush=True)\n"

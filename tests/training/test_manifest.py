@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from regard.atomic_file import AtomicFile
 from regard.errors import RunError
+from regard.files.atomic import AtomicFile
 from regard.training.manifest import DataFile, Manifest, ManifestFile
 
 

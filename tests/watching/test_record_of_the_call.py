@@ -12,7 +12,7 @@ from torch.nn.attention import flex_attention as flex
 
 import regard
 from regard import biases, masks, normalizers, scores
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 from regard.watching.mask_kind import read_mask, read_tensor
 from watching.models import WEIGHTS, Heads, watched
 

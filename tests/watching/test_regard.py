@@ -11,7 +11,7 @@ from torch import nn as torch_nn
 import regard
 from regard import masks, nn
 from regard.nn.key_values import KeyValueCache
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 from watching.models import WEIGHTS, watched
 
 

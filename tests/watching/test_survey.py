@@ -276,7 +276,7 @@ def program(tmp_path):
     """A program that surveys and that is killed in its call of a given number, and the environment in which it runs."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
-    places = [str(Path(regard.__file__).parents[1]), str(Path(__file__).parents[1])]
+    places = [str(Path(regard.__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
     return path, os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
 
 

@@ -18,7 +18,7 @@ from transformers import masking_utils as library
 
 from regard import masks
 from regard.errors import ArgumentError
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 from regard.watching import register_transformers
 from regard.watching.hugging_face import Implementation
 from regard.watching.hugging_face_masks import StructuredMask

@@ -7,7 +7,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Observed, Readings
 from regard.attention.result import Attended
 from regard.attention.verbs import attend, attend_with_weights, observe, plan
-from regard.lazy_names import public_names
+from regard.names.lazy_names import public_names
 
 __all__ = [
     "Attended",

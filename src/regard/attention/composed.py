@@ -18,7 +18,7 @@ from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.masks import Band, keep
 from regard.scores import InnerProduct
-from regard.shapes import spread_heads
+from regard.shapes.grid import spread_heads
 
 CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
 """What ``scaled_dot_product_attention`` computes, in a dtype that it computes in throughout."""

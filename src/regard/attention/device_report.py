@@ -20,7 +20,7 @@ from regard.attention.execution import BACKENDS
 from regard.attention.planner import Candidates, first_choice
 from regard.attention.problem import Problem
 from regard.attention.trials import no_trials, surroundings, verify
-from regard.shapes import usable_device
+from regard.shapes.checks import usable_device
 
 SECONDS = 55.0
 """Time after which no further kind is tried, unless another limit is given."""

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regard.attention.problem import Problem
 from regard.masks import Mask
-from regard.shapes import Grid
-from regard.transforms import is_capturing, sent, stream_of
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import is_capturing, sent, stream_of
 
 KEPT = 16
 """How many masks of different calls are kept."""

@@ -33,11 +33,11 @@ from regard.attention.result import Attended
 from regard.attention.routes import forget_routes, keep_route
 from regard.attention.trials import is_pending, objection
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
-from regard.foreign_names import written_here
 from regard.kernels.availability import must_wait
-from regard.shapes import known_name
-from regard.transforms import active_transform, can_branch_on, is_finite
-from regard.versions import Versions
+from regard.names.foreign_names import written_here
+from regard.shapes.checks import known_name
+from regard.tracing.transforms import active_transform, can_branch_on, is_finite
+from regard.tracing.versions import Versions
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend for backend in (ScaledDotProduct(), Flex(), Triton(), Reference(), Linear(), Fused(), Tiled())

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.axes import Bool, Float
-from regard.transforms import active_transform, can_branch_on
+from regard.shapes.axes import Bool, Float
+from regard.tracing.transforms import active_transform, can_branch_on
 
 
 def is_guarded(tensor: Tensor) -> bool:

@@ -31,7 +31,7 @@ from regard.attention.padding import seen_of, visible_slices
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.shapes import spread_heads
+from regard.shapes.grid import spread_heads
 
 
 def cleaned(problem: Problem) -> Problem:

@@ -20,15 +20,15 @@ from torch.compiler import is_compiling
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from regard.attention.steps import follows_last_key
+from regard.distributed.sequence_parts import are_parts
 from regard.fields import FIELDS
-from regard.layout import with_four_axes
 from regard.masks import And, Band, Documents, Mask, Or
 from regard.masks.batch_integers import BatchInteger
 from regard.masks.names import NAMES
-from regard.module_calls import OWN_HOOKS, has_hooks
-from regard.sequence_parts import are_parts
-from regard.shapes import Grid
-from regard.transforms import is_capturing
+from regard.shapes.grid import Grid
+from regard.shapes.layout import with_four_axes
+from regard.tracing.module_calls import OWN_HOOKS, has_hooks
+from regard.tracing.transforms import is_capturing
 
 SHORT_ROW = 16
 """Number of keys from which on PyTorch's kernel takes the maximum of a row by whole vectors, which have at most 16

@@ -41,9 +41,9 @@ from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import keep
-from regard.portable import is_portable, register_operations
-from regard.shapes import upcast
-from regard.transforms import active_transform
+from regard.shapes.grid import upcast
+from regard.tracing.portable import is_portable, register_operations
+from regard.tracing.transforms import active_transform
 
 _ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor[] tensors, float[] numbers, SymInt[] integers, str text, "
@@ -63,7 +63,7 @@ def attend_traced(
 
     A score or a normalizer that contains a function has no text. Then the specification runs, whose operations a
     compiler sees one by one, so that gradients reach the tensors that the function uses. Within
-    `regard.portable.portable_operations` every problem is composed of PyTorch's own operations.
+    `regard.tracing.portable.portable_operations` every problem is composed of PyTorch's own operations.
 
     The arguments are those of `regard.attention.execution.execute`.
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from regard.attention.problem import Problem
 from regard.masks import Lengths
-from regard.shapes import Grid
-from regard.transforms import shared_scalar
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import shared_scalar
 
 SLICE_PAIRS = 1 << 26
 """Pairs whose visibility is in memory at once: 64 MiB of bools."""

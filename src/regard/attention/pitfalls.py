@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
-from regard.layout import other_readings
 from regard.masks import Keep, Mask, Not, causal, lengths, window
 from regard.masks.later_keys import later_keys
 from regard.normalizers import Custom as CustomNormalizer
 from regard.scores import Pairwise
-from regard.shapes import Grid
-from regard.transforms import has_data
+from regard.shapes.grid import Grid
+from regard.shapes.layout import other_readings
+from regard.tracing.transforms import has_data
 
 SEARCHED = 1 << 24
 """Most elements of a mask whose structure is looked for."""

@@ -37,9 +37,9 @@ from regard.attention.thresholds import (
 )
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
-from regard.layout import sizes_of
 from regard.records.shaded_table import shade
 from regard.scores import InnerProduct, TanhSum
+from regard.shapes.layout import sizes_of
 
 HALF = (torch.bfloat16, torch.float16)
 """The dtypes of half precision."""

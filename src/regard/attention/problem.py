@@ -17,17 +17,25 @@ import torch
 from torch import Tensor
 
 from regard.attention.sharding.placement import Placed, is_placed
-from regard.axes import Float
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, BackendError, KindError, RegardError, ShapeError
-from regard.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
 from regard.masks import Band, Mask, Spans, as_mask, causal
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.scores import Prepared, Primitive, Score, Scoring, as_score
-from regard.shapes import Grid, check_floating, is_open, kind_of, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_floating, kind_of
+from regard.shapes.grid import Grid, is_open, upcast
+from regard.shapes.layout import (
+    by_heads,
+    disagreement,
+    pairs_by_batch,
+    rank_error,
+    with_four_axes,
+    without_added_axes,
+)
 from regard.summaries import record_summary
-from regard.versions import Versions
+from regard.tracing.versions import Versions
 
 Along = Literal["queries", "keys"] | None
 """What an axis of positions counts."""
@@ -152,7 +160,7 @@ class Problem:
         mask: which keys a query may see; None if it may see all.
         bias: a bias that is added to the scores, or None.
         dropout: probability of dropping a weight, in [0, 1).
-        rank: how many axes the user's tensors had (2 to 4); `regard.layout` says what they mean.
+        rank: how many axes the user's tensors had (2 to 4); `regard.shapes.layout` says what they mean.
         memory: the keys and values as a backend prepared them for many calls, or None.
         kind: the kind of the call and the layout of its tensors (`regard.attention.kinds`), or None.
         route: how calls of this kind run (`regard.attention.routes`), if that is known; else None.

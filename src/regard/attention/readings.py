@@ -7,16 +7,17 @@ from typing import Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from regard.answered import answered
 from regard.attention.problem import Along, Problem
-from regard.axes import Float
 from regard.errors import ArgumentError, KindError, RegardError, ShapeError
-from regard.layout import pairs_by_batch
 from regard.masks.mask import Mask
+from regard.names.answered import answered
 from regard.records.shaded_table import readings_html
-from regard.shapes import Grid, Requested, check_integers, kind_of, span_length, whole_number
+from regard.shapes.axes import Float
+from regard.shapes.checks import Requested, check_integers, kind_of, whole_number
+from regard.shapes.grid import Grid, span_length
+from regard.shapes.layout import pairs_by_batch
 from regard.summaries import record_summary, value_summary
-from regard.transforms import exportable, has_data, sent
+from regard.tracing.transforms import exportable, has_data, sent
 
 
 @answered

@@ -5,9 +5,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.records.shaded_table import readings_html
-from regard.shapes import Requested
+from regard.shapes.checks import Requested
 from regard.summaries import record_summary
-from regard.transforms import exportable
+from regard.tracing.transforms import exportable
 
 
 @exportable

@@ -15,12 +15,12 @@ from regard.attention.kinds import Kind, Layout, fixed_kind, kind_of
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
 from regard.biases import Bias, bias_for
-from regard.layout import pairs_by_batch, with_four_axes
 from regard.masks import Band, Keep, Mask, as_mask
 from regard.normalizers import as_normalizer
 from regard.scores import Scoring, as_score
-from regard.shapes import Grid
-from regard.transforms import reverse_mode_only
+from regard.shapes.grid import Grid
+from regard.shapes.layout import pairs_by_batch, with_four_axes
+from regard.tracing.transforms import reverse_mode_only
 
 LIMIT = 1024
 """Number of kinds that are kept; then all are forgotten."""

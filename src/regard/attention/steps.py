@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from regard.masks import And, Band, Mask, Or, Prefix, causal
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 STEPS = 64
 """Largest number of steps whose visible keys are found out at once."""

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.atomic_file import write_atomically
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.reference import Reference
 from regard.attention.call_kinds import CallKind
@@ -35,9 +34,10 @@ from regard.attention.readings import Gatherer, Readings
 from regard.attention.routes import forget_routes
 from regard.biases import TensorBias
 from regard.errors import BackendError, RegardError
-from regard.fork_lock import ForkLock
-from regard.regular_file import LARGEST_RECORD, path_inside, read_text
-from regard.transforms import has_data, is_capturing, is_transformed
+from regard.files.atomic import write_atomically
+from regard.files.fork_lock import ForkLock
+from regard.files.regular import LARGEST_RECORD, path_inside, read_text
+from regard.tracing.transforms import has_data, is_capturing, is_transformed
 
 UNTRIED = {"cpu", "meta"}
 """Types of devices whose backends need no trial: the tests of regard cover the CPU."""

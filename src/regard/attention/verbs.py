@@ -25,11 +25,11 @@ from regard.attention.result import Attended
 from regard.attention.routes import planned, problem_of, route_of
 from regard.biases import Bias
 from regard.errors import KindError
-from regard.foreign_arguments import unknown_keyword
 from regard.masks.mask import Mask
+from regard.names.foreign_arguments import unknown_keyword
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.transforms import is_traced
+from regard.tracing.transforms import is_traced
 
 BackendName = str
 """``auto``, or the name of a backend: ``reference``, ``tiled``, ``sdpa``, ``flex``, ``cpu``, or a registered one."""
@@ -56,7 +56,7 @@ def attend(
 
     Args:
         query: ``[batch, heads, queries, dim]``; with one head also ``[batch, queries, dim]``, and without a batch
-            ``[queries, dim]``. Masks, biases and results have the same leading axes (`regard.layout`).
+            ``[queries, dim]``. Masks, biases and results have the same leading axes (`regard.shapes.layout`).
         key: ``[batch, kv_heads, keys, dim]``; ``kv_heads`` divides ``heads``: each serves a group of query heads. It
             has as many axes as query.
         value: ``[batch, kv_heads, keys, value_dim]``, with as many axes.

@@ -7,7 +7,7 @@ from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, Ten
 from regard.biases.names import bias_for
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
-from regard.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import no_attribute, public_names
 
 __all__ = [
     "Alibi",

@@ -5,9 +5,10 @@ from torch import Tensor
 
 from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ShapeError
-from regard.portable import vector
-from regard.shapes import Grid, whole_number
-from regard.transforms import sent
+from regard.shapes.checks import whole_number
+from regard.shapes.grid import Grid
+from regard.tracing.portable import vector
+from regard.tracing.transforms import sent
 
 
 class Alibi(DiagonalBias, fields=("heads",)):

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.fields import DeclaredModule, set_field, with_parts
-from regard.portable import is_portable
-from regard.shapes import (
-    Grid,
+from regard.shapes.checks import (
     check_device,
     check_floating,
     check_pairs,
@@ -21,9 +19,9 @@ from regard.shapes import (
     check_undivided,
     kind_of,
     uncalled,
-    upcast,
-    without_appended,
 )
+from regard.shapes.grid import Grid, upcast, without_appended
+from regard.tracing.portable import is_portable
 
 PairBias = Callable[[Grid], Tensor]
 """Returns the bias of the one pair whose indices a grid has."""

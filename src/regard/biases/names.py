@@ -2,8 +2,8 @@
 
 from regard.biases.alibi import alibi
 from regard.biases.bias import Bias, as_bias
-from regard.foreign_names import written_here
-from regard.shapes import known_name
+from regard.names.foreign_names import written_here
+from regard.shapes.checks import known_name
 
 NAMES = ("alibi",)
 

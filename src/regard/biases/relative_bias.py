@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from regard.answered import answered
 from regard.biases.bias import DiagonalBias, register_weight, relative_positions
 from regard.errors import ArgumentError, ShapeError
-from regard.portable import vector
-from regard.shapes import Grid, check_device, flag, whole_number
-from regard.transforms import sent
+from regard.names.answered import answered
+from regard.shapes.checks import check_device, flag, whole_number
+from regard.shapes.grid import Grid
+from regard.tracing.portable import vector
+from regard.tracing.transforms import sent
 
 
 @answered

@@ -2,10 +2,11 @@
 
 from torch import Tensor, nn
 
-from regard.answered import answered
 from regard.biases.bias import Bias, PairBias, register_weight
 from regard.errors import ShapeError
-from regard.shapes import Grid, check_device, positive_number, upcast, whole_number
+from regard.names.answered import answered
+from regard.shapes.checks import check_device, positive_number, whole_number
+from regard.shapes.grid import Grid, upcast
 
 
 @answered

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from regard.platforms import code_of_broken_pipe
+from regard.files.platforms import code_of_broken_pipe
 from regard.training.signal_handler import exit_on_signals
 
 

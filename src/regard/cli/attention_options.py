@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard import masks, normalizers, scores
 from regard.errors import ArgumentError, UnknownNameError
-from regard.foreign_names import written_in_command
 from regard.masks.mask import Mask
+from regard.names.foreign_names import written_in_command
 from regard.normalizers.normalizer import Normalizer
 from regard.scores.names import NAMES, WEIGHTED
 from regard.scores.score import Score

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from regard.cli.option_errors import option
-from regard.configuration import field_texts, option_fields, option_help, option_types
+from regard.configuration.options import option_fields, option_help, option_types
+from regard.names.field_texts import field_texts
 
 
 @dataclass(frozen=True)

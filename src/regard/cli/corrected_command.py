@@ -15,7 +15,7 @@ from cyclopts import exceptions as mistakes
 
 from regard.cli.option_errors import field_of, nearest_name, option
 from regard.errors import ArgumentError, ColumnError, RegardError
-from regard.old_names import COMMANDS_ELSEWHERE, suggested_name
+from regard.names.old_names import COMMANDS_ELSEWHERE, suggested_name
 from regard.tasks import registry
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from regard.cli.option_types import Seed, Threads
 from regard.cli.run_configuration import check_name
 from regard.errors import TrainingError
-from regard.platforms import quoted
+from regard.files.platforms import quoted
 
 if TYPE_CHECKING:
     from regard.tasks.translate import TrainedTranslator, Translation

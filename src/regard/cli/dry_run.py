@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import temporary_folder
-from regard.counted import counted
+from regard.files.atomic import temporary_folder
+from regard.names.counted import counted
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from regard.atomic_file import write_atomically
 from regard.cli.explain_options import AttentionOptions, DisplayOptions, Matrices, Source
 from regard.cli.option_errors import option, options_named
 from regard.cli.typed_options import typed_options
-from regard.counted import counted
 from regard.errors import ArgumentError, RegardError
+from regard.files.atomic import write_atomically
+from regard.names.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,7 +127,7 @@ def _explained(
 
 def _mask(text: str, heads: int, queries: int, keys: int) -> "Mask":
     from regard.cli.attention_options import make_mask
-    from regard.shapes import Grid
+    from regard.shapes.grid import Grid
 
     mask = make_mask(text)
     try:
@@ -178,7 +178,7 @@ def _positions(length: int, dim: int) -> "Step":
 
     from regard.explanations.step import Step
     from regard.positions import Sinusoidal
-    from regard.shapes import whole_number
+    from regard.shapes.checks import whole_number
 
     whole_number("--positions", length, low=1)
     whole_number("--dim", dim, low=1)

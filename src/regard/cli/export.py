@@ -53,7 +53,7 @@ def command(
     folder = RunFolder.open(run)
     from regard.cli.option_errors import options_named
     from regard.exports.export import size_text
-    from regard.platforms import quoted
+    from regard.files.platforms import quoted
     from regard.tasks import registry
     from regard.training.hub_address import is_hub_address
 

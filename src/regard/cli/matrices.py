@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.regular_file import LARGEST_TEXT, open_regular, read_text
+from regard.files.regular import LARGEST_TEXT, open_regular, read_text
 
 FILES = (".json", ".npy")
 

@@ -11,7 +11,7 @@ from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
 
 from regard.errors import ArgumentError
-from regard.old_names import COMMANDS_ELSEWHERE, TASKS_ELSEWHERE, WRITTEN_ANEW, in_minutes, unknown_name
+from regard.names.old_names import COMMANDS_ELSEWHERE, TASKS_ELSEWHERE, WRITTEN_ANEW, in_minutes, unknown_name
 from regard.training.sections import kind_name
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}

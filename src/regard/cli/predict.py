@@ -18,7 +18,7 @@ from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
 from regard.cli.option_types import Run, Threads, use_threads
 from regard.errors import ArgumentError, DataError, RegardError, RunError
-from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular
+from regard.files.regular import LARGEST_DATA, LARGEST_TEXT, open_regular
 
 if TYPE_CHECKING:
     from regard.tasks.prediction_inputs import Numbered

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, DataError, WriteError
-from regard.regular_file import LARGEST_DATA, require_regular
+from regard.files.atomic import AtomicFile
+from regard.files.regular import LARGEST_DATA, require_regular
 from regard.training.results import answer_rows
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from regard.cli.config_options import option, options_of
 from regard.cli.option_errors import options_named
 from regard.configuration import Configuration
+from regard.configuration.upgrades import upgraded_sections, with_former_meaning
 from regard.errors import ArgumentError, DataError, RunError
-from regard.old_names import upgraded_sections, with_former_meaning
 from regard.training.config import (
     SECTIONS,
     FittedConfig,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.shapes import whole_number
+from regard.shapes.checks import whole_number
 
 MOST_NUMBERS = 20_000_000
 """Largest number of elements of one random matrix."""

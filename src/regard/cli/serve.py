@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from regard.cli.option_types import Device, ModelThreads, between, use_threads
-from regard.counted import counted
 from regard.errors import ArgumentError
+from regard.names.counted import counted
 
 if TYPE_CHECKING:
     from regard.page.reading import ServedModel

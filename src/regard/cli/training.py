@@ -16,7 +16,7 @@ from regard.cli.run_configuration import (
     resume_config,
 )
 from regard.errors import ArgumentError, RegardError, RunError
-from regard.platforms import IS_WINDOWS, quoted
+from regard.files.platforms import IS_WINDOWS, quoted
 
 if TYPE_CHECKING:
     from regard.training.config import RunConfig

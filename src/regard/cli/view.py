@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from regard.cli.option_types import Device, ModelThreads, between, use_threads
 from regard.errors import ArgumentError, DataError
-from regard.regular_file import read_bytes
+from regard.files.regular import read_bytes
 
 if TYPE_CHECKING:
     from regard.page.reading import Reading

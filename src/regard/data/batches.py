@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.counted import counted
 from regard.errors import ArgumentError
-from regard.transforms import moved
+from regard.names.counted import counted
+from regard.tracing.transforms import moved
 
 T = TypeVar("T")
 B = TypeVar("B")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.atomic_file import AtomicFile, write_atomically
 from regard.errors import DataError, MissingPartError, WriteError
-from regard.regular_file import LARGEST_DATA, LARGEST_RECORD, read_text, require_regular
+from regard.files.atomic import AtomicFile, write_atomically
+from regard.files.regular import LARGEST_DATA, LARGEST_RECORD, read_text, require_regular
 
 if TYPE_CHECKING:
     import datasets

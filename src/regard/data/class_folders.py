@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.counted import counted
 from regard.errors import DataError
+from regard.names.counted import counted
 
 log = logging.getLogger("regard")
 

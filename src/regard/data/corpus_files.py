@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Generic, TextIO, TypeVar
 
-from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, DataError
+from regard.files.atomic import AtomicFile
 
 T = TypeVar("T")
 

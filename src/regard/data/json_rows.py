@@ -23,7 +23,7 @@ from regard.data.records import (
     text_lines,
 )
 from regard.errors import DataError
-from regard.regular_file import LARGEST_TEXT, read_text
+from regard.files.regular import LARGEST_TEXT, read_text
 
 _MOST_DIGITS = 4000  # of a whole number; Python itself reads at most 4,300
 

@@ -4,7 +4,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from regard.counted import counted
+from regard.names.counted import counted
 
 FEWEST = 5
 """Examples of a label with fewer of them neither teach it nor measure it."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from regard.atomic_file import write_atomically
 from regard.data.label_doubts import folded_label, spellings
 from regard.errors import DataError, MissingPartError, RunError
-from regard.regular_file import LARGEST_TEXT, read_text
+from regard.files.atomic import write_atomically
+from regard.files.regular import LARGEST_TEXT, read_text
 
 if TYPE_CHECKING:
     import datasets

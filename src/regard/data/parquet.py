@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from regard.data.cache import file_state
 from regard.data.records import Records, StoredFile
 from regard.errors import DataError
-from regard.regular_file import LARGEST_DATA, require_regular
+from regard.files.regular import LARGEST_DATA, require_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa

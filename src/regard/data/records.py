@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import ArgumentError, DataError
-from regard.platforms import quoted
-from regard.regular_file import LARGEST_DATA, open_regular
+from regard.files.platforms import quoted
+from regard.files.regular import LARGEST_DATA, open_regular
 
 LONGEST_LINE = 1 << 24
 """Bytes of a line, at most."""
@@ -191,7 +191,7 @@ def open_utf8(path: Path) -> io.BufferedReader:
     """Opens a text file for reading its bytes in UTF-8. One in UTF-16 is known by its byte order mark.
 
     Raises:
-        OSError: as `regard.regular_file.open_regular`.
+        OSError: as `regard.files.regular.open_regular`.
     """
     file = open_regular(path, LARGEST_DATA)
     start = file.peek(4)

@@ -13,7 +13,18 @@ positions each process holds: one piece after the other, or in an order that giv
 compute under a mask (`Shards.balanced`).
 """
 
-from regard.distributed.sequences import gather, sequence, shard
-from regard.distributed.shards import Shards
+from typing import TYPE_CHECKING
+
+from regard.names.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from regard.distributed.sequences import gather, sequence, shard
+    from regard.distributed.shards import Shards
 
 __all__ = ["Shards", "gather", "sequence", "shard"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"regard.distributed.sequences": ["gather", "sequence", "shard"], "regard.distributed.shards": ["Shards"]},
+    )

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from regard.distributed.agreement import agree
 from regard.distributed.shards import Shards, check_whole
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import kind_of
+from regard.shapes.checks import kind_of
 
 LENGTH = -2
 """The axis of positions in queries, keys and values."""

@@ -15,9 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from regard.distributed.agreement import agree, next_call
 from regard.distributed.collectives import collective
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError
-from regard.shapes import kind_of, positive_number, whole_number
-from regard.transforms import is_batched
-from regard.versions import Versions
+from regard.shapes.checks import kind_of, positive_number, whole_number
+from regard.tracing.transforms import is_batched
+from regard.tracing.versions import Versions
 
 TIMEOUT = 300.0
 """Seconds that a process waits for the others in one exchange, unless its `Shards` say another number."""

@@ -2,7 +2,7 @@
 
 from regard.explanations.explain import explain
 from regard.explanations.explanation import Explanation
-from regard.lazy_names import public_names
+from regard.names.lazy_names import public_names
 
 __all__ = ["Explanation", "explain"]
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, Never
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.arrays import as_tensor
 from regard.attention.backends.reference import mix, weigh, whole
 from regard.attention.execution import choose, execute, full_precision
 from regard.attention.problem import Problem, validate
@@ -17,13 +16,14 @@ from regard.errors import BackendError, KindError
 from regard.explanations.explanation import Explanation
 from regard.explanations.layers import Layer, projections, results
 from regard.explanations.settings import Settings
-from regard.foreign_arguments import unknown_keyword
-from regard.layout import without_added_axes
 from regard.masks import Mask
+from regard.names.foreign_arguments import unknown_keyword
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.shapes import check_floating, kind_of
-from regard.transforms import has_data, is_finite
+from regard.shapes.arrays import as_tensor
+from regard.shapes.checks import check_floating, kind_of
+from regard.shapes.layout import without_added_axes
+from regard.tracing.transforms import has_data, is_finite
 
 
 def explain(

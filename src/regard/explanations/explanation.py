@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.explanations.arithmetic import QueryArithmetic
 from regard.explanations.layers import Layer
 from regard.explanations.matrix_texts import html_tables
 from regard.explanations.settings import Settings
 from regard.explanations.step import Step, plain_name, step_figure, steps_json
+from regard.files.atomic import write_atomically
 from regard.scores.score import PairUnits
-from regard.shapes import whole_number
+from regard.shapes.checks import whole_number
 from regard.summaries import record_html, record_summary
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import KindError, ShapeError
-from regard.shapes import whole_number
+from regard.shapes.checks import whole_number
 
 
 class Layer(NamedTuple):

@@ -1,17 +1,17 @@
 """Trained models for other programs: ``torch.export`` programs, ONNX models, and folders of Hugging Face transformers.
 
 `regard.tasks.trained_run.TrainedRun.export` is the entry. Each name is imported when it is first used
-(`regard.lazy_names`).
+(`regard.names.lazy_names`).
 """
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.exports.export import Exported
     from regard.exports.formats import FORMATS
-    from regard.portable import portable_operations
+    from regard.tracing.portable import portable_operations
 
 __all__ = ["FORMATS", "Exported", "portable_operations"]
 
@@ -21,6 +21,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
         {
             "regard.exports.export": ["Exported"],
             "regard.exports.formats": ["FORMATS"],
-            "regard.portable": ["portable_operations"],
+            "regard.tracing.portable": ["portable_operations"],
         },
     )

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, cast
 
 from torch import nn
 
-from regard.atomic_file import named_output, temporary_folder, write_atomically
 from regard.data.speech.log_mel import LogMel
 from regard.data.text.tokenizers import PieceTokenizer
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError, WriteError
 from regard.exports.formats import FORMATS, Format, UnexportableError
-from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
+from regard.files.atomic import named_output, temporary_folder, write_atomically
+from regard.files.regular import LARGEST_TEXT, path_inside, read_bytes, read_text
 
 INDEX = "export.json"
 """The file that says what is in the folder."""

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError
 from regard.exports.program import Program
 from regard.exports.torch_programs import checks, difference, first_line, quiet, traced
+from regard.files.atomic import AtomicFile
 
 OPSET = 20
 

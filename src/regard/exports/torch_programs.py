@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind
 
-from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, RunError
 from regard.exports.program import PADDING, Program
+from regard.files.atomic import AtomicFile
 from regard.models.padded_recurrence import PORTABLE
-from regard.portable import portable_operations
+from regard.tracing.portable import portable_operations
 
 LARGEST_DIFFERENCE = 1e-3
 """Largest accepted difference between outputs, relative to the largest output where that exceeds 1."""

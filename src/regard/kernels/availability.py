@@ -96,6 +96,6 @@ def must_wait() -> bool:
     """
     import torch
 
-    from regard.transforms import has_saved_tensor_hooks
+    from regard.tracing.transforms import has_saved_tensor_hooks
 
     return bool(_WAITING) or torch.are_deterministic_algorithms_enabled() or has_saved_tensor_hooks()

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Float
-from regard.transforms import exact_dtype
+from regard.shapes.axes import Float
+from regard.tracing.transforms import exact_dtype
 
 CHUNK = 64
 """Tokens of a chunk. Products inside of a chunk take time proportional to it, and a chunk's operations have a cost of

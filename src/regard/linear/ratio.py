@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Float
+from regard.shapes.axes import Float
 
 
 def with_ones(value: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape columns"]:

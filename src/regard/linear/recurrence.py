@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.axes import Float
+from regard.shapes.axes import Float
 
 
 def recurrent(

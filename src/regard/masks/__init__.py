@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import no_attribute, public_names
 from regard.masks.appended import AppendedMask
 from regard.masks.blocks import Blocks, Compressed, blocks, top_blocks
 from regard.masks.content import Documents, Lengths, documents, lengths
@@ -13,6 +12,7 @@ from regard.masks.names import as_mask
 from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
 from regard.masks.spans import Spans
 from regard.masks.work import work_of_keys
+from regard.names.lazy_names import no_attribute, public_names
 
 __all__ = [
     "And",

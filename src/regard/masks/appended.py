@@ -2,11 +2,12 @@
 
 from torch import Tensor
 
-from regard.axes import Bool
 from regard.errors import ShapeError
 from regard.masks.mask import Mask, Visibility, as_part, check_size
 from regard.masks.spans import Spans
-from regard.shapes import Grid, span_length, whole_number, without_appended
+from regard.shapes.axes import Bool
+from regard.shapes.checks import whole_number
+from regard.shapes.grid import Grid, span_length, without_appended
 
 
 class AppendedMask(Mask, fields=("mask", "appended")):

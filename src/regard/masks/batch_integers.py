@@ -8,8 +8,9 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
 from regard.fields import FIELDS
-from regard.shapes import POSITION_LIMIT, Grid, check_device, check_integers, whole_number
-from regard.transforms import has_host_data
+from regard.shapes.checks import check_device, check_integers, whole_number
+from regard.shapes.grid import POSITION_LIMIT, Grid
+from regard.tracing.transforms import has_host_data
 
 Integers = int | Sequence[int] | Tensor
 """One integer for all batch rows, or one a row: a list, or an integer tensor ``[batch]``."""

@@ -6,27 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Bool
 from regard.errors import ShapeError
-from regard.layout import with_four_axes
 from regard.masks.explicit import check_bool, runs_of_keys
 from regard.masks.mask import Mask, Visibility, as_part, check_size
 from regard.masks.positional import causal
 from regard.masks.spans import Spans
-from regard.shapes import (
-    Grid,
+from regard.shapes.axes import Bool
+from regard.shapes.checks import (
     check_device,
     check_floating,
     check_pairs,
     check_same_dim,
     check_sizes,
-    is_open,
-    span_length,
-    spread_heads,
-    upcast,
     whole_number,
 )
-from regard.transforms import has_host_data
+from regard.shapes.grid import Grid, is_open, span_length, spread_heads, upcast
+from regard.shapes.layout import with_four_axes
+from regard.tracing.transforms import has_host_data
 
 
 class Blocks(Mask, fields=("visible", "size", "query_size")):

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Bool
 from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility, as_added
 from regard.masks.spans import RUNS_LIMIT, Spans
-from regard.shapes import Grid, check_device, check_integers, kind_of
-from regard.transforms import has_host_data
+from regard.shapes.axes import Bool
+from regard.shapes.checks import check_device, check_integers, kind_of
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import has_host_data
 
 
 class Lengths(Mask, fields=("keys", "queries")):

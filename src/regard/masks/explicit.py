@@ -6,20 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import RUNS_LIMIT, Spans
-from regard.shapes import (
-    Grid,
-    check_arguments,
-    check_dense,
-    check_device,
-    check_pairs,
-    check_result,
-    kind_of,
-)
-from regard.transforms import has_host_data
+from regard.shapes.axes import Bool
+from regard.shapes.checks import check_arguments, check_dense, check_device, check_pairs, check_result, kind_of
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import has_host_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""

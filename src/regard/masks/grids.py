@@ -12,12 +12,13 @@ from math import prod
 import torch
 from torch import Tensor
 
-from regard.axes import Bool
 from regard.errors import ArgumentError, ShapeError
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import Spans
-from regard.shapes import Grid, size, whole_number
-from regard.transforms import has_data
+from regard.shapes.axes import Bool
+from regard.shapes.checks import size, whole_number
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import has_data
 
 Sizes = int | Sequence[int]
 """One integer for each axis of a grid, or one for all axes."""

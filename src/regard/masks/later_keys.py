@@ -14,8 +14,8 @@ from torch import Tensor
 
 from regard.masks.mask import And, Combination, Mask, Not, Or
 from regard.masks.positional import Align, Band
-from regard.shapes import Grid, span_length
-from regard.transforms import has_data
+from regard.shapes.grid import Grid, span_length
+from regard.tracing.transforms import has_data
 
 PAIRS_SEARCHED = 1 << 24
 """Most pairs that are looked at of a mask that has no runs."""

@@ -13,13 +13,14 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from regard.axes import Bool
 from regard.errors import ArgumentError, KindError
 from regard.fields import FIELDS, Declared, declaring_class, shown_fields, with_parts
 from regard.masks.batch_integers import BatchInteger
 from regard.masks.spans import Spans, intersection_of
-from regard.shapes import Grid, check_result
-from regard.transforms import has_data
+from regard.shapes.axes import Bool
+from regard.shapes.checks import check_result
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import has_data
 
 DEPTH_LIMIT = 64
 """Largest nesting depth of ``&``, ``|`` and ``~``; a chain of one operator, however long, is one level."""

@@ -3,11 +3,11 @@
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, UnknownNameError
-from regard.foreign_names import written_here
 from regard.masks.explicit import Keep, check_bool
 from regard.masks.mask import Mask
 from regard.masks.positional import causal
-from regard.shapes import kind_of, uncalled
+from regard.names.foreign_names import written_here
+from regard.shapes.checks import kind_of, uncalled
 
 NAMES = {"causal": causal()}
 """Masks that need no arguments."""

@@ -9,12 +9,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from regard.axes import Bool
 from regard.errors import UnknownNameError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import Spans
-from regard.shapes import POSITION_LIMIT, Grid, whole_number
+from regard.shapes.axes import Bool
+from regard.shapes.checks import whole_number
+from regard.shapes.grid import POSITION_LIMIT, Grid
 
 Align = Literal["end", "start"]
 """Which ends of the sequences align: the last query with the last key, or the first query with the first key."""

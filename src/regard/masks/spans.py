@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.shapes import Grid, span_length
-from regard.transforms import has_data, sent
+from regard.shapes.grid import Grid, span_length
+from regard.tracing.transforms import has_data, sent
 
 RUNS_LIMIT = 16
 """Largest number of runs in a row; a mask with more of them has no spans."""

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from regard.errors import KindError
 from regard.masks.mask import Mask
-from regard.shapes import Grid, kind_of, whole_number
+from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.grid import Grid
 
 BLOCK_ELEMENTS = 1 << 20
 """Pairs of a block that is looked at densely at once."""

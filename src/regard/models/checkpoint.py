@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
-from regard.atomic_file import AtomicFile
+from regard.configuration.upgrades import upgraded, with_former_meaning
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
-from regard.old_names import upgraded, with_former_meaning
-from regard.regular_file import LARGEST_DATA, require_regular
+from regard.files.atomic import AtomicFile
+from regard.files.regular import LARGEST_DATA, require_regular
 
 FILE_NAME = "model.safetensors"
 

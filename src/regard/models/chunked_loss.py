@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, ShapeError
-from regard.module_calls import is_observed, runs
-from regard.transforms import is_on_host
+from regard.tracing.module_calls import is_observed, runs
+from regard.tracing.transforms import is_on_host
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""

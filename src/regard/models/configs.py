@@ -15,11 +15,11 @@ from regard.configuration import (
     WEIGHT,
     Configuration,
     Range,
-    fill,
     from_data,
     option,
     varies,
 )
+from regard.configuration.options import fill
 from regard.errors import ArgumentError
 from regard.nn.attention_names import CLASSES, AttentionName, check_direction, check_options
 

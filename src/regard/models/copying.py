@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError
 from regard.models.chunked_loss import CHUNK_ELEMENTS, CountedRows
-from regard.module_calls import Module
 from regard.nn.recomputation import recomputed
+from regard.tracing.module_calls import Module
 
 
 class CopyGate(Module):

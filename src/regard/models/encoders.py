@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
-from regard.module_calls import Module
+from regard.tracing.module_calls import Module
 
 
 @dataclass(frozen=True)

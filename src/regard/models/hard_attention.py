@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import UnknownNameError
-from regard.module_calls import Module
+from regard.tracing.module_calls import Module
 
 ESTIMATORS = ("reinforce", "straight_through")
 

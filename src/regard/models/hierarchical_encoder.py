@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from regard.models.encoders import RecurrentEncoder
 from regard.models.recurrence import run_sequences
-from regard.module_calls import Module
 from regard.nn import AttentionPooling, Pooled
 from regard.normalizers import Normalizing
 from regard.scores.names import ContentScoreName
-from regard.transforms import can_read
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import can_read
 
 
 class HierarchicalEncoder(Module):

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from regard import masks
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
 from regard.models.chunked_loss import output_loss
 from regard.models.configs import LanguageModelConfig
 from regard.models.token_input import TokenInput, ended, layer_config
-from regard.module_calls import Module
 from regard.nn import SequenceAttention, SequenceCache, TransformerEncoder, TransformerEncoderLayer
 from regard.nn.transformer_stack import new_caches
 from regard.positions import Learned
-from regard.sequence_parts import refuse_parts
+from regard.tracing.module_calls import Module
 
 INITIAL_STD = 0.02
 """Standard deviation of the initial weights (Radford et al. 2018, section 4.1)."""

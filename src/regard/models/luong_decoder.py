@@ -10,8 +10,8 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
-from regard.module_calls import Module
 from regard.nn import Attended, Attention, Memory
+from regard.tracing.module_calls import Module
 
 SCOPES = ("global", "local-m", "local-p")
 

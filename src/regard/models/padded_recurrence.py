@@ -4,8 +4,8 @@ A compiler or an exporter records the operator ``torch.ops.regard.recurrent_laye
 number of steps of its own layers when it exports them, and packed rows fix the lengths as well. The operator packs the
 rows when it runs; its backward pass computes the forward pass again. Elsewhere (``torch.jit.trace``, transforms of
 ``torch.func``, meta tensors) a layer consists of PyTorch's own operations. So it does within
-`regard.portable.portable_operations`, where the two operators `PORTABLE` stand for PyTorch's own while a program is
-traced.
+`regard.tracing.portable.portable_operations`, where the two operators `PORTABLE` stand for PyTorch's own while a
+program is traced.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import BackendError, KindError
-from regard.portable import is_portable
+from regard.tracing.portable import is_portable
 
 LSTM_GATES = 4
 """Gates of an LSTM; a GRU has three."""

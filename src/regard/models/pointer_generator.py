@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.missing_names import hinted
 from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, copy_share, coverage_loss
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.text_predictor import Loss, TranslatorOutput, predicted_tokens
 from regard.models.translator import DecodedRow, Translator
+from regard.names.missing_names import hinted
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from regard.configuration import LAYERS, SIZE, Configuration, from_data, option
 from regard.errors import ArgumentError, ShapeError
-from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.recurrence import Recurrence, State, initialize_forget_bias, run_sequences
 from regard.models.search import Hypothesis, beam, greedy
 from regard.models.text_predictor import Loss
-from regard.module_calls import Module
+from regard.names.missing_names import hinted
 from regard.nn import Attention, Memory
-from regard.shapes import check_floating, check_integers
-from regard.transforms import can_read
+from regard.shapes.checks import check_floating, check_integers
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import can_read
 
 END, BEGIN, FIRST = 0, 1, 2
 """Tokens of a search: the end of the answer, its beginning, and the first position of the input."""

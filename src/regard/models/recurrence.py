@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError, UnknownNameError
 from regard.models.padded_recurrence import run_padded
-from regard.module_calls import Module, is_observed
-from regard.sequence_parts import refuse_parts
-from regard.transforms import active_transform, has_data, is_on_host
+from regard.tracing.module_calls import Module, is_observed
+from regard.tracing.transforms import active_transform, has_data, is_on_host
 
 CELLS = ("lstm", "gru")
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
-from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrence import Recurrence, State
-from regard.module_calls import Module
+from regard.names.missing_names import hinted
 from regard.nn import Memory
+from regard.tracing.module_calls import Module
 
 READOUTS = ("tanh", "maxout")
 

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from regard import masks
+from regard.distributed.sequence_parts import refuse_parts
 from regard.masks import Mask
 from regard.models.configs import TextClassifierConfig
 from regard.models.encoders import RecurrentEncoder
 from regard.models.hierarchical_encoder import HierarchicalEncoder
 from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.translator import token_embedding
-from regard.module_calls import Module
 from regard.nn import AttentionPooling, TransformerEncoder
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Requested
-from regard.transforms import exportable
+from regard.shapes.checks import Requested
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 
 @exportable

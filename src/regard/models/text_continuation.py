@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.models.language_model import LanguageModel
 from regard.models.search.token_choice import TokenChoice
-from regard.transforms import sent
+from regard.tracing.transforms import sent
 
 
 @dataclass(frozen=True)

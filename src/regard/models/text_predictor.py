@@ -12,8 +12,8 @@ from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import Step
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
-from regard.module_calls import Module
-from regard.shapes import Requested
+from regard.shapes.checks import Requested
+from regard.tracing.module_calls import Module
 
 
 class TranslatorOutput(NamedTuple):

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
-from regard.module_calls import Module
 from regard.nn import TransformerDecoder, TransformerEncoder
 from regard.nn.layer_config import LayerConfig
 from regard.nn.named_positions import RELATIVE_POSITIONS, RelativePositionName
 from regard.positions import Learned, Sinusoidal
+from regard.tracing.module_calls import Module
 
 StackT = TypeVar("StackT", TransformerEncoder, TransformerDecoder)
 

@@ -8,21 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from regard import masks
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
-from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.text_predictor import TextPredictor, TranslatorOutput
 from regard.models.token_input import TokenInput
 from regard.models.translator import DecodedRow, Translator
-from regard.module_calls import is_observed, runs
+from regard.names.missing_names import hinted
 from regard.nn import KeyValues, SequenceCache, TransformerDecoder
 from regard.nn.key_values import EncoderOutput
 from regard.nn.layer_parts import packings
 from regard.nn.transformer_decoder import DECODER
 from regard.nn.transformer_layers import WantedWeights, wanting
 from regard.nn.transformer_stack import new_caches
-from regard.sequence_parts import refuse_parts
+from regard.tracing.module_calls import is_observed, runs
 
 
 @hinted

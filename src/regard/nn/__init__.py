@@ -1,11 +1,11 @@
 """Layers with attention.
 
-Each name is imported when it is first used (`regard.lazy_names`).
+Each name is imported when it is first used (`regard.names.lazy_names`).
 """
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.attention import Attended

@@ -12,19 +12,20 @@ from regard.attention.execution import BACKENDS, check_backend, make_plan
 from regard.attention.problem import CachedMemory, check_dropout, validate
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, bias_for
+from regard.distributed.sequence_parts import are_parts, joined, own_part, refuse_parts
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
-from regard.layout import pairs_by_batch
 from regard.masks import Mask
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.nn.memory import Memory
 from regard.nn.padding import check_coupled
 from regard.normalizers import Normalizing, as_normalizer, own_normalizer
 from regard.scores import AnyScoreName, LocationAware, Scoring, create, own_score
-from regard.sequence_parts import are_parts, joined, own_part, refuse_parts
-from regard.shapes import check_floating, upcast
+from regard.shapes.checks import check_floating
+from regard.shapes.grid import upcast
+from regard.shapes.layout import pairs_by_batch
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

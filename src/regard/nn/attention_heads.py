@@ -15,20 +15,20 @@ from regard.attention.result import Attended
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
 from regard.kernels.cpu.sizes import PACKED_LENGTH
 from regard.masks import AppendedMask, Band, Mask
 from regard.masks.mask import joined_masks
-from regard.module_calls import Module
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
 from regard.nn.packing import Packing
 from regard.nn.padding import check_coupled, present_queries
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Grid, split_joined
-from regard.transforms import is_finite
+from regard.shapes.grid import Grid, split_joined
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import is_finite
 
 
 class AttentionHeads(nn.MultiheadAttention, Module):

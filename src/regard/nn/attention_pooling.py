@@ -11,17 +11,18 @@ from regard.attention.execution import autocasts, check_backend
 from regard.attention.problem import check_dropout
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.normalizers import Normalizing, own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive_scores import create_weight
 from regard.scores.names import ContentScoreName, Scoring
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Requested, check_floating, size, upcast
-from regard.transforms import exportable
+from regard.shapes.checks import Requested, check_floating, size
+from regard.shapes.grid import upcast
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 POOLING_SCORES = get_args(ContentScoreName)
 """Names of scores that `AttentionPooling` creates; location scores need a query that moves."""

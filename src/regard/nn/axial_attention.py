@@ -5,16 +5,16 @@ from torch import Tensor
 
 from regard.attention.result import Attended
 from regard.attention.verbs import BackendName
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.layer_inputs import Masking
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.named_positions import Position
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.sequence_parts import refuse_parts
-from regard.shapes import check_floating, whole_number
+from regard.shapes.checks import check_floating, whole_number
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

@@ -5,9 +5,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.distributed.sequence_parts import refuse_parts
 from regard.nn.fx_leaf import fx_leaf
-from regard.sequence_parts import refuse_parts
-from regard.shapes import size
+from regard.shapes.checks import size
 
 
 @fx_leaf

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from regard.module_calls import Module
+from regard.distributed.sequence_parts import refuse_parts
 from regard.nn.feature_maps import check_feature_map, check_odd, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.sequence_parts import refuse_parts
-from regard.shapes import whole_number
+from regard.shapes.checks import whole_number
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

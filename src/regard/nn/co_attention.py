@@ -9,15 +9,16 @@ from regard import masks
 from regard.attention.execution import check_backend
 from regard.attention.problem import validate
 from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
 from regard.masks import Mask
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import without_padding
 from regard.scores import Trilinear
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Grid, Requested, check_floating, size
-from regard.transforms import exportable
+from regard.shapes.checks import Requested, check_floating, size
+from regard.shapes.grid import Grid
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 
 @exportable

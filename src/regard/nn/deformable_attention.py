@@ -11,14 +11,14 @@ from torch.nn import functional as F
 from regard.attention.execution import check_backend
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, ShapeError
-from regard.module_calls import Module
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing, own_normalizer
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Requested, check_floating, check_sizes
-from regard.transforms import exportable
+from regard.shapes.checks import Requested, check_floating, check_sizes
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 
 @exportable

@@ -13,7 +13,8 @@ from regard.nn.named_positions import Position
 from regard.nn.projected_attention import ProjectedAttention
 from regard.nn.sequence_attention import SequenceOutput
 from regard.normalizers import Normalizing
-from regard.shapes import size, upcast
+from regard.shapes.checks import size
+from regard.shapes.grid import upcast
 
 
 @fx_leaf

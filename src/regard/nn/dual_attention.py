@@ -8,12 +8,13 @@ from regard.attention.execution import check_backend
 from regard.attention.readings import ReadingName
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
-from regard.module_calls import Module
+from regard.distributed.sequence_parts import refuse_parts
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.sequence_parts import refuse_parts
-from regard.shapes import upcast, whole_number
+from regard.shapes.checks import whole_number
+from regard.shapes.grid import upcast
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

@@ -6,12 +6,12 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError, UnknownNameError
-from regard.module_calls import Module
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.sequence_parts import refuse_parts
+from regard.tracing.module_calls import Module
 
 GlobalNorm = Literal["batch", "layer"]
 GLOBAL_NORMS = ("batch", "layer")

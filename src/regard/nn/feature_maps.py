@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
-from regard.shapes import check_floating, whole_number
+from regard.shapes.checks import check_floating, whole_number
 
 
 def check_feature_map(name: str, features: Tensor, channels: int) -> None:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.fx import Proxy
 
-from regard.answered import answered
 from regard.errors import KindError
-from regard.foreign_arguments import argument_names, unknown_layer_keyword, wrong_arguments
+from regard.names.answered import answered
+from regard.names.foreign_arguments import argument_names, unknown_layer_keyword, wrong_arguments
 
 Layer = TypeVar("Layer", bound=type[nn.Module])
 

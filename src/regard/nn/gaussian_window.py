@@ -6,16 +6,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
-from regard.module_calls import Module
 from regard.nn.attention import Attention
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.memory import Memory
 from regard.scores import GaussianMixture
 from regard.scores.gaussian_mixture import PARAMETERS
-from regard.sequence_parts import refuse_parts
-from regard.shapes import check_floating, positive_number, size, upcast
-from regard.transforms import exportable
+from regard.shapes.checks import check_floating, positive_number, size
+from regard.shapes.grid import upcast
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 
 @exportable

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
+from regard.distributed.sequence_parts import own_part, whole_length
 from regard.masks import Mask, lengths
-from regard.sequence_parts import own_part, whole_length
-from regard.shapes import Grid
-from regard.transforms import can_read, is_finite
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import can_read, is_finite
 
 
 def visible_annotations(mask: Mask, annotations: Tensor) -> Tensor:

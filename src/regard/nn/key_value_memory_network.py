@@ -6,15 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
-from regard.module_calls import Module
 from regard.nn.attention import Attention
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Requested, check_floating, size
-from regard.transforms import exportable
+from regard.shapes.checks import Requested, check_floating, size
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 
 @exportable

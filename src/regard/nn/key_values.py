@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from regard import masks
-from regard.answered import answered
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.missing_names import hinted
+from regard.names.answered import answered
+from regard.names.missing_names import hinted
 from regard.nn.packing import Packing
-from regard.shapes import kind_of
+from regard.shapes.checks import kind_of
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position, position_for
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import Normalizing
-from regard.ownership import own_copy
 from regard.positions import Rotary
 from regard.scores import ScaledDot
-from regard.shapes import size
+from regard.shapes.checks import size
+from regard.tracing.ownership import own_copy
 
 
 @fx_leaf

@@ -7,16 +7,16 @@ from torch import nn
 
 from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
-from regard.configuration import shows_fields
 from regard.errors import ArgumentError
-from regard.foreign_names import written_here, written_in_layers
+from regard.names.field_texts import shows_fields
+from regard.names.foreign_names import written_here, written_in_layers
 from regard.nn.attention_names import AttentionName
 from regard.nn.layer_parts import ACTIVATIONS, LAYER_SCORES, NORMS, NormName, new_norm
 from regard.nn.named_positions import RelativePositionName, check_position_name
 from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.normalizers import NormalizerName, as_normalizer
 from regard.scores import ContentScoreName
-from regard.shapes import flag, known_name, positive_number, size
+from regard.shapes.checks import flag, known_name, positive_number, size
 
 LayerT = TypeVar("LayerT", TransformerEncoderLayer, TransformerDecoderLayer)
 

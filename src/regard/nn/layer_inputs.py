@@ -24,7 +24,8 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask
 from regard.nn.packing import Packing
 from regard.nn.torch_inputs import Sizes, read_torch_masks
-from regard.shapes import Grid, check_floating, kind_of
+from regard.shapes.checks import check_floating, kind_of
+from regard.shapes.grid import Grid
 
 Masking = Tensor | Mask | str
 """A mask argument: a tensor, a `Mask`, or the name of one."""

@@ -17,10 +17,10 @@ from regard.attention.execution import joined_calls
 from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
+from regard.distributed.sequence_parts import are_parts, refuse_parts
 from regard.errors import ArgumentError, KindError
-from regard.foreign_names import written_in_layers
 from regard.masks import Mask
-from regard.module_calls import Module, has_foreign_global_hooks, is_observed, is_plain_part, runs
+from regard.names.foreign_names import written_in_layers
 from regard.nn.attention_names import AttentionName
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import as_torch_masks, in_layout
@@ -30,8 +30,16 @@ from regard.nn.named_positions import Position, position_for
 from regard.nn.packing import Packing, check_lengths, may_read
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.sequence_attention import SequenceAttention, self_attention
-from regard.sequence_parts import are_parts, refuse_parts
-from regard.shapes import check_arguments, check_factory, flag, kind_of, known_name, positive_number, size
+from regard.shapes.checks import (
+    check_arguments,
+    check_factory,
+    flag,
+    kind_of,
+    known_name,
+    positive_number,
+    size,
+)
+from regard.tracing.module_calls import Module, has_foreign_global_hooks, is_observed, is_plain_part, runs
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from regard.attention.execution import check_backend, full_precision
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import joined, own_part, whole_length
 from regard.errors import ArgumentError
 from regard.linear import chunked, divided, recurrent, with_ones
 from regard.masks import Band, Mask
@@ -21,12 +22,11 @@ from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.padding import Padding, padding_of
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import NormalizerName
-from regard.portable import vector
 from regard.positions import Rotary
 from regard.scores import Decayed, DeltaRule, Features, ScaledDot, Score
-from regard.sequence_parts import joined, own_part, whole_length
-from regard.shapes import Grid, upcast
-from regard.transforms import sent
+from regard.shapes.grid import Grid, upcast
+from regard.tracing.portable import vector
+from regard.tracing.transforms import sent
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.module_calls import Module
 from regard.nn.attention import Attention
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.memory import Memory
@@ -33,9 +33,9 @@ from regard.scores import (
     Trilinear,
     create,
 )
-from regard.sequence_parts import refuse_parts
-from regard.shapes import check_floating, finite_number, kind_of, size
-from regard.transforms import can_read, exportable
+from regard.shapes.checks import check_floating, finite_number, kind_of, size
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import can_read, exportable
 
 BLOCK = 16
 """Keys that a decoder scores at a time while it looks for the one to stop at."""

@@ -7,19 +7,20 @@ from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Scoring
 from regard.biases import Bias, as_bias, bias_for
+from regard.distributed.sequence_parts import refuse_parts, whole_length
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
-from regard.module_calls import has_hooks, is_plain_part, runs
 from regard.nn.attention_heads import AttentionHeads
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.named_positions import Position, position_for
 from regard.nn.padding import present_queries
 from regard.nn.torch_inputs import Sizes, check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import Normalizing, own_normalizer
-from regard.ownership import own_copy
 from regard.scores import own_score
-from regard.sequence_parts import refuse_parts, whole_length
-from regard.shapes import SIZE_LIMIT, Grid, Requested, check_factory, flag, size
+from regard.shapes.checks import SIZE_LIMIT, Requested, check_factory, flag, size
+from regard.shapes.grid import Grid
+from regard.tracing.module_calls import has_hooks, is_plain_part, runs
+from regard.tracing.ownership import own_copy
 
 
 @fx_leaf

@@ -6,9 +6,9 @@ import torch
 
 from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.errors import ArgumentError, KindError
-from regard.foreign_names import written_here
+from regard.names.foreign_names import written_here
 from regard.positions import Rotary
-from regard.shapes import kind_of, known_name
+from regard.shapes.checks import kind_of, known_name
 
 RelativePositionName = Literal["none", "rotary", "alibi", "t5", "shaw"]
 RELATIVE_POSITIONS: tuple[RelativePositionName, ...] = get_args(RelativePositionName)

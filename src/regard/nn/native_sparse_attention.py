@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.verbs import BackendName
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
 from regard.masks import Compressed, Mask, blocks, window
 from regard.masks.blocks import largest_blocks
@@ -15,8 +16,8 @@ from regard.nn.named_positions import Position
 from regard.nn.projected_attention import ProjectedAttention
 from regard.nn.sequence_attention import SequenceOutput
 from regard.normalizers import Normalizing
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Grid, check_sizes
+from regard.shapes.checks import check_sizes
+from regard.shapes.grid import Grid
 
 
 class Compressor(nn.Module):

@@ -11,12 +11,13 @@ from regard.attention.execution import check_backend
 from regard.attention.readings import ReadingName
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
-from regard.module_calls import Module
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.sequence_parts import refuse_parts
-from regard.shapes import flag, known_name, upcast, whole_number
+from regard.shapes.checks import flag, known_name, whole_number
+from regard.shapes.grid import upcast
+from regard.tracing.module_calls import Module
 
 Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
 PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard import masks
+from regard.distributed.sequence_parts import are_parts, shards_of_part
 from regard.errors import ArgumentError, ShapeError
 from regard.masks import Documents, Lengths, Mask
-from regard.sequence_parts import are_parts, shards_of_part
-from regard.shapes import check_integers, whole_number
-from regard.transforms import active_transform, has_host_data, sent
+from regard.shapes.checks import check_integers, whole_number
+from regard.tracing.transforms import active_transform, has_host_data, sent
 
 
 class Packing:

@@ -12,8 +12,8 @@ from regard.masks.content import Lengths
 from regard.masks.explicit import Keep
 from regard.masks.mask import joined_masks
 from regard.normalizers import Normalizer
-from regard.shapes import Grid
-from regard.transforms import can_read
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import can_read
 
 
 class Padding(NamedTuple):

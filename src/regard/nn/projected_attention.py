@@ -18,9 +18,9 @@ from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position, position_for
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import Normalizing, TalkingHeads, as_normalizer
-from regard.ownership import own_copy
 from regard.positions import Rotary
-from regard.shapes import flag, known_name, size
+from regard.shapes.checks import flag, known_name, size
+from regard.tracing.ownership import own_copy
 
 QkNorm = Literal["rms", "layer"]
 QK_NORMS: dict[str, type[nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}

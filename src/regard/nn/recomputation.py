@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from regard.sequence_parts import current, within
-from regard.transforms import active_transform
-from regard.versions import Versions
+from regard.distributed.sequence_parts import current, within
+from regard.tracing.transforms import active_transform
+from regard.tracing.versions import Versions
 
 P = ParamSpec("P")
 R = TypeVar("R")

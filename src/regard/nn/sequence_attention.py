@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.problem import check_dropout
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.foreign_names import written_here
 from regard.masks import Mask, as_mask
-from regard.module_calls import Module
+from regard.names.foreign_names import written_here
 from regard.nn.attention_names import CLASSES, USUAL, AttentionName, check_direction, check_options
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
-from regard.sequence_parts import refuse_parts
-from regard.shapes import check_factory, check_floating, flag, kind_of, known_name, size
+from regard.shapes.checks import check_factory, check_floating, flag, kind_of, known_name, size
+from regard.tracing.module_calls import Module
 
 CacheT = TypeVar("CacheT", bound=SequenceCache)
 

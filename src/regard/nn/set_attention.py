@@ -5,16 +5,16 @@ from torch import Tensor, nn
 
 from regard.attention.result import Attended
 from regard.attention.verbs import BackendName
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
 from regard.masks import lengths as until
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import without_padding
 from regard.nn.multihead import MultiheadAttention
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
-from regard.sequence_parts import refuse_parts
-from regard.shapes import check_floating, size
+from regard.shapes.checks import check_floating, size
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

@@ -9,13 +9,14 @@ from regard import masks
 from regard.attention.execution import check_backend
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import OverQueries
-from regard.sequence_parts import refuse_parts
-from regard.shapes import Grid, Requested, check_factory, check_floating, size
-from regard.transforms import exportable
+from regard.shapes.checks import Requested, check_factory, check_floating, size
+from regard.shapes.grid import Grid
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 
 @exportable

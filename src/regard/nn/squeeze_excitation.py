@@ -2,11 +2,11 @@
 
 from torch import Tensor, nn
 
-from regard.module_calls import Module
+from regard.distributed.sequence_parts import refuse_parts
 from regard.nn.feature_maps import check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.sequence_parts import refuse_parts
-from regard.shapes import flag
+from regard.shapes.checks import flag
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

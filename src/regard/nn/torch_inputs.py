@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.distributed.sequence_parts import joined, whole_length
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, ignore, keep
-from regard.sequence_parts import joined, whole_length
-from regard.shapes import check_elements, check_floating, check_undivided
-from regard.transforms import has_host_data, is_finite
+from regard.shapes.checks import check_elements, check_floating, check_undivided
+from regard.tracing.transforms import has_host_data, is_finite
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:

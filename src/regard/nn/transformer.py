@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from regard.biases import Bias
 from regard.errors import ArgumentError, KindError
-from regard.foreign_arguments import unknown_layer_keyword
-from regard.module_calls import Module
+from regard.names.foreign_arguments import unknown_layer_keyword
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import Masking
@@ -23,7 +22,8 @@ from regard.nn.transformer_stack import (
 )
 from regard.normalizers import Normalizer
 from regard.scores import Score
-from regard.shapes import kind_of
+from regard.shapes.checks import kind_of
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

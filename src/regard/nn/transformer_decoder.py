@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.masks import Mask
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValues, SequenceCache
 from regard.nn.layer_config import LayerConfig
@@ -50,7 +49,8 @@ from regard.nn.transformer_stack import (
     normalize,
     with_caches,
 )
-from regard.shapes import flag
+from regard.shapes.checks import flag
+from regard.tracing.module_calls import Module
 
 EVERYTHING = Pairs(None, None)
 """Every query sees every key, and nothing is added to scores."""

@@ -7,7 +7,6 @@ from typing import cast
 from torch import Tensor, nn
 
 from regard.masks import Mask
-from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import SequenceCache
 from regard.nn.layer_config import LayerConfig
@@ -40,7 +39,8 @@ from regard.nn.transformer_stack import (
     normalize,
     with_caches,
 )
-from regard.shapes import flag
+from regard.shapes.checks import flag
+from regard.tracing.module_calls import Module
 
 
 @fx_leaf

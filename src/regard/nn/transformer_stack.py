@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.module_calls import is_observed, runs
 from regard.nn.key_values import EncoderOutput, HeldInputs, KeyValues, SequenceCache
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import in_layout
 from regard.nn.layer_parts import TransformerLayer, is_untouched
 from regard.nn.packing import Packing
-from regard.shapes import kind_of, whole_number
+from regard.shapes.checks import kind_of, whole_number
+from regard.tracing.module_calls import is_observed, runs
 
 LAYERS_LIMIT = 10_000
 """Largest number of layers of a new stack."""

@@ -25,7 +25,7 @@ Each can be passed to `regard.attend` or called as a function: ``normalizers.spa
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import no_attribute, public_names
 from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import Sigmoid, sigmoid

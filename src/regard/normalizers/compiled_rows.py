@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.normalizers.entmax_derivative import backward
 from regard.normalizers.normalizer import are_rows_plain, first_is_finite
-from regard.transforms import can_branch_on, reverse_mode_only
+from regard.tracing.transforms import can_branch_on, reverse_mode_only
 
 KERNEL_NUMBERS = 1 << 14
 """The number of scores from which compiled loops are faster (`make bench`, task rows)."""

@@ -4,12 +4,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.axes import Float
 from regard.errors import ArgumentError, ShapeError
 from regard.fields import set_field
 from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, log_sum_exp, safe_softmax
 from regard.normalizers.parameter import check_range
-from regard.shapes import Grid, check_floating, size, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_floating, size
+from regard.shapes.grid import Grid, upcast
 
 
 def _other_axis(scores: Tensor, dim: int) -> int:

@@ -9,11 +9,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.locality import is_local, needs_trial, remember_trial, trial_values
 from regard.normalizers.normalizer import Normalizer, check_rows, row_maximum
-from regard.shapes import check_arguments, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_arguments
+from regard.shapes.grid import upcast
+from regard.tracing.locality import is_local, needs_trial, remember_trial, trial_values
 
 
 class Custom(Normalizer):

@@ -4,10 +4,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.axes import Float
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, hidden_pairs
 from regard.normalizers.parameter import along_heads, set_parameter
-from regard.shapes import upcast
+from regard.shapes.axes import Float
+from regard.shapes.grid import upcast
 
 
 class Sigmoid(Normalizer, fields=("bias",)):

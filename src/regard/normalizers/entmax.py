@@ -4,15 +4,15 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.answered import answered
-from regard.axes import Float
 from regard.errors import ArgumentError, KindError
+from regard.names.answered import answered
 from regard.normalizers import compiled_rows
 from regard.normalizers.entmax_derivative import Solution, solve, transformable
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows
 from regard.normalizers.parameter import along_heads, set_parameter
-from regard.shapes import upcast
-from regard.transforms import can_read, reverse_mode_only
+from regard.shapes.axes import Float
+from regard.shapes.grid import upcast
+from regard.tracing.transforms import can_read, reverse_mode_only
 
 
 @answered

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from regard.normalizers.normalizer import first_is_finite, row_maximum
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, root_operator, sparsemax_by_sort
-from regard.portable import is_portable
-from regard.transforms import can_branch_on, derivative_levels, is_transformed
+from regard.tracing.portable import is_portable
+from regard.tracing.transforms import can_branch_on, derivative_levels, is_transformed
 
 
 class Solution(torch.autograd.Function):

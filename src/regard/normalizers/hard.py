@@ -6,12 +6,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.axes import Float
 from regard.errors import KindError, UnknownNameError
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, row_maximum, safe_softmax, tempered
 from regard.normalizers.parameter import set_parameter
-from regard.shapes import upcast
-from regard.transforms import can_branch_on
+from regard.shapes.axes import Float
+from regard.shapes.grid import upcast
+from regard.tracing.transforms import can_branch_on
 
 HardMode = Literal["argmax", "straight_through", "sample", "gumbel"]
 

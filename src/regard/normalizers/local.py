@@ -4,11 +4,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.axes import Float
 from regard.fields import set_field
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Wrapper, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range
-from regard.shapes import Grid, check_broadcast, check_floating, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_broadcast, check_floating
+from regard.shapes.grid import Grid, upcast
 
 
 class LocalGaussian(Wrapper, fields=("normalizer", "center", "sigma")):

@@ -7,11 +7,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Float
 from regard.errors import ArgumentError, UnknownNameError
 from regard.normalizers.normalizer import Normalizer, check_rows, hidden_pairs, safe_softmax
 from regard.normalizers.parameter import along_heads, check_range, set_parameter
-from regard.shapes import Grid, check_broadcast, check_floating, size, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_broadcast, check_floating, size
+from regard.shapes.grid import Grid, upcast
 from regard.summaries import parameter_summary
 
 MonotonicMode = Literal["expected", "hard"]

@@ -6,7 +6,7 @@ from typing import Literal, cast
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, UnknownNameError
-from regard.foreign_names import written_here
+from regard.names.foreign_names import written_here
 from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import sigmoid
@@ -17,7 +17,7 @@ from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
 from regard.normalizers.unnormalized import identity, ratio
-from regard.ownership import own_copy
+from regard.tracing.ownership import own_copy
 
 NormalizerName = Literal[
     "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio"
@@ -149,7 +149,7 @@ _CONSTRUCTORS = {
 
 
 def own_normalizer(value: object) -> Normalizer:
-    """Converts a value with `as_normalizer` for a module that keeps it, as `regard.ownership.own_copy` describes.
+    """Converts a value with `as_normalizer` for a module that keeps it (`regard.tracing.ownership.own_copy`).
 
     Example:
         >>> from regard import normalizers

@@ -16,15 +16,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.answered import answered
-from regard.arrays import as_tensor
-from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.fields import DeclaredModule
+from regard.names.answered import answered
 from regard.normalizers.parameter import along_heads, set_parameter
-from regard.ownership import own_copy
-from regard.shapes import Grid, check_floating, upcast
-from regard.transforms import can_read, reverse_mode_only
+from regard.shapes.arrays import as_tensor
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_floating
+from regard.shapes.grid import Grid, upcast
+from regard.tracing.ownership import own_copy
+from regard.tracing.transforms import can_read, reverse_mode_only
 
 
 class RowPrimitive(NamedTuple):

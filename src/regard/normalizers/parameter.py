@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.fields import set_field
-from regard.shapes import check_floating, check_undivided
-from regard.transforms import can_read
+from regard.shapes.checks import check_floating, check_undivided
+from regard.tracing.transforms import can_read
 
 
 def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: float = -math.inf) -> None:

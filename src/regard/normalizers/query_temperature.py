@@ -4,13 +4,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.axes import Float
 from regard.errors import KindError
 from regard.fields import set_field
 from regard.normalizers.local import check_each_row
 from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range
-from regard.shapes import Grid, upcast
+from regard.shapes.axes import Float
+from regard.shapes.grid import Grid, upcast
 
 
 class QueryTemperature(Wrapper, fields=("temperature", "normalizer")):

@@ -7,13 +7,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.axes import Float
 from regard.errors import ArgumentError
 from regard.normalizers.coupled import TalkingHeads
 from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, row_maximum
 from regard.normalizers.parameter import check_range
 from regard.normalizers.unnormalized import Identity, Ratio
-from regard.shapes import Grid, size, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import size
+from regard.shapes.grid import Grid, upcast
 
 
 class Selection(Wrapper):

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.library import Library
 
 from regard.normalizers.normalizer import row_maximum
-from regard.portable import is_portable, register_operations
-from regard.shapes import SIZE_LIMIT
-from regard.transforms import can_read
+from regard.shapes.checks import SIZE_LIMIT
+from regard.tracing.portable import is_portable, register_operations
+from regard.tracing.transforms import can_read
 
 # Scores this far below the maximum (in units where weights are (z − τ)₊ ^ …, and τ ≥ −1) always have weight 0; raising
 # them to this floor keeps −inf and huge values out of the sums.

@@ -4,9 +4,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from regard.axes import Float
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows
-from regard.shapes import upcast
+from regard.shapes.axes import Float
+from regard.shapes.grid import upcast
 
 
 class Identity(Normalizer, fields=()):

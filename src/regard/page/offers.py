@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
+from regard.files.regular import LARGEST_TEXT, read_text
 from regard.page.examples import examples_of, sentences_for
 from regard.page.models import open_model, tell_apart
 from regard.page.pretrained_folder import facts_of, head_of, name_of, read_json
 from regard.page.reading import Reading, ServedModel
-from regard.regular_file import LARGEST_TEXT, read_text
 from regard.tasks import registry
 from regard.training.run_folder import RunFolder
 

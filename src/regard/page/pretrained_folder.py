@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RunError
-from regard.regular_file import LARGEST_TEXT, read_bytes
+from regard.files.regular import LARGEST_TEXT, read_bytes
 
 ATTENTIONS = ("eager", "sdpa", "flex_attention")
 """Attention implementations that need PyTorch alone; transformers would load others from packages or a hub."""

@@ -13,11 +13,11 @@ from regard.attention import Problem, Readings
 from regard.attention.execution import RecordedCall
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
+from regard.files.regular import LARGEST_DATA, require_regular
 from regard.page.examples import sentences_for
 from regard.page.pretrained_folder import check_pretrained, facts_of, head_of, name_of
 from regard.page.reading import MOST_WEIGHTS, Answer, Reading, ServedModel, check_weights, rest_of
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
-from regard.regular_file import LARGEST_DATA, require_regular
 from regard.tasks.trained_run import on_device
 from regard.watching import Watch, watch
 from regard.watching.intercepted import Intercepted

@@ -5,7 +5,7 @@ The functions import matplotlib when they are called.
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import no_attribute, public_names
 from regard.pictures.alignment import alignment, merge
 from regard.pictures.calculation import Panel, calculation
 from regard.pictures.confusion import confusion_matrix

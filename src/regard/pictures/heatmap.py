@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.names.answered import answered
 from regard.palette import AMOUNT, HATCH, MASKED, MISSING, PAPER, SIGN, points
 from regard.pictures.fonts import LEAST_LETTERS_OF_TITLE, Lettering, visible_token, wrapped
 from regard.pictures.numbers import Matrix, as_array, short_numbers

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.arrays import as_array as floating_array
 from regard.errors import KindError, ShapeError
+from regard.shapes.arrays import as_array as floating_array
 
 Matrix = NDArray[np.float64]
 

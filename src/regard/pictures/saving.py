@@ -8,8 +8,8 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError
+from regard.files.atomic import AtomicFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

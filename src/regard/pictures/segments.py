@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.arrays import as_array as floating_array
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible
 from regard.pictures.image_overlay import DARKEST, brightness
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
+from regard.shapes.arrays import as_array as floating_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ The biases of `regard.biases` that depend on positions can be imported from here
 from typing import TYPE_CHECKING
 
 from regard.biases import Alibi, Bias, RelativeBias, RelativePosition, TensorBias, alibi, as_bias
-from regard.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import no_attribute, public_names
 from regard.positions.learned_table import Learned
 from regard.positions.rotation import Rotary
 from regard.positions.sinusoids import Sinusoidal

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from regard.distributed.sequence_parts import shards_of_part
 from regard.errors import KindError, ShapeError
-from regard.sequence_parts import shards_of_part
-from regard.shapes import check_floating, whole_number
+from regard.shapes.checks import check_floating, whole_number
 
 
 def positions_of(input: Tensor, offset: int | Tensor) -> tuple[int, int] | Tensor:

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from regard.answered import answered
 from regard.errors import ArgumentError
-from regard.module_calls import Module
+from regard.names.answered import answered
 from regard.positions.index import check_features, positions_of
-from regard.shapes import whole_number
+from regard.shapes.checks import whole_number
+from regard.tracing.module_calls import Module
 
 
 @answered

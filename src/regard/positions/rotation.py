@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
-from regard.answered import answered
 from regard.errors import ArgumentError
-from regard.module_calls import Module
+from regard.names.answered import answered
 from regard.positions.index import check_features
 from regard.positions.sinusoids import Sinusoidal
-from regard.shapes import flag, upcast, whole_number
+from regard.shapes.checks import flag, whole_number
+from regard.shapes.grid import upcast
+from regard.tracing.module_calls import Module
 
 
 @answered

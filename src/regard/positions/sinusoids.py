@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from regard.answered import answered
-from regard.module_calls import Module
+from regard.names.answered import answered
 from regard.positions.index import check_features, positions_of
-from regard.shapes import positive_number, whole_number
-from regard.transforms import sent
+from regard.shapes.checks import positive_number, whole_number
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import sent
 
 
 @answered

@@ -1,6 +1,6 @@
 """Plain data that viewers, pages and pictures show: numpy arrays and labels, no tensors of a model, no drawing."""
 
-from regard.lazy_names import public_names
+from regard.names.lazy_names import public_names
 from regard.records.attention_record import AttentionRecord, DenseTiles, TileSource
 from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, bin_edges, join_pieces, word_ranges
 from regard.records.document import Document, StepsRecord

@@ -10,8 +10,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.counted import counted
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.names.counted import counted
 from regard.records.attention_record import AttentionRecord
 from regard.records.axis import as_number, as_numbers
 from regard.records.shaded_table import LONGEST_LINE

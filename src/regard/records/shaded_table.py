@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.arrays import as_array
 from regard.palette import SIGN, color_at
 from regard.records.axis import bin_edges
+from regard.shapes.arrays import as_array
 from regard.summaries import record_html
-from regard.transforms import has_data
+from regard.tracing.transforms import has_data
 
 MOST_NUMBERED = 16
 """The most rows and columns of a table with numbers; of more, a reduced map is shown."""

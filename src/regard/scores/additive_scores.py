@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.fields import replaced
 from regard.scores.score import PairStep, PairUnits, Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, project, register_weight
-from regard.shapes import check_sizes, spread_heads, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_sizes
+from regard.shapes.grid import spread_heads, upcast
 
 
 @dataclass(eq=False)

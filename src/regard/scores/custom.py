@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.locality import is_local, needs_trial, remember_trial, trial_values
 from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import in_dtype_of
-from regard.shapes import check_arguments, spread_heads, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_arguments
+from regard.shapes.grid import spread_heads, upcast
+from regard.tracing.locality import is_local, needs_trial, remember_trial, trial_values
 
 _OF_MATRICES = (
     "it scores matrices: count axes from the end (key.mT in place of key.T), or write score=torch.vmap(torch.vmap(fn))"

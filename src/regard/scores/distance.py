@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from regard.axes import Float
 from regard.errors import KindError
 from regard.scores.custom import Pairwise
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Places, Prepared, Score
-from regard.shapes import spread_heads, upcast
+from regard.shapes.axes import Float
+from regard.shapes.grid import spread_heads, upcast
 
 
 class Distance(Score, fields=("squared",)):

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.answered import answered
-from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.fields import DeclaredModule
+from regard.names.answered import answered
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Prepared, Score
 from regard.scores.weights import check_device, check_dim, in_dtype_of, register_weight
-from regard.shapes import check_arguments, check_same_dim, check_sizes, known_name, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_arguments, check_same_dim, check_sizes, known_name
+from regard.shapes.grid import upcast
 
 
 def _elu_plus_one(tensor: Tensor) -> Tensor:

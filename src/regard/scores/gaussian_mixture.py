@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.scores.custom import Pairwise
 from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_dim, project
-from regard.shapes import check_sizes, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_sizes
+from regard.shapes.grid import upcast
 
 PARAMETERS = 3
 """Numbers of a window: log α, log β and κ."""

@@ -7,12 +7,13 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
-from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, register_weight
-from regard.shapes import check_broadcast, check_same_dim, check_sizes, positive_number, size, spread_heads, upcast
-from regard.transforms import has_host_data
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_broadcast, check_same_dim, check_sizes, positive_number, size
+from regard.shapes.grid import spread_heads, upcast
+from regard.tracing.transforms import has_host_data
 
 MIN_TEMPERATURE = 0.01
 """A learned temperature is clamped to this value from below."""

@@ -6,15 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.fields import replaced
-from regard.module_calls import is_observed, runs
 from regard.scores.additive_scores import Additive, create_projections, create_weight
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_device, check_dim, in_dtype_of, project, register_weight
-from regard.shapes import SIZE_LIMIT, check_floating, check_sizes, size, spread_heads, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import SIZE_LIMIT, check_floating, check_sizes, size
+from regard.shapes.grid import spread_heads, upcast
+from regard.tracing.module_calls import is_observed, runs
 
 
 class Location(Score, fields=("weight",)):

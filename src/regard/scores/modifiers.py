@@ -9,13 +9,14 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
-from regard.answered import answered
-from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.fields import replaced
+from regard.names.answered import answered
 from regard.scores.names import Scoring, own_score
 from regard.scores.score import Modifier, PairUnits, Places, Prepared, Score
-from regard.shapes import Grid, check_arguments, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_arguments
+from regard.shapes.grid import Grid, upcast
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(score, batch, head, query_index, key_index) -> score``."""

@@ -6,10 +6,9 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.foreign_names import written_here
-from regard.ownership import own_copy
+from regard.names.answered import answered
+from regard.names.foreign_names import written_here
 from regard.scores.additive_scores import Additive
 from regard.scores.custom import Custom
 from regard.scores.distance import Distance
@@ -17,7 +16,8 @@ from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
 from regard.scores.location_scores import Location, LocationAware
 from regard.scores.perceptron import MLP
 from regard.scores.score import Score
-from regard.shapes import check_sizes, known_name, takes, uncalled
+from regard.shapes.checks import check_sizes, known_name, takes, uncalled
+from regard.tracing.ownership import own_copy
 
 ScoreName = Literal["dot", "scaled_dot", "cosine", "distance"]
 """The names of scores without weights."""
@@ -119,7 +119,7 @@ def _created(name: str) -> str:
 
 
 def own_score(value: object) -> Score:
-    """Converts a value with `as_score` for a module that keeps it, as `regard.ownership.own_copy` describes.
+    """Converts a value with `as_score` for a module that keeps it, as `regard.tracing.ownership.own_copy` describes.
 
     Example:
         >>> from regard import scores

@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from regard.axes import Float
 from regard.errors import KindError, ShapeError
-from regard.module_calls import has_hooks
 from regard.scores.additive_scores import ReluSum, TanhSum
 from regard.scores.custom import Pairwise
 from regard.scores.score import PairStep, PairUnits, Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of
-from regard.shapes import check_sizes, kind_of, size, spread_heads, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_sizes, kind_of, size
+from regard.shapes.grid import spread_heads, upcast
+from regard.tracing.module_calls import has_hooks
 
 ELEMENTWISE = (
     nn.Tanh, nn.ReLU, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.CELU, nn.LeakyReLU, nn.Softplus, nn.Mish,

@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.answered import answered
-from regard.axes import Float
 from regard.errors import ArgumentError
+from regard.names.answered import answered
 from regard.scores.inner_product import InnerProduct
 from regard.scores.modifiers import Wrapper
 from regard.scores.names import Scoring
 from regard.scores.score import Places, Prepared, Primitive
 from regard.scores.weights import check_device, check_heads, register_weight
-from regard.shapes import check_broadcast, spread_heads, upcast
-from regard.transforms import can_read, exact_dtype
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_broadcast
+from regard.shapes.grid import spread_heads, upcast
+from regard.tracing.transforms import can_read, exact_dtype
 
 
 @dataclass(eq=False)

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.axes import Float
 from regard.fields import DeclaredModule
-from regard.shapes import Grid, check_same_dim
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_same_dim
+from regard.shapes.grid import Grid
 from regard.summaries import record_summary
 
 

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from regard.axes import Float
 from regard.errors import ShapeError
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Prepared, Score
 from regard.scores.weights import check_device, check_dim, register_weight
-from regard.shapes import check_sizes, upcast
+from regard.shapes.axes import Float
+from regard.shapes.checks import check_sizes
+from regard.shapes.grid import upcast
 
 
 class Trilinear(Score, fields=("weight",)):

@@ -8,8 +8,9 @@ from torch.nn import functional as F
 
 from regard.errors import KindError, ShapeError
 from regard.fields import set_field
-from regard.module_calls import is_observed, runs
-from regard.shapes import check_floating, upcast
+from regard.shapes.checks import check_floating
+from regard.shapes.grid import upcast
+from regard.tracing.module_calls import is_observed, runs
 
 LINEAR = nn.Linear.forward
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import DataError, RunError
-from regard.missing_names import hinted
 from regard.models.configs import TextClassifierConfig as ModelConfig
+from regard.names.missing_names import hinted
 from regard.tasks.attended import attended_words
 from regard.tasks.fitting import CLASSIFY
 from regard.tasks.inputs.input import Generated
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
     from regard.records import AttentionRecord
-    from regard.shapes import Requested
+    from regard.shapes.checks import Requested
     from regard.training.results import Prediction
 
 ENDS, SPACES = frozenset(".!?…。！？"), "·␣ "

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from regard.configuration import HEADS, Configuration, option_fields
+from regard.configuration import HEADS, Configuration
+from regard.configuration.options import option_fields
 from regard.errors import ArgumentError
 from regard.models.configs import RECURRENT
 from regard.training.task import Choice

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from regard.counted import counted
 from regard.errors import ArgumentError, DataError, KindError
+from regard.names.counted import counted
 
 
 def memory_rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapping[str, Any]]:

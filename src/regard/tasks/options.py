@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_at_least, check_between, check_choices, fill
+from regard.configuration import check_at_least, check_between, check_choices
+from regard.configuration.options import fill
 from regard.errors import ArgumentError
 
 if TYPE_CHECKING:

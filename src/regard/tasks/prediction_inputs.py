@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from regard.counted import counted
 from regard.errors import ArgumentError, DataError, KindError
-from regard.regular_file import LARGEST_TEXT, read_bytes
+from regard.files.regular import LARGEST_TEXT, read_bytes
+from regard.names.counted import counted
 from regard.tasks.memory_rows import a_type, column_values, is_list, is_table, memory_rows
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
-from regard.old_names import TASKS_ELSEWHERE
+from regard.names.old_names import TASKS_ELSEWHERE
 from regard.training.run_folder import RunFolder
 from regard.training.task import Task, Trained
 

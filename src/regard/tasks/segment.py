@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
+from regard.files.regular import path_inside
 from regard.models.vision.configs import SegmenterConfig as ModelConfig
-from regard.regular_file import path_inside
 from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import SEGMENT
 from regard.tasks.inputs.image import ImageExamples

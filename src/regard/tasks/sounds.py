@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from regard.explanations.model_attention import ModelAttention
     from regard.records import AttentionRecord
-    from regard.shapes import Requested
+    from regard.shapes.checks import Requested
     from regard.training.results import Prediction
 
 

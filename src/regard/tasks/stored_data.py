@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import write_atomically
-from regard.counted import counted
 from regard.errors import ArgumentError, DataError, KindError, RegardError, RunError
+from regard.files.atomic import write_atomically
+from regard.names.counted import counted
 from regard.tasks.lazy import np
 from regard.tasks.memory_rows import a_type, memory_rows, table_rows
 

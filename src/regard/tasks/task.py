@@ -17,9 +17,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.atomic_file import temporary_folder
-from regard.configuration import CHOOSING, Configuration, is_option, option_fields
+from regard.configuration import Configuration
+from regard.configuration.options import CHOOSING, is_option, option_fields
 from regard.errors import ArgumentError
+from regard.files.atomic import temporary_folder
 from regard.tasks.lazy import torch
 from regard.training.config import section_kinds
 from regard.training.task import Choice, EpochLoader, Experiment, Task, Trained

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
-from regard.atomic_file import named_output
-from regard.configuration import option_types
+from regard.configuration.options import option_types
 from regard.errors import ArgumentError, ColumnError, KindError, RegardError, RunError
-from regard.old_names import WRITTEN_ANEW, unknown_name
+from regard.files.atomic import named_output
+from regard.names.old_names import WRITTEN_ANEW, unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
 from regard.training.config import fit_config, options_by_section, section_kinds
@@ -109,7 +109,7 @@ def train(
                 else f'regard.train("{task}", (inputs, targets))'
             )
         )
-    from regard.shapes import usable_device
+    from regard.shapes.checks import usable_device
 
     usable_device(device, with_elements=True)
     temporary = Path(tempfile.mkdtemp(prefix="regard-")) if run is None else None

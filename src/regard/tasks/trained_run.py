@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.atomic_file import temporary_folder
 from regard.errors import ArgumentError, RunError, ShapeError
-from regard.missing_names import hinted
-from regard.regular_file import path_inside
+from regard.files.atomic import temporary_folder
+from regard.files.regular import path_inside
+from regard.names.missing_names import hinted
 from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
@@ -240,7 +240,7 @@ def on_device(model: Any, device: str) -> Any:
     Raises:
         ArgumentError: the device cannot be used.
     """
-    from regard.shapes import unusable_device, usable_device
+    from regard.shapes.checks import unusable_device, usable_device
 
     usable_device(device, with_elements=True)
     try:

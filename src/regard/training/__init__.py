@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.training import config, hub, learning_rate_finder, run, run_folder, schedule, task

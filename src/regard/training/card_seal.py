@@ -7,7 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from regard.regular_file import LARGEST_RECORD, read_bytes
+from regard.files.regular import LARGEST_RECORD, read_bytes
 
 CARD = "README.md"
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.atomic_file import AtomicFile
 from regard.errors import DataError, RunError
-from regard.regular_file import LARGEST_DATA, open_regular
+from regard.files.atomic import AtomicFile
+from regard.files.regular import LARGEST_DATA, open_regular
 from regard.training.manifest import ABSENT, ManifestFile
 from regard.training.run_folder import RunFolder
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from regard.configuration import check_at_least, check_between, check_choices, check_finite, option_fields
+from regard.configuration import check_at_least, check_between, check_choices, check_finite
+from regard.configuration.options import option_fields
+from regard.configuration.upgrades import upgraded_sections, with_former_meaning
 from regard.errors import ArgumentError, MissingPartError, RunError
 from regard.exports.formats import Format
-from regard.old_names import upgraded_sections, with_former_meaning
-from regard.regular_file import read_text
+from regard.files.regular import read_text
 from regard.training.sections import build_section, shown
 
 ScheduleName = Literal["constant", "inverse_sqrt", "cosine", "linear", "plateau"]

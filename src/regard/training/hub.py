@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.atomic_file import temporary_folder
 from regard.errors import MissingPartError, RegardError, RunError
-from regard.regular_file import LARGEST_TEXT, path_inside, read_text
+from regard.files.atomic import temporary_folder
+from regard.files.regular import LARGEST_TEXT, path_inside, read_text
 from regard.training.card_seal import CARD
 from regard.training.config import read_yaml, run_sections
 from regard.training.hub_address import HubAddress

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from regard.errors import ArgumentError, RunError
-from regard.regular_file import LARGEST_TEXT, read_bytes, read_text
+from regard.files.regular import LARGEST_TEXT, read_bytes, read_text
 from regard.training.card_seal import CARD, is_card, is_own_card
 from regard.training.config import read_yaml, yaml_text
 from regard.training.hub import explained, library, snapshot_of

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.atomic_file import temporary_folder
 from regard.errors import ArgumentError, TrainingError
+from regard.files.atomic import temporary_folder
 from regard.kernels.availability import kernels_awaited
 from regard.training.config import RunConfig
 from regard.training.loop import TrainingLoop

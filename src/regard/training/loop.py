@@ -10,8 +10,9 @@ import torch
 from lightning.fabric import Fabric
 from torch import nn
 
-from regard.atomic_file import AtomicFile
 from regard.errors import RunError, TrainingError
+from regard.files.atomic import AtomicFile
+from regard.tracing.transforms import is_on_host, moved
 from regard.training.checkpoints import checkpoint_path, prune_checkpoints, save_checkpoint
 from regard.training.config import TrainingConfig
 from regard.training.progress import Progress
@@ -23,7 +24,6 @@ from regard.training.schedule import Schedule
 from regard.training.sharding import in_parameter_order, load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import CUT, Experiment, Metric, StepLoss, ValidationResult
-from regard.transforms import is_on_host, moved
 
 LONG, SURE_AFTER = 15 * 60, 10
 """Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regard.atomic_file import write_atomically
 from regard.errors import DataError, RunError
-from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, path_inside, read_text
+from regard.files.atomic import write_atomically
+from regard.files.regular import LARGEST_DATA, LARGEST_TEXT, open_regular, path_inside, read_text
 
 FORMAT = 1
 ABSENT = ""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.atomic_file import write_atomically
 from regard.exports.formats import FORMATS
-from regard.platforms import quoted
-from regard.regular_file import LARGEST_TEXT, read_text
+from regard.files.atomic import write_atomically
+from regard.files.platforms import quoted
+from regard.files.regular import LARGEST_TEXT, read_text
 from regard.training.card_seal import CARD, is_own_card, sealed
 from regard.training.config import RunConfig, read_yaml, yaml_text
 from regard.training.hub_address import is_hub_address

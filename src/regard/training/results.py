@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError
+from regard.files.atomic import write_atomically
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Document

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from regard.configuration import option_fields
-from regard.counted import counted
+from regard.configuration.options import option_fields
 from regard.errors import RegardError, RunError
 from regard.kernels.availability import kernels_awaited
+from regard.names.counted import counted
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.model_card import hardware_kind, record_training, write_card
 from regard.training.processes import is_first_process, make_fabric

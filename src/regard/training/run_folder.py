@@ -9,10 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import named_output, write_atomically
 from regard.errors import RunError
-from regard.platforms import quoted
-from regard.regular_file import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
+from regard.files.atomic import named_output, write_atomically
+from regard.files.platforms import quoted
+from regard.files.regular import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
 from regard.training.config import RunConfig, SectionTypes, read_yaml, run_sections, yaml_text
 from regard.training.hub import local_run
 from regard.training.hub_address import is_hub_address

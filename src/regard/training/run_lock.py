@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from regard.atomic_file import write_atomically
 from regard.errors import MissingPartError, RunError
-from regard.regular_file import LARGEST_RECORD, path_inside, read_text
+from regard.files.atomic import write_atomically
+from regard.files.regular import LARGEST_RECORD, path_inside, read_text
 
 LOCK, OWNER = ".lock", ".in-use.json"
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from regard.errors import RunError
-from regard.platforms import is_another_process, renames_open_files
+from regard.files.platforms import is_another_process, renames_open_files
 from regard.training.checkpoints import list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.manifest import Manifest

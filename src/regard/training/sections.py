@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar
 
-from regard.configuration import is_union, option_fields, option_types
+from regard.configuration.options import is_union, option_fields, option_types
 from regard.errors import MissingPartError, RunError
-from regard.old_names import in_minutes, suggestion
+from regard.names.old_names import in_minutes, suggestion
 
 T = TypeVar("T")
 

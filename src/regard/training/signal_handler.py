@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from regard.atomic_file import discard_temporaries
+from regard.files.atomic import discard_temporaries
 from regard.training.processes import is_first_process
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))

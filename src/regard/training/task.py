@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from regard.errors import ArgumentError, ColumnError
-from regard.old_names import unknown_name
+from regard.names.old_names import unknown_name
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.results import Attended, Evaluation, Prediction, Predictions
 

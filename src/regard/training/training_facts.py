@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.atomic_file import write_atomically
 from regard.errors import RunError
-from regard.regular_file import LARGEST_RECORD, read_text
+from regard.files.atomic import write_atomically
+from regard.files.regular import LARGEST_RECORD, read_text
 
 FACTS = "training.json"
 

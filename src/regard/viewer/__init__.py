@@ -9,7 +9,7 @@
     View(outputs.attentions, tokens, view="lines", layer=3).save("lines.svg")
 """
 
-from regard.lazy_names import public_names
+from regard.names.lazy_names import public_names
 from regard.viewer.contents import steps_record
 from regard.viewer.html_file import module_path
 from regard.viewer.overview import tile_payload

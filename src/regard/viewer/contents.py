@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.arrays import as_array
 from regard.attention import Attended, Observed
 from regard.attention.readings import WATCHED
 from regard.errors import ArgumentError, KindError, ShapeError
@@ -30,6 +29,7 @@ from regard.explanations.model_attention import worked_steps
 from regard.explanations.worked_head import head_arguments, head_matrices
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis, word_ranges
 from regard.records.axis import is_whole_number
+from regard.shapes.arrays import as_array
 from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import ProblemTiles, numbered_records, shared_by
 

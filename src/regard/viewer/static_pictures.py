@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.counted import counted
 from regard.errors import ArgumentError
+from regard.names.counted import counted
 from regard.palette import BORDER, MUTED, head_style
 from regard.pictures import Panel, alignment, calculation, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import Lettering, visible_token, wrapped

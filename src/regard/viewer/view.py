@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from regard.answered import answered
-from regard.atomic_file import write_atomically
-from regard.counted import counted
 from regard.errors import ArgumentError, KindError, UnknownNameError
-from regard.missing_names import hinted
+from regard.files.atomic import write_atomically
+from regard.names.answered import answered
+from regard.names.counted import counted
+from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import is_whole_number
 from regard.viewer.contents import Labels, as_document

@@ -25,7 +25,7 @@ regard an attention implementation of the models of transformers.
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import no_attribute, public_names
 from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.contributions import logit_contributions, value_logits

@@ -7,9 +7,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from regard.answered import answered
 from regard.errors import ArgumentError, KindError, UnknownNameError, UnseenError
-from regard.shapes import kind_of, whole_number
+from regard.names.answered import answered
+from regard.shapes.checks import kind_of, whole_number
 from regard.watching.attention_call import Kind
 from regard.watching.interception import observing, without_fast_paths
 from regard.watching.owners import Owner

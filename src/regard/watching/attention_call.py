@@ -9,10 +9,11 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.masks import Mask
-from regard.missing_names import hinted
+from regard.names.missing_names import hinted
 from regard.records import TileSource
 from regard.records.shaded_table import readings_html
-from regard.shapes import Grid, Requested
+from regard.shapes.checks import Requested
+from regard.shapes.grid import Grid
 from regard.summaries import record_summary
 from regard.watching.intercepted import READ
 from regard.watching.mechanisms import Mechanism

@@ -30,8 +30,9 @@ from regard.masks import And, Mask, causal, keep, lengths, where
 from regard.normalizers import softmax
 from regard.scores import Modified, ScaledDot, Score, SoftCap
 from regard.scores.modifiers import Wrapper
-from regard.shapes import Grid, check_dense, spread_heads
-from regard.transforms import has_data
+from regard.shapes.checks import check_dense
+from regard.shapes.grid import Grid, spread_heads
+from regard.tracing.transforms import has_data
 from regard.watching.head_axis import FOUR_AXES, HeadAxes
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import (

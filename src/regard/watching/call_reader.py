@@ -16,8 +16,8 @@ from torch import Tensor
 from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs, statistics
 from regard.attention.readings import Readings
 from regard.masks import Mask
-from regard.shapes import Grid
-from regard.transforms import is_on_host
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import is_on_host
 from regard.watching.attention_call import POSTPONED, AttentionCall, Kind
 from regard.watching.call_records import mask_on_host
 from regard.watching.intercepted import Intercepted

@@ -21,8 +21,8 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, keep
 from regard.masks.mask import joined_masks
 from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis
-from regard.shapes import Grid
-from regard.transforms import is_on_host
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import is_on_host
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import Intercepted
 

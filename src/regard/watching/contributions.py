@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.names.answered import answered
 from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, wide
 from regard.watching.logit_path import LogitPath

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, DataError, KindError
-from regard.shapes import check_integers, kind_of, whole_number
+from regard.shapes.checks import check_integers, kind_of, whole_number
 from regard.watching.head_statistics import Texts
 
 Text = str | Sequence[int] | Tensor

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.readings import Readings
-from regard.axes import Bool
 from regard.errors import DataError
 from regard.masks import Mask
-from regard.shapes import Grid
+from regard.shapes.axes import Bool
+from regard.shapes.grid import Grid
 from regard.watching.attention_call import AttentionCall
 
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, UnknownNameError
-from regard.missing_names import hinted
+from regard.files.atomic import AtomicFile
+from regard.names.missing_names import hinted
 from regard.watching.head_statistics import STATISTICS, names, offset_name
 from regard.watching.survey_state import Part
 

@@ -20,8 +20,9 @@ from regard.errors import ArgumentError, KindError, MissingPartError, ShapeError
 from regard.masks import Mask
 from regard.normalizers import softmax, softmax_with_sink
 from regard.scores import ScaledDot, Score, SoftCap
-from regard.shapes import Grid, kind_of
-from regard.transforms import has_data
+from regard.shapes.checks import kind_of
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import has_data
 from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, numbers_of, padding_mask
 from regard.watching.thread_state import STATE
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from regard import masks
 from regard.masks import Mask
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 MaskFunction = Callable[..., Tensor]
 """``(batch, head, query position, key position) -> bool``."""

@@ -12,7 +12,7 @@ from regard.attention.result import Attended
 from regard.masks import Band
 from regard.normalizers import softmax
 from regard.scores import ScaledDot
-from regard.shapes import Grid, spread_heads
+from regard.shapes.grid import Grid, spread_heads
 from regard.watching.mask_kind import NO_MASK, MaskReading
 
 SMALL_PAIRS = 1 << 16

@@ -28,9 +28,9 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.execution import LISTENERS
-from regard.fork_lock import ForkLock
-from regard.module_calls import OWN_HOOKS
+from regard.files.fork_lock import ForkLock
 from regard.nn.key_values import SequenceCache
+from regard.tracing.module_calls import OWN_HOOKS
 from regard.watching.handlers import COMPILED_FLEX, HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.hugging_face import SaidChoice
 from regard.watching.softmax_tracking import track

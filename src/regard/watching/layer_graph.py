@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records import AttentionRecord, Axis, GridAxis, TokenAxis
-from regard.shapes import kind_of, whole_number
+from regard.shapes.checks import kind_of, whole_number
 
 Fusion = Literal["mean", "max", "min"]
 """How the heads of a layer become one: the mean, the largest or the least weight of each pair."""

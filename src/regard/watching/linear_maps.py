@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.module_calls import is_observed, runs
+from regard.tracing.module_calls import is_observed, runs
 from regard.watching.thread_state import STATE, leave_mode, return_to_mode
 
 Function = Callable[..., Any]

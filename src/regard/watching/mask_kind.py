@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.masks import Band, Dilated, Documents, GridMask, Lengths, Mask, Prefix, causal, documents, keep, window
 from regard.masks.mask import joined_masks
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 MASK_KINDS = (
     "none", "causal", "window", "documents", "padding",

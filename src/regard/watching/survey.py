@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, KindError, RegardError
-from regard.shapes import kind_of, whole_number
+from regard.shapes.checks import kind_of, whole_number
 from regard.watching.corpus import (
     Batch,
     Forward,

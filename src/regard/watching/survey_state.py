@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from torch import distributed, nn
 
-from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, DataError, KindError
-from regard.regular_file import LARGEST_TEXT, path_inside, read_text
-from regard.shapes import kind_of
+from regard.files.atomic import AtomicFile
+from regard.files.regular import LARGEST_TEXT, path_inside, read_text
+from regard.shapes.checks import kind_of
 from regard.watching.corpus import Batch
 from regard.watching.head_statistics import Sums
 

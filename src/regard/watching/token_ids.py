@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.records import TokenAxis, word_ranges
-from regard.transforms import active_transform, has_data
+from regard.tracing.transforms import active_transform, has_data
 from regard.watching.generation import Part
 
 

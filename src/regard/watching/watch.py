@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import ReadingName, Readings, as_readings, checked_readings
-from regard.counted import counted
 from regard.errors import ArgumentError, KindError, RegardError
-from regard.missing_names import hinted
+from regard.names.counted import counted
+from regard.names.missing_names import hinted
 from regard.records.shaded_table import shaded_table
-from regard.shapes import Grid, kind_of, spread_heads, whole_number
+from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.grid import Grid, spread_heads
 from regard.summaries import record_html
-from regard.transforms import active_transform
+from regard.tracing.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.cached_keys import CachedKeys, Reordering
 from regard.watching.call_reader import CallHistory, CallReader

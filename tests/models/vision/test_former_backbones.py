@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from regard import models
-from regard.configuration import is_option
+from regard.configuration.options import is_option
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
 from regard.models.checkpoint import MODELS, config_of_header, model_classes
 

@@ -23,7 +23,7 @@ from regard.masks import Band
 from regard.masks.content import Lengths
 from regard.masks.mask import joined_masks
 from regard.scores import DecayedProduct, DeltaProduct, InnerProduct, Primitive
-from regard.shapes import Grid, spread_heads, upcast
+from regard.shapes.grid import Grid, spread_heads, upcast
 
 ROWS = ("identity", "ratio")
 """The row primitives that couple no scores before the values are summed."""

@@ -28,12 +28,12 @@ from regard.attention.guarded import finite_saved_tensors, is_guarded, visible_p
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.axes import Float
 from regard.normalizers.normalizer import plain_rows
 from regard.scores import InnerProduct, Prepared
 from regard.scores.additive_scores import UnitSum
-from regard.shapes import Grid, spread_heads, upcast
-from regard.transforms import can_branch_on
+from regard.shapes.axes import Float
+from regard.shapes.grid import Grid, spread_heads, upcast
+from regard.tracing.transforms import can_branch_on
 
 
 class Reference(Backend):

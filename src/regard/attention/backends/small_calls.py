@@ -18,8 +18,8 @@ from regard.masks import Lengths, Mask, as_mask
 from regard.masks.mask import as_added
 from regard.normalizers.normalizer import Normalizer, plain_rows
 from regard.scores import InnerProduct
-from regard.shapes import Grid
-from regard.transforms import has_saved_tensor_hooks, is_finite
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import has_saved_tensor_hooks, is_finite
 
 
 def bound_steps(problem: Problem, any_keys: bool) -> "BoundSteps | None":

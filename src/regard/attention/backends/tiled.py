@@ -17,10 +17,10 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.reference import Inputs, guarded, mix, weigh, weights_alone, whole
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.axes import Float
 from regard.masks.mask import visible_keys
-from regard.transforms import active_transform
-from regard.versions import Versions
+from regard.shapes.axes import Float
+from regard.tracing.transforms import active_transform
+from regard.tracing.versions import Versions
 
 BLOCK_ELEMENTS = 1 << 20
 """Elements that the pairs of one block may have in memory at once on a CPU: 4 MiB of float32, which a second-level

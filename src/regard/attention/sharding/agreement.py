@@ -16,8 +16,8 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Readings
 from regard.distributed.agreement import agree
 from regard.errors import BackendError
-from regard.transforms import active_transform
-from regard.versions import leaves_of
+from regard.tracing.transforms import active_transform
+from regard.tracing.versions import leaves_of
 
 NAME = "sharded"
 """What the backend of sharded calls is called."""

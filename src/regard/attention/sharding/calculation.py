@@ -16,7 +16,7 @@ from regard.attention.sharding.steps import Block, Step, Steps, part_of_keys
 from regard.distributed.exchange import Route
 from regard.masks import Mask
 from regard.scores import Places, Prepared
-from regard.shapes import Grid, spread_heads, upcast
+from regard.shapes.grid import Grid, spread_heads, upcast
 
 
 @dataclass(eq=False)

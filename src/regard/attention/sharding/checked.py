@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from regard.attention.sharding.placement import place_tensors, processes_of
 from regard.distributed.agreement import next_call, refuse
-from regard.transforms import uncompiled
+from regard.tracing.transforms import uncompiled
 
 Checked = TypeVar("Checked")
 

@@ -22,9 +22,9 @@ from regard.attention.sharding.whole import attend_whole
 from regard.distributed.exchange import Route, Travelling
 from regard.distributed.shards import Shards, agree_backward
 from regard.errors import BackendError
-from regard.shapes import upcast
-from regard.transforms import uncompiled
-from regard.versions import Versions, tensors_of
+from regard.shapes.grid import upcast
+from regard.tracing.transforms import uncompiled
+from regard.tracing.versions import Versions, tensors_of
 
 
 @uncompiled

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard.distributed.sequence_parts import are_parts
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.layout import with_four_axes, without_added_axes
-from regard.sequence_parts import are_parts
-from regard.transforms import is_dtensor
+from regard.shapes.layout import with_four_axes, without_added_axes
+from regard.tracing.transforms import is_dtensor
 
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards

@@ -8,10 +8,10 @@ from regard.attention.sharding.agreement import NAME, begin_call
 from regard.attention.sharding.calculation import Call, prepared_call
 from regard.attention.sharding.placement import Placed
 from regard.attention.sharding.rows import KINDS, STEPS_TO_AGREE
-from regard.counted import counted
 from regard.distributed.exchange import Route
+from regard.names.counted import counted
 from regard.scores.score import Score
-from regard.shapes import upcast
+from regard.shapes.grid import upcast
 
 SUMS = {"softmax": (2, 1), "ratio": (1, 1), "entmax": (2, 1)}
 """Numbers of each row that the processes join in a forward pass, and the further ones of a backward pass."""

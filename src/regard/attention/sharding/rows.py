@@ -16,7 +16,7 @@ from regard.distributed.exchange import CollectColumns, Route, SendColumns, Tota
 from regard.normalizers.local import gaussian_window, windowed
 from regard.normalizers.normalizer import RowPrimitive, plain_rows, tempered
 from regard.normalizers.parameter import along_heads
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 MOST_STEPS = 160
 """Steps in which the threshold of a sparse row is found at most: one of three bisects, the others are Newton's."""

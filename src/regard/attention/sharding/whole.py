@@ -12,9 +12,9 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.attention.sharding.placement import LENGTH
+from regard.distributed.sequence_parts import within
 from regard.distributed.shards import Shards
 from regard.errors import ArgumentError
-from regard.sequence_parts import within
 
 
 def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool) -> Attended:

@@ -1,11 +1,11 @@
 """Images: how they are read, resized, augmented and batched, and a generator of scenes that knows where everything is.
 
-Each module is imported when it is first used (`regard.lazy_names`).
+Each module is imported when it is first used (`regard.names.lazy_names`).
 """
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.data.images import (

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.counted import counted
 from regard.data import column_roles, suffixes
 from regard.data.class_folders import ClassFiles, class_files, examples_below, warn_of_left_out
 from regard.data.images.pictures import Picture, PictureFile
@@ -26,6 +25,7 @@ from regard.data.records import (
 )
 from regard.data.tables import open_records
 from regard.errors import DataError
+from regard.names.counted import counted
 
 log = logging.getLogger("regard")
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.counted import counted
 from regard.data import suffixes
 from regard.data.cache import cached_pixels, fingerprint
 from regard.data.class_folders import example_files, warn_of_left_out
@@ -22,6 +21,7 @@ from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
 from regard.data.records import Records, StoredFile, check_limit, text_rows
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
+from regard.names.counted import counted
 
 log = logging.getLogger("regard")
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.atomic_file import AtomicFile
 from regard.data.records import StoredFile
 from regard.errors import ArgumentError, DataError, MissingPartError, ShapeError
-from regard.fork_lock import ForkLock
-from regard.regular_file import LARGEST_IMAGE, open_regular
+from regard.files.atomic import AtomicFile
+from regard.files.fork_lock import ForkLock
+from regard.files.regular import LARGEST_IMAGE, open_regular
 
 if TYPE_CHECKING:
     from PIL import Image

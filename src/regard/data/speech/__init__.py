@@ -1,11 +1,11 @@
 """Sounds: reading, features, tables of utterances, batches, and the generated corpus that knows its alignment.
 
-Each module is imported when it is first used (`regard.lazy_names`).
+Each module is imported when it is first used (`regard.names.lazy_names`).
 """
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.data.speech import batches, log_mel, sounds, utterances, voices

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.atomic_file import temporary_folder
 from regard.data.records import StoredFile
 from regard.data.speech.streams import sound_streams
 from regard.errors import ArgumentError, DataError, KindError, MissingPartError
-from regard.regular_file import read_bytes, require_regular
+from regard.files.atomic import temporary_folder
+from regard.files.regular import read_bytes, require_regular
 
 if TYPE_CHECKING:
     import soundfile

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import class_files, warn_of_left_out
 from regard.data.column_roles import SOUND, SPOKEN, Roles, choose_columns
@@ -22,6 +21,7 @@ from regard.data.speech.sounds import is_features, read_features, read_sound
 from regard.data.suffixes import FEATURES, SOUNDS
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
+from regard.names.counted import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
 from regard.data.column_roles import LABEL, PAIR, TEXT, Roles, choose_columns
@@ -32,7 +31,8 @@ from regard.data.records import (
 )
 from regard.data.tables import READERS, open_records
 from regard.errors import ArgumentError, DataError
-from regard.regular_file import LARGEST_RECORD, read_bytes
+from regard.files.regular import LARGEST_RECORD, read_bytes
+from regard.names.counted import counted
 
 if TYPE_CHECKING:
     import datasets

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 
-from regard.atomic_file import write_atomically
 from regard.data.labels import read_run_file
 from regard.data.text.words import character_class, word_spans
 from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
+from regard.files.atomic import write_atomically
 
 if TYPE_CHECKING:
     import tokenizers

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.counted import counted
 from regard.errors import DataError
-from regard.regular_file import LARGEST_DATA, open_regular
+from regard.files.regular import LARGEST_DATA, open_regular
+from regard.names.counted import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.atomic_file import write_atomically
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import WriteError
 from regard.exports.hugging_face.folder import transformers_package
 from regard.exports.torch_programs import quiet
-from regard.regular_file import LARGEST_RECORD, read_text
+from regard.files.atomic import write_atomically
+from regard.files.regular import LARGEST_RECORD, read_text
 
 CLASS_PIECE = "<cls>"
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.atomic_file import write_atomically
 from regard.data.images.reading import Fit, fit_image
 from regard.data.labels import Labels
 from regard.exports.formats import UnexportableError
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
 from regard.exports.hugging_face.layers import INSTEAD, activation_name, attention_weights, check_layers, linear
 from regard.exports.torch_programs import difference, quiet
+from regard.files.atomic import write_atomically
 from regard.models.vision.image_classifier import ImageClassifier, VisionTransformer
 from regard.models.vision.pixels import DEVIATION, MEAN
 

@@ -17,7 +17,7 @@ import threading
 from contextlib import suppress
 
 from regard.errors import BackendError
-from regard.fork_lock import ForkLock
+from regard.files.fork_lock import ForkLock
 from regard.kernels.cpu import cache
 from regard.kernels.cpu.compiling import Source
 

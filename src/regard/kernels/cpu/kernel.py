@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cache as cached
 
 from regard.errors import BackendError
-from regard.fork_lock import ForkLock
+from regard.files.fork_lock import ForkLock
 from regard.kernels.availability import must_wait, why_missing
 from regard.kernels.cpu import cache
 from regard.kernels.cpu.cache import DamagedFileError

@@ -116,7 +116,7 @@ def address_of(tensor: "Tensor | None") -> int:
     """Return the address of a tensor's elements; 0 for None. All addresses that kernels receive come from here.
 
     Raises:
-        KindError: the elements are not stored as they are in a CPU's memory: see `regard.transforms.in_memory`.
+        KindError: the elements are not stored as they are in a CPU's memory: see `regard.tracing.transforms.in_memory`.
     """
     if tensor is None:
         return 0

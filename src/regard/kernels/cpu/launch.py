@@ -27,7 +27,7 @@ from regard.kernels.cpu.kernel_arguments import FORMATS, POSITIONS, SIZES, Kerne
 from regard.kernels.cpu.libraries import limit_address, openmp
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
-from regard.transforms import in_memory
+from regard.tracing.transforms import in_memory
 
 _PACKED = struct.Struct("".join(FORMATS.values()))
 _C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)

@@ -36,7 +36,7 @@ from regard.kernels.cpu.launch import (
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 from regard.kernels.cpu.uncompiled import uncompiled
-from regard.transforms import in_memory
+from regard.tracing.transforms import in_memory
 
 _TENSORS = tuple(
     (field.name, index) for index, field in enumerate(fields_of(KernelInputs)) if field.type.startswith("Tensor")

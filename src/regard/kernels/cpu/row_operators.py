@@ -13,7 +13,7 @@ from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.uncompiled import uncompiled
-from regard.transforms import in_memory
+from regard.tracing.transforms import in_memory
 
 TASK_ELEMENTS = 1 << 15
 """Approximate number of elements in the rows of a task."""

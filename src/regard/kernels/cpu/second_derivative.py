@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from regard.errors import BackendError
-from regard.transforms import is_batched
+from regard.tracing.transforms import is_batched
 
 
 def refuse_second_derivative(*_: Any) -> NoReturn:

@@ -9,7 +9,7 @@ from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel_arguments import KernelInputs, address_of
 from regard.kernels.cpu.launch import fill_arguments, launch
 from regard.kernels.cpu.sizes import even_length
-from regard.transforms import in_memory
+from regard.tracing.transforms import in_memory
 
 
 def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from regard.kernels.triton.forward import forward
 from regard.kernels.triton.reading import read_rows
 from regard.kernels.triton.tiles import DENSE, NO_MASK, SPANS
 from regard.kernels.triton.units import unit_powers
-from regard.transforms import in_memory, is_batched, is_capturing
+from regard.tracing.transforms import in_memory, is_batched, is_capturing
 
 PRECISION = "tf32x3"
 """How matrices of float32 are multiplied: as sums of three products of 11 bits, which keeps float32's digits but the

@@ -4,13 +4,13 @@ All sentences of a batch, and all their hypotheses, are rows of one tensor; a fi
 A search runs on any decoder with the methods of `SearchableDecoder`.
 """
 
-from regard.lazy_names import public_names
 from regard.models.search.beam_search import beam
 from regard.models.search.decoder_protocol import Hypothesis, SearchableDecoder, SearchState
 from regard.models.search.greedy_and_sampling import greedy, sample
 from regard.models.search.minimum_risk import MinimumRisk, minimum_risk
 from regard.models.search.token_choice import TokenChoice
 from regard.models.search.unknown_words import replace_unknown
+from regard.names.lazy_names import public_names
 
 __all__ = [
     "Hypothesis",

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.errors import ArgumentError, KindError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
-from regard.transforms import sent
+from regard.tracing.transforms import sent
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.shapes import Requested
+from regard.shapes.checks import Requested
 
 
 class SearchState(Protocol):

@@ -10,7 +10,7 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 from regard.models.search.token_choice import TokenChoice
-from regard.transforms import exact_dtype, sent
+from regard.tracing.transforms import exact_dtype, sent
 
 ROWS = 1024
 """Samples that are drawn at once, unless one sentence has more."""

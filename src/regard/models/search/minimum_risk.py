@@ -12,7 +12,7 @@ from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, SearchableDecoder
 from regard.models.search.greedy_and_sampling import sample
 from regard.models.search.token_choice import own_generator
-from regard.shapes import whole_number
+from regard.shapes.checks import whole_number
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.configuration import shows_fields
 from regard.errors import ArgumentError
-from regard.transforms import exact_dtype, sent
+from regard.names.field_texts import shows_fields
+from regard.tracing.transforms import exact_dtype, sent
 
 
 def own_generator(seed: int, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:

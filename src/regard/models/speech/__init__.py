@@ -1,11 +1,11 @@
 """Models that listen: encoders of sounds, transcribers, and a classifier of sounds.
 
-Each module is imported when it is first used (`regard.lazy_names`).
+Each module is imported when it is first used (`regard.names.lazy_names`).
 """
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.models.speech import configs, ctc, encoders, location_decoder, sound_classifier, transcriber

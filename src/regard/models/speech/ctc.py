@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.models.encoders import Encoded
-from regard.module_calls import Module
+from regard.tracing.module_calls import Module
 
 
 def fewest_annotations(tokens: Sequence[int]) -> int:

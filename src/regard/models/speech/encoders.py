@@ -12,9 +12,9 @@ from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequence
 from regard.models.speech.configs import SpeechEncoderConfig
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
 from regard.models.token_input import ended, layer_config
-from regard.module_calls import Module
 from regard.nn import TransformerEncoder
 from regard.positions import Sinusoidal
+from regard.tracing.module_calls import Module
 
 
 class Frames(NamedTuple):

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, UnknownNameError
-from regard.module_calls import Module
-from regard.sequence_parts import refuse_parts
+from regard.tracing.module_calls import Module
 
 NORMALIZATIONS = ("utterance", "corpus", "none")
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.missing_names import hinted
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.search import SearchState
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.text_predictor import TextPredictor
-from regard.transforms import exact_dtype, is_on_host
+from regard.names.missing_names import hinted
+from regard.tracing.transforms import exact_dtype, is_on_host
 
 LEAST = -1000.0
 """Log-probability of what no path gives: a search goes on with hypotheses of which none is possible."""

@@ -11,7 +11,7 @@ from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, Recu
 from regard.nn import Attention, Memory
 from regard.normalizers import Normalizer, as_normalizer
 from regard.scores import LocationAware
-from regard.transforms import exact_dtype
+from regard.tracing.transforms import exact_dtype
 
 FOCUSES = ("softmax", "smoothing", "sparsemax", "entmax15")
 

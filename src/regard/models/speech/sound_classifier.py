@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from regard.models.speech.configs import SoundClassifierConfig
 from regard.models.speech.encoders import SpeechEncoder
 from regard.models.text_classifier import Classified, pool
-from regard.module_calls import Module
 from regard.nn import AttentionPooling
+from regard.tracing.module_calls import Module
 
 
 class SoundClassifier(Module):

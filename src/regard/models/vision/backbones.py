@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, MissingPartError, RegardError, UnknownNameError
+from regard.files.regular import LARGEST_DATA, require_regular
 from regard.models.vision.configs import backbone_name
-from regard.module_calls import Module
-from regard.regular_file import LARGEST_DATA, require_regular
+from regard.tracing.module_calls import Module
 
 
 class Backbone(Module):

@@ -13,11 +13,11 @@ from regard.configuration import (
     WEIGHT,
     Configuration,
     Range,
-    fill,
     from_data,
     option,
     varies,
 )
+from regard.configuration.options import fill
 from regard.errors import ArgumentError
 from regard.models.configs import FEEDFORWARD, RECURRENT, TransformerOptions, check_heads, check_tokens
 

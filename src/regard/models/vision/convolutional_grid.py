@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.module_calls import Module
 from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
+from regard.tracing.module_calls import Module
 
 WEIGHINGS = ("none", "se", "cbam")
 

@@ -12,7 +12,7 @@ from regard.models.vision.configs import GridConfig
 from regard.models.vision.convolutional_grid import ConvolutionalGrid, weighing
 from regard.models.vision.former_backbones import FormerBackbone
 from regard.models.vision.pixels import PixelInput
-from regard.module_calls import Module
+from regard.tracing.module_calls import Module
 
 
 class GridEncoder(Module):

@@ -10,10 +10,10 @@ from regard.errors import ShapeError
 from regard.models.vision.configs import ImageClassifierConfig
 from regard.models.vision.grid_encoder import GridEncoder
 from regard.models.vision.pixels import PixelInput
-from regard.module_calls import Module
 from regard.nn import AttentionPooling, LayerConfig, TransformerEncoder
-from regard.shapes import Requested
-from regard.transforms import exportable
+from regard.shapes.checks import Requested
+from regard.tracing.module_calls import Module
+from regard.tracing.transforms import exportable
 
 
 @exportable

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import KindError, ShapeError
-from regard.module_calls import Module
-from regard.portable import vector
-from regard.sequence_parts import refuse_parts
-from regard.transforms import sent
+from regard.tracing.module_calls import Module
+from regard.tracing.portable import vector
+from regard.tracing.transforms import sent
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)

@@ -5,8 +5,8 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
-from regard.module_calls import Module
 from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
+from regard.tracing.module_calls import Module
 
 Gate = Literal["none", "se", "cbam"]
 GATES = ("none", "se", "cbam")

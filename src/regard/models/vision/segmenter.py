@@ -10,10 +10,10 @@ from regard.errors import ArgumentError
 from regard.models.vision.configs import SegmenterConfig
 from regard.models.vision.pixels import normalized
 from regard.models.vision.residual_block import ResidualBlock
-from regard.module_calls import Module
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
 from regard.nn.feature_maps import check_feature_map
-from regard.portable import is_portable
+from regard.tracing.module_calls import Module
+from regard.tracing.portable import is_portable
 
 
 class Segmenter(Module):

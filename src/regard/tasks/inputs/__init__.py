@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from regard.lazy_names import lazy_names
+from regard.names.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard.tasks.inputs import image, input, sound, text

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from regard.configuration import check_between, check_probabilities, fill
-from regard.counted import counted
+from regard.configuration import check_between, check_probabilities
+from regard.configuration.options import fill
 from regard.errors import ArgumentError
+from regard.names.counted import counted
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
 from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import (

@@ -11,9 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from regard.atomic_file import temporary_folder
-from regard.counted import counted
 from regard.errors import ColumnError, DataError, FolderError
+from regard.files.atomic import temporary_folder
+from regard.names.counted import counted
 from regard.tasks.fitting import DataSize
 from regard.tasks.lazy import np, torch
 from regard.training.processes import is_on_cpu, process_count

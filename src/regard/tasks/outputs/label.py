@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.atomic_file import write_atomically
 from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, RunError
+from regard.files.atomic import write_atomically
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions

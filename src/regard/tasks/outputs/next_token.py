@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from regard.explanations.model_attention import ModelAttention
     from regard.models.language_model import LanguageLoss, LanguageModel
     from regard.records import AttentionRecord, TokenAxis
-    from regard.shapes import Requested
+    from regard.shapes.checks import Requested
 
 MOST_TOKENS = 10_000_000
 """Largest number of tokens of a continuation."""

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.atomic_file import write_atomically
 from regard.configuration import check_probabilities
 from regard.data.records import shortened
 from regard.errors import ArgumentError, DataError, RunError
+from regard.files.atomic import write_atomically
 from regard.models.configs import FREE_TOKENS
 from regard.tasks.attended import attended_words
 from regard.tasks.inputs.input import Examples, chunks, tokenizer_path
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from regard.models.search import Hypothesis
     from regard.models.text_predictor import TextPredictor
     from regard.records import AttentionRecord, Axis, TokenAxis
-    from regard.shapes import Requested
+    from regard.shapes.checks import Requested
     from regard.training.run_folder import RunFolder
 
 

@@ -24,7 +24,7 @@ from regard.attention.result import Attended
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.scores import Additive, Dot, InnerProduct, ReluSum, ScaledDot, Score
-from regard.transforms import can_branch_on, has_plain_memory
+from regard.tracing.transforms import can_branch_on, has_plain_memory
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.kernel import Kernel

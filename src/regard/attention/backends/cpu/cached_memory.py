@@ -23,9 +23,9 @@ from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refus
 from regard.masks import Keep
 from regard.normalizers import RowPrimitive
 from regard.scores import Additive, Dot, ScaledDot, Score, TanhSum
-from regard.shapes import Grid
-from regard.transforms import active_transform, has_data, in_memory
-from regard.versions import Versions
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import active_transform, has_data, in_memory
+from regard.tracing.versions import Versions
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.step_operators import MemorySums

@@ -9,8 +9,8 @@ from torch import Tensor
 from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients
 from regard.masks import Mask
-from regard.shapes import Grid
-from regard.versions import Versions
+from regard.shapes.grid import Grid
+from regard.tracing.versions import Versions
 
 SLICE_PAIRS = 1 << 24
 """Pairs for which a mask is made dense at once: 16 MiB of bools."""

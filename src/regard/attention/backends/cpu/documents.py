@@ -17,8 +17,8 @@ from regard.masks import Band, Documents, Mask
 from regard.masks.mask import joined_masks
 from regard.normalizers.normalizer import safe_softmax
 from regard.scores import InnerProduct
-from regard.shapes import Grid, upcast
-from regard.transforms import can_branch_on, has_dense_cpu_storage, in_memory, reverse_mode_only
+from regard.shapes.grid import Grid, upcast
+from regard.tracing.transforms import can_branch_on, has_dense_cpu_storage, in_memory, reverse_mode_only
 
 ALL = 1 << 40
 """A number of keys that exceeds every document: no limit before or after a query's own key."""

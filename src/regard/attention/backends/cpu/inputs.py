@@ -10,8 +10,8 @@ from regard.normalizers.local import check_each_row
 from regard.scores import InnerProduct, ReluSum, TanhSum
 from regard.scores.additive_scores import UnitSum
 from regard.scores.modifiers import Cap
-from regard.shapes import upcast, with_one_grouping
-from regard.transforms import active_transform
+from regard.shapes.grid import upcast, with_one_grouping
+from regard.tracing.transforms import active_transform
 
 CAPABILITIES = Capabilities(
     primitives=(InnerProduct, TanhSum, ReluSum),

@@ -23,7 +23,7 @@ from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Mask, Spans
 from regard.normalizers import softmax
 from regard.scores import Additive, ScaledDot, TanhSum
-from regard.transforms import has_dense_cpu_storage
+from regard.tracing.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.launch import PreparedLaunch

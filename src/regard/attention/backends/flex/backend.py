@@ -29,8 +29,8 @@ from regard.attention.readings import Gatherer
 from regard.biases.bias import PairBias
 from regard.errors import BackendError
 from regard.scores import InnerProduct
-from regard.shapes import Grid, spread_heads, upcast
-from regard.transforms import active_transform, in_memory, is_batched
+from regard.shapes.grid import Grid, spread_heads, upcast
+from regard.tracing.transforms import active_transform, in_memory, is_batched
 
 DEVICES = ("cuda", "xpu")
 """Devices for which PyTorch has both passes of FlexAttention."""

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from regard.attention.backends.flex.rules import Rule
 from regard.masks import Mask, Spans
-from regard.shapes import Grid
-from regard.transforms import sent
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import sent
 
 BLOCK = 128
 """Queries and keys of a block."""

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves, tree_map
 
-from regard.shapes import Grid, kind_of
-from regard.transforms import sent
+from regard.shapes.checks import kind_of
+from regard.shapes.grid import Grid
+from regard.tracing.transforms import sent
 
 LARGEST = 1 << 29
 """Integers of rules may not exceed this magnitude, so that sums of a few of them are exact in int32."""

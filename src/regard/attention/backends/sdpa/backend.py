@@ -28,8 +28,8 @@ from regard.attention.readings import Gatherer
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores import InnerProduct, Prepared
-from regard.shapes import span_length, spread_heads, upcast
-from regard.transforms import active_transform, has_saved_tensor_hooks, in_memory, is_finite
+from regard.shapes.grid import span_length, spread_heads, upcast
+from regard.tracing.transforms import active_transform, has_saved_tensor_hooks, in_memory, is_finite
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and keys that no row sees are skipped."""

@@ -28,8 +28,8 @@ from regard.attention.backends.reference import Inputs
 from regard.attention.kinds import enabled_kernels
 from regard.attention.problem import Problem
 from regard.masks import Band
-from regard.shapes import span_length, spread_heads, upcast
-from regard.transforms import shared_scalar
+from regard.shapes.grid import span_length, spread_heads, upcast
+from regard.tracing.transforms import shared_scalar
 
 ASKED = {"cuda"}
 """Types of devices on which PyTorch says beforehand which kernel it takes; ROCm's is ``cuda`` as well."""

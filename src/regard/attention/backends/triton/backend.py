@@ -19,8 +19,8 @@ from regard.attention.readings import Gatherer
 from regard.errors import BackendError
 from regard.scores import InnerProduct, TanhSum
 from regard.scores.modifiers import Cap
-from regard.shapes import upcast, with_one_grouping
-from regard.transforms import active_transform, can_branch_on, is_capturing
+from regard.shapes.grid import upcast, with_one_grouping
+from regard.tracing.transforms import active_transform, can_branch_on, is_capturing
 
 if TYPE_CHECKING:
     from regard.kernels.triton.call import Call

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from regard.atomic_file import AtomicFile, discard_temporaries, temporary_folder, write_atomically
 from regard.errors import WriteError
+from regard.files.atomic import AtomicFile, discard_temporaries, temporary_folder, write_atomically
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):

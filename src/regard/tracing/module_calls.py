@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from regard.portable import is_portable
+from regard.tracing.portable import is_portable
 
 if TYPE_CHECKING:
     _Arguments = ParamSpec("_Arguments")

@@ -11,7 +11,7 @@ import regard
 from cases import BIASES, MASKS, NORMALIZERS, SCORES, B, H, K, Q, problem
 from regard import biases, distributed, masks, normalizers, scores
 from regard.attention.sharding import rows as sharded_rows
-from regard.versions import tensors_of
+from regard.tracing.versions import tensors_of
 
 READ = {
     "entropy": {"entropy": True},

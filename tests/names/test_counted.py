@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.counted import counted
+from regard.names.counted import counted
 
 
 @pytest.mark.parametrize(

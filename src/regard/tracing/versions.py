@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from regard.errors import BackendError
-from regard.fields import FIELDS, Declared
 
 _PLAIN = (str, bytes, int, float, complex, type(None))
 _NUMBERS = (int, float, complex)
@@ -90,9 +89,10 @@ def leaves_of(owner: object) -> list[Tensor | FunctionType | float | complex]:
 def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
     """Yields the contents of an object, each with the attribute names that the function that captured it reads."""
     kind = type(value)
-    if issubclass(kind, Declared) and kind in FIELDS and not any(map(callable, vars(value).values())):
+    fields = vars(kind).get("declared_fields")  # `regard.fields.Declared`
+    if fields is not None and not any(map(callable, vars(value).values())):
         # An object with a function or a method of its own may read more than its fields.
-        yield from ((getattr(value, name), frozenset[str]()) for name in FIELDS[kind])
+        yield from ((getattr(value, name), frozenset[str]()) for name in fields)
     elif isinstance(value, dict):
         # A copy, since another thread, or the end of an object that is a weak key, may change the dictionary meanwhile.
         yield from ((item, names) for pair in list(value.items()) for item in pair)

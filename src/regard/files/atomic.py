@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from regard.errors import ArgumentError, WriteError
-from regard.platforms import sync_folder
+from regard.files.platforms import sync_folder
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if hasattr(errno, "EDQUOT") else {errno.ENOSPC, errno.EFBIG}
 _serial_numbers = itertools.count(1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.transforms import can_branch_on
+from regard.tracing.transforms import can_branch_on
 
 _PASSED_TRIALS: "weakref.WeakKeyDictionary[Any, set[Hashable]]" = weakref.WeakKeyDictionary()
 """Function → the roles in which it has passed its trial."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from generated_pages import generated
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 

@@ -226,7 +226,7 @@ CALLED = {
     "regard.viewer": "regard.View(content)",
     "regard.training": "regard.train(task, data)",
 }
-"""Package → what is written where the package itself was called (`regard.lazy_names`)."""
+"""Package → what is written where the package itself was called (`regard.names.lazy_names`)."""
 
 
 def called_package(package: str) -> KindError:

@@ -15,7 +15,7 @@ from regard.data.text.running_text import text_blocks, text_files
 from regard.data.text.sources import open_labelled, open_pairs
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import RegardError, RunError
-from regard.regular_file import open_regular, open_text, path_inside, read_bytes, read_text, tree_inside
+from regard.files.regular import open_regular, open_text, path_inside, read_bytes, read_text, tree_inside
 
 TERABYTES = 1 << 42
 

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.masks import Spans
-from regard.shapes import Grid
+from regard.shapes.grid import Grid
 
 
 def dense_spans(spans: Spans, grid: Grid) -> Tensor:

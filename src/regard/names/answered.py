@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from regard.errors import KindError
-from regard.foreign_arguments import wrong_arguments
+from regard.names.foreign_arguments import wrong_arguments
 
 _Called = TypeVar("_Called", bound=Callable[..., Any])
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from regard import fork_lock
-from regard.fork_lock import ForkLock
+from regard.files import fork_lock
+from regard.files.fork_lock import ForkLock
 
-SOURCE = Path(__file__).parents[1] / "src" / "regard"
+SOURCE = Path(__file__).parents[2] / "src" / "regard"
 
 if not hasattr(os, "fork"):
     pytest.skip("this system has no fork", allow_module_level=True)
@@ -108,7 +108,7 @@ def test_a_child_that_is_forked_while_a_kernel_is_compiled_computes(tmp_path, mo
 
 def test_every_lock_survives_a_fork():
     """A plain lock stays locked in a child for ever; one that another process never touches says so here."""
-    allowed = {"fork_lock.py", "kernels/cpu/compiling_process.py"}  # its lock is used in the process that made it
+    allowed = {"files/fork_lock.py", "kernels/cpu/compiling_process.py"}  # its lock is used in the process that made it
     for file in sorted(SOURCE.rglob("*.py")):
         name = file.relative_to(SOURCE).as_posix()
         made = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)]

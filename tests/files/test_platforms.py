@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from regard import platforms
-from regard.atomic_file import write_atomically
 from regard.data import cache
 from regard.errors import DataError, WriteError
+from regard.files import platforms
+from regard.files.atomic import write_atomically
 from regard.training import run_folder, run_session
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NAMES = ["runs", "my runs", "a&b", "50%", "it's", "(x)", "a;b", "$HOME", "`x`", "ä", ""]
 
 

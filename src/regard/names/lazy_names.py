@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 _GUESSED_FUNCTIONS = ("regard.attention", "regard.explanations", "regard.watching", "regard.viewer", "regard.training")
-"""Packages that are called as if they were functions: those of `regard.missing_names.CALLED`."""
+"""Packages that are called as if they were functions: those of `regard.names.missing_names.CALLED`."""
 
 
 def lazy_names(
@@ -39,7 +39,7 @@ def lazy_names(
 
 def no_attribute(package: str, name: str) -> AttributeError:
     """Returns the error for a name that a package does not have."""
-    from regard.missing_names import missing_name  # an import of regard alone costs nothing
+    from regard.names.missing_names import missing_name  # an import of regard alone costs nothing
 
     return AttributeError(missing_name(package, name))
 
@@ -48,7 +48,7 @@ class _Package(ModuleType):
     """A package whose call is answered with the function that is meant."""
 
     def __call__(self, *args: object, **kwargs: object) -> None:
-        from regard.missing_names import called_package  # as above
+        from regard.names.missing_names import called_package  # as above
 
         raise called_package(self.__name__)
 

@@ -1,6 +1,6 @@
 """Interrupts ``regard train`` at random moments and proves that the run is absent, complete or resumable each time.
 
-Run it by itself for many moments: ``python tests/interruptions.py 50 [SIGINT SIGTERM SIGHUP SIGKILL]``.
+Run it by itself for many moments: ``python tests/support/interruptions.py 50 [SIGINT SIGTERM SIGHUP SIGKILL]``.
 """
 
 import os

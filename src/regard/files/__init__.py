@@ -1,0 +1,1 @@
+"""Files and processes: atomic writes, untrusted files, locks, and what differs between operating systems."""
