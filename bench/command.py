@@ -70,10 +70,7 @@ class Destination:
 
 
 def command(
-    *,
-    selection: Selection = Selection(),
-    method: Method = Method(),
-    destination: Destination = Destination(),
+    *, selection: Selection = Selection(), method: Method = Method(), destination: Destination = Destination()
 ) -> None:
     """Measure regard and every installed peer: time, memory, error, and the physical limit.
 

@@ -177,11 +177,7 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
     words = {"words": True, "hideSpecial": True}
     pair = [{"side": "query", "row": 2}, {"side": "query", "row": 9}]
     return [
-        (
-            "pattern",
-            View(model, view="pattern"),
-            {},
-        ),
+        ("pattern", View(model, view="pattern"), {}),
         ("lines", View(model, view="lines", layer=1), {"click": pair}),
         (
             "animal",

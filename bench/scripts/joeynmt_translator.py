@@ -124,12 +124,7 @@ def _recurrent(config: TranslatorConfig) -> dict[str, Any]:
             "embeddings": {"embedding_dim": config.embedding, "scale": False, "dropout": config.dropout},
         }  # fmt: skip
 
-    decoder = {
-        **side(config.hidden),
-        "attention": "bahdanau",
-        "input_feeding": True,
-        "hidden_dropout": config.dropout,
-    }
+    decoder = {**side(config.hidden), "attention": "bahdanau", "input_feeding": True, "hidden_dropout": config.dropout}
     return {"encoder": side(config.hidden // 2), "decoder": decoder}
 
 

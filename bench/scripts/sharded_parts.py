@@ -211,11 +211,7 @@ def count_bytes(
             output = regard.attend(*tensors, **options)
         with counted_bytes() as backward:
             output.sum().backward()
-    return {
-        "way": plan.way,
-        "counted": (forward[0], backward[0]),
-        "planned": (plan.sent, plan.sent_backward),
-    }
+    return {"way": plan.way, "counted": (forward[0], backward[0]), "planned": (plan.sent, plan.sent_backward)}
 
 
 def imbalances(rank: int, processes: int, mask: str, length: int) -> list[dict[str, Any]]:

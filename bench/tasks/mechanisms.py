@@ -261,11 +261,7 @@ def _task(kind: str, mechanism: Mechanism) -> Task:
         sizes=sizes(1, 4, 1024),
         quick=sizes(1, 2, 128),
         inputs=_inputs,
-        implementations=(
-            regard(mechanism.options),
-            *_plain(mechanism, names),
-            *mechanism.others,
-        ),
+        implementations=(regard(mechanism.options), *_plain(mechanism, names), *mechanism.others),
         work=work,
         oracle=by_rows(mechanism.function, names, per_pair=max(4, mechanism.units)),
         requirements=() if faster is None else (Requirement("faster", faster[0], "eager", faster[1]),),

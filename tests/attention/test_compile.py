@@ -240,11 +240,7 @@ def test_the_drop_in(normalizer, backend, way, need_weights):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"attention": "bahdanau"},
-        {"attention": "luong"},
-        {"attention": "luong", "scope": "local-p", "window": 1},
-    ],
+    [{"attention": "bahdanau"}, {"attention": "luong"}, {"attention": "luong", "scope": "local-p", "window": 1}],
     ids=["bahdanau", "luong", "local-p"],
 )
 def test_a_decoder_compiles_whole(options):

@@ -30,10 +30,7 @@ PARTS = {
     "four axes": ({"mask": ALLOWED[:, None]}, {"mask": ALLOWED[:, None]}),
     "lengths": ({"mask": masks.lengths([K, 3, 0])}, {"mask": masks.lengths([K, 3, 0])}),
     "bias": ({"bias": BIAS}, {"bias": BIAS[:, None]}),
-    "sum of biases": (
-        {"bias": positions.alibi(1) + BIAS},
-        {"bias": positions.alibi(1) + BIAS[:, None]},
-    ),
+    "sum of biases": ({"bias": positions.alibi(1) + BIAS}, {"bias": positions.alibi(1) + BIAS[:, None]}),
     "score and normalizer": (
         {"score": scores.SoftCap("cosine", 0.5), "normalizer": normalizers.Softmax(0.7), "mask": ALLOWED},
         {"score": scores.SoftCap("cosine", 0.5), "normalizer": normalizers.Softmax(0.7), "mask": ALLOWED[:, None]},

@@ -17,11 +17,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 SIZES = {"tiny": (B, H, Q, K), "blocks": (1, 2, 199, 211)}
-POISONS = {
-    "nan": (torch.nan,),
-    "inf": (torch.inf, -torch.inf),
-    "huge": (0.3, -0.3),
-}
+POISONS = {"nan": (torch.nan,), "inf": (torch.inf, -torch.inf), "huge": (0.3, -0.3)}
 """Numbers that nothing may see; huge ones are parts of the dtype's largest."""
 
 TOLERANCES = {

@@ -91,11 +91,7 @@ def test_combinations_count_what_they_do_not_show():
 
 
 @pytest.mark.parametrize(
-    "made",
-    [
-        lambda: regard.observe(*problem(), read=ALL),
-        lambda: Attended(torch.zeros(2, 3), torch.ones(3)),
-    ],
+    "made", [lambda: regard.observe(*problem(), read=ALL), lambda: Attended(torch.zeros(2, 3), torch.ones(3))]
 )
 def test_named_tuples_are_what_they_were(made):
     record = made()

@@ -243,11 +243,7 @@ def test_the_demands_are_those_that_were_set():
 
 
 def test_tasks_are_found_by_name_and_pattern():
-    assert [task.name for task in find(["decoder", "decoder*"])] == [
-        "decoder",
-        "decoder-backward",
-        "decoder-sentence",
-    ]
+    assert [task.name for task in find(["decoder", "decoder*"])] == ["decoder", "decoder-backward", "decoder-sentence"]
     assert all(not task.long for task in find(None))
     assert any(task.long for task in find(None, long=True))
     assert [task.name for task in find(["observe-long"])] == ["observe-long"]

@@ -322,16 +322,8 @@ def test_additive_scores_show_their_units(call, steps):
         ("normalizer", "hardmax", "here it is --normalizer hard"),
         ("normalizer", "softmax1", "here it is --normalizer softmax_with_sink"),
         ("normalizer", "tsallis", "here it is --normalizer entmax"),
-        (
-            "normalizer",
-            "gumbel",
-            'regard.explain(query, key, value, normalizer=normalizers.hard("gumbel"))',
-        ),
-        (
-            "normalizer",
-            "relu",
-            "regard.explain(query, key, value, normalizer=lambda scores: scores.relu())",
-        ),
+        ("normalizer", "gumbel", 'regard.explain(query, key, value, normalizer=normalizers.hard("gumbel"))'),
+        ("normalizer", "relu", "regard.explain(query, key, value, normalizer=lambda scores: scores.relu())"),
     ],
 )
 def test_a_name_elsewhere_is_answered_with_the_option(call, option, name, line):

@@ -40,9 +40,7 @@ attends: bool
 """
 """The types of names that the text of a page describes and its code does not define."""
 
-FROM_THE_TEXT = {
-    "docs/en/how-to/export.md": "tokens, lengths, bos, pad, attends",
-}
+FROM_THE_TEXT = {"docs/en/how-to/export.md": "tokens, lengths, bos, pad, attends"}
 """Page → the names of the prelude that its code uses."""
 
 TYPES = """

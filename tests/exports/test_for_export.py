@@ -63,16 +63,8 @@ def test_the_usual_models_have_the_other_exports(task, to):
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        (
-            "classify",
-            {"architecture": "lstm"},
-            "architecture 'lstm'; train with --architecture transformer",
-        ),
-        (
-            "classify",
-            {"embedding": 16},
-            "needs a training with --architecture .*: embedding has no meaning",
-        ),
+        ("classify", {"architecture": "lstm"}, "architecture 'lstm'; train with --architecture transformer"),
+        ("classify", {"embedding": 16}, "needs a training with --architecture .*: embedding has no meaning"),
         ("classify", {"score": "dot", "pooling": "attention"}, "--pooling cls"),
         ("images", {"architecture": "cnn"}, "train with --architecture vit --pooling cls, or export to onnx or torch"),
         ("summarize", {"copy": True}, "copies words of the source; train with --no-copy --architecture transformer"),

@@ -223,9 +223,7 @@ def test_nothing_overflows_up_to_the_largest_integers(distance: int, place: int,
         mask = window(before, after, offset=offset)
         mask.check(grid)
         expected = by_loop(
-            5,
-            7,
-            lambda i, j, b=before, a=after: (b is None or i + place - b <= j) and j <= i + place + a,
+            5, 7, lambda i, j, b=before, a=after: (b is None or i + place - b <= j) and j <= i + place + a
         )
         assert torch.equal(mask.dense(grid)[0, 0], expected)
         row = grid.tile(batch=range(1))

@@ -185,12 +185,7 @@ CASES = {
     ),
     "nn.TransformerEncoder.create": (
         nn.TransformerEncoder.create,
-        {
-            "num_layers": 1,
-            "config": nn.LayerConfig(dim=6, heads=2, feedforward=5),
-            "bidirectional": True,
-            "norm": True,
-        },
+        {"num_layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5), "bidirectional": True, "norm": True},
         call_layer,
     ),
     "nn.TransformerDecoder.create": (
@@ -205,13 +200,7 @@ CASES = {
     ),
     "nn.Transformer": (
         nn.Transformer,
-        {
-            "num_encoder_layers": 1,
-            "num_decoder_layers": 1,
-            "custom_encoder": None,
-            "custom_decoder": None,
-            **LAYER,
-        },
+        {"num_encoder_layers": 1, "num_decoder_layers": 1, "custom_encoder": None, "custom_decoder": None, **LAYER},
         of_model,
     ),
     "nn.LayerConfig": (

@@ -101,8 +101,7 @@ def test_a_layer_knows_the_names_of_attentions_elsewhere(name, ending):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
-    [("alibi", 'position="alibi"'), ("sparsemax", 'normalizer="sparsemax"'), ("t5", 'position="t5"')],
+    ("name", "line"), [("alibi", 'position="alibi"'), ("sparsemax", 'normalizer="sparsemax"'), ("t5", 'position="t5"')]
 )
 def test_a_name_of_another_argument_of_a_layer_names_that_argument(name, line):
     assert set(RELATIVE_POSITIONS) == {"none", *POSITION_NAMES}
@@ -175,10 +174,7 @@ def test_wrong_arguments_of_a_constructor_name_the_class_and_the_line(create, li
         create()
 
 
-DECODERS = {
-    **LAYERS,
-    "TransformerDecoder": (nn.TransformerDecoder(LAYERS["TransformerDecoderLayer"][0], 1), 2),
-}
+DECODERS = {**LAYERS, "TransformerDecoder": (nn.TransformerDecoder(LAYERS["TransformerDecoderLayer"][0], 1), 2)}
 
 
 @pytest.mark.parametrize("name", CACHES)

@@ -108,9 +108,7 @@ CASES = {
     "scaled_dot": Case(scores.ScaledDot, lambda s, q, k, at: sum(q * k) / DIM**0.5),
     "own scale": Case(lambda: scores.ScaledDot(-0.3), lambda s, q, k, at: -0.3 * sum(q * k)),
     "scale by head": Case(
-        lambda: scores.ScaledDot(_parameter(H, 1, 1)),
-        lambda s, q, k, at: s.scale[at[1], 0, 0] * sum(q * k),
-        fixed=True,
+        lambda: scores.ScaledDot(_parameter(H, 1, 1)), lambda s, q, k, at: s.scale[at[1], 0, 0] * sum(q * k), fixed=True
     ),
     "scale by batch": Case(
         lambda: scores.ScaledDot(_parameter(B, 1, 1, 1)),

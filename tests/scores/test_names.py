@@ -6,12 +6,7 @@ import torch
 from regard import scores
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 
-READY = {
-    "dot": scores.Dot,
-    "scaled_dot": scores.ScaledDot,
-    "cosine": scores.Cosine,
-    "distance": scores.Distance,
-}
+READY = {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine, "distance": scores.Distance}
 SIZES = {"dim": 5, "heads": 6, "hidden": (5,), "max_keys": 19, "channels": 3, "kernel_size": 5}
 TAKEN = {
     "dot": (),

@@ -13,14 +13,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from regard.errors import ArgumentError, KindError
-from regard.shapes.checks import (
-    check_dense,
-    check_floating,
-    check_integers,
-    kind_of,
-    positive_number,
-    whole_number,
-)
+from regard.shapes.checks import check_dense, check_floating, check_integers, kind_of, positive_number, whole_number
 from regard.tracing.transforms import has_data
 
 

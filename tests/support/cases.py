@@ -39,9 +39,7 @@ SCORES = {
     "additive": lambda: scores.Additive(_weights(D)),
     "additive_heads": lambda: scores.Additive(_weights(H, D)),
     "additive_projected": lambda: scores.Additive(
-        _weights(3),
-        torch.nn.Linear(D, 3, bias=False, dtype=torch.float64),
-        torch.nn.Linear(D, 3, dtype=torch.float64),
+        _weights(3), torch.nn.Linear(D, 3, bias=False, dtype=torch.float64), torch.nn.Linear(D, 3, dtype=torch.float64)
     ),
     "mlp": lambda: scores.MLP(
         torch.nn.Sequential(torch.nn.Linear(2 * D, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1)).double()

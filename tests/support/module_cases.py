@@ -8,11 +8,7 @@ from torch import nn as torch_nn
 
 from regard import models, nn, normalizers, positions, scores
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
-from regard.models.speech.transcriber import (
-    RecurrentTranscriber,
-    TranscriberConfig,
-    TransformerTranscriber,
-)
+from regard.models.speech.transcriber import RecurrentTranscriber, TranscriberConfig, TransformerTranscriber
 from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
 from regard.models.vision.recurrent_captioner import RecurrentCaptioner
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig

@@ -5,16 +5,7 @@ import functools
 import numpy as np
 import torch
 
-from regard.records import (
-    AttentionRecord,
-    DenseTiles,
-    Document,
-    FrameAxis,
-    GridAxis,
-    TokenAxis,
-    bin_edges,
-    word_ranges,
-)
+from regard.records import AttentionRecord, DenseTiles, Document, FrameAxis, GridAxis, TokenAxis, bin_edges, word_ranges
 
 HOSTILE = (
     "</script><script>document.title='run'</script>",

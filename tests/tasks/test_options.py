@@ -290,14 +290,7 @@ HEADERS = {
     ),
     "transformer_translator": (
         {"dim": 8, "heads": 2, "norm_first": False, "feedforward": 9},
-        {
-            "hidden": 8,
-            "heads": 2,
-            "norm": "post",
-            "final_norm": True,
-            "feedforward": 9,
-            "architecture": "transformer",
-        },
+        {"hidden": 8, "heads": 2, "norm": "post", "final_norm": True, "feedforward": 9, "architecture": "transformer"},
     ),
     "transformer_captioner": (
         {"dim": 8, "heads": 2, "tied_embeddings": True, "grid_dim": 8, "weigh": "cbam"},

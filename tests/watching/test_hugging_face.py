@@ -31,10 +31,7 @@ FAMILIES = {
     "Llama": ("LlamaForCausalLM", GROUPED),
     "Mistral": ("MistralForCausalLM", {**GROUPED, "sliding_window": 3}),
     "Gemma2": ("Gemma2ForCausalLM", {**GROUPED, "sliding_window": 3, "attn_logit_softcapping": 2.0}),
-    "GptOss": (
-        "GptOssForCausalLM",
-        {**GROUPED, "sliding_window": 3, "num_local_experts": 2, "num_experts_per_tok": 1},
-    ),
+    "GptOss": ("GptOssForCausalLM", {**GROUPED, "sliding_window": 3, "num_local_experts": 2, "num_experts_per_tok": 1}),
     "T5": (
         "T5ForConditionalGeneration",
         {

@@ -26,14 +26,7 @@ from regard.scores import Prepared, Primitive, Score, Scoring, as_score
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_floating, kind_of
 from regard.shapes.grid import Grid, is_open, upcast
-from regard.shapes.layout import (
-    by_heads,
-    disagreement,
-    pairs_by_batch,
-    rank_error,
-    with_four_axes,
-    without_added_axes,
-)
+from regard.shapes.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
 from regard.summaries import record_summary
 from regard.tracing.versions import Versions
 

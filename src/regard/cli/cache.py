@@ -65,11 +65,7 @@ def inspect() -> dict[str, str]:
         usable = "no: no folder can be written; set REGARD_CACHE to one of your own that can"
     elif not cache.is_writable(folder):
         usable = "for reading: the folder cannot be written"
-    entries = {
-        "folder": "none" if folder is None else str(folder),
-        "kernels": _amount(kernels),
-        "usable": usable,
-    }
+    entries = {"folder": "none" if folder is None else str(folder), "kernels": _amount(kernels), "usable": usable}
     if others:
         count = f"{len(others)} folder{'s' * (len(others) != 1)}"
         entries["others"] = f"{_amount(*others)} in {count} of other versions or processors"

@@ -30,9 +30,7 @@ Port = Annotated[int, Parameter(validator=between(0, 65535), help="Port on this 
 Open = Annotated[
     bool | None,
     Parameter(
-        name="--open",
-        negative="--no-browser",
-        help="Open the page in the browser. Default: if there is a desktop.",
+        name="--open", negative="--no-browser", help="Open the page in the browser. Default: if there is a desktop."
     ),
 ]
 

@@ -364,13 +364,7 @@ class Explanation:
         return self._unit_steps[name][0] if name in self._unit_steps else STEPS[name]
 
     def arithmetic(
-        self,
-        query: int,
-        steps: str | Sequence[str] | None = None,
-        *,
-        batch: int = 0,
-        head: int = 0,
-        decimals: int = 4,
+        self, query: int, steps: str | Sequence[str] | None = None, *, batch: int = 0, head: int = 0, decimals: int = 4
     ) -> str:
         """The calculation of one query's output, number by number.
 

@@ -12,14 +12,7 @@ from regard.masks.mask import Mask, Visibility, as_part, check_size
 from regard.masks.positional import causal
 from regard.masks.spans import Spans
 from regard.shapes.axes import Bool
-from regard.shapes.checks import (
-    check_device,
-    check_floating,
-    check_pairs,
-    check_same_dim,
-    check_sizes,
-    whole_number,
-)
+from regard.shapes.checks import check_device, check_floating, check_pairs, check_same_dim, check_sizes, whole_number
 from regard.shapes.grid import Grid, is_open, span_length, spread_heads, upcast
 from regard.shapes.layout import with_four_axes
 from regard.tracing.transforms import has_host_data

@@ -44,15 +44,8 @@ if TYPE_CHECKING:
     from regard.models.vision.configs import CaptionerConfig, GridConfig, ImageClassifierConfig
     from regard.models.vision.convolutional_grid import ConvolutionalGrid
     from regard.models.vision.grid_encoder import GridEncoder
-    from regard.models.vision.image_classifier import (
-        ClassifiedImages,
-        ImageClassifier,
-        VisionTransformer,
-    )
-    from regard.models.vision.recurrent_captioner import (
-        RecurrentCaptioner,
-        doubly_stochastic_loss,
-    )
+    from regard.models.vision.image_classifier import ClassifiedImages, ImageClassifier, VisionTransformer
+    from regard.models.vision.recurrent_captioner import RecurrentCaptioner, doubly_stochastic_loss
     from regard.models.vision.transformer_captioner import TransformerCaptioner
 
 __all__ = [
@@ -162,15 +155,8 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.models.vision.configs": ["CaptionerConfig", "GridConfig", "ImageClassifierConfig"],
             "regard.models.vision.convolutional_grid": ["ConvolutionalGrid"],
             "regard.models.vision.grid_encoder": ["GridEncoder"],
-            "regard.models.vision.image_classifier": [
-                "ClassifiedImages",
-                "ImageClassifier",
-                "VisionTransformer",
-            ],
-            "regard.models.vision.recurrent_captioner": [
-                "RecurrentCaptioner",
-                "doubly_stochastic_loss",
-            ],
+            "regard.models.vision.image_classifier": ["ClassifiedImages", "ImageClassifier", "VisionTransformer"],
+            "regard.models.vision.recurrent_captioner": ["RecurrentCaptioner", "doubly_stochastic_loss"],
             "regard.models.vision.transformer_captioner": ["TransformerCaptioner"],
         },
     )

@@ -49,10 +49,7 @@ class PointerState:
     def select(self, index: Tensor) -> "PointerState":
         """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
         return replace(
-            self,
-            decoder=self.decoder.select(index),
-            annotations=self.annotations[index],
-            source=self.source[index],
+            self, decoder=self.decoder.select(index), annotations=self.annotations[index], source=self.source[index]
         )
 
     def reordered(self, index: Tensor) -> "PointerState":

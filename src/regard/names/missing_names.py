@@ -161,10 +161,7 @@ MISSING: dict[str, dict[str, str]] = {
         "model_view": 'regard.View(weights, tokens, view="model")',
         "attention_map": "pictures.heatmap(weights)",
     },
-    "regard.exports": {
-        "onnx": 'regard.load(folder).export("onnx")',
-        "to_onnx": 'regard.load(folder).export("onnx")',
-    },
+    "regard.exports": {"onnx": 'regard.load(folder).export("onnx")', "to_onnx": 'regard.load(folder).export("onnx")'},
 }
 """Package → name elsewhere → what is written here."""
 
@@ -193,10 +190,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "show": "the view itself as the last line of a notebook's cell, or view.save(path)",
         "html": "view.to_html()",
     },
-    "Classification": {
-        "save": "regard.View(classification).save(path)",
-        "show": "regard.View(classification)",
-    },
+    "Classification": {"save": "regard.View(classification).save(path)", "show": "regard.View(classification)"},
     "KeyValueCache": {
         "append": "cache = cache.appended(key, value), which returns the longer cache",
         "update": "cache = cache.appended(key, value)",

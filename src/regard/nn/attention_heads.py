@@ -165,12 +165,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return self.out_proj(packing.pack(self.join(attended.output))), attended.weights
 
     def _attend_documents(
-        self,
-        products: Sequence[Tensor],
-        queries: Packing,
-        keys: Packing,
-        mask: Mask | None,
-        need_weights: bool = False,
+        self, products: Sequence[Tensor], queries: Packing, keys: Packing, mask: Mask | None, need_weights: bool = False
     ) -> Attended | None:
         """Attends to packed rows as documents of one sequence, or returns None where padded heads are the way.
 

@@ -128,11 +128,7 @@ class CoAttention(Module):
         highest = self._highest(*pair, mask)
         nothing = context.new_zeros(context.shape[0], 1, 1, 1)
         problem = validate(
-            nothing,
-            nothing.expand(-1, -1, context.shape[1], -1),
-            context[:, None],
-            score="dot",
-            bias=highest,
+            nothing, nothing.expand(-1, -1, context.shape[1], -1), context[:, None], score="dot", bias=highest
         )
         summary, to_context = run(problem, self.backend, need_weights=need_weights, layer=self)
         found, summary = found[:, 0].to(context.dtype), summary[:, 0].to(context.dtype)

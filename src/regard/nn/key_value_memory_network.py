@@ -91,13 +91,7 @@ class KeyValueMemoryNetwork(Module):
         self.hops = nn.ModuleList(nn.Linear(dim, dim, bias=False) for _ in range(size("hops", hops)))
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        lengths: Tensor | None = None,
-        *,
-        need_weights: bool = False,
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None = None, *, need_weights: bool = False
     ) -> Hopped:
         """Reads the memory.
 

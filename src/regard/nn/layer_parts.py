@@ -30,15 +30,7 @@ from regard.nn.named_positions import Position, position_for
 from regard.nn.packing import Packing, check_lengths, may_read
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.sequence_attention import SequenceAttention, self_attention
-from regard.shapes.checks import (
-    check_arguments,
-    check_factory,
-    flag,
-    kind_of,
-    known_name,
-    positive_number,
-    size,
-)
+from regard.shapes.checks import check_arguments, check_factory, flag, kind_of, known_name, positive_number, size
 from regard.tracing.module_calls import Module, has_foreign_global_hooks, is_observed, is_plain_part, runs
 
 P = ParamSpec("P")

@@ -331,8 +331,7 @@ class GatedLinearAttention(RecurrentAttention):
 
     def add_parts(self, **factory: Any) -> Score:
         self.decay_proj = nn.Sequential(
-            nn.Linear(self.embed_dim, self.RANK, bias=False, **factory),
-            nn.Linear(self.RANK, self.embed_dim, **factory),
+            nn.Linear(self.embed_dim, self.RANK, bias=False, **factory), nn.Linear(self.RANK, self.embed_dim, **factory)
         )
         self.norm = nn.LayerNorm(self.head_dim, **factory)
         self.gate_proj = self.projection(self.embed_dim, self.embed_dim)

@@ -106,13 +106,7 @@ class ProjectedAttention(SequenceAttention):
         return heads
 
     def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Masking | None,
-        bias: Biasing | None,
-        need_weights: bool,
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Masking | None, bias: Biasing | None, need_weights: bool
     ) -> Attended:
         """Attends with these heads and the layer's position, normalizer, dropout and backend."""
         added = bias_for(bias, self.num_heads)

@@ -115,12 +115,7 @@ class SlotAttention(Module):
         self.mlp = nn.Sequential(nn.Linear(dim, units, **factory), nn.ReLU(), nn.Linear(units, dim, **factory))
 
     def forward(
-        self,
-        x: Tensor,
-        lengths: Tensor | None = None,
-        *,
-        slots: Tensor | None = None,
-        need_weights: bool = False,
+        self, x: Tensor, lengths: Tensor | None = None, *, slots: Tensor | None = None, need_weights: bool = False
     ) -> Slots:
         """Fills the slots.
 

@@ -16,10 +16,7 @@ from regard.nn.layer_parts import Activation, LayerOptions, new_norm
 from regard.nn.transformer_decoder import TransformerDecoder
 from regard.nn.transformer_encoder import TransformerEncoder
 from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
-from regard.nn.transformer_stack import (
-    checked_config,
-    layer_count,
-)
+from regard.nn.transformer_stack import checked_config, layer_count
 from regard.normalizers import Normalizer
 from regard.scores import Score
 from regard.shapes.checks import kind_of

@@ -126,12 +126,7 @@ class TransformerEncoder(Module):
 
     @classmethod
     def create(
-        cls,
-        num_layers: int = 6,
-        config: LayerConfig | None = None,
-        *,
-        bidirectional: bool = True,
-        norm: bool = True,
+        cls, num_layers: int = 6, config: LayerConfig | None = None, *, bidirectional: bool = True, norm: bool = True
     ) -> "TransformerEncoder":
         """Creates a stack of new layers, each with initial weights of its own.
 

@@ -59,10 +59,7 @@ class Hard(Normalizer, fields=("mode", "temperature", "generator")):
     temperature: float | Tensor
 
     def __init__(
-        self,
-        mode: HardMode = "argmax",
-        temperature: float | Tensor = 1.0,
-        generator: torch.Generator | None = None,
+        self, mode: HardMode = "argmax", temperature: float | Tensor = 1.0, generator: torch.Generator | None = None
     ):
         super().__init__()
         if mode not in get_args(HardMode):

@@ -375,13 +375,7 @@ def _labelled(columns: Sequence[str], metrics: Mapping[str, Quality]) -> dict[st
 
 
 def _draw_curve(
-    axes: Axes,
-    lettering: Lettering,
-    steps: Column,
-    values: Column,
-    name: str,
-    number: int,
-    mark: _Mark | None,
+    axes: Axes, lettering: Lettering, steps: Column, values: Column, name: str, number: int, mark: _Mark | None
 ) -> None:
     measured = np.isfinite(steps) & np.isfinite(values)
     order = np.argsort(steps[measured], kind="stable")

@@ -76,13 +76,7 @@ def _between(pixels: NDArray[Any], start: float, stop: float, cells: int) -> tup
 
 
 def overlay(
-    image: Any,
-    weights: Any,
-    rows: int,
-    columns: int,
-    box: Box | None = None,
-    *,
-    maximum: float | None = None,
+    image: Any, weights: Any, rows: int, columns: int, box: Box | None = None, *, maximum: float | None = None
 ) -> NDArray[np.uint8]:
     """The image, bright where the weights are large: full brightness at the largest, `DARKEST` at 0.
 

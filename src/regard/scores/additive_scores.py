@@ -123,10 +123,7 @@ class Additive(Score, fields=("weight", "query_projection", "key_projection")):
     key_projection: nn.Linear | None
 
     def __init__(
-        self,
-        weight: Tensor,
-        query_projection: nn.Linear | None = None,
-        key_projection: nn.Linear | None = None,
+        self, weight: Tensor, query_projection: nn.Linear | None = None, key_projection: nn.Linear | None = None
     ):
         super().__init__()
         register_weight(self, "weight", weight, "[dim]", "[heads, dim]")

@@ -164,14 +164,7 @@ class LocationAware(
 
     @classmethod
     def create(  # type: ignore[override]
-        cls,
-        query_dim: int,
-        key_dim: int,
-        dim: int,
-        heads: int | None = None,
-        *,
-        channels: int,
-        kernel_size: int,
+        cls, query_dim: int, key_dim: int, dim: int, heads: int | None = None, *, channels: int, kernel_size: int
     ) -> "LocationAware":
         """Creates a trainable score.
 

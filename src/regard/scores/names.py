@@ -31,12 +31,7 @@ AnyScoreName = Literal[ContentScoreName, "location", "location_aware"]
 Scoring = Score | ScoreName | Callable[[Tensor, Tensor], Tensor]
 """A score, the name of one without weights, or a function of queries and keys."""
 
-READY: dict[str, Callable[[], Score]] = {
-    "dot": Dot,
-    "scaled_dot": ScaledDot,
-    "cosine": Cosine,
-    "distance": Distance,
-}
+READY: dict[str, Callable[[], Score]] = {"dot": Dot, "scaled_dot": ScaledDot, "cosine": Cosine, "distance": Distance}
 """Scores without weights."""
 
 WEIGHTED = {

@@ -63,11 +63,7 @@ class MLP(Score, fields=("network",)):
 
     @classmethod
     def create(
-        cls,
-        query_dim: int,
-        key_dim: int,
-        hidden: Sequence[int] = (64,),
-        activation: Callable[[], nn.Module] = nn.Tanh,
+        cls, query_dim: int, key_dim: int, hidden: Sequence[int] = (64,), activation: Callable[[], nn.Module] = nn.Tanh
     ) -> "MLP":
         """Creates a trainable score.
 

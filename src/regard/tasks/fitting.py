@@ -642,7 +642,4 @@ TRANSCRIBE: Rules = {
     **_length(epochs(4_000, 8_000, 15_000, 30_000, accelerator=(4_000, 8_000, 30_000, 60_000)), 2.0),
 }
 
-SEGMENT: Rules = {
-    "epochs": epochs(6_000, 12_000, 15_000, 30_000),
-    "validate_every": validate_every(0.5),
-}
+SEGMENT: Rules = {"epochs": epochs(6_000, 12_000, 15_000, 30_000), "validate_every": validate_every(0.5)}

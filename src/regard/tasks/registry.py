@@ -28,10 +28,7 @@ BUILT_IN = {
         "regard.tasks.summarize:TASK",
         "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
     ),
-    "language": (
-        "regard.tasks.language:TASK",
-        "Predict the next token of running text: a decoder-only Transformer.",
-    ),
+    "language": ("regard.tasks.language:TASK", "Predict the next token of running text: a decoder-only Transformer."),
     "classify": (
         "regard.tasks.classify:TASK",
         "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",

@@ -20,14 +20,7 @@ from regard.tasks.inputs.image import ImageExamples
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
 from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions
-from regard.tasks.outputs.mask import (
-    IGNORED,
-    MaskPrediction,
-    MaskTask,
-    MaskTraining,
-    TrainedMasks,
-    class_shares,
-)
+from regard.tasks.outputs.mask import IGNORED, MaskPrediction, MaskTask, MaskTraining, TrainedMasks, class_shares
 from regard.training.config import ScheduleName
 from regard.training.results import Attended, rounded
 from regard.training.run_folder import RunFolder

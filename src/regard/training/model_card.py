@@ -347,11 +347,7 @@ def _option_table(section: Any) -> list[str]:
 
 
 def _validation(
-    task: Task,
-    folder: RunFolder,
-    config: RunConfig[Any, Any, Any],
-    facts: TrainingFacts,
-    data_sets: Collection[str],
+    task: Task, folder: RunFolder, config: RunConfig[Any, Any, Any], facts: TrainingFacts, data_sets: Collection[str]
 ) -> list[_Result]:
     row = next((row for row in folder.read_metrics() if row["step"] == facts.best_step), {})
     source = getattr(config.data, "validation", None) or getattr(config.data, "train", None)

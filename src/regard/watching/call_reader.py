@@ -96,11 +96,7 @@ class CallReader:
         self._on_device: list[tuple[AttentionCall, DeviceReadings]] = []
 
     def take(
-        self,
-        call: AttentionCall,
-        intercepted: Intercepted,
-        visible: Mask | None,
-        others: dict[str, Tensor | None],
+        self, call: AttentionCall, intercepted: Intercepted, visible: Mask | None, others: dict[str, Tensor | None]
     ) -> None:
         """Take the readings of a call.
 

@@ -221,11 +221,7 @@ class StructuredMask(Tensor):
 
     @staticmethod
     def __new__(
-        cls,
-        mask: Mask | None,
-        grid: Grid,
-        dtype: torch.dtype = torch.float32,
-        whole: "StructuredMask | None" = None,
+        cls, mask: Mask | None, grid: Grid, dtype: torch.dtype = torch.float32, whole: "StructuredMask | None" = None
     ) -> "StructuredMask":
         made = torch.Tensor._make_wrapper_subclass(cls, grid.shape, dtype=dtype, device=grid.device)  # type: ignore[attr-defined]
         made.mask, made.grid, made._whole, made._numbers = mask, grid, whole, None

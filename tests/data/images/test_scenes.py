@@ -20,12 +20,7 @@ from regard.data.images.scenes import (
 from regard.errors import DataError
 
 
-@given(
-    shape=st.sampled_from(SHAPES),
-    x=st.floats(15, 49),
-    y=st.floats(15, 49),
-    radius=st.floats(5, 14),
-)
+@given(shape=st.sampled_from(SHAPES), x=st.floats(15, 49), y=st.floats(15, 49), radius=st.floats(5, 14))
 def test_a_box_is_the_smallest_around_the_shape(shape, x, y, radius):
     one = SceneObject(shape, "red", x, y, radius)
     rows, columns = np.nonzero(coverage(one, 64))

@@ -17,11 +17,7 @@ from regard.models.speech.encoders import SpeechEncoderConfig as EncoderConfig
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, deltas, normalized
 from regard.models.speech.location_decoder import focus, smoothed, window_around
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
-from regard.models.speech.transcriber import (
-    RecurrentTranscriber,
-    TranscriberConfig,
-    TransformerTranscriber,
-)
+from regard.models.speech.transcriber import RecurrentTranscriber, TranscriberConfig, TransformerTranscriber
 
 WIDTH, VOCABULARY = 7, 11
 SMALL = {"width": WIDTH, "hidden": 12, "channels": 5, "dropout": 0.0}

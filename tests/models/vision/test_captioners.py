@@ -7,11 +7,7 @@ import torch
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models import load_model, save_model
-from regard.models.vision.recurrent_captioner import (
-    CaptionerConfig,
-    RecurrentCaptioner,
-    doubly_stochastic_loss,
-)
+from regard.models.vision.recurrent_captioner import CaptionerConfig, RecurrentCaptioner, doubly_stochastic_loss
 from regard.models.vision.transformer_captioner import TransformerCaptioner
 
 IMAGE = {"image_height": 8, "image_width": 12, "grid": 6, "stages": 2, "patch": 2, "target_vocabulary": 13}

@@ -32,12 +32,7 @@ def config_of(files, data=None, model=None, **training):
         del options["hidden"]
     if options.get("pooling") == "mean":
         del options["pooling_heads"]
-    return RunConfig(
-        "classify",
-        DataConfig(**data),
-        ModelConfig(**options),
-        ClassificationTrainingConfig(**chosen),
-    )
+    return RunConfig("classify", DataConfig(**data), ModelConfig(**options), ClassificationTrainingConfig(**chosen))
 
 
 def train(config, path, resume=False, reporter=None):

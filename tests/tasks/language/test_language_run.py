@@ -74,13 +74,7 @@ def test_predictions_follow_their_options(run):
     first, other = (trained.predict(["The old"] * 2, tokens=30, temperature=2, seed=seed) for seed in (1, 2))
     assert len({one.text for one in (*first, *other)}) == 4
     assert trained.predict(["owl", "The old"], tokens=30, temperature=2)[1].text == first[1].text
-    (found,) = trained.predict(
-        [
-            "",
-        ],
-        tokens=20,
-        next=4,
-    )
+    (found,) = trained.predict([""], tokens=20, next=4)
     assert len(found.text) == 20
     probabilities = [one.probability for one in found.next]
     assert probabilities == sorted(probabilities, reverse=True)

@@ -35,10 +35,7 @@ def _cache(tmp_path_factory):
 def config_of(data, model=None, **training):
     chosen = {"epochs": 2, "batch_size": 5, "threads": 1, "accelerator": "cpu", **training}
     return RunConfig(
-        "segment",
-        DataConfig(**data),
-        ModelConfig(**{**SMALL, **(model or {})}),
-        SegmentationTrainingConfig(**chosen),
+        "segment", DataConfig(**data), ModelConfig(**{**SMALL, **(model or {})}), SegmentationTrainingConfig(**chosen)
     )
 
 

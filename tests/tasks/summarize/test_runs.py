@@ -189,17 +189,9 @@ def test_wrong_spans_are_refused(tmp_path):
     ("section", "options", "words"),
     [
         ("model_config", {"heads": 4}, "heads has no meaning with architecture 'lstm'"),
-        (
-            "model_config",
-            {"architecture": "transformer", "readout": "maxout"},
-            "readout has no meaning",
-        ),
+        ("model_config", {"architecture": "transformer", "readout": "maxout"}, "readout has no meaning"),
         ("model_config", {"architecture": "transformer", "heads": 7}, "heads"),
-        (
-            "model_config",
-            {"activation_checkpointing": True},
-            "activation_checkpointing has no meaning",
-        ),
+        ("model_config", {"activation_checkpointing": True}, "activation_checkpointing has no meaning"),
         ("model_config", {"coverage_weight": 2.0}, "needs coverage"),
         ("model_config", {"coverage": True, "score": "dot"}, "score"),
         ("model_config", {"hidden": 7}, "hidden"),

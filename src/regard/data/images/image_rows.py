@@ -14,15 +14,7 @@ from regard.data import column_roles, suffixes
 from regard.data.class_folders import ClassFiles, class_files, examples_below, warn_of_left_out
 from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.scenes import Box, Scene
-from regard.data.records import (
-    StoredFile,
-    check_file,
-    check_limit,
-    checked_text,
-    is_null,
-    label_text,
-    shortened,
-)
+from regard.data.records import StoredFile, check_file, check_limit, checked_text, is_null, label_text, shortened
 from regard.data.tables import open_records
 from regard.errors import DataError
 from regard.names.counted import counted

@@ -52,14 +52,7 @@ class Items(NamedTuple):
 DIFFERENTIABLE = "differentiable"
 """Marks an input whose gradient is returned by the backward pass."""
 
-_SCHEMA = {
-    Tensor: "Tensor",
-    Tensor | None: "Tensor?",
-    bool: "bool",
-    int: "int",
-    float: "float",
-    Sequence[int]: "int[]",
-}
+_SCHEMA = {Tensor: "Tensor", Tensor | None: "Tensor?", bool: "bool", int: "int", float: "float", Sequence[int]: "int[]"}
 
 
 class Field(NamedTuple):

@@ -103,9 +103,6 @@ def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> Non
     query, grad_score = in_memory(inputs.query).contiguous(), in_memory(grad_score).contiguous()
     inputs = inputs._replace(query=query, start=None, stop=None, mask=None)
     arguments = fill_arguments(
-        inputs,
-        grad_score=address_of(grad_score),
-        grad_key=address_of(sums.key),
-        grad_weight=address_of(sums.weight),
+        inputs, grad_score=address_of(grad_score), grad_key=address_of(sums.key), grad_weight=address_of(sums.weight)
     )
     launch(kernels.keys_backward(query.dtype), arguments, query.shape[0], 2.0 * inputs.work)

@@ -162,12 +162,7 @@ def _search(
 
 
 def _run(
-    decoder: SearchableDecoder,
-    state: Any,
-    sources: Tensor,
-    longest: Tensor,
-    limits: Limits,
-    pick: Pick,
+    decoder: SearchableDecoder, state: Any, sources: Tensor, longest: Tensor, limits: Limits, pick: Pick
 ) -> list[Hypothesis]:
     """A hypothesis for each row of the state, which has ``sources`` annotations.
 

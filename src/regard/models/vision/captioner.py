@@ -76,13 +76,7 @@ class Captioner(TextPredictor):
         return self.decode(self.encode(images).select(owners), target, target_lengths)
 
     def loss(
-        self,
-        images: Tensor,
-        owners: Tensor,
-        target: Tensor,
-        target_lengths: Tensor,
-        *,
-        label_smoothing: float = 0.0,
+        self, images: Tensor, owners: Tensor, target: Tensor, target_lengths: Tensor, *, label_smoothing: float = 0.0
     ) -> Loss:
         """Computes the loss of a batch; arguments as in `forward`.
 

@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from regard.configuration import (
-    HEADS,
-    LAYERS,
-    RATE,
-    SIZE,
-    WEIGHT,
-    Configuration,
-    Range,
-    from_data,
-    option,
-    varies,
-)
+from regard.configuration import HEADS, LAYERS, RATE, SIZE, WEIGHT, Configuration, Range, from_data, option, varies
 from regard.configuration.options import fill
 from regard.errors import ArgumentError
 from regard.models.configs import FEEDFORWARD, RECURRENT, TransformerOptions, check_heads, check_tokens

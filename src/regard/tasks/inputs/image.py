@@ -14,10 +14,7 @@ from regard.errors import ArgumentError
 from regard.names.counted import counted
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
 from regard.tasks.lazy import F, np, torch
-from regard.tasks.options import (
-    MOST_BATCH,
-    DataOptions,
-)
+from regard.tasks.options import MOST_BATCH, DataOptions
 from regard.training.config import TrainingConfig
 
 if TYPE_CHECKING:

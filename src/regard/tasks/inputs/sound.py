@@ -13,10 +13,7 @@ from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
 from regard.tasks.lazy import np, torch
 from regard.tasks.memory_rows import column_values
-from regard.tasks.options import (
-    MOST_BATCH,
-    DataOptions,
-)
+from regard.tasks.options import MOST_BATCH, DataOptions
 from regard.training.config import TrainingConfig
 
 if TYPE_CHECKING:

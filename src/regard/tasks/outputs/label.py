@@ -552,10 +552,7 @@ def balanced_weights(counts: Sequence[int]) -> Tensor:
 class LabelTask(TableTask):
     """A task that tells the label of an input."""
 
-    metrics = (
-        ACCURACY,
-        Metric("macro_f1", "macro F1", digits=4, perfect=1.0, unit="0 to 1"),
-    )
+    metrics = (ACCURACY, Metric("macro_f1", "macro F1", digits=4, perfect=1.0, unit="0 to 1"))
     answer_name = "Label"
     training_config = LabelTraining
     prediction_config = LabelOptions

@@ -183,10 +183,7 @@ class TextLoss:
 
     def __add__(self, other: TextLoss) -> TextLoss:
         return TextLoss(
-            self.nats + other.nats,
-            self.tokens + other.tokens,
-            self.bytes + other.bytes,
-            self.unknown + other.unknown,
+            self.nats + other.nats, self.tokens + other.tokens, self.bytes + other.bytes, self.unknown + other.unknown
         )
 
 

@@ -218,11 +218,7 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
     if not references:
         return RougeScores(0.0, 0.0, 0.0)
     scores = _torchmetrics()(
-        summaries,
-        references,
-        normalizer=_identity,
-        tokenizer=rouge_words,
-        rouge_keys=("rouge1", "rouge2", "rougeL"),
+        summaries, references, normalizer=_identity, tokenizer=rouge_words, rouge_keys=("rouge1", "rouge2", "rougeL")
     )
     return RougeScores(*(100 * float(scores[f"rouge{kind}_fmeasure"]) for kind in ("1", "2", "L")))
 

@@ -2,13 +2,7 @@
 
 from dataclasses import dataclass
 
-from regard.data.text.grammar.morphology import (
-    EnglishVerb,
-    SpanishVerb,
-    english_plural,
-    spanish_plural,
-    spanish_verb,
-)
+from regard.data.text.grammar.morphology import EnglishVerb, SpanishVerb, english_plural, spanish_plural, spanish_verb
 
 
 @dataclass(frozen=True)
@@ -118,9 +112,7 @@ _OBJECTS = "text thing vehicle clothes place opening surface"
 _ANY = f"{_LIVING} food {_OBJECTS}"
 
 _COLOURS = ("red", "blue", "green", "yellow", "black", "white", "brown")
-_ABSOLUTE = frozenset(
-    ("Spanish", "French", "German", "Mexican", "broken", "closed", "open", "delicious", *_COLOURS),
-)
+_ABSOLUTE = frozenset(("Spanish", "French", "German", "Mexican", "broken", "closed", "open", "delicious", *_COLOURS))
 _ADJECTIVES = f"""
     tall alto ser: person; young joven ser: {_LIVING}; happy feliz estar: {_LIVING}; sad triste estar: {_LIVING};
     tired cansado estar: {_LIVING}; sick enfermo estar: {_LIVING}; strong fuerte ser: {_LIVING};

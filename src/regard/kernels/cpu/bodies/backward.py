@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
-from regard.kernels.cpu.bodies.block import (
-    PREPARATIONS,
-    SCORES,
-    Block,
-    Scratch,
-    block_of,
-    blocks_of_chunk,
-    read_weight,
-)
+from regard.kernels.cpu.bodies.block import PREPARATIONS, SCORES, Block, Scratch, block_of, blocks_of_chunk, read_weight
 from regard.kernels.cpu.bodies.block_gradients import (
     DIFFERENTIATIONS,
     GradientScratch,

@@ -6,15 +6,7 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.intrinsics import address_of, size_of
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.vectors import (
-    broadcast,
-    four_registers,
-    lane_max,
-    lanes_of,
-    load,
-    max_of,
-    two_registers,
-)
+from regard.kernels.cpu.bodies.vectors import broadcast, four_registers, lane_max, lanes_of, load, max_of, two_registers
 
 
 @inlined

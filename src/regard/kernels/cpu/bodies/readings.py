@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZERO, ZEROS, arguments_at
-from regard.kernels.cpu.bodies.block import (
-    SCORES,
-    Block,
-    block_of,
-    blocks_of_chunk,
-    read_weight,
-    scratch_at,
-)
+from regard.kernels.cpu.bodies.block import SCORES, Block, block_of, blocks_of_chunk, read_weight, scratch_at
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.max_reduce import row_maximum

@@ -13,15 +13,7 @@ import numpy as np
 from regard.kernels.cpu.bodies.compressing import count_nonzero, store_nonzero
 from regard.kernels.cpu.bodies.intrinsics import array_at, size_of, stack_memory
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.vectors import (
-    broadcast,
-    four_registers,
-    lanes_of,
-    load,
-    one_register,
-    store,
-    sum_of,
-)
+from regard.kernels.cpu.bodies.vectors import broadcast, four_registers, lanes_of, load, one_register, store, sum_of
 from regard.kernels.cpu.bodies.wide_product import DEPTH, Matrix, Size, columns_from
 from regard.kernels.cpu.sizes import LANES
 
