@@ -165,7 +165,7 @@ def test_a_step_that_no_loss_reads_counts_for_nothing():
     assert torch.equal(got, expected)
 
 
-def test_gradcheck():
+def test_gradients_through_a_remembered_memory_are_exact():
     decoder = Decoder("auto")
     keys, values = (tensor.detach()[:, :5].requires_grad_() for tensor in annotations())
     query = torch.randn(BATCH, DIM, dtype=torch.float64, requires_grad=True)
@@ -178,7 +178,7 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(look, (query, keys, values, weight))
 
 
-def test_a_second_derivative_is_refused():
+def test_a_remembered_memory_refuses_second_derivatives():
     decoder = Decoder("auto")
     keys, values = annotations()
     query = torch.randn(BATCH, DIM, dtype=torch.float64, requires_grad=True)
@@ -208,7 +208,7 @@ def test_dropped_weights():
     assert torch.autograd.gradcheck(look, (query, *few))
 
 
-def test_threads_change_no_bit(monkeypatch):
+def test_threads_change_no_bit_of_a_remembered_memory(monkeypatch):
     monkeypatch.setattr(launch_module, "SERIAL_WORK", 0)
     decoder = Decoder("auto").float()
     threads = torch.get_num_threads()

@@ -131,7 +131,7 @@ def refused_or_right(make, name):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_tensor_of_a_call(backend):
+def test_a_tensor_of_a_call_changed_in_place_is_noticed(backend):
     wrong, runs = [], 0
     for name, (tensor, holder) in HOLDERS.items():
 

@@ -94,7 +94,7 @@ def test_every_backend_adds_the_bias(normalizer, bias):
 
 
 @covering(score=SCORES, normalizer=NORMALIZERS, mask=MASKS)
-def test_gradients_are_those_of_the_reference(score, normalizer, mask, monkeypatch):
+def test_gradients_of_every_backend_are_those_of_the_reference(score, normalizer, mask, monkeypatch):
     monkeypatch.setattr("regard.attention.backends.tiled.BLOCK_ELEMENTS", H * K * Q)
     inputs = problem(kv_heads=1, requires_grad=True)
     grad_output = torch.randn(B, H, Q, V, dtype=torch.float64)
@@ -129,7 +129,7 @@ def test_gradients_are_those_of_the_reference(score, normalizer, mask, monkeypat
 @pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("score", ["scaled_dot", "additive", "cosine"])
 @pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
-def test_gradcheck(backend, score, normalizer, is_full):
+def test_gradients_of_attend_are_exact(backend, score, normalizer, is_full):
     inputs = tuple(t[:1, :, :3, :5].detach().requires_grad_() for t in problem(dim=5, value_dim=3))
     scoring = regard.scores.Additive(torch.randn(5, dtype=torch.float64)) if score == "additive" else score
     arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": masks.causal()}
@@ -171,7 +171,7 @@ def test_a_query_that_sees_no_key_gets_nothing(backend, dtype):
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
-def test_causal_aligns_the_ends(backend):
+def test_every_backend_aligns_the_ends_of_causal(backend):
     query, key, value = problem()
     visible = torch.arange(K) <= torch.arange(Q)[:, None] + (K - Q)
     assert visible[-1].all()
@@ -265,7 +265,7 @@ def test_half_precision_is_calculated_in_float32(backend, dtype, score):
 @pytest.mark.parametrize(
     ("batch", "queries", "keys"), [(0, 3, 5), (2, 0, 5), (2, 3, 0), (2, 1, 1), (1, 1, 5), (1, 3, 1), (0, 0, 0)]
 )
-def test_empty_and_single(backend, batch, queries, keys):
+def test_attend_takes_empty_and_single_axes(backend, batch, queries, keys):
     for normalizer in sorted(set(NORMALIZERS) - {"local"}):
         query, key, value = (torch.randn(batch, H, length, D, requires_grad=True) for length in (queries, keys, keys))
         arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": masks.causal()}
@@ -282,7 +282,7 @@ def test_empty_and_single(backend, batch, queries, keys):
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
-def test_leading_axes_may_be_missing(backend):
+def test_leading_axes_of_a_call_may_be_missing(backend):
     query, key, value = problem()
     whole = regard.attend(query, key, value, backend=backend)
     three = regard.observe(query[1], key[1], value[1], backend=backend)
@@ -301,7 +301,7 @@ def test_leading_axes_may_be_missing(backend):
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
-def test_large_scores_do_not_overflow(scale):
+def test_large_scores_overflow_on_no_backend(scale):
     inputs = [scale * t for t in problem(dtype=torch.float32)]
     for backend in ON_CPU:
         for normalizer in ("softmax", "sparsemax", "entmax15", "entmax13", "sink"):

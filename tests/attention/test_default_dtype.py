@@ -98,7 +98,7 @@ def test_the_steps_of_a_float64_layer_are_exact(name):
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-12, atol=1e-12)
 
 
-def test_what_retention_keeps_is_as_exact_as_the_layer():
+def test_retention_decays_as_exactly_as_the_layer_calculates():
     """1 − 2^{−5−h}, whose logarithm in float32 is off by 1e-8 of itself."""
     layer = nn.Retention(16, 4).double()
     decay = layer.tokens(torch.zeros(1, 3, 16, dtype=torch.float64), 0).log_decay

@@ -69,7 +69,7 @@ def test_observing_them_changes_no_bit(launches, mask):
     torch.testing.assert_close(seen.weights, weights)
 
 
-def test_what_is_bad_in_a_document_reaches_no_other_one(launches):
+def test_nan_in_a_document_reaches_no_other_document(launches):
     mask = MASKS["causal"]
     query, key, value = inputs(mask)
     expected = regard.attend(query, key, value, mask=mask)

@@ -55,7 +55,7 @@ def test_weights_and_outputs(backend, dtype):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("alpha", [1.333, 1.5, 1.9, 2.0, "learned"])
-def test_gradients(backend, alpha):
+def test_entmax_gradients_to_the_scores_match_the_formula(backend, alpha):
     """To the scores by the published formula."""
     heads = 4
     learned = torch.tensor([1.05, 1.333, 1.75, 1.99], dtype=torch.float64)

@@ -109,7 +109,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", list(KINDS)[: 3 if DEVICE == "cuda" else None])
-def test_it_computes_the_equation_and_its_gradients(kind):
+def test_flex_computes_the_equation_and_its_gradients(kind):
     sizes, arguments = KINDS[kind]()
     if arguments.get("score") == "general_weights":
         arguments["score"] = scores.General(torch.nn.Parameter(draw(5, 5)))
@@ -276,7 +276,7 @@ def _changes(score, batch, head, query, key):
         ({"bias": OwnBias()}, "OwnBias is no function of single pairs"),
     ],
 )
-def test_what_it_cannot_run_it_declines(arguments, reason):
+def test_flex_declines_with_its_reason(arguments, reason):
     with pytest.raises(BackendError, match=f"backend 'flex' cannot run this: .*{reason}"):
         regard.attend(*problem(), backend="flex", **arguments)
 
@@ -297,7 +297,7 @@ def test_other_derivatives_are_refused():
             transformed()
 
 
-def test_what_is_hidden_reaches_nothing_and_what_is_seen_does():
+def test_flex_spreads_visible_nan_and_no_hidden_one():
     query, key, value = problem(requires_grad=True)
     with torch.no_grad():
         value[:, :, -1], key[0, 0, -2], value[1, 1, 5] = torch.nan, torch.inf, torch.nan
@@ -310,7 +310,7 @@ def test_what_is_hidden_reaches_nothing_and_what_is_seen_does():
         torch.testing.assert_close(got[0], right[0], **TOLERANCE)
 
 
-def test_half_precision_is_accumulated_in_float32():
+def test_flex_accumulates_half_precision_in_float32():
     inputs = [tensor.to(torch.bfloat16) for tensor in problem(kv_heads=1)]
     arguments = {"mask": masks.causal(), "bias": 30 * draw(Q, K).float()}
     got = regard.attend(*inputs, backend="flex", **arguments)

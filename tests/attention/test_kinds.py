@@ -100,7 +100,9 @@ def are_equal(left, right):
     size=SIZES, score=SCORES, normalizer=NORMALIZERS, mask=MASKS, bias=BIASES, gradient=[False, True],
     dtype=[torch.float32, torch.float64, torch.bfloat16], layout=["plain", "heads inside"],
 )  # fmt: skip
-def test_later_calls_give_what_the_first_one_gives(size, score, normalizer, mask, bias, gradient, dtype, layout):
+def test_later_calls_of_a_kind_give_the_result_of_the_first(
+    size, score, normalizer, mask, bias, gradient, dtype, layout
+):
     torch.manual_seed(0)
     made = [[LAYOUTS[layout](tensor) for tensor in inputs(**SIZES[size], dtype=dtype)] for _ in range(4)]
     queries, keys = made[0][0].shape[2], made[0][1].shape[2]
@@ -302,7 +304,7 @@ def test_checkpointed_calls_save_and_compute_the_same_again(mask, queries):
         assert all(torch.equal(one, other) for one, other in zip(again, right, strict=True))
 
 
-def test_what_a_mask_hides_stays_hidden_in_later_calls():
+def test_masked_keys_stay_hidden_in_later_calls():
     for mask in ("causal", masks.lengths([9, 9]), torch.ones(16, 16).tril() > 0):
         given = inputs()
         for _ in range(3):

@@ -267,7 +267,7 @@ class OwnBias(biases.Bias):
 @pytest.mark.parametrize("backend", EVERY)
 @pytest.mark.parametrize("leading", [(BATCH,), (BATCH, 2)], ids=["three axes", "four axes"])
 @pytest.mark.parametrize("part", ["mask", "bias", "combined mask", "combined bias"])
-def test_what_a_user_part_returns_must_have_heads(part, leading, backend):
+def test_results_of_user_parts_must_have_heads(part, leading, backend):
     """A result ``[batch, queries, keys]`` is no matrix for each head, so it is an error and not one row for all."""
     own, tensor = (OwnMask, ALLOWED) if "mask" in part else (OwnBias, BIAS)
     tensors = inputs(*leading)

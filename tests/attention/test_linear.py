@@ -82,7 +82,7 @@ def test_an_empty_batch_has_an_empty_output(score, backend):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("score", ["features", "gates of features", "gated delta"])
-def test_half_precision_is_accumulated_in_float32(score, dtype):
+def test_linear_accumulates_half_precision_in_float32(score, dtype):
     inputs = problem(dtype, queries=K)
     arguments = {"score": SCORES[score]().float(), "normalizer": normalizer_of(score), "mask": masks.causal()}
     exact = regard.attend(*(tensor.float() for tensor in inputs), backend="reference", **arguments)
@@ -145,7 +145,7 @@ DECLINED = {
 
 
 @pytest.mark.parametrize("reason", DECLINED)
-def test_it_declines_with_its_reason(reason):
+def test_linear_declines_with_its_reason(reason):
     arguments = {"score": "dot", "normalizer": "identity", **DECLINED[reason]}
     with pytest.raises(BackendError, match=reason):
         regard.attend(*problem(queries=K), backend="linear", **arguments)

@@ -95,7 +95,7 @@ HOLDERS = {
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_tensor_of_a_call(backend):
+def test_every_memory_form_of_a_tensor_gives_the_same_numbers(backend):
     inputs = problem()
     wrong = wrong_forms(lambda *given: regard.attend(*given, backend=backend), inputs, "attend")
     wrong += wrong_forms(
@@ -174,7 +174,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_layers(name):
+def test_layers_take_every_memory_form(name):
     call, tensors = CALLS[name]
     wrong = wrong_forms(call, tensors, name)
     assert not wrong, "\n".join(wrong)
@@ -199,7 +199,7 @@ def test_addresses_are_taken_in_one_place():
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_tensors_that_are_not_dense_are_refused():
+def test_calls_refuse_tensors_that_are_not_dense():
     inputs = problem()
     forms = {
         "sparse": lambda t: t.detach().to_sparse(),

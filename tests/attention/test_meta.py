@@ -72,7 +72,7 @@ CASES = {
 
 @kinds
 @pytest.mark.parametrize("case", CASES)
-def test_the_verbs(kind, case):
+def test_verbs_run_on_tensors_without_numbers(kind, case):
     """Output, readings and gradients have the shapes and dtypes that they have with numbers."""
     real_arguments, real = CASES[case](), problem()
     expected = regard.observe(*real, read=READ_ALL, backend="reference", **real_arguments)
@@ -156,7 +156,7 @@ def assert_layer(backend, kind, name, given, need_weights):
 
 # Every backend accepts all of these.
 @covering(backend=EVERY, need_weights=[True, False], padded=[True, False], kind=KINDS)
-def test_the_drop_in(backend, kind, need_weights, padded):
+def test_the_drop_in_runs_on_tensors_without_numbers(backend, kind, need_weights, padded):
     with on(kind):
         attention = nn.MultiheadAttention(12, 3, batch_first=True, backend=backend)
         x = torch.randn(B, Q, 12)

@@ -90,7 +90,7 @@ def poison_of(name, dtype):
 
 
 @covering(backend=EVERY, poison=POISONS, size=SIZES, dtype=DTYPES)
-def test_what_is_hidden_reaches_nothing(backend, dtype, poison, size):
+def test_nonfinite_hidden_inputs_reach_no_result(backend, dtype, poison, size):
     shape = SIZES[size]
     inputs = sized(shape, dtype)
     numbers = poison_of(poison, dtype)
@@ -120,7 +120,7 @@ With ``--full`` they are tested in float32 too.
 
 
 @covering(score=EVERY_SCORE, normalizer=NORMALIZERS, poison=POISONS, mask=["lengths", "causal"])
-def test_what_is_hidden_reaches_nothing_through_any_score(score, normalizer, poison, mask, is_full):
+def test_nonfinite_hidden_inputs_pass_through_no_score(score, normalizer, poison, mask, is_full):
     restriction = masks.lengths([K - 3, 0]) if mask == "lengths" else masks.causal(align="start")
     scoring = EVERY_SCORE[score]()
     arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": restriction}

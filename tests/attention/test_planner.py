@@ -59,7 +59,7 @@ def test_large_additive_problems_run_fused(monkeypatch):
         ({"bias": torch.zeros(H, 5, 7, requires_grad=True)}, "needs a gradient"),
     ],
 )
-def test_a_named_backend_runs_or_raises(arguments, reason):
+def test_verbs_run_a_named_backend_or_raise(arguments, reason):
     inputs = problem(torch.float32)
     assert regard.plan(*inputs, **arguments).reasons["sdpa"].startswith("cannot")
     for verb in (regard.attend, regard.observe, regard.plan):

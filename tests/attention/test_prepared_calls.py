@@ -139,7 +139,7 @@ def is_prepared(given, score, normalizer="softmax", mask=None):
     return outputs[2] is not None
 
 
-def test_what_wants_a_gradient_is_left_alone():
+def test_calls_that_need_a_gradient_are_not_prepared():
     score = additive(32)
     assert is_prepared(given_additive(), score)
     assert not is_prepared(given_additive(requires_grad=True), score)
@@ -169,7 +169,7 @@ def test_other_scores_and_masks_are_left_alone():
     assert torch.equal(twice, regard.attend(*given, score=Twice(score.weight)))
 
 
-def test_what_another_backend_runs_is_left_alone():
+def test_calls_of_other_backends_are_not_prepared():
     few = tensors((1, 1, 4, 8), (1, 1, 4, 8))
     assert not is_prepared(few, additive(8))
     score = additive(32)

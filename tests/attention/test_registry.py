@@ -57,7 +57,7 @@ def _registered():
 _small_blocks = contracts._small_blocks
 
 
-def test_it_is_planned_and_named():
+def test_a_registered_backend_is_planned_and_named():
     inputs = problem()
     plan = regard.plan(*inputs)
     assert list(plan.reasons) == ["sdpa", "flex", "triton", "reference", "linear", "cpu", "einsum", "tiled"]
@@ -70,12 +70,12 @@ def test_it_is_planned_and_named():
 
 @pytest.mark.parametrize("score", ["scaled_dot", "cosine", "additive", "location", "soft_cap", "general_heads"])
 @pytest.mark.parametrize("mask", ["none", "causal", "where"])
-def test_it_computes_the_equation(score, mask):
+def test_a_registered_backend_computes_the_equation(score, mask):
     contracts.test_every_backend_computes_the_equation(score, "softmax", 1, mask)
 
 
 @pytest.mark.parametrize("bias", ["tensor", "alibi"])
-def test_it_adds_the_bias(bias):
+def test_a_registered_backend_adds_the_bias(bias):
     contracts.test_every_backend_adds_the_bias("softmax", bias)
 
 
@@ -83,21 +83,21 @@ def test_it_adds_the_bias(bias):
 def test_its_gradients_are_those_of_the_reference(mask, monkeypatch):
     monkeypatch.setattr(contracts, "FAST", ["einsum"])
     for score in ("dot", "cosine"):
-        contracts.test_gradients_are_those_of_the_reference(score, "softmax", mask, monkeypatch)
+        contracts.test_gradients_of_every_backend_are_those_of_the_reference(score, "softmax", mask, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_the_contracts_hold(dtype, is_full):
-    contracts.test_gradcheck("einsum", "scaled_dot", "softmax", is_full)
+    contracts.test_gradients_of_attend_are_exact("einsum", "scaled_dot", "softmax", is_full)
     contracts.test_a_query_that_sees_no_key_gets_nothing("einsum", dtype)
-    contracts.test_causal_aligns_the_ends("einsum")
-    contracts.test_leading_axes_may_be_missing("einsum")
+    contracts.test_every_backend_aligns_the_ends_of_causal("einsum")
+    contracts.test_leading_axes_of_a_call_may_be_missing("einsum")
     contracts.test_half_precision_is_calculated_in_float32("einsum", torch.bfloat16, "cosine")
     for mask in ("none", "causal", "lengths", "where"):
         contracts.test_to_look_changes_nothing("einsum", 0.0, dtype, mask, "softmax")
 
 
-def test_what_is_hidden_reaches_nothing():
+def test_masked_keys_do_not_reach_a_registered_backend():
     query, key, value = problem(torch.float32, requires_grad=True)
     expected = regard.attend(query, key, value, mask=masks.lengths([4, 0]), backend="reference")
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_what_is_hidden_reaches_nothing():
     torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), query)[0])
 
 
-def test_it_gives_weights_and_readings():
+def test_a_registered_backend_gives_weights_and_readings():
     inputs = problem()
     attended = regard.attention.attend_with_weights(*inputs, mask=masks.causal(), backend="einsum")
     assert torch.equal(attended.output, regard.attend(*inputs, mask=masks.causal(), backend="einsum"))
@@ -126,7 +126,7 @@ def test_a_layer_takes_its_name():
     torch.testing.assert_close(layer(inputs, inputs, inputs)[0], expected(inputs, inputs, inputs)[0])
 
 
-def test_what_cannot_be_registered():
+def test_invalid_backends_cannot_be_registered():
     with pytest.raises(KindError, match="must be an instance"):
         register_backend(Einsum)
     with pytest.raises(ArgumentError, match="there is a backend 'einsum' already"):

@@ -57,7 +57,7 @@ def test_reprs_are_short():
         assert "Parameter containing" not in text
 
 
-def test_what_was_read_is_shown_with_its_range():
+def test_readings_are_shown_with_their_range():
     observed = regard.observe(*problem(), read=regard.Readings(entropy=True), mask=masks.lengths([4, 0]))
     lines = repr(observed).splitlines()
     assert [line.split(":")[0].strip() for line in lines] == ["Observed(", "output", "lse", "entropy", ")"]

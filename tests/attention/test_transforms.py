@@ -232,7 +232,7 @@ def test_vmap_and_gradients_of_each_sample(case):
 
 
 @pytest.mark.parametrize("case", SMOOTH)
-def test_second_derivatives(case):
+def test_second_derivatives_of_a_call_are_correct_or_refused(case):
     reference, calls, inputs = calls_of(case)
     directions = tuple(torch.randn_like(tensor) for tensor in inputs)
 
@@ -334,7 +334,7 @@ def test_at_a_size_at_which_auto_takes_the_kernels(case):
 
 @everywhere
 @pytest.mark.parametrize(("normalizer", "masked"), [("softmax", False), ("softmax", True), ("entmax15", True)])
-def test_the_drop_in(backend, normalizer, masked):
+def test_the_drop_in_under_transforms_is_correct_or_refused(backend, normalizer, masked):
     torch.manual_seed(3)
     module = regard.nn.MultiheadAttention(6, 2, batch_first=True, normalizer=normalizer, backend=backend).double()
     oracle = regard.nn.MultiheadAttention(6, 2, batch_first=True, normalizer=normalizer, backend="reference").double()
@@ -364,7 +364,7 @@ def test_the_drop_in(backend, normalizer, masked):
 @covering(
     kind=["additive", "scaled_dot", "location_aware"], normalizer=["softmax", "entmax15"], need_weights=[False, True]
 )
-def test_a_remembered_memory(backend, kind, normalizer, need_weights):
+def test_a_remembered_memory_under_transforms_is_correct_or_refused(backend, kind, normalizer, need_weights):
     torch.manual_seed(3)
     given = {"channels": 2, "kernel_size": 3} if kind == "location_aware" else {}
     modules = [

@@ -382,7 +382,7 @@ def test_recurrences_are_compared(kind):
     assert trials.compare(BACKENDS["linear"], kind, EMULATED).objection is None
 
 
-def test_what_is_made_while_a_graph_is_captured_is_not_kept(monkeypatch):
+def test_runs_of_a_captured_graph_are_not_cached(monkeypatch):
     problem = validate(*(torch.randn(1, 2, 20, 16) for _ in range(3)), mask=masks.window(3, 0))
     monkeypatch.setattr(device_runs, "is_capturing", lambda device: True)
     captured = device_runs.device_runs(problem)

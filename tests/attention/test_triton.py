@@ -89,7 +89,7 @@ def assert_equal_to_truth(dtype, inputs, score, normalizer="softmax", mask=lambd
 
 
 @covering(score=SCORED, normalizer=NORMALIZED, mask=MASKED, kv_heads=KV, dtype=DTYPES)
-def test_it_computes_the_equation(score, normalizer, mask, kv_heads, dtype):
+def test_triton_computes_the_equation(score, normalizer, mask, kv_heads, dtype):
     inputs = problem(kv_heads=kv_heads)
     assert_equal_to_truth(dtype, inputs, SCORES[score](), NORMALIZERS[normalizer](), MASKS[mask])
 
@@ -108,7 +108,7 @@ TILED_MASKS = {
     score=("scaled_dot", "additive"), normalizer=("softmax", "entmax15", "entmax13", "sigmoid"), mask=TILED_MASKS,
     dtype=DTYPES, dims=[(11, 13)] if INTERPRETED else [(64, 64), (80, 48), (128, 128), (256, 256), (16, 128)],
 )  # fmt: skip
-def test_it_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype, dims):
+def test_triton_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype, dims):
     queries, keys = SHAPES["tiles"]
     dim, value_dim = dims
     inputs = [tensor[:, :2] for tensor in problem(queries=queries, keys=keys, kv_heads=1, dim=dim, value_dim=value_dim)]
@@ -122,7 +122,7 @@ def test_it_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype
 
 
 @covering(bias=BIASES, normalizer=("softmax", "entmax15"), mask=("none", "window"))
-def test_it_adds_the_bias(bias, normalizer, mask):
+def test_triton_adds_the_bias(bias, normalizer, mask):
     assert_equal_to_truth(
         torch.float32, problem(), scores.Dot(), NORMALIZERS[normalizer](), MASKS[mask], BIASES[bias]()
     )
@@ -149,7 +149,7 @@ def test_large_scores_overflow_nowhere(normalizer):
     score=("scaled_dot", "additive"), normalizer=NORMALIZED, mask=("none", "causal", "sinks", "where", "nobody"),
     top_k=(0, 2),
 )  # fmt: skip
-def test_it_reads_the_weights(score, normalizer, mask, top_k):
+def test_triton_reads_the_weights(score, normalizer, mask, top_k):
     read = regard.Readings(entropy=True, peak=True, received=True, distance=True, top_k=top_k)
     seen = {}
     for backend, device, dtype in (("reference", "cpu", torch.float64), ("triton", DEVICE, torch.float32)):
@@ -273,7 +273,7 @@ def test_a_gradient_that_is_not_finite_reaches_its_own_feature_of_the_values(sco
     assert torch.equal(gradient.isnan(), expected)
 
 
-def test_a_second_derivative_is_refused():
+def test_triton_refuses_second_derivatives():
     query, key, value = (tensor.to(DEVICE, torch.float32).requires_grad_() for tensor in problem())
     with pytest.raises(BackendError, match="no second derivative"):
         torch.autograd.grad(regard.attend(query, key, value, backend="triton").sum(), query, create_graph=True)
@@ -288,7 +288,7 @@ def test_a_second_derivative_is_refused():
         ({"score": "distance", "normalizer": normalizers.Softmax(0.5)}, None),
     ],
 )
-def test_it_runs_or_says_why_not(arguments, reason):
+def test_triton_runs_or_says_why_not(arguments, reason):
     inputs = [tensor.to(DEVICE, torch.float32) for tensor in problem()]
     if reason is None:
         regard.attend(*inputs, **arguments, backend="triton")

@@ -90,7 +90,7 @@ QUERY, KEY, VALUE = problem(torch.float32)
     ],
 )
 @pytest.mark.parametrize("verb", [regard.attend, regard.observe, regard.explain, regard.plan])
-def test_bad_input(verb, change, error, message):
+def test_verbs_name_the_wrong_tensor(verb, change, error, message):
     arguments = {"query": QUERY, "key": KEY, "value": VALUE} | change
     if verb is regard.explain and ("value" in change or arguments["query"].dim() == 1):
         pytest.skip("it takes vectors, and its values may be the keys")
@@ -127,7 +127,7 @@ def test_numbers_that_are_no_tensors_are_named(verb, change, error, message):
         (lambda: masks.dilated(0), "step"),
     ],
 )
-def test_bad_parts(make, message):
+def test_parts_of_a_call_refuse_wrong_arguments(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
 

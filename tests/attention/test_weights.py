@@ -44,14 +44,14 @@ def test_weights_are_differentiable(backend, normalizer):
 
 
 @everywhere
-def test_drawn_weights_are_those_that_were_used(backend):
+def test_attend_with_weights_returns_the_drawn_weights(backend):
     inputs = problem()
     if accepts(backend, inputs, normalizer=normalizers.hard("gumbel")):
         output, weights = regard.attend_with_weights(*inputs, normalizer=normalizers.hard("gumbel"), backend=backend)
         torch.testing.assert_close(output, weights @ inputs[2])
 
 
-def test_leading_axes_may_be_missing():
+def test_leading_axes_of_weights_may_be_missing():
     query, key, value = problem()
     whole = regard.attend_with_weights(query, key, value)
     one = regard.attend_with_weights(query[1, 2], key[1, 2], value[1, 2])

@@ -127,7 +127,7 @@ def test_an_interrupt_keeps_what_was_measured(regard, measured, tmp_path, monkey
         (["--task", "additive-memory", "--no-memory"], ["additive-memory", "--no-memory"]),
     ],
 )
-def test_what_makes_no_sense_is_refused(regard, measured, arguments, words, tmp_path, monkeypatch):
+def test_bench_refuses_contradictory_options(regard, measured, arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, error = regard(*arguments)
     assert code == 2

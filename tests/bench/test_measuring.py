@@ -130,7 +130,7 @@ def test_who_is_not_weighed_has_no_process(nobody, monkeypatch):
     assert asked == ["regard", "regard-cpu"]
 
 
-def test_what_is_counted_becomes_a_rate(nobody):
+def test_a_counted_quantity_becomes_a_rate(nobody):
     counting = task(counted=("words", lambda sizes: 10 * sizes["rows"]))
     found = run_task(counting, Options(quick=True, repeats=1, memory=False), PEAKS, print).results
     assert found["regard"].note == f"{50 / found['regard'].seconds.median:,.0f} words a second"

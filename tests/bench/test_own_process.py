@@ -28,7 +28,7 @@ def run(tmp_path):
     return run
 
 
-def test_what_is_printed_is_the_result(run):
+def test_the_output_of_an_own_process_is_its_result(run):
     assert run("print(sys.argv[1:])", "a b", "--c") == Ended("['a b', '--c']\n")
     # More than a pipe holds, before its end and beside what the standard error gets.
     long = "for n in range(3000):\n    print('x' * 99)\n    print('y' * 99, file=sys.stderr)"

@@ -52,7 +52,7 @@ def shown(renderable):
     return console.file.getvalue()
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_saved_record_loads_unchanged(tmp_path):
     given = make_record()
     given.save(tmp_path / "bench.json")
     assert Record.load(tmp_path / "bench.json") == given
@@ -69,7 +69,7 @@ def test_numbers_that_json_lacks_are_null():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "tasks": 3}', "3", '{"format": 0}'])
-def test_a_foreign_file_is_refused(text, tmp_path):
+def test_a_foreign_file_is_no_record(text, tmp_path):
     path = tmp_path / "foreign.json"
     path.write_text(text)
     with pytest.raises(DataError, match=r"foreign\.json"):

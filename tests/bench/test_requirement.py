@@ -43,7 +43,7 @@ def test_a_bar_is_met_or_not(requirement, met, aim_met, shown):
     assert bool(outcome.shortfall) == (not met)
 
 
-def test_what_is_short_says_how_far():
+def test_a_missed_requirement_says_by_how_much():
     assert Requirement("faster", 26, "eager").check(RESULTS).shortfall == "50 % below"
     assert Requirement("faster", 13.02, "eager").check(RESULTS).shortfall == "0.2 % below"
     assert Requirement("slower", 1.0, "sdpa").check(RESULTS).shortfall == "25.0 % above"
@@ -66,7 +66,7 @@ def test_a_share_of_the_physical_limit():
     [(None, "not run"), (Measurement("absent", "keras is not installed"), "keras is not installed"),
      (Measurement("measured"), "not timed")],
 )  # fmt: skip
-def test_what_was_not_measured_is_not_judged(missing, word):
+def test_unmeasured_requirements_are_not_judged(missing, word):
     results = dict(RESULTS) if missing is None else {**RESULTS, "keras": missing}
     outcome = Requirement("faster", 3, "keras").check(results)
     assert outcome.value is None

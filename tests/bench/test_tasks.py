@@ -139,7 +139,7 @@ def test_names_are_unique():
 
 
 @pytest.mark.parametrize("name", ON_CPU)
-def test_what_the_planner_refers_to_is_measured(name):
+def test_benchmarks_that_the_planner_cites_exist(name):
     assert BACKENDS[name].measured
     assert set(BACKENDS[name].measured) <= set(BY_NAME)
 
@@ -147,7 +147,7 @@ def test_what_the_planner_refers_to_is_measured(name):
 @pytest.mark.parametrize(
     ("name", "backend"), [("small-additive", "cpu"), ("small-sparsemax", "cpu"), ("small-lengths", "reference")]
 )
-def test_what_small_problems_run_on(name, backend):
+def test_small_benchmarks_run_on_the_expected_backend(name, backend):
     task = BY_NAME[name]
     assert task.implementations[0].backend(task.inputs(task.sizes)) == backend
     assert OWN_COLUMNS["reference"] in [implementation.column for implementation in task.implementations]

@@ -36,7 +36,7 @@ def whole(bias: Bias, query: torch.Tensor, keys: int) -> torch.Tensor:
 
 
 @every_bias
-def test_a_tile_is_a_slice_of_the_whole(make: Callable[[], Bias]):
+def test_a_tile_of_a_bias_is_a_slice_of_the_whole(make: Callable[[], Bias]):
     bias, query = make(), torch.randn(2, HEADS, 7, DIM)
     grid = Grid.whole(2, HEADS, 7, 11)
     dense = whole(bias, query, 11)
@@ -50,7 +50,7 @@ def test_a_tile_is_a_slice_of_the_whole(make: Callable[[], Bias]):
 
 
 @every_bias
-def test_gradients_are_exact(make: Callable[[], Bias]):
+def test_gradients_of_a_bias_are_exact(make: Callable[[], Bias]):
     bias = make().double()
     if isinstance(bias, TensorBias):
         bias.tensor = bias.tensor.double().requires_grad_()
@@ -85,7 +85,7 @@ def test_half_precision_queries_get_float32(make: Callable[[], Bias]):
 
 @every_bias
 @pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 7, 11), (2, 0, 11), (2, 7, 0), (2, 0, 0), (2, 1, 1)])
-def test_empty_and_single(make: Callable[[], Bias], batch: int, queries: int, keys: int):
+def test_biases_take_empty_and_single_axes(make: Callable[[], Bias], batch: int, queries: int, keys: int):
     bias = make()
     if not isinstance(bias, TensorBias):
         out = whole(bias, torch.randn(batch, HEADS, queries, DIM), keys)
@@ -227,7 +227,7 @@ def test_as_bias_says_what_it_expects(value: object, says: str):
         (lambda: RelativePosition(5, 2, scale=float("nan")), ArgumentError, "scale must be positive and finite"),
     ],
 )
-def test_wrong_arguments_are_named(make: Callable[[], Bias], error: type[Exception], says: str):
+def test_biases_name_wrong_arguments(make: Callable[[], Bias], error: type[Exception], says: str):
     with pytest.raises(error) as caught:
         make()
     assert says in str(caught.value)
@@ -246,7 +246,7 @@ def test_wrong_arguments_are_named(make: Callable[[], Bias], error: type[Excepti
         (TensorBias(torch.zeros(7, 11, device="meta")), KindError, "bias must be on cpu"),
     ],
 )
-def test_what_does_not_fit_the_problem_is_named(bias: Bias, error: type[Exception], says: str):
+def test_a_bias_names_the_axis_that_does_not_fit(bias: Bias, error: type[Exception], says: str):
     with pytest.raises(error) as caught:
         bias.check(torch.zeros(2, HEADS, 7, DIM), Grid.whole(2, HEADS, 7, 11))
     assert says in str(caught.value)

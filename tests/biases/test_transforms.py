@@ -104,7 +104,7 @@ def test_functional_gradients_are_those_of_autograd(name: str):
 
 
 @every_bias
-def test_vmap_is_a_loop(name: str):
+def test_vmap_over_a_bias_is_a_loop(name: str):
     function, inputs = as_function(bias_of(name))
     stacked = tuple(torch.stack([tensor.detach() * factor for factor in (1, -2, 3)]) for tensor in inputs)
     expected = torch.stack([function(*(tensor[i] for tensor in stacked)) for i in range(3)])
@@ -124,7 +124,7 @@ def test_the_hessian_of_shaws_bias_couples_query_and_weight():
 
 
 @every_bias
-def test_compiles_whole(name: str):
+def test_biases_compile_in_one_graph(name: str):
     torch._dynamo.reset()
     bias = bias_of(name)
     query = query_of().requires_grad_()
@@ -140,7 +140,7 @@ def test_compiles_whole(name: str):
 
 
 @every_bias
-def test_meta_tensors_have_the_shapes_of_real_ones(name: str):
+def test_biases_of_meta_tensors_have_the_real_shapes(name: str):
     bias = bias_of(name).to("meta")
     if isinstance(bias, TensorBias):
         bias.tensor = bias.tensor.to("meta")

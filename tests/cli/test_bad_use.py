@@ -196,7 +196,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(("command", "typed", "words"), every_case(metafunc.config.getoption("full")))
 
 
-def test_bad_use_is_one_line(run_command, monkeypatch, tmp_path, files, untouched, command, typed, words):
+def test_wrong_commands_end_with_one_line(run_command, monkeypatch, tmp_path, files, untouched, command, typed, words):
     monkeypatch.chdir(tmp_path)
     arguments = [part.format(**files) for part in shlex.split(command)]
     code, output, error = run_command(*arguments, *typed)

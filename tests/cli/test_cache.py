@@ -57,7 +57,7 @@ def assert_one_line(found, *words):
         assert word in error
 
 
-def test_it_says_where_how_many_and_how_large(regard, tmp_path):
+def test_cache_prints_folder_count_and_size_of_its_kernels(regard, tmp_path):
     code, output, _ = regard()
     folder = cache.cache_folder()
     assert code == 0
@@ -92,7 +92,7 @@ def test_clearing_leaves_what_is_not_ours(regard):
     assert regard("--clear") == (0, "removed  0\n", "")
 
 
-def test_what_cannot_be_removed_is_one_line(regard, monkeypatch):
+def test_kernels_that_cannot_be_removed_are_one_line(regard, monkeypatch):
     tiny(2).address  # noqa: B018
 
     def refuse(self, **_):
@@ -186,7 +186,7 @@ def test_dtypes_are_compiled_as_asked(regard, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_was_compiled_in_advance_serves_usual_calls(monkeypatch, caplog):
+def test_kernels_compiled_in_advance_serve_usual_calls(monkeypatch, caplog):
     # In the user's own folder: most of it is there already.
     monkeypatch.delenv("REGARD_CACHE")
     cache.cache_folder.cache_clear()

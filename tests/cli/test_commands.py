@@ -469,7 +469,7 @@ def test_data_that_cannot_be_used(regard, corpus, tmp_path, content, words):
     assert_one_line(regard(*training({**corpus, "train": file}, tmp_path)), file, *words)
 
 
-def test_lines_that_do_not_match(regard, corpus, tmp_path):
+def test_train_names_the_file_of_unequal_line_counts(regard, corpus, tmp_path):
     (tmp_path / "a.en").write_text("one\ntwo\n")
     (tmp_path / "a.es").write_text("uno\n")
     data = {**corpus, "train": f"{tmp_path / 'a.en'},{tmp_path / 'a.es'}"}

@@ -189,7 +189,7 @@ def test_only_some_steps(call):
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_pictures(call, tmp_path, suffix, start):
+def test_explain_writes_pictures(call, tmp_path, suffix, start):
     path = tmp_path / f"steps{suffix}"
     code, _, err = call(*NUMBERS, "--picture", path, "--title", "a title")
     assert code == 0

@@ -273,7 +273,7 @@ def test_every_class_declares_its_fields():
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_what_follows_from_fields(name):
+def test_declared_fields_give_repr_copies_and_moves(name):
     for part in MADE[BY_NAME[name]]():
         tensors = tensors_of(part)
         if not has_text(part):

@@ -117,7 +117,7 @@ def test_every_room_is_drawn_and_exists():
     "room",
     ["", ".scores", ".normalizers", ".masks", ".biases", ".positions", ".attention", ".nn", ".pictures", ".watching"],
 )
-def test_exports(room):
+def test_every_room_exports_its_public_names_once(room):
     """``__all__`` names what exists, once, and nothing public is left out."""
     module = importlib.import_module(f"regard{room}")
     assert len(set(module.__all__)) == len(module.__all__)

@@ -97,7 +97,7 @@ print(*sorted(name for name in set(sys.modules) - before if name.startswith(("re
 """
 
 
-def test_it_loads_no_module_of_kernels():
+def test_the_reference_loads_no_module_of_kernels():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -124,7 +124,7 @@ def spec_of(name):
         return None
 
 
-def test_what_it_is_made_of_imports_no_kernel():
+def test_files_of_the_reference_import_no_kernel():
     """But for the rows of a normalizer that is called on its own."""
     waiting, known = ["regard.attention.backends.reference"], set()
     for room in ("scores", "normalizers", "masks", "biases"):

@@ -40,7 +40,7 @@ def number(version):
     return [int(part) for part in re.findall(r"\d+", version)]
 
 
-def test_what_was_tested_is_within_the_ranges():
+def test_pinned_versions_are_within_the_ranges():
     tested = {name.lower().replace("_", "-"): version for name, version in pinned("constraints.txt").items()}
     for name, lowest in ranges().items():
         assert number(tested[name.replace("_", "-")]) >= number(lowest), name

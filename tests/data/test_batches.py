@@ -87,7 +87,7 @@ def test_the_examples_of_an_epoch_can_be_drawn():
     assert whole.state_dict() == {"epoch": 3, "position": 0}
 
 
-def test_numbers_out_of_range():
+def test_batches_refuse_numbers_out_of_range():
     for make in (
         lambda: Batches(EXAMPLES, 0, list),
         lambda: Batches([], 3, list),

@@ -31,7 +31,7 @@ def pairs_of(path, *columns):
 @pytest.mark.parametrize("suffix", ["tsv", "csv"])
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 @pytest.mark.parametrize("index", [False, True])
-def test_what_pandas_writes_is_read_as_it_was(tmp_path, suffix, quoting, index):
+def test_tables_of_pandas_are_read_unchanged(tmp_path, suffix, quoting, index):
     """pandas 3.1.1: `to_csv` encloses a field with a quotation mark, a separator or a line end, in a TSV file too."""
     frame = pd.DataFrame({"source": TEXTS, "target": TEXTS[::-1]})
     path = tmp_path / f"a.{suffix}"
@@ -131,7 +131,7 @@ def test_a_table_without_a_header_loses_no_row_in_silence(tmp_path, separator, c
         ("Qué? no", "row"),
     ],
 )  # fmt: skip
-def test_what_a_first_line_is(header, kind):
+def test_a_first_line_is_recognized_as_header_or_row(header, kind):
     advice, doubt = header_doubts(header.split())
     assert (bool(advice), bool(doubt)) == (kind == "row", kind == "doubt")
     assert header_doubts(["", *header.split()]) == (advice, doubt)  # an index of pandas

@@ -80,7 +80,7 @@ def _cache(own_cache):
 @pytest.mark.parametrize("kind", OPENERS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("lacking", [(1, 1), (0, 1), (0, 0)])
-def test_rows_without_a_value_are_left_out_counted_and_said(tmp_path, caplog, kind, form, lacking):
+def test_null_rows_of_a_file_are_left_out_and_counted(tmp_path, caplog, kind, form, lacking):
     open_table, columns, said = OPENERS[kind]
     for number in range(4):
         Image.fromarray(np.zeros((2, 3), np.uint8)).save(tmp_path / f"{number}.png")

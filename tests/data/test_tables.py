@@ -280,7 +280,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
-def test_what_a_folder_of_classes_leaves_out_is_counted(tmp_path, caplog, kind):
+def test_files_that_a_folder_of_classes_leaves_out_are_counted(tmp_path, caplog, kind):
     open_folder, suffix, write = FOLDERS[kind]
     folder = tmp_path / "data"
     for label in ("a", "b"):
@@ -311,7 +311,7 @@ def test_what_a_folder_of_classes_leaves_out_is_counted(tmp_path, caplog, kind):
         open_folder(folder)
 
 
-def test_what_other_folders_leave_out_is_counted(tmp_path, caplog):
+def test_files_that_other_folders_leave_out_are_counted(tmp_path, caplog):
     streets = tmp_path / "streets"
     for part in ("images", "labels"):
         (streets / part).mkdir(parents=True)

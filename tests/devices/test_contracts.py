@@ -29,11 +29,11 @@ def _small_blocks(monkeypatch):
 SINGLE, HALF = torch.float32, torch.bfloat16
 
 LAWS = {
-    nonfinite.test_what_is_hidden_reaches_nothing: [
+    nonfinite.test_nonfinite_hidden_inputs_reach_no_result: [
         ("sdpa", SINGLE, "nan", "tiny"),
         ("reference", SINGLE, "inf", "tiny"),
     ],
-    nonfinite.test_what_is_hidden_reaches_nothing_through_any_score: [
+    nonfinite.test_nonfinite_hidden_inputs_pass_through_no_score: [
         ("scaled_dot", "entmax15", "nan", "lengths", False),
         ("cosine", "sigmoid", "inf", "causal", False),
         ("general_heads", "sink", "huge", "lengths", False),
@@ -91,8 +91,8 @@ def test_a_law(law, arguments):
     ],
     ids="-".join,
 )
-def test_gradients_are_those_of_the_reference(case, monkeypatch):
-    contracts.test_gradients_are_those_of_the_reference(*case, monkeypatch)
+def test_gradients_on_a_device_are_those_of_the_reference(case, monkeypatch):
+    contracts.test_gradients_of_every_backend_are_those_of_the_reference(*case, monkeypatch)
 
 
 @pytest.mark.parametrize("backend", ["tiled", "reference"])

@@ -35,7 +35,7 @@ def results(inputs, **options):
 @pytest.mark.parametrize("normalizer", ["softmax", "sparsemax"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("mask", MASKS)
-def test_later_calls_give_what_the_first_one_gives(mask, size, normalizer):
+def test_later_calls_on_a_device_give_the_result_of_the_first(mask, size, normalizer):
     kv_heads, keys, value_dim = SIZES[size]
     made = [
         [torch.randn(2, 4, 9, 8), torch.randn(2, kv_heads, keys, 8), torch.randn(2, kv_heads, keys, value_dim)]

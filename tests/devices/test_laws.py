@@ -14,6 +14,9 @@ from models.test_decoders import (
 )
 from models.test_encoders import test_an_empty_row_has_no_annotations, test_padding_has_no_part_in_anything
 from models.test_hard_attention import test_chooses_one_seen_annotation
-from models.test_language_model import test_no_prediction_depends_on_later_tokens, test_steps_are_the_whole_prediction
+from models.test_language_model import (
+    test_no_prediction_depends_on_later_tokens,
+    test_steps_of_a_language_model_give_the_whole_prediction,
+)
 from models.test_minimum_risk import test_one_sample_is_sampling_and_a_seed_repeats_it
 from models.test_pointer_generator import extended, test_each_step_is_a_distribution_and_the_loss_is_its_mean

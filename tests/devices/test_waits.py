@@ -71,7 +71,7 @@ def checked(never_waits, **arguments):
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("backend", ["auto", "tiled", "reference"])
-def test_masks(never_waits, mask, backend):
+def test_masks_never_wait_for_a_device(never_waits, mask, backend):
     checked(never_waits, mask=MASKS[mask](), backend=backend)
 
 
@@ -81,7 +81,7 @@ def test_normalizers(never_waits, normalizer):
 
 
 @pytest.mark.parametrize(("score", "bias"), list(zip(SCORES, BIASES, strict=True)))
-def test_scores_and_biases(never_waits, score, bias):
+def test_scores_and_biases_never_wait_for_a_device(never_waits, score, bias):
     checked(never_waits, score=SCORES[score](), bias=BIASES[bias](), mask=masks.causal())
 
 
@@ -100,7 +100,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("where", ["device", "host"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_layers(never_waits, layer, where, device):
+def test_layers_never_wait_for_a_device(never_waits, layer, where, device):
     ends = torch.tensor([5, 9], device="cpu" if where == "host" else device)
     if where == "host" and layer not in ("encoder", "decoder"):
         ends = ends.to(device)

@@ -66,7 +66,7 @@ def test_a_process_that_dies_ends_the_call_of_the_others(name):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_run_is_refused(two, name):
+def test_unsupported_sharded_calls_are_refused(two, name):
     for answer, afterwards in two.call("sharded_faults", "refused", name):
         assert answer.startswith(("KindError: ", "ArgumentError: ", "ShapeError: ", "BackendError: ")), answer
         assert "in vain" not in answer
@@ -96,7 +96,7 @@ def test_tensors_without_versions_are_compared_at_every_call(two):
         assert "mask differs" in answer
 
 
-def test_autocast(two):
+def test_autocast_of_a_sharded_call_is_that_of_one_process(two):
     for sharded, plain in two.call("sharded_faults", "cast"):
         assert sharded == plain
 

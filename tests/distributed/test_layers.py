@@ -18,7 +18,7 @@ def test_a_layer_gives_what_it_gives_on_the_whole(group, name, order):
         assert max(differences) < 1e-11, differences
 
 
-def test_what_needs_whole_sequences_is_refused(group):
+def test_layers_that_need_whole_sequences_are_refused(group):
     for found in group.call("sharded_layers", "refused"):
         for name, error in found.items():
             assert error.startswith("ArgumentError: "), (name, error)

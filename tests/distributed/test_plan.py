@@ -14,7 +14,7 @@ def group(groups):
     normalizer=["softmax", "ratio", "sigmoid", "hard", "top_k", "over_queries"], mask=["none", "causal", "window"],
     bias=["none", "alibi"], score=["features", "additive"], dtype=["float64", "float32", "bfloat16"],
 )  # fmt: skip
-def test_what_is_sent_is_what_the_plan_says(group, normalizer, mask, bias, score, dtype):
+def test_a_sharded_call_sends_the_planned_bytes(group, normalizer, mask, bias, score, dtype):
     found = group.call("bench.scripts.sharded_parts", "count_bytes", normalizer, mask, 61, bias, score, dtype)
     for each in found:
         assert each["counted"] == each["planned"]

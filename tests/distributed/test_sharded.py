@@ -27,7 +27,7 @@ def _is_that_of_one_process(group, *case):
     order=ORDERS,
     processes=PROCESSES,
 )
-def test_scores_and_biases(groups, score, bias, mask, kv_heads, order, processes):
+def test_sharded_scores_and_biases_equal_those_of_one_process(groups, score, bias, mask, kv_heads, order, processes):
     _is_that_of_one_process(groups(processes), score, "softmax", mask, bias, kv_heads, order)
 
 
@@ -41,7 +41,7 @@ def test_normalizers_and_masks(groups, normalizer, mask, order, processes):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_masks(groups, mask):
+def test_sharded_masks_equal_those_of_one_process(groups, mask):
     _is_that_of_one_process(groups(3), "additive", "softmax", mask, "alibi", 1, "balanced")
 
 
@@ -72,7 +72,7 @@ def test_the_same_weights_are_dropped(groups, normalizer, mask):
 
 
 @pytest.mark.parametrize("score", ["cosine", "additive_projected", "trilinear", "distance", "general"])
-def test_what_nobody_sees_has_no_effect(groups, score):
+def test_hidden_nan_has_no_effect_on_a_sharded_call(groups, score):
     """NaN in hidden keys, values and queries reaches neither outputs nor gradients, of parameters either."""
     for found, expected in groups(3).call("sharded_laws", "hidden_nan", score):
         assert found == expected
@@ -107,7 +107,7 @@ def test_a_tensor_that_derives_from_another_is_refused(groups):
     read=READ, normalizer=["softmax", "sparsemax", "sigmoid", "top_k", "sinkhorn"], mask=SOME_MASKS, order=ORDERS,
     processes=PROCESSES,
 )  # fmt: skip
-def test_readings(groups, read, normalizer, mask, order, processes):
+def test_sharded_readings_equal_those_of_one_process(groups, read, normalizer, mask, order, processes):
     for difference in groups(processes).call("sharded_laws", "readings", read, normalizer, mask, order):
         assert difference < 1e-12
 

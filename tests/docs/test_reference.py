@@ -129,7 +129,7 @@ def test_each_option_of_a_command_is_in_its_section(command_line, command):
 
 
 @pytest.mark.parametrize("page", sorted((UNDERSTAND / "derivations").glob("*.md")), ids=lambda path: path.stem)
-def test_what_a_derivation_names_exists(page):
+def test_names_in_a_derivation_exist(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     paths = [path.as_posix() for path in SOURCES]
     code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES if "tests/" not in path.as_posix())

@@ -13,7 +13,7 @@ from regard.watching.head_statistics import names
 PAGE = pages("en")["how-to/hugging-face"]
 
 
-def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
+def test_code_of_the_page_on_transformers_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     named = {}
     for code in cells(PAGE):

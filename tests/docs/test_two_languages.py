@@ -45,7 +45,7 @@ def test_the_numbers_are_the_same(page):
 
 
 @pytest.mark.parametrize("page", CHINESE)
-def test_what_a_cell_prints_in_english_is_said_in_chinese(page):
+def test_english_output_is_introduced_in_chinese(page):
     """A cell prints what it prints for everybody: the text in front says it in Chinese, or the heading of an answer."""
     unsaid, text, first = [], "", True
     for cell in notebook(CHINESE[page]).cells if "{code-cell}" in CHINESE[page] else ():

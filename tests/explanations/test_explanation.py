@@ -144,7 +144,7 @@ def test_no_other_backend_has_intermediates():
         regard.explain(*problem(), backend="sdpa")
 
 
-def test_what_a_mask_hides_is_not_in_the_output():
+def test_masked_keys_are_not_in_an_explanation():
     query, key, value = (torch.randn(length, 3) for length in (2, 5, 5))
     key[4], value[4] = torch.nan, torch.inf
     mask = regard.masks.lengths([4])

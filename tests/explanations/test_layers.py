@@ -146,7 +146,7 @@ def test_steps_colours_and_slices_that_do_not_exist(call, error, message):
         ({"heads": 0}, ArgumentError, "heads must be at least 1"),
     ],
 )  # fmt: skip
-def test_weights_that_do_not_fit(options, error, message):
+def test_explain_refuses_projections_that_do_not_fit(options, error, message):
     with pytest.raises(error, match=message):
         regard.explain(random(QUERIES, 4), **options)
 

@@ -193,7 +193,7 @@ def test_a_pipeline_gives_our_labels_and_probabilities(tmp_path):
         (MODELS["Segmenter"], "Segmenter"),
     ],
 )
-def test_what_has_no_class_says_why(make, message, tmp_path):
+def test_models_without_a_hugging_face_class_say_why(make, message, tmp_path):
     with pytest.raises(ArgumentError, match=message):
         save(make().eval(), {}, tmp_path)
     assert not any(tmp_path.iterdir())

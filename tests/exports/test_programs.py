@@ -195,6 +195,6 @@ def test_every_program_is_traced_in_a_full_run(name, tmp_path, request):
         assert saved(program, tmp_path / f"{program.name}.pt2") < 1e-4, program.name
 
 
-def test_what_has_no_program_says_so():
+def test_models_without_a_program_say_so():
     with pytest.raises(ValueError, match="Linear cannot be exported"):
         programs_of(torch.nn.Linear(2, 3))

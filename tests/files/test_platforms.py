@@ -58,7 +58,7 @@ def test_files_are_written_where_no_folder_can_be_opened(windows, tmp_path, monk
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_what_is_synced_is_open_for_writing(tmp_path, monkeypatch):
+def test_synced_files_are_open_for_writing(tmp_path, monkeypatch):
     """Windows syncs no other."""
     import fcntl
 

@@ -46,7 +46,7 @@ def test_only_regular_files_of_the_stated_size_are_opened(read, tmp_path):
     assert len(os.listdir("/proc/self/fd")) < 60
 
 
-def test_what_is_read_is_what_path_reads(tmp_path):
+def test_regular_files_are_read_as_path_reads_them(tmp_path):
     path = tmp_path / "file"
     path.write_bytes("\ufeffä\r\nb".encode())
     assert read_bytes(path, 8) == path.read_bytes()

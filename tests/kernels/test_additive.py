@@ -144,7 +144,7 @@ def test_decoder_steps_over_ragged_memories():
 
 
 @DTYPES
-def test_what_is_not_a_number_comes_out_as_that(dtype):
+def test_nan_in_a_query_stays_in_its_additive_row(dtype):
     inputs = problem(3, 131, 7, dtype)
     inputs["query"][0, 0, 1, 2] = torch.nan
     output = outcome("cpu", inputs)["output"]

@@ -249,7 +249,7 @@ def test_a_damaged_file_is_named_and_compiled_again(folder, said):
         assert not said(), name
 
 
-def test_what_stood_in_the_place_of_a_file_is_not_lost(folder):
+def test_a_foreign_folder_in_the_place_of_a_kernel_is_not_lost(folder):
     call(tiny())
     path = only_file(folder)
     make_folder(path, "notes.txt")
@@ -521,7 +521,7 @@ def test_folders_are_made_for_their_owner_alone(tmp_path, monkeypatch):
         assert each.stat().st_mode & 0o777 == 0o700, each
 
 
-def test_what_is_cleared_is_ours_and_nothing_else(tmp_path, folder):
+def test_clearing_removes_only_compiled_kernels(tmp_path, folder):
     call(tiny())
     old = folder.with_name("kernels-0123456789abcdef")
     old.mkdir(mode=0o700)

@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_looked_into_is_no_error(folder, monkeypatch):
     assert not tiny(2).is_compiled
 
 
-def test_it_imports_nothing_from_the_current_folder(folder, tmp_path, monkeypatch):
+def test_the_compiling_process_imports_nothing_from_the_current_folder(folder, tmp_path, monkeypatch):
     (tmp_path / "current").mkdir()
     (tmp_path / "current" / "numba.py").write_text("raise SystemExit('the wrong module')")
     monkeypatch.chdir(tmp_path / "current")
@@ -279,7 +279,7 @@ class TestCalls:
         plan = regard.plan(*inputs, score=score)
         assert plan.reasons["cpu"] == "not yet: 'cpu' is being compiled"
 
-    def test_what_would_run_elsewhere_anyway_asks_for_no_kernel(self):
+    def test_calls_of_other_backends_request_no_kernel(self):
         small = torch.randn(3, 1, 2, 5, 16).unbind()
         for arguments in ({}, {"mask": regard.masks.causal()}, {"normalizer": "sparsemax"}):
             regard.attend(*small, **arguments)
@@ -318,7 +318,7 @@ def test_readings_are_taken_otherwise_while_their_kernel_is_compiled(monkeypatch
         torch.testing.assert_close(getattr(seen, name), getattr(expected, name), rtol=1e-4, atol=1e-5)
 
 
-def test_what_a_library_prints_is_no_answer(folder, monkeypatch, tmp_path):
+def test_prints_of_a_library_are_no_answer_of_the_compiling_process(folder, monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('a line')\nprint('[1, 2]', flush=True)\n")
     monkeypatch.syspath_prepend(tmp_path)
     one = tiny(2)

@@ -109,7 +109,7 @@ def test_weights_and_readings_are_those_of_heads():
     torch.testing.assert_close(observed.received, exact.weights.sum(2), rtol=0, atol=1e-5)
 
 
-def test_what_is_hidden_may_be_anything():
+def test_masked_keys_never_affect_few_rows():
     query, key, value = inputs_of().values()
     clean = regard.attend(query, key, value, mask=masks.lengths([50, 60]), backend="cpu")
     key[0, :, 50:], value[1, :, 60:] = torch.nan, torch.inf

@@ -64,7 +64,7 @@ def test_a_line_in_a_record_is_all_that_a_field_needs():
     assert not {"other", "shared_row"} & set(written(Simple(given)))
 
 
-def test_what_has_no_type_in_an_operator_is_refused():
+def test_fields_without_an_operator_type_are_refused():
     with pytest.raises(KeyError):
         kernel_arguments.fields_of(Unknown)
 

@@ -84,7 +84,7 @@ def test_other_readings_are_those_of_the_other_kernel(read, launched):
 
 
 @pytest.mark.parametrize("gap", [1.0, 5.0, 10.0, 15.0, 25.0, 60.0, 200.0])
-def test_entropy_of_peaked_rows_loses_no_digits(gap):
+def test_entropy_of_peaked_rows_in_lanes_loses_no_digits(gap):
     query, key = torch.ones(1, 1, 9, 1), torch.tensor([gap, 0.0]).reshape(1, 1, 2, 1)
     observed = regard.observe(query, key, key, score=Dot(), read=READ, backend="cpu")
     small = torch.tensor(-gap, dtype=torch.float64).exp()

@@ -32,7 +32,7 @@ def outcome(inputs, alpha, backend, dtype, **options):
 @pytest.mark.parametrize(
     "options", [{}, {"mask": masks.causal()}, {"mask": masks.lengths([0, 30])}, {"bias": alibi(4)}], ids=str
 )
-def test_output_and_gradients(alpha, dtype, queries, options, is_full):
+def test_learned_alpha_output_and_gradients_match_the_reference(alpha, dtype, queries, options, is_full):
     shapes = {"query": (2, 4, queries, 8), "key": (2, 2, 37, 8), "value": (2, 2, 37, 6)}
     for more in ({}, {"weight": (8,)}) if is_full or dtype == torch.float64 else ({},):
         inputs = tensors(dtype=dtype, **shapes, **more)
@@ -43,7 +43,7 @@ def test_output_and_gradients(alpha, dtype, queries, options, is_full):
             torch.testing.assert_close(one.double(), other, rtol=0, atol=bound)
 
 
-def test_it_is_a_number_to_weights_that_are_given_back():
+def test_learned_alpha_of_a_head_gives_the_weights_of_its_number():
     query, key, value = tensors(query=(1, 4, 9, 8), key=(1, 4, 11, 8), value=(1, 4, 11, 8)).values()
     alpha = torch.tensor([1.2, 1.5, 1.7, 2.0])
     attended = regard.attend_with_weights(query, key, value, normalizer=entmax(alpha), backend="cpu")

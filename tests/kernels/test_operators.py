@@ -282,7 +282,7 @@ def test_half_precision_errs_by_its_last_rounding(dtype, additive):
         torch.testing.assert_close(got[name].double(), expected, rtol=0.6 * torch.finfo(dtype).eps, atol=1e-4)
 
 
-def test_a_second_derivative_is_refused():
+def test_attention_operators_refuse_second_derivatives():
     query, key, value = (torch.randn(1, 2, 5, 3, requires_grad=True) for _ in range(3))
     output = regard.attend(query, key, value, backend="cpu")
     (first,) = torch.autograd.grad(output.square().sum(), query, create_graph=True)

@@ -102,7 +102,7 @@ def test_a_sequence_depends_on_no_other_one():
         first += count
 
 
-def test_threads_change_no_bit():
+def test_threads_change_no_bit_of_packed_attention():
     call, matrices = problem(SIZES["long"], BANDS["all"], 0.3)
     before, found = torch.get_num_threads(), []
     try:
@@ -137,7 +137,7 @@ def test_both_passes_drop_the_same_weights(sizes, band):
     assert_exact(call, matrices, atol=2e-5, grad_atol=5e-5, kept=[one.double() for one in kept])
 
 
-def test_large_scores_do_not_overflow():
+def test_large_scores_do_not_overflow_in_packed_attention():
     call, matrices = problem(SIZES["usual"], BANDS["all"])
     matrices = {**matrices, "query": matrices["query"] * 1e4, "key": matrices["key"] * 1e4}
     exact = specification(call, {name: matrix.double() for name, matrix in matrices.items()})

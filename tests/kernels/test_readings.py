@@ -123,7 +123,7 @@ def test_rows_with_one_weight(normalizer):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("gap", [1.0, 5.0, 10.0, 15.0, 25.0, 60.0])
-def test_entropy_of_peaked_rows_loses_no_digits(gap, dtype):
+def test_entropy_of_one_peaked_row_loses_no_digits(gap, dtype):
     """Two scores that are far apart: the entropy is a small number, and no difference of large ones."""
     query, key = torch.ones(1, 1, 1, 1, dtype=dtype), torch.tensor([gap, 0.0], dtype=dtype).reshape(1, 1, 2, 1)
     observed = regard.observe(query, key, key, score=Dot(), read=regard.Readings(entropy=True), backend="cpu")

@@ -63,7 +63,7 @@ def inputs_of(batch, heads, kv_heads, queries, keys, dim, value_dim, *weight_hea
     [(1, 1, 1, 1, 1, 1, 1), (2, 4, 4, 37, 41, 7, 5), (1, 4, 2, 130, 300, 8, 16), (2, 2, 1, 5, 129, 64, 3)],
     ids=str,
 )
-def test_output_and_gradients(size, dtype):
+def test_rectified_scores_match_the_reference(size, dtype):
     assert_as_exact(inputs_of(*size, dtype=dtype))
 
 
@@ -84,7 +84,7 @@ def test_every_normalizer(normalizer):
     ],
     ids=["causal", "window", "lengths", "two runs", "dense"],
 )
-def test_masks(mask):
+def test_rectified_scores_match_the_reference_under_masks(mask):
     assert_as_exact(inputs_of(2, 2, 1, 20, 70, 9, 6), mask=mask)
 
 
@@ -97,7 +97,7 @@ def test_a_weight_for_each_head_and_a_bias():
 @given(
     st.integers(1, 2), st.integers(1, 2), st.integers(1, 2), st.integers(1, 40), st.integers(1, 150), st.integers(1, 17)
 )
-def test_any_size(batch, kv_heads, group, queries, keys, dim):
+def test_rectified_scores_match_the_reference_at_any_size(batch, kv_heads, group, queries, keys, dim):
     assert_as_exact(inputs_of(batch, kv_heads * group, kv_heads, queries, keys, dim, 3), roundings=1000.0)
 
 
@@ -110,7 +110,7 @@ def test_numbers_of_any_size():
     assert_as_exact(inputs, roundings=1e4)
 
 
-def test_what_is_hidden_does_not_reach_the_result():
+def test_masked_keys_never_affect_rectified_scores():
     inputs = inputs_of(1, 2, 2, 6, 40, 5, 3)
     plain = {name: tensor.clone() for name, tensor in inputs.items()}
     inputs["key"][..., 30:, :], inputs["value"][..., 30:, :] = torch.nan, torch.inf

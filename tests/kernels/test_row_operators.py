@@ -27,7 +27,7 @@ def by_sort(scores, alpha, dim=-1):
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
-def test_any_axis(alpha, dim, monkeypatch):
+def test_the_entmax_operator_normalizes_any_axis(alpha, dim, monkeypatch):
     monkeypatch.setattr(compiled_rows, "KERNEL_NUMBERS", 1)
     scores = torch.randn(7, 31, 5).transpose(0, 1)
     weights = normalizers.entmax(alpha)(scores, dim)
@@ -37,7 +37,7 @@ def test_any_axis(alpha, dim, monkeypatch):
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_gradients(alpha):
+def test_gradients_of_the_entmax_operator_are_exact(alpha):
     scores = (torch.randn(5, 13, dtype=torch.float64) * 2).requires_grad_()
     assert torch.autograd.gradcheck(lambda s: row_operators.entmax(s, alpha), scores)
 
@@ -72,14 +72,14 @@ def test_masked_scores():
     assert not gradient[1].any()
 
 
-def test_a_second_derivative_is_refused():
+def test_the_entmax_operator_refuses_second_derivatives():
     scores = torch.randn(3, 5, requires_grad=True)
     (first,) = torch.autograd.grad(row_operators.entmax(scores, 1.5).square().sum(), scores, create_graph=True)
     with pytest.raises(BackendError, match="no second derivative"):
         first.sum().backward()
 
 
-def test_threads_change_no_bit(monkeypatch):
+def test_threads_change_no_bit_of_the_entmax_operator(monkeypatch):
     monkeypatch.setattr(launch_module, "SERIAL_WORK", 0)
     scores, threads = torch.randn(301, 257), torch.get_num_threads()
     results = []

@@ -119,7 +119,7 @@ def test_one_huge_score_takes_everything(alpha, huge):
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_what_is_minus_infinity_is_not_there(alpha):
+def test_scores_of_minus_infinity_count_as_missing(alpha):
     scores = torch.randn(5, 67)
     hidden = torch.rand(5, 67) < 0.5
     hidden[3], hidden[4] = True, False

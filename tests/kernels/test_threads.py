@@ -94,7 +94,7 @@ def test_small_problems_if_a_team_runs_them(teams, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "additive"])
-def test_readings(score, teams):
+def test_threads_change_no_bit_of_the_readings(score, teams):
     inputs = tensors(query=(1, 2, 257, 17), key=(1, 2, 263, 17), value=(1, 2, 263, 3), weight=(17,))
     scoring = Additive(inputs["weight"]) if score == "additive" else score
     query, key, value = (inputs[name] for name in ("query", "key", "value"))

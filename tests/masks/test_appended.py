@@ -78,7 +78,7 @@ def test_nothing_but_appended_keys_is_seen_by_all():
     assert not dense_spans(hidden, grid).any()
 
 
-def test_wrong_arguments_are_named():
+def test_appended_masks_name_wrong_arguments():
     with pytest.raises(ArgumentError, match="appended must be at least 0; it is -1"):
         AppendedMask(masks.causal(), -1)
     with pytest.raises(KindError, match=r"appended must be an integer; it is 1\.5"):

@@ -86,7 +86,7 @@ def test_masks_keep_what_they_were_made_with():
     assert torch.equal(dense(mask, 1, 5, 5), before)
 
 
-def test_masks_read_as_they_are_written():
+def test_content_masks_read_as_they_are_written():
     assert repr(lengths(3)) == "lengths(3)"
     assert repr(lengths(torch.tensor([3, 4]), 2)) == "lengths([3, 4], queries=2)"
     assert repr(documents(torch.zeros(2, 7, dtype=torch.int64))) == "documents(<[2, 7]>)"
@@ -112,7 +112,7 @@ def test_masks_read_as_they_are_written():
         ),
     ],
 )
-def test_what_does_not_fit_the_problem_is_named(mask: Mask, error: type[Exception], says: str):
+def test_content_masks_name_the_axis_that_does_not_fit(mask: Mask, error: type[Exception], says: str):
     with pytest.raises(error) as caught:
         mask.check(Grid.whole(2, 3, 5, 7))
     assert says in str(caught.value)
@@ -129,14 +129,14 @@ def test_what_does_not_fit_the_problem_is_named(mask: Mask, error: type[Exceptio
         (lambda: documents(torch.zeros(1, 1, 5).long()), ShapeError, "query_ids must be [length] or [batch, length]"),
     ],
 )
-def test_wrong_arguments_are_named(make, error: type[Exception], says: str):
+def test_content_masks_name_wrong_arguments(make, error: type[Exception], says: str):
     with pytest.raises(error) as caught:
         make()
     assert says in str(caught.value)
 
 
 @pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 5, 7), (2, 0, 7), (2, 5, 0), (0, 0, 0)])
-def test_problems_without_pairs(batch: int, queries: int, keys: int):
+def test_content_masks_take_problems_without_pairs(batch: int, queries: int, keys: int):
     query_ids, key_ids = torch.zeros(batch, queries).long(), torch.zeros(keys).long()
     for mask in (lengths(0, 0), lengths([0] * batch), documents(query_ids, key_ids)):
         assert dense(mask, batch, queries, keys).shape == (batch, 2, queries, keys)

@@ -85,7 +85,7 @@ def test_tensors_of_another_type_are_refused(make):
 
 
 @pytest.mark.parametrize("make", [keep, ignore, as_mask])
-def test_tensors_that_are_not_dense_are_refused(make):
+def test_masks_refuse_tensors_that_are_not_dense(make):
     with pytest.raises(KindError, match=r"must be a dense tensor; it has the layout torch\.sparse_coo"):
         make(torch.eye(5).bool().to_sparse())
     with pytest.raises(KindError, match="must be a dense tensor; it is a nested one"):
@@ -106,7 +106,7 @@ def test_tensors_that_are_not_dense_are_refused(make):
         (where(lambda b, h, i, j: random_bools(3, 2)), ShapeError, "the result of where's function"),
     ],
 )
-def test_what_does_not_fit_the_problem_is_named(mask: Mask, error: type[Exception], says: str):
+def test_given_masks_name_the_axis_that_does_not_fit(mask: Mask, error: type[Exception], says: str):
     with pytest.raises(error) as caught:
         mask.check(GRID)
     assert says in str(caught.value)
@@ -117,7 +117,7 @@ def test_where_needs_a_function():
         where(torch.ones(5, 7))  # pyright: ignore[reportArgumentType]
 
 
-def test_masks_read_as_they_are_written():
+def test_given_masks_read_as_they_are_written():
     def nearby(b, h, i, j):
         return (i - j).abs() < 3
 
@@ -126,7 +126,7 @@ def test_masks_read_as_they_are_written():
 
 
 @pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 5, 7), (2, 0, 7), (2, 5, 0)])
-def test_problems_without_pairs(batch: int, queries: int, keys: int):
+def test_given_masks_take_problems_without_pairs(batch: int, queries: int, keys: int):
     grid = Grid.whole(batch, 3, queries, keys)
     for mask in (where(lambda b, h, i, j: i >= j), keep(random_bools(queries, keys)), keep(random_bools(1, 1))):
         mask.check(grid)

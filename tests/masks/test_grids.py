@@ -155,6 +155,6 @@ def test_runs_that_inference_kept_serve_a_training(mask):
         (lambda: masks.top_blocks(torch.ones(1, 2, 3), torch.ones(2, 3), 1, 1), ShapeError, "query and key must be"),
     ],
 )
-def test_what_does_not_fit_is_one_clear_error(call, error, message):
+def test_grid_masks_name_wrong_arguments(call, error, message):
     with pytest.raises(error, match=message):
         call()

@@ -66,7 +66,7 @@ def pairs_of_later_keys(mask, grid, offset):
 
 @modest
 @given(st.sampled_from(CAUSAL), st.sampled_from(OTHERS), st.sampled_from(OTHERS), st.sampled_from(list(FORMS)))
-def test_it_is_what_a_loop_over_all_pairs_finds(causal, other, third, form):
+def test_later_keys_are_those_of_a_loop_over_all_pairs(causal, other, third, form):
     mask = FORMS[form](causal, other, third)
     pairs = pairs_of_later_keys(mask, SQUARE, 0)
     seen = later_keys(mask, SQUARE)

@@ -129,7 +129,7 @@ def test_algebra(data: st.DataObject):
 
 @modest
 @given(tiles())
-def test_a_tile_is_a_slice_of_the_whole(case: tuple[Mask, Grid, Grid]):
+def test_a_tile_of_a_mask_is_a_slice_of_the_whole(case: tuple[Mask, Grid, Grid]):
     mask, grid, tile = case
     mask.check(grid)
     rows, queries, keys = (slice(s.start, s.stop) for s in (tile.batch_span, tile.query_span, tile.key_span))
@@ -234,7 +234,7 @@ def test_visible_keys_ask_few_times_where_bounds_are_known():
     assert asked <= 60
 
 
-def test_the_costly_side_is_asked_only_where_it_matters():
+def test_visibility_asks_the_costly_side_only_where_it_matters():
     def fn(b, h, i, j):
         raise AssertionError("asked")
 
@@ -449,7 +449,7 @@ SHOWING = {
 
 
 @pytest.mark.parametrize("name", SHOWING)
-def test_what_sizes_tell_of_rows_and_keys_is_so(name):
+def test_masks_say_rightly_that_all_rows_or_keys_are_seen(name):
     """A mask that says that all rows see a key, or all keys are seen, is right; aligned bands always say the latter."""
     mask = SHOWING[name]
     for queries in (1, 2, 3, 5, 8):

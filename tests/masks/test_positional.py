@@ -26,7 +26,7 @@ def dense(mask: Mask, queries: int, keys: int, batch: int = 2) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
-def test_causal_aligns_the_ends(queries: int, keys: int):
+def test_a_causal_mask_aligns_the_ends(queries: int, keys: int):
     expected = by_loop(queries, keys, lambda i, j: j <= i + keys - queries)
     assert torch.equal(dense(causal(), queries, keys), expected.expand(2, 3, queries, keys))
     assert dense(causal(), queries, keys)[:, :, -1].all()
@@ -45,7 +45,7 @@ def test_causal_offset_is_the_key_position_of_query_0(offset: int):
 
 
 @pytest.mark.parametrize("offset", [torch.tensor([-2, 4]), [-2, 4], torch.tensor([-2, 4], dtype=torch.int32)])
-def test_offsets_differ_between_batch_rows(offset: torch.Tensor | list[int]):
+def test_mask_offsets_may_differ_between_batch_rows(offset: torch.Tensor | list[int]):
     allowed = dense(causal(offset=offset), 5, 7)
     for row, own in enumerate((-2, 4)):
         assert torch.equal(allowed[row, 0], dense(causal(offset=own), 5, 7)[0, 0])
@@ -146,7 +146,7 @@ def test_a_mask_keeps_the_offsets_it_was_made_with():
     assert torch.equal(dense(mask, 5, 7), before)
 
 
-def test_masks_read_as_they_are_written():
+def test_positional_masks_read_as_they_are_written():
     offset = torch.tensor([1, 2])
     masks = (causal(), causal("start"), causal(offset=3), window(2, 0), window(offset=offset), prefix(3), dilated(2))
     assert [repr(mask) for mask in masks] == [
@@ -179,7 +179,7 @@ def test_masks_read_as_they_are_written():
         (lambda: prefix("3"), KindError, "n must be an integer"),
     ],
 )
-def test_wrong_arguments_are_named(make: Callable[[], Mask], error: type[Exception], says: str):
+def test_positional_masks_name_wrong_arguments(make: Callable[[], Mask], error: type[Exception], says: str):
     with pytest.raises(error) as caught:
         make()
     assert says in str(caught.value)
@@ -195,7 +195,7 @@ def test_wrong_arguments_are_named(make: Callable[[], Mask], error: type[Excepti
         (causal(offset=torch.zeros(2, dtype=torch.int64, device="meta")), KindError, "offset must be on cpu"),
     ],
 )
-def test_what_does_not_fit_the_problem_is_named(mask: Mask, error: type[Exception], says: str):
+def test_positional_masks_name_the_axis_that_does_not_fit(mask: Mask, error: type[Exception], says: str):
     for wrong in (mask, ~mask, causal() & mask, mask | causal()):
         with pytest.raises(error) as caught:
             wrong.check(Grid.whole(2, 3, 5, 7))
@@ -204,7 +204,7 @@ def test_what_does_not_fit_the_problem_is_named(mask: Mask, error: type[Exceptio
 
 @pytest.mark.parametrize("batch", [0, 2])
 @pytest.mark.parametrize(("queries", "keys"), [(0, 7), (5, 0), (0, 0)])
-def test_problems_without_pairs(batch: int, queries: int, keys: int):
+def test_positional_masks_take_problems_without_pairs(batch: int, queries: int, keys: int):
     for mask in (causal(), window(2, 1), prefix(0), dilated(2), causal(offset=[1] * batch)):
         assert dense(mask, queries, keys, batch).shape == (batch, 3, queries, keys)
         mask.visibility(Grid.whole(batch, 3, queries, keys))
@@ -274,7 +274,7 @@ def said(name: str) -> str:
     [2.5, 2.0, math.inf, -math.inf, math.nan, True, np.True_, np.float64(2), "2", 2j, {2}, np.ones(2)],
     ids=repr,
 )
-def test_what_is_no_integer_is_refused_in_every_argument(value: object):
+def test_positional_masks_refuse_arguments_that_are_no_integers(value: object):
     arguments = {
         "before": lambda n: window(n),
         "after": lambda n: window(0, n),

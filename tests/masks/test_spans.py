@@ -158,7 +158,7 @@ def test_spans_are_the_dense_mask(data: st.DataObject):
 
 @modest
 @given(st.data())
-def test_what_must_be_runs_has_spans(data: st.DataObject):
+def test_masks_of_runs_have_spans(data: st.DataObject):
     grid = data.draw(grids())
     a, b = data.draw(runs(grid)), data.draw(runs(grid))
     tile = data.draw(tiles(grid))
@@ -321,7 +321,7 @@ def test_queries_that_see_nothing_do_not_spoil_a_run():
     assert _known(mask, Grid.whole(1, 1, 3, 5)).stop.flatten().tolist() == [3, 5, 5]
 
 
-def test_the_costly_side_is_asked_only_where_it_matters():
+def test_spans_ask_the_costly_side_only_where_it_matters():
     class Asked(Mask):
         def allows(self, grid: Grid) -> torch.Tensor:
             raise AssertionError("asked")

@@ -77,7 +77,7 @@ def test_masks_of_meta_tensors_have_shapes(name: str):
 
 
 @pytest.mark.parametrize("name", tensors("meta"))
-def test_what_needs_the_numbers_of_a_tensor_is_not_said(name: str):
+def test_masks_without_data_leave_visibility_open(name: str):
     mask, grid = tensors("meta")[name], Grid.whole(B, H, Q, K, "meta")
     for unknown in (mask, ~mask, mask & masks.causal(), mask | masks.window(0, 0)):
         assert unknown.visibility(grid) is Visibility.PARTIAL

@@ -19,7 +19,7 @@ def test_work_is_the_sum_of_columns(name, block, monkeypatch):
     assert torch.equal(work_of_keys(mask, Q, K, batch=B, heads=H), expected)
 
 
-def test_wrong_arguments_are_named():
+def test_work_of_keys_names_wrong_arguments():
     with pytest.raises(KindError, match="mask must be a Mask"):
         work_of_keys("causal", 3, 3)
     with pytest.raises(ArgumentError, match="queries"):

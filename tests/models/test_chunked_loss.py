@@ -102,7 +102,7 @@ def test_tensors_that_are_not_contiguous():
     torch.testing.assert_close(found.nll, wanted.nll)
 
 
-def test_gradcheck():
+def test_gradients_of_the_chunked_loss_are_exact():
     features, weight, bias, target = problem()
 
     def total(*inputs):
@@ -155,7 +155,7 @@ def test_bad_smoothing():
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
-def test_it_is_compiled_in_one_graph():
+def test_the_chunked_loss_compiles_in_one_graph():
     features, weight = torch.randn(32, 8, requires_grad=True), torch.randn(50, 8)
     bias, target = torch.randn(50), torch.randint(50, (32,))
 

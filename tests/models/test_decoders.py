@@ -221,7 +221,7 @@ def test_autocast_stays_close(make, batch):
         ({"eos": 13}, "eos must be a target token; it is 13"),
     ],
 )
-def test_bad_options(options, message, make):
+def test_decoders_refuse_wrong_options(options, message, make):
     with pytest.raises(ArgumentError, match=message):
         make(**options)
 

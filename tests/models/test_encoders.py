@@ -43,7 +43,7 @@ def test_each_annotation_knows_both_sides():
     assert backward.tolist() == [True, True, True, False, False]
 
 
-def test_bad_options():
+def test_recurrent_encoders_refuse_wrong_options():
     with pytest.raises(ArgumentError, match="hidden_dim must be even"):
         RecurrentEncoder(nn.Embedding(13, 5), 7)
     with pytest.raises(UnknownNameError, match="cell 'rnn'"):

@@ -48,7 +48,7 @@ def tokens(batch=5, length=CONTEXT):
 
 @every_kind
 @pytest.mark.parametrize("cuts", [range(1, CONTEXT), (3, 4, 9), ()], ids=["one by one", "in parts", "at once"])
-def test_steps_are_the_whole_prediction(options, cuts):
+def test_steps_of_a_language_model_give_the_whole_prediction(options, cuts):
     model, given = make(**options), tokens()
     expected = model(given).log_softmax(-1)
     caches, first = model.start(), 0
@@ -80,7 +80,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_all_tokens_but_the_first(options)
 
 
 @every_kind
-def test_every_parameter_learns(options):
+def test_every_parameter_of_a_language_model_learns(options):
     model = make(**options).train()
     model.loss(tokens(length=CONTEXT + 1)).total.backward()
     for name, parameter in model.named_parameters():

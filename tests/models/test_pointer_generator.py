@@ -130,7 +130,7 @@ def test_every_parameter_learns_and_survives_its_file(extended, options, tmp_pat
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_padding_changes_nothing(extended, options):
+def test_padding_never_affects_the_pointer_generator(extended, options):
     model = make(**options)
     alone = [
         model.loss(*(each[row : row + 1] for each in extended)).nll * (extended.target_lengths[row] - 1)
@@ -160,7 +160,7 @@ def test_the_copied_place_holds_the_word(extended):
         ({"unk": VOCABULARY}, "unk"),
     ],
 )
-def test_what_cannot_copy_is_refused(options, words):
+def test_models_that_cannot_copy_are_refused(options, words):
     with pytest.raises(ArgumentError, match=words):
         make(**options)
 
@@ -170,7 +170,7 @@ def test_two_vocabularies_are_refused():
         PointerConfig(VOCABULARY, VOCABULARY + 1)
 
 
-def test_scheduled_sampling_is_refused(extended):
+def test_the_pointer_generator_refuses_scheduled_sampling(extended):
     with pytest.raises(ArgumentError, match="sampling_probability"):
         make(attention="bahdanau").loss(*extended, sampling_probability=0.5)
 

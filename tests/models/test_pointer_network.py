@@ -54,7 +54,7 @@ def test_searches_and_padding(once):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_it_learns_to_sort():
+def test_a_pointer_network_learns_to_sort():
     torch.manual_seed(1)
     model = models.PointerNetwork(models.PointerNetworkConfig(features=1, hidden=32, once=True))
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
@@ -100,7 +100,7 @@ def test_answers_that_are_none(change, message):
         make(once=True).loss(**{**known, "target_lengths": torch.tensor([2, 2]), **change})
 
 
-def test_half_precision():
+def test_a_pointer_network_runs_in_half_precision():
     model = make(once=True).bfloat16()
     inputs, lengths = torch.rand(2, 5, 2), torch.tensor([5, 3])
     target = torch.tensor([[4, 0], [2, 1]])

@@ -46,7 +46,7 @@ def test_steps_equal_a_sequence_in_values_and_all_gradients(cell, layers):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_gradcheck(cell):
+def test_gradients_of_recurrent_steps_are_exact(cell):
     recurrence, inputs, state = problem(cell, 1)
     assert gradcheck(lambda inputs, *state: run_steps(recurrence, inputs, state)[0], (inputs, *state))
 

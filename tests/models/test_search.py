@@ -241,7 +241,7 @@ def test_a_translator_is_searched_row_by_row_and_left_in_its_mode(make, batch):
         (greedy, {"max_length": -1}, "max_length must be 0 or more"),
     ],
 )
-def test_bad_options(search, options, message):
+def test_searches_refuse_wrong_options(search, options, message):
     with pytest.raises(ArgumentError, match=message):
         search(Table(0), encoded(1), **IDS, **options)
 

@@ -30,7 +30,7 @@ def tokens():
 
 
 @pytest.mark.parametrize(("encoder", "pooling"), [*itertools.product(ENCODERS, POOLINGS)])
-def test_padding_has_no_effect(encoder, pooling):
+def test_padding_never_affects_a_text_classifier(encoder, pooling):
     model = make(
         architecture=encoder, pooling=pooling, **({"pooling_heads": 2} if pooling == "attention" else {})
     ).eval()
@@ -95,7 +95,7 @@ def test_a_window_is_a_mask(global_tokens):
 
 
 @pytest.mark.parametrize("global_tokens", [0, 1])
-def test_what_is_outside_of_the_window_has_no_effect(global_tokens):
+def test_tokens_outside_of_the_window_never_affect_a_text_classifier(global_tokens):
     model = make(architecture="transformer", window=1, global_tokens=global_tokens, layers=1).eval()
     text = torch.randint(4, VOCABULARY, (1, 7))
     changed = text.clone()

@@ -37,7 +37,7 @@ def test_the_probabilities(options, expected):
     assert ((found > 0) == (expected > 0)).all()
 
 
-def test_what_is_forbidden_is_never_drawn():
+def test_forbidden_tokens_are_never_drawn():
     forbidden = LOG.clone()
     forbidden[1] = -torch.inf
     for choice in (TokenChoice(), TokenChoice(0), TokenChoice(top_k=3), TokenChoice(top_p=0.9)):

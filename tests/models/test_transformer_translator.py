@@ -40,7 +40,7 @@ def make(**options):
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_steps_are_the_whole_prediction(batch, options):
+def test_steps_of_a_transformer_translator_give_the_whole_prediction(batch, options):
     model = make(**options)
     whole = model(*batch)
     expected = whole.logits.log_softmax(-1)
@@ -65,7 +65,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_target_tokens(batch, options):
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_every_parameter_learns(batch, options):
+def test_every_parameter_of_a_transformer_translator_learns(batch, options):
     model = make(**options).train()
     model.loss(*batch).total.backward()
     without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
@@ -75,7 +75,7 @@ def test_every_parameter_learns(batch, options):
     assert not zero
 
 
-def test_padding_changes_nothing(batch):
+def test_padding_never_affects_a_transformer_translator(batch):
     model = make()
     padded = [F.pad(batch.source, (0, 3), value=4), batch.source_lengths, F.pad(batch.target, (0, 2), value=5)]
     longer = model(*padded, batch.target_lengths)
@@ -111,7 +111,7 @@ def test_a_saved_model_is_the_same(batch, options, tmp_path):
     assert torch.equal(loaded(*batch).logits, model(*batch).logits)
 
 
-def test_bad_use_is_named(batch):
+def test_transformer_translators_name_wrong_arguments(batch):
     with pytest.raises(UnknownNameError, match="position"):
         make(position="nowhere")
     with pytest.raises(ArgumentError, match="heads must divide hidden"):

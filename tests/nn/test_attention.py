@@ -174,7 +174,7 @@ def test_beams_select_and_repeat_rows_of_a_memory():
     assert attention.remember(annotations).repeat(2).lengths.tolist() == [KEYS] * 6
 
 
-def test_dropout_is_of_training_and_the_weights_are_those_before_it():
+def test_attention_layers_report_the_weights_before_dropout():
     attention, plain = make(dropout=0.5), make()
     query, _, annotations = inputs()
     expected = plain(query, annotations)
@@ -197,7 +197,7 @@ def test_a_step_may_bring_its_own_normalizer():
 
 @pytest.mark.parametrize("name", ["general", "additive", "location_aware"])
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_gradients(name, need_weights):
+def test_gradients_of_attention_layers_are_exact(name, need_weights):
     attention = make(name)
     query, _, annotations = inputs(name)
     names, parameters = zip(*attention.named_parameters(), strict=True)
@@ -214,7 +214,7 @@ def test_gradients(name, need_weights):
 
 @pytest.mark.parametrize("name", CREATED)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_scored_in_float32(name, dtype):
+def test_attention_layers_score_half_precision_in_float32(name, dtype):
     attention = make(name).to(dtype)
     query, _, annotations = (tensor.to(dtype) for tensor in inputs(name))
     context, weights = attention(query, attention.remember(annotations, torch.tensor([4, 0, KEYS])))
@@ -227,7 +227,7 @@ def test_half_precision_is_scored_in_float32(name, dtype):
 
 
 @pytest.mark.parametrize("name", CREATED)
-def test_autocast(name):
+def test_attention_layers_run_under_autocast(name):
     attention = make(name).float()
     query, _, annotations = (tensor.float().requires_grad_() for tensor in inputs(name))
     expected = attention(query, annotations)
@@ -238,7 +238,7 @@ def test_autocast(name):
         came.context.sum().backward()
 
 
-def test_empty_batches_and_lengths_work():
+def test_attention_layers_take_empty_batches_and_lengths():
     attention = make()
     for batch, keys in ((0, KEYS), (BATCH, 0), (1, 1)):
         annotations = torch.randn(batch, keys, DIM, dtype=torch.float64)
@@ -250,7 +250,7 @@ def test_empty_batches_and_lengths_work():
             assert context.isfinite().all()
 
 
-def test_a_named_backend_runs_or_raises():
+def test_attention_layers_run_a_named_backend_or_raise():
     query, _, annotations = inputs()
     tiled = make(backend="tiled")
     torch.testing.assert_close(tiled(query, annotations), make()(query, annotations))
@@ -290,7 +290,7 @@ ANNOTATIONS = torch.zeros(BATCH, KEYS, DIM, dtype=torch.float64)
         ({"mask": "left"}, KindError, "mask must be a bool tensor .* str"),
     ],
 )
-def test_what_cannot_be_remembered(arguments, error, message):
+def test_remember_refuses_wrong_annotations(arguments, error, message):
     with pytest.raises(error, match=message):
         make().remember(**{"annotations": ANNOTATIONS, **arguments})
 
@@ -305,7 +305,7 @@ def test_what_cannot_be_remembered(arguments, error, message):
     ],
 )
 @pytest.mark.parametrize("name", ["additive", "general", "mlp"])
-def test_what_cannot_be_asked(query, error, message, name):
+def test_attention_layers_refuse_wrong_queries(query, error, message, name):
     if name == "mlp" and "dim 2" in message:
         message = "query"
     with pytest.raises(error, match=message):

@@ -56,7 +56,7 @@ def test_the_scaled_dot_score_needs_nothing_but_the_query():
 
 @pytest.mark.parametrize("score", POOLING_SCORES)
 @pytest.mark.parametrize("heads", [1, 3])
-def test_padding_has_no_effect(score, heads):
+def test_padding_never_affects_attention_pooling(score, heads):
     pooling = AttentionPooling(DIM, heads, score=score).double()
     h = annotations()
     wrong = h.masked_fill((torch.arange(LENGTH) >= LENGTHS[:, None])[..., None], math.nan)
@@ -88,7 +88,7 @@ def test_weights_do_not_change_the_output(normalizer):
 
 
 @pytest.mark.parametrize("score", ["additive", "scaled_dot"])
-def test_gradients(score):
+def test_gradients_of_attention_pooling_are_exact(score):
     pooling = AttentionPooling(DIM, 2, score=score, backend="reference").double()
     torch.nn.init.normal_(pooling.query)
     h = annotations().requires_grad_()
@@ -113,7 +113,7 @@ def test_a_callable_score():
         ({"dim": 4, "dropout": 1.0}, ArgumentError, "dropout"),
     ],
 )
-def test_bad_arguments(arguments, error, words):
+def test_attention_pooling_refuses_wrong_arguments(arguments, error, words):
     with pytest.raises(error, match=words):
         AttentionPooling(**arguments)
 

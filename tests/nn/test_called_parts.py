@@ -204,7 +204,7 @@ def test_a_stack_with_a_hook_compiles_whole():
 
 
 @pytest.mark.parametrize("name", [*SOME_NAMES, "encoder.norm", "decoder", "encoder.layers.0.linear1"])
-def test_what_a_hook_returns_is_used(name):
+def test_results_of_hooks_are_used(name):
     model = make()
     expected = output_of(model)
 

@@ -82,7 +82,7 @@ def test_cbam_is_the_channel_gate_and_then_the_spatial_gate():
 
 
 @pytest.mark.parametrize("kind", [SqueezeExcitation, ChannelGate, SpatialGate, CBAM])
-def test_what_all_gates_are(kind):
+def test_every_channel_gate_is_local_empty_safe_and_differentiable(kind):
     block = kind(C)
     assert block(torch.empty(0, C, H, W)).shape == (0, C, H, W)
     assert block(torch.randn(1, C, 1, 1)).shape == (1, C, 1, 1)

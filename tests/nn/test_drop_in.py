@@ -69,7 +69,7 @@ def inputs(module: nn.MultiheadAttention, batch: int | None) -> list[Tensor]:
 
 @pytest.mark.parametrize("kind", ["batched", "batch_first", "unbatched"])
 @pytest.mark.parametrize("options", CONSTRUCTORS.values(), ids=CONSTRUCTORS)
-def test_it_gives_torchs_outputs_weights_and_gradients(options, kind):
+def test_the_drop_in_gives_torchs_outputs_weights_and_gradients(options, kind):
     torch.manual_seed(5)
     batch = None if kind == "unbatched" else BATCH
     theirs, ours = pair(batch_first=kind == "batch_first", **options)
@@ -172,7 +172,7 @@ def test_its_signatures_begin_with_torchs():
         assert {p.kind for p in ours[len(theirs) :]} <= kinds
 
 
-def test_empty_batches_and_lengths_work():
+def test_the_drop_in_takes_empty_batches_and_lengths():
     ours = MultiheadAttention(EMBED, HEADS, batch_first=True)
     for batch, queries, keys in ((0, QUERIES, KEYS), (BATCH, 0, KEYS), (BATCH, 1, 1), (BATCH, QUERIES, 0)):
         query, key = torch.randn(batch, queries, EMBED), torch.randn(batch, keys, EMBED)

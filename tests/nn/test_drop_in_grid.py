@@ -163,7 +163,7 @@ def test_state_dicts_go_both_ways(case):
 @pytest.mark.filterwarnings("ignore:Support for mismatched")
 @given(case=cases(), data=st.data())
 @settings(deadline=None, max_examples=120)
-def test_what_torch_refuses_is_refused(case, data):
+def test_the_drop_in_refuses_inputs_that_torch_refuses(case, data):
     theirs, ours, tensors, how = prepare(case)
     changed = data.draw(st.sampled_from(["query", "key", "value", "attn_mask", "key_padding_mask"]))
     if changed in how:

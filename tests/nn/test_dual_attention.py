@@ -54,7 +54,7 @@ def test_channel_attention_is_fu_et_al():
 
 
 @pytest.mark.parametrize("kind", [PositionAttention, ChannelAttention])
-def test_a_new_block_changes_nothing(kind):
+def test_a_new_dual_attention_block_is_the_identity(kind):
     a = torch.randn(B, C, H, W)
     assert torch.equal(kind(C)(a), a)
 
@@ -89,7 +89,7 @@ def test_the_weights_of_one_position():
     torch.testing.assert_close(block(a), 0.7 * output.mT.view_as(a) + a)
 
 
-def test_gradients():
+def test_gradients_of_dual_attention_are_exact():
     a = torch.randn(B, C, 2, 3, dtype=torch.float64, requires_grad=True)
     channel = ChannelAttention(C).double()
     torch.nn.init.ones_(channel.scale)
@@ -113,7 +113,7 @@ def test_thousands_of_positions_make_no_matrix_of_pairs():
 
 
 @pytest.mark.parametrize("kind", [PositionAttention, ChannelAttention, DualAttention])
-def test_what_the_blocks_take(kind):
+def test_dual_attention_takes_any_size_and_refuses_wrong_channels(kind):
     block = kind(C).eval()
     assert block(torch.empty(0, C, H, W)).shape[0] == 0
     assert block(torch.randn(1, C, 1, 1)).isfinite().all()

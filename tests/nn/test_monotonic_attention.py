@@ -117,7 +117,7 @@ def test_a_score_of_nan_is_not_lost():
         (lambda layer, memory: nn.MonotonicAttention("dot", width=2), "width=2 needs a chunk_score"),
     ],
 )
-def test_bad_input(width, call, message):
+def test_monotonic_attention_refuses_wrong_inputs(width, call, message):
     layer = nn.MonotonicAttention("dot", *["dot"] * (width - 1), width=width).eval()
     with pytest.raises(RegardError, match=message):
         call(layer, layer.remember(torch.zeros(2, 5, 3)))

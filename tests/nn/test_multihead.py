@@ -73,7 +73,7 @@ def test_a_query_that_sees_nothing_gets_the_bias_and_no_gradient(need_weights):
         assert all((grad[1] == 0).all() for grad in grads[:3])
 
 
-def test_dropout_is_of_training_and_the_weights_are_those_before_it():
+def test_multihead_attention_reports_the_weights_before_dropout():
     module, plain = make(dropout=0.4), make()
     plain.load_state_dict(module.state_dict())
     tensors = inputs()
@@ -101,7 +101,7 @@ def test_to_ask_for_weights_changes_no_bit_of_the_output(dropout, backend, norma
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_drawn_weights_are_those_that_were_used(backend):
+def test_multihead_attention_returns_the_drawn_weights(backend):
     module = make(normalizer=normalizers.hard("gumbel"), backend=backend)
     tensors = inputs()
     output, weights = module(*tensors, average_attn_weights=False)
@@ -208,7 +208,7 @@ def test_any_score_and_normalizer():
 
 
 @pytest.mark.parametrize("options", [{}, {"kv_heads": 1, "score": "cosine", "normalizer": normalizers.entmax(1.4)}])
-def test_gradients(options):
+def test_gradients_of_multihead_attention_are_exact(options):
     module = MultiheadAttention(4, 2, batch_first=True, dtype=torch.float64, add_bias_kv=True, **options)
     tensors = [torch.randn(2, length, 4, dtype=torch.float64, requires_grad=True) for length in (3, 5, 5)]
     padding = torch.tensor([[False, True, False, False, True], [False] * 5])
@@ -216,7 +216,7 @@ def test_gradients(options):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_and_autocast(dtype):
+def test_multihead_attention_runs_in_half_precision_and_under_autocast(dtype):
     module = MultiheadAttention(EMBED, HEADS, batch_first=True, add_bias_kv=True)
     query, key = torch.randn(BATCH, QUERIES, EMBED), torch.randn(BATCH, KEYS, EMBED)
     expected, expected_weights = module(query, key, key)
@@ -237,7 +237,7 @@ def test_half_precision_and_autocast(dtype):
     torch.testing.assert_close(output.float(), expected, atol=2e-2, rtol=2e-2)
 
 
-def test_a_named_backend_runs_or_raises():
+def test_multihead_attention_runs_a_named_backend_or_raises():
     tensors = inputs()
     with pytest.raises(BackendError, match="softmax"):
         make(normalizer="sparsemax", backend="sdpa")(*tensors)
@@ -292,7 +292,7 @@ QUERY, KEY = torch.zeros(BATCH, QUERIES, EMBED), torch.zeros(BATCH, KEYS, EMBED)
         ({"bias": torch.zeros(7, KEYS)}, ShapeError, "bias"),
     ],
 )
-def test_bad_input(changes, error, message):
+def test_multihead_attention_refuses_wrong_inputs(changes, error, message):
     module = MultiheadAttention(EMBED, HEADS, batch_first=True)
     with pytest.raises(error, match=message):
         module(**{"query": QUERY, "key": KEY, "value": KEY, **changes})

@@ -41,7 +41,7 @@ FURTHER = {
     size=[((), torch.float32), ((67,), torch.float32), ((5,), torch.bfloat16)],
     dropout=[0.0, 0.4],
 )
-def test_asking_for_weights_changes_no_bit(score, normalizer, further, size, dropout):
+def test_asking_attention_for_weights_changes_no_bit(score, normalizer, further, size, dropout):
     queries, dtype = size
     lengths = torch.tensor([K, 3])
     visible = torch.rand(2, K) < 0.7

@@ -44,7 +44,7 @@ def test_the_equations_of_wang_et_al(name):
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
-def test_a_new_block_changes_nothing(name):
+def test_a_new_non_local_block_is_the_identity(name):
     x = torch.randn(B, C, H, W)
     assert torch.equal(NonLocal(C, pairwise=name)(x), x)
 
@@ -92,7 +92,7 @@ def test_many_positions_make_no_matrix_of_pairs(name):
     assert largest.numbers < 2_000_000
 
 
-def test_bad_use():
+def test_non_local_blocks_refuse_wrong_options_and_inputs():
     with pytest.raises(UnknownNameError, match="unknown pairwise 'gausian'; did you mean 'gaussian'"):
         NonLocal(C, pairwise="gausian")
     with pytest.raises(ArgumentError, match="subsample must be at least 1"):

@@ -118,7 +118,7 @@ def test_a_layer_with_another_first_layer_of_the_feedforward_network_has_a_text(
     assert "d_model=6, nhead=2, batch_first=False" in repr(layer)
 
 
-def test_what_a_user_shares_is_shared():
+def test_parts_that_a_user_shares_are_not_copied():
     score = scores.Additive.create(3, 3, 4)
     first, second = (nn.MultiheadAttention(6, 2, score=score) for _ in range(2))
     assert first.score is second.score is score

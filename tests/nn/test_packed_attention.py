@@ -97,7 +97,7 @@ def test_looking_changes_no_bit(taken, kind, how):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_asking_for_weights_changes_no_bit(taken, dtype, dropout):
+def test_asking_a_packed_stack_for_weights_changes_no_bit(taken, dtype, dropout):
     model, (source, target) = make(dropout=dropout).to(dtype), inputs(dtype)
     packing, keys, found = nn.Packing(TARGET, 5), nn.Packing(SOURCE, 7), []
     memory = [EncoderOutput(keys.pack(source), keys)] * 2
@@ -196,7 +196,7 @@ def test_a_later_row_reaches_no_gradient_of_an_earlier_query(bad, part):
     assert grads()[earlier, :D].isfinite().all()
 
 
-def test_what_is_bad_in_a_sequence_reaches_no_other_one():
+def test_nan_in_a_packed_sequence_reaches_no_other_one():
     encoder = make().encoder
     source, _ = inputs()
     with torch.no_grad():

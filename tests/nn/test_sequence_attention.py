@@ -209,7 +209,7 @@ def test_the_language_model_and_the_translator_take_it_by_name(name):
     assert best[1].tokens == alone[0].tokens
 
 
-def test_what_an_attention_lacks_is_one_clear_error():
+def test_stacks_refuse_features_that_their_attention_lacks():
     attention = nn.DifferentialAttention(DIM, HEADS)
     layer = nn.TransformerEncoderLayer(DIM, HEADS, attention=attention)
     assert layer.self_attn is attention

@@ -287,6 +287,6 @@ def test_native_sparse_attention_in_steps_and_on_kernels():
         (lambda: nn.NativeSparseAttention(8, 2, stride=33), ArgumentError, "stride must be at most compressed, 32"),
     ],
 )
-def test_what_a_layer_lacks_is_one_clear_error(call, error, message):
+def test_layers_of_sets_and_grids_refuse_wrong_arguments(call, error, message):
     with pytest.raises(error, match=message):
         call()

@@ -75,7 +75,7 @@ def test_a_float_mask_of_any_dtype_is_added_to_the_scores(dtype, cast, mask_dtyp
     name=["attn_mask", "key_padding_mask"],
     need_weights=[False, True],
 )
-def test_what_torch_accepts_is_accepted_and_gives_the_same(name, dtype, cast, mask_dtype, need_weights):
+def test_masks_that_torch_accepts_give_its_result(name, dtype, cast, mask_dtype, need_weights):
     torch.manual_seed(4)
     theirs, ours = pair(dtype)
     tensors = inputs(dtype)

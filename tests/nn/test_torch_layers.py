@@ -55,7 +55,7 @@ def put_in(module: nn.TransformerEncoderLayer) -> nn.TransformerEncoderLayer:
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("grad", [False, True])
-def test_it_stands_in_a_transformer_layer(norm_first, training, grad):
+def test_the_drop_in_replaces_attention_in_torchs_encoder_layer(norm_first, training, grad):
     theirs, ours = (module.train(training) for module in layer(norm_first))
     x = torch.randn(BATCH, QUERIES, EMBED, dtype=torch.float64)
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] + [True] * 4])
@@ -82,7 +82,7 @@ def test_a_transformer_layer_in_evaluation_does_not_go_around_it():
     assert calls
 
 
-def test_it_takes_the_place_in_a_finished_encoder_which_nests_padded_input():
+def test_the_drop_in_replaces_attention_in_an_encoder_that_nests_padded_input():
     theirs = nn.TransformerEncoder(layer()[0], 2).eval()
     ours = copy.deepcopy(theirs)
     for module in ours.layers:
@@ -107,7 +107,7 @@ def encoder_layer(attention: nn.MultiheadAttention | None = None) -> nn.Transfor
 @pytest.mark.parametrize(
     "dims", [{}, {"kdim": 13}, {"vdim": 17}, {"kdim": EMBED, "vdim": EMBED}, {"kdim": 13, "vdim": 17}]
 )
-def test_it_says_what_torchs_module_says_of_its_projections(dims):
+def test_the_drop_in_has_the_projections_of_torchs_module(dims):
     theirs, ours = (cls(EMBED, HEADS, **dims) for cls in (nn.MultiheadAttention, MultiheadAttention))
     assert ours._qkv_same_embed_dim is theirs._qkv_same_embed_dim
     assert (ours.in_proj_weight is not None) == ours._qkv_same_embed_dim
@@ -211,7 +211,7 @@ def test_masks_are_merged_as_torch_merges_them():
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_it_stands_in_a_decoder(batch_first, training, norm_first):
+def test_the_drop_in_replaces_attention_in_torchs_decoder(batch_first, training, norm_first):
     theirs = nn.TransformerDecoder(
         nn.TransformerDecoderLayer(
             EMBED, HEADS, HIDDEN, dropout=0.0, batch_first=batch_first, norm_first=norm_first, dtype=torch.float64

@@ -183,7 +183,7 @@ def test_a_search_can_continue_from_any_earlier_cache():
         nn.KeyValueCache(keys[0])
 
 
-def test_asking_for_weights_changes_no_bit():
+def test_asking_a_decoder_step_for_weights_changes_no_bit():
     model = make()
     source, target = inputs()
     remembered = model.decoder.remember(model.encoder(source))
@@ -203,7 +203,7 @@ def test_packing(lengths):
     torch.autograd.gradcheck(lambda padded: packing.pad(packing.pack(padded) ** 2), padded)
 
 
-def test_bad_use_is_named():
+def test_transformer_stacks_name_wrong_arguments():
     with pytest.raises(ArgumentError, match=r"lengths must be in 0\.\.3"):
         nn.Packing(torch.tensor([4]), 3)
     with pytest.raises(ShapeError, match=r"lengths must be \[batch\]"):

@@ -167,7 +167,7 @@ def test_sinkhorn_and_softmax_agree_where_they_must():
     torch.testing.assert_close(wide.sum(-2), torch.full_like(wide[..., 0, :], Q / 2))
 
 
-def test_what_does_not_fit_is_one_clear_error():
+def test_coupled_normalizers_refuse_wrong_arguments():
     with pytest.raises(ArgumentError, match="iterations must be odd"):
         normalizers.Sinkhorn(4)
     with pytest.raises(ShapeError, match="before must be"):

@@ -55,7 +55,7 @@ def test_the_rank_that_is_shown_is_tried():
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
-def test_what_treats_rows_by_themselves_is_taken(heads):
+def test_functions_that_normalize_each_row_are_accepted(heads):
     own = torch.linspace(0.5, 2.0, heads).view(-1, 1, 1)
     functions = [
         lambda s: s.relu().square(),

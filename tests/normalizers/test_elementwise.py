@@ -11,7 +11,7 @@ from regard.normalizers import Sigmoid, sigmoid
 INF = float("inf")
 
 
-def test_the_formula():
+def test_sigmoid_is_its_formula():
     scores = torch.randn(2, 3, 5, 7, dtype=torch.float64)
     torch.testing.assert_close(sigmoid(scores), 1 / (1 + (-scores).exp()))
     torch.testing.assert_close(Sigmoid(-math.log(7))(scores), 1 / (1 + 7 * (-scores).exp()))

@@ -106,7 +106,7 @@ def test_a_random_tile_sees_only_its_keys():
     assert (weights.sum(-1)[:, :, [0, 1, 3, 4]] == 1).all()
 
 
-def test_bad_arguments():
+def test_hard_refuses_wrong_arguments():
     with pytest.raises(UnknownNameError, match=r"'gumble'; did you mean 'gumbel'\?"):
         hard("gumble")
     for temperature in (0.0, math.nan):

@@ -149,7 +149,7 @@ def test_precision_against_float64(normalizer, dtype, epsilon):
 
 
 @over(FIXED)
-def test_any_axis(normalizer):
+def test_every_normalizer_takes_any_axis(normalizer):
     scores = some_scores()
     weights = normalizer(scores)
     torch.testing.assert_close(normalizer(scores.mT, dim=-2).mT, weights)

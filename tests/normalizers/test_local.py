@@ -74,13 +74,13 @@ def test_a_far_center_gives_nothing_but_no_nan():
         assert leaf.grad.isfinite().all()
 
 
-def test_it_wraps_the_inner_normalizer_with_its_parameters():
+def test_local_gaussian_has_the_parameters_of_its_normalizer():
     inner = softmax_with_sink(nn.Parameter(torch.zeros(H)))
     normalizer = local_gaussian(inner, torch.zeros(1), nn.Parameter(torch.tensor(2.0)))
     assert {name for name, _ in normalizer.named_parameters()} == {"sigma", "normalizer.sink"}
 
 
-def test_bad_arguments():
+def test_local_gaussian_refuses_wrong_arguments():
     center = torch.tensor([2.0])
     with pytest.raises(KindError, match="normalizer must be a Normalizer"):
         local_gaussian(3, center, 1.0)

@@ -176,6 +176,6 @@ def test_noise_is_drawn_in_training_alone():
         (lambda: normalizers.as_normalizer(Monotonic), Exception, "must be an instance"),
     ],
 )
-def test_bad_arguments(call, error, message):
+def test_monotonic_normalizers_refuse_wrong_arguments(call, error, message):
     with pytest.raises(error, match=message):
         call()

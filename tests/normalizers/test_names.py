@@ -20,7 +20,7 @@ def test_a_normalizer_stands_for_itself():
     ("name", "kind"),
     [("softmax", Softmax), ("sparsemax", Sparsemax), ("sigmoid", Sigmoid), ("hard", Hard), ("entmax15", Entmax)],
 )
-def test_names(name, kind):
+def test_normalizer_names_give_their_classes(name, kind):
     normalizer = as_normalizer(name)
     assert type(normalizer) is kind
     if name == "entmax15":

@@ -39,7 +39,7 @@ def gradient(normalizer, scores: Tensor, upstream: Tensor) -> Tensor:
 @over(EXACT)
 @sizes
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
-def test_what_is_hidden_passes_no_gradient_on_whatever_comes_in(normalizer, keys, bad):
+def test_hidden_scores_get_no_gradient_even_from_nan(normalizer, keys, bad):
     scores = scores_of(keys)
     hidden = scores == -INF
     upstream = torch.randn_like(scores)

@@ -79,7 +79,7 @@ def test_tensors_stay_as_they_are(primitive, name):
     assert getattr(normalizer_of(primitive(parameter)), name) is parameter
 
 
-def test_what_has_no_primitive():
+def test_nested_and_drawn_windows_have_no_row_primitive():
     window = normalizers.local_gaussian(normalizers.softmax, torch.tensor(2.0), 1.5)
     assert normalizers.local_gaussian(window, torch.tensor(1.0), 2.0).lower() is None
     assert normalizers.local_gaussian(normalizers.hard("gumbel"), torch.tensor(1.0), 2.0).lower() is None

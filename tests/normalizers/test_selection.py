@@ -82,7 +82,7 @@ def test_a_temperature_of_each_query_is_learned_on_every_backend(monkeypatch):
         torch.testing.assert_close(torch.autograd.grad(got.sum(), logarithms)[0], gradient)
 
 
-def test_what_does_not_fit_is_one_clear_error():
+def test_selections_refuse_wrong_arguments():
     for make, error, message in (
         (lambda: normalizers.top_k(0), ArgumentError, "k must be"),
         (lambda: normalizers.top_p(1.5), ArgumentError, "p must be at most 1; it is 1.5"),

@@ -12,7 +12,7 @@ from regard.normalizers import Softmax, softmax, softmax_with_sink
 INF = float("inf")
 
 
-def test_the_formula():
+def test_softmax_is_its_formula():
     scores = torch.randn(3, 5, dtype=torch.float64)
     expected = scores.exp() / scores.exp().sum(-1, keepdim=True)
     torch.testing.assert_close(softmax(scores), expected)
@@ -21,7 +21,7 @@ def test_the_formula():
     torch.testing.assert_close(Softmax(3.0)(scores), hot / hot.sum(-1, keepdim=True))
 
 
-def test_it_is_torch_softmax_where_that_is_defined():
+def test_softmax_is_that_of_torch_bit_for_bit():
     scores = torch.randn(3, 5)
     assert torch.equal(softmax(scores), torch.softmax(scores, -1))
 

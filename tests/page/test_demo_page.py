@@ -24,7 +24,7 @@ def written(run_of, tmp_path):
     return trained, translations, place
 
 
-def test_it_has_every_translation(written):
+def test_the_demo_page_has_every_translation(written):
     _, translations, place = written
     text = place.read_text()
     payload = json.loads(text.split('id="input">')[1].split("</script>")[0])["payload"]
@@ -39,7 +39,7 @@ def test_it_has_every_translation(written):
         np.testing.assert_allclose(unpacked_numbers(steps["matrices"]["weights"]), weights, atol=2e-6)
 
 
-def test_it_needs_nothing_else(written, pages):
+def test_the_demo_page_requests_no_other_file(written, pages):
     _, _, place = written
     asked, errors = [], []
     listeners = {

@@ -256,7 +256,7 @@ def test_the_keyboard_alone_does_everything(open_tab, run_of, expected):
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "forced"])
-def test_axe_finds_nothing_serious(open_tab, run_of, expected, look):
+def test_axe_finds_nothing_serious_on_the_page(open_tab, run_of, expected, look):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     options = {"color_scheme": "dark" if look == "dark" else "light"}
     if look == "forced":

@@ -96,7 +96,7 @@ def test_an_encoder_decoder_has_three_kinds_of_attention(folder_of, tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["classify", "next token", "generate"])
-def test_worked_steps_lead_to_the_weights(folder_of, kind):
+def test_worked_steps_of_a_pretrained_model_lead_to_its_weights(folder_of, kind):
     reading = open_model(folder_of(kind)).read(TEXT)
     for place, record in enumerate(reading.document.records):
         steps = reading.steps(place, 1)
@@ -107,7 +107,7 @@ def test_worked_steps_lead_to_the_weights(folder_of, kind):
         assert steps.query_labels == record.queries.tokens
 
 
-def test_it_is_served(folder_of):
+def test_a_pretrained_model_is_served(folder_of):
     with serving(open_model(folder_of("classify"))) as client:
         found = client.read(TEXT).json
         assert found["answer"]["label"] == "Label"

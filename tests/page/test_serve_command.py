@@ -34,7 +34,7 @@ def served(*arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_a_signal_and_ends_with_one_line(run_of, number):
+def test_serve_runs_until_a_signal_and_ends_with_one_line(run_of, number):
     with served(run_of("bahdanau"), "--port", 0, "--no-browser") as (process, client):
         assert process.stdout.readline() == "regard: Ctrl-C ends the page\n"
         assert client.read("My sister.").status == 200

@@ -69,7 +69,7 @@ def test_a_sound_is_answered_with_labels_and_attention(model):
         assert upload(client, features.getvalue()).status == 200
 
 
-def test_what_is_no_sound_is_a_message(model):
+def test_an_upload_that_is_no_sound_is_a_message(model):
     with serving(model) as client:
         for content, reason in (
             (b"hello", "is not a sound"),

@@ -42,7 +42,7 @@ def test_an_uploaded_image_gives_what_the_run_predicts(image_run, name, first):
     assert axes[records[first]["keys"]]["kind"] == "grid"
 
 
-def test_what_cannot_be_read_is_said(image_run):
+def test_an_upload_that_is_no_image_is_a_message(image_run):
     with serving(open_model(image_run("caption-soft"))) as client:
         reply = upload(client, b"no image")
         assert (reply.status, "is not an image that can be read" in reply.json["error"]) == (422, True)

@@ -42,7 +42,7 @@ def test_every_kind_of_file(view, run_of, name):
         assert path.read_bytes().startswith(start)
 
 
-def test_what_is_shown_first(view):
+def test_options_of_view_choose_the_first_screen(view):
     path, code, _, error = view("transformer", SENTENCE, "a.html", "--steps", "--attention", 3, "--head", 1)
     assert code == 0, error
     text = path.read_text()
@@ -91,7 +91,7 @@ def test_hostile_text_stays_text(view):
         ("bahdanau", ["--view", "long"], ["--view 'long'"]),
     ],
 )
-def test_what_cannot_be_shown_is_one_line(view, name, options, words):
+def test_views_that_do_not_exist_are_one_line(view, name, options, words):
     path, code, _, error = view(name, SENTENCE, "a.html", *options)
     assert code == 2
     (line,) = error.splitlines()

@@ -50,6 +50,6 @@ def test_each_weight_stands_below_its_word(tmp_path):
 
 
 @pytest.mark.parametrize("weights", [[[0.1]], [[0.1, float("nan"), 0.2]]])
-def test_weights_that_do_not_fit(weights):
+def test_word_weights_refuse_weights_that_do_not_fit(weights):
     with pytest.raises(ShapeError):
         word_weights(["a", "b"], weights)

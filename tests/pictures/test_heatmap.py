@@ -108,7 +108,7 @@ def test_axes_of_another_figure():
     assert not right.texts
 
 
-def test_what_is_refused():
+def test_heatmaps_refuse_wrong_weights_and_labels():
     for weights, labels, error, message in (
         ([["a"]], {}, ArgumentError, "weights must hold real numbers"),
         ([[1], [2, 3]], {}, ShapeError, "different lengths"),

@@ -67,7 +67,7 @@ def test_one_panel_for_each_word():
     figure.canvas.draw()
 
 
-def test_what_does_not_fit_is_refused():
+def test_overlays_refuse_weights_and_images_that_do_not_fit():
     image = np.zeros((5, 7, 3), np.uint8)
     with pytest.raises(ShapeError, match=r"rows · columns = 2 · 3 numbers; they have 5"):
         overlay(image, np.zeros(5), 2, 3)

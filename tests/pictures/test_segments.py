@@ -85,7 +85,7 @@ def test_saved(tmp_path):
     assert save(figure, tmp_path / "a.png").stat().st_size > 1000
 
 
-def test_bad_arguments():
+def test_pictures_of_segments_refuse_wrong_arguments():
     image, classes = np.zeros((H, W, 3), np.uint8), np.zeros((H, W), int)
     with pytest.raises(ShapeError, match=r"classes must be \[height, width\] = \[30, 40\]; it has shape \[40, 30\]"):
         segments(image, classes.T, NAMES)

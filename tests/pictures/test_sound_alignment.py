@@ -55,7 +55,7 @@ def test_longer_sounds_are_wider_up_to_a_limit():
         ({"color_map": "none"}, ArgumentError, "color_map"),
     ],
 )
-def test_what_does_not_fit_is_refused(change, error, reason):
+def test_sound_alignments_refuse_wrong_arguments(change, error, reason):
     options = {"weights": WEIGHTS, "spectrogram": SPECTROGRAM, "tokens": ["a", "b"], "seconds": 0.1} | change
     with pytest.raises(error, match=reason):
         sound_alignment(**options)

@@ -53,7 +53,7 @@ class TestEveryEncoding:
             torch.testing.assert_close(encoding(x[..., start:, :], offset=start), whole[..., start:, :])
 
     @pytest.mark.parametrize("shape", [(3, 5, 6), (3, 2, 5, 6), (3, 0, 6)])
-    def test_offsets_differ_between_batch_rows(self, encoding, shape):
+    def test_encoding_offsets_may_differ_between_batch_rows(self, encoding, shape):
         x = torch.randn(shape)
         offset = torch.tensor([0, 7, 2])
         rows = torch.stack([encoding(x[row], int(offset[row])) for row in range(3)])
@@ -72,7 +72,7 @@ class TestEveryEncoding:
         exact = encoding(x.to(dtype).double(), 2)
         torch.testing.assert_close(out.double(), exact, rtol=0, atol=6 * torch.finfo(dtype).eps + 1e-12)
 
-    def test_gradients_are_exact(self, encoding):
+    def test_gradients_of_position_encodings_are_exact(self, encoding):
         module = copy.deepcopy(encoding).double()
         x = torch.randn(2, 3, 6, dtype=DOUBLE, requires_grad=True)
         assert gradcheck(lambda x: module(x, 2), (x,))
@@ -109,7 +109,7 @@ def test_fixed_encodings_have_no_state():
 
 
 @pytest.mark.parametrize("make", [lambda: Sinusoidal(6), lambda: Rotary(6), lambda: Learned(7, 6)])
-def test_what_inference_saw_first_can_be_trained(make):
+def test_encodings_first_used_in_inference_mode_can_be_trained(make):
     module = make()
     with torch.inference_mode():
         module(torch.randn(3, 5, 6))
@@ -203,7 +203,7 @@ def test_partial_rotary_turns_the_first_features():
         (lambda: Rotary(0), ArgumentError, "dim must be at least 2"),
     ],
 )
-def test_wrong_arguments_are_named(make, error: type[Exception], says: str):
+def test_position_encodings_name_wrong_arguments(make, error: type[Exception], says: str):
     with pytest.raises(error) as caught:
         make()
     assert says in str(caught.value)

@@ -72,7 +72,7 @@ def test_functional_transforms_agree(name: str, offset: str):
 
 @every_encoding
 @every_offset
-def test_vmap_is_a_loop(name: str, offset: str):
+def test_vmap_over_a_position_encoding_is_a_loop(name: str, offset: str):
     function, inputs = as_function(name, offset)
     stacked = tuple(torch.stack([tensor.detach() * factor for factor in (1, -2, 3)]) for tensor in inputs)
     expected = torch.stack([function(*(tensor[i] for tensor in stacked)) for i in range(3)])
@@ -81,7 +81,7 @@ def test_vmap_is_a_loop(name: str, offset: str):
 
 @every_encoding
 @pytest.mark.parametrize("offset", ["none", "integer"])
-def test_compiles_whole(name: str, offset: str):
+def test_position_encodings_compile_in_one_graph(name: str, offset: str):
     torch._dynamo.reset()
     encoding, first = ENCODINGS[name]().double(), OFFSETS[offset]()
     input = input_of().requires_grad_()
@@ -108,7 +108,7 @@ def test_compiling_first_changes_no_later_call(name: str, offset: str):
 
 @every_encoding
 @pytest.mark.parametrize("offset", ["none", "integer"])
-def test_exports(name: str, offset: str):
+def test_position_encodings_export(name: str, offset: str):
     encoding, first = ENCODINGS[name]().eval(), OFFSETS[offset]()
     program = torch.export.export(encoding, (input_of(torch.float32), first))
     torch.testing.assert_close(
@@ -118,7 +118,7 @@ def test_exports(name: str, offset: str):
 
 @every_encoding
 @every_offset
-def test_meta_tensors_have_the_shapes_of_real_ones(name: str, offset: str):
+def test_position_encodings_of_meta_tensors_have_the_real_shapes(name: str, offset: str):
     encoding, first = ENCODINGS[name]().to("meta"), OFFSETS[offset]()
     first = first.to("meta") if isinstance(first, torch.Tensor) else first
     out = encoding(input_of(torch.float32).to("meta"), first)

@@ -90,7 +90,7 @@ def test_lengths():
         (lambda: DenseTiles(WEIGHTS).tile((0, 4), (0, 3)), ArgumentError, "queries"),
     ],
 )
-def test_what_is_wrong_is_named(make, error, named):
+def test_records_name_wrong_fields(make, error, named):
     with pytest.raises(error, match=named):
         make()
 

@@ -127,7 +127,7 @@ def test_odd_shapes(shape):
     ET.fromstring(f"<div>{shaded_table(np.ones(shape))}</div>")
 
 
-def test_what_has_no_numbers_is_a_table_of_shapes():
+def test_tensors_without_numbers_are_a_table_of_shapes():
     query = torch.zeros(1, 2, 5, 4, device="meta")
     assert "[1, 2, 5, 5]" in Attended(query, query.new_zeros(1, 2, 5, 5))._repr_html_()
 

@@ -73,7 +73,7 @@ def test_plain_tensors_get_their_gradient():
         (lambda: scores.Additive(torch.zeros(3), None, torch.zeros(3, 3)), KindError, "key_projection must be an nn.L"),
     ],
 )
-def test_bad_arguments(make, error: type[Exception], message: str):
+def test_additive_scores_refuse_wrong_arguments(make, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         make()
 
@@ -87,6 +87,6 @@ def test_bad_arguments(make, error: type[Exception], message: str):
         (scores.Additive.create(7, 11, 3, heads=2), "weight must have query's heads, 3; it has 2"),
     ],
 )
-def test_inputs_that_dont_suit(score: scores.Score, message: str):
+def test_additive_scores_refuse_wrong_inputs(score: scores.Score, message: str):
     with pytest.raises(ShapeError, match=message):
         score(torch.zeros(2, 3, 5, 7), torch.zeros(2, 3, 5, 11))

@@ -77,6 +77,6 @@ def test_one_query_far_from_zero_has_exact_distances():
     torch.testing.assert_close(scores.Distance()(query, key).double(), exact, rtol=1e-6, atol=0)
 
 
-def test_bad_arguments():
+def test_distance_refuses_wrong_arguments():
     with pytest.raises(KindError, match="squared must be True or False; it is a str"):
         scores.Distance("no")

@@ -88,7 +88,7 @@ def test_a_plain_tensor_is_a_buffer_and_gets_its_gradient():
         (lambda: scores.General([[1.0]]), KindError, "weight must be a tensor; it is a list"),
     ],
 )
-def test_bad_arguments(make, error: type[Exception], message: str):
+def test_inner_products_refuse_wrong_arguments(make, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         make()
 
@@ -105,7 +105,7 @@ def test_bad_arguments(make, error: type[Exception], message: str):
         (scores.General(torch.zeros(5, 7, 11)), "weight must have query's heads, 3; it has 5"),
     ],
 )
-def test_inputs_that_dont_suit(score: scores.Score, message: str):
+def test_inner_products_refuse_wrong_inputs(score: scores.Score, message: str):
     with pytest.raises(ShapeError, match=message):
         score(torch.zeros(2, 3, 5, 7), torch.zeros(2, 3, 5, 11))
 

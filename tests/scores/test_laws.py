@@ -223,7 +223,7 @@ def test_float32_is_near_float64(case: Case):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("weights", ["in float32", "in half precision"])
 @torch.no_grad()
-def test_half_precision_is_scored_in_float32(case: Case, dtype: torch.dtype, weights: str):
+def test_every_score_scores_half_precision_in_float32(case: Case, dtype: torch.dtype, weights: str):
     score, (query, key) = case.make(), _inputs(case, dtype)
     score = score.float() if weights == "in float32" else score.to(dtype)
     half = score(query, key)

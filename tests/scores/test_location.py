@@ -102,7 +102,7 @@ def test_every_way_to_pad_alike_is_alike(dilation: int):
         ({"location_projection": None}, KindError, "location_projection must be an nn.Linear; it is a NoneType"),
     ],
 )
-def test_bad_parts(changes: dict, error: type[Exception], message: str):
+def test_location_aware_scores_refuse_wrong_parts(changes: dict, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         _aware(**changes)
 

@@ -53,7 +53,7 @@ def test_wrappers_hand_on_projections_and_checks():
         score(torch.zeros(1, 1, 3, 7), torch.zeros(1, 1, 3, 7))
 
 
-def test_bad_arguments():
+def test_score_modifiers_refuse_wrong_arguments():
     for cap in (0.0, -1, float("nan"), float("inf")):
         with pytest.raises(ArgumentError, match="cap must be finite and above 0; it is"):
             scores.SoftCap("dot", cap)

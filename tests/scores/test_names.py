@@ -52,7 +52,7 @@ def test_a_name_that_needs_weights_says_how(name: str):
     assert isinstance(scores.create(name, 7, 7, **needed(name)), getattr(scores, constructor))
 
 
-def test_what_is_no_score():
+def test_values_that_are_no_score_are_refused():
     with pytest.raises(KindError, match=r"score must be an instance, not the class: Dot\(...\)"):
         scores.as_score(scores.Dot)
     for value in (3, None, torch.zeros(3), int):

@@ -69,7 +69,7 @@ def test_forward_mode_and_batches(name: str):
 
 
 @every
-def test_second_derivatives(name: str, is_full: bool):
+def test_second_derivatives_of_scores_are_exact(name: str, is_full: bool):
     score = SCORES[name]().double()
     inputs = [tensor[:1, :, :2, :].clone().requires_grad_() for tensor in inputs_of()]
     if name == "location_aware":
@@ -78,7 +78,7 @@ def test_second_derivatives(name: str, is_full: bool):
 
 
 @every
-def test_compiles_whole(name: str):
+def test_scores_compile_in_one_graph(name: str):
     torch._dynamo.reset()
     score = SCORES[name]().double()
     inputs = [tensor.requires_grad_() for tensor in inputs_of()]

@@ -40,7 +40,7 @@ FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.f
 
 @pytest.mark.parametrize("kind", NOT_DENSE)
 @pytest.mark.parametrize("check", [check_dense, check_floating, check_integers])
-def test_tensors_that_are_not_dense_are_refused(check, kind: str):
+def test_shape_checks_refuse_tensors_that_are_not_dense(check, kind: str):
     with pytest.raises(KindError, match="weight must be a dense tensor; it "):
         check("weight", quiet(NOT_DENSE[kind]))
 
@@ -58,7 +58,7 @@ def test_other_numbers_are_not_floating_point(dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("value", [[1.0], np.ones(3), None, 1.0, "query"])
-def test_what_is_no_tensor_is_named_by_its_type(value: object):
+def test_values_that_are_no_tensor_are_named_by_their_type(value: object):
     advice = r" \(write torch\.tensor\(query, dtype=torch\.float32\)\)" if isinstance(value, (list, np.ndarray)) else ""
     with pytest.raises(KindError, match=f"query must be a tensor; it is {kind_of(value)}{advice}$"):
         check_floating("query", value)

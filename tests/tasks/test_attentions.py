@@ -149,7 +149,7 @@ def test_a_classifier_shows_its_pooling(run_of, name):
 
 
 @pytest.mark.parametrize("name", [*ATTENDING, *OTHERS])
-def test_worked_steps_lead_to_the_weights(run_of, name):
+def test_worked_steps_of_a_run_lead_to_its_weights(run_of, name):
     trained, prediction = predicted(run_of(name))
     for one in trained.attentions(prediction):
         record = one.record()

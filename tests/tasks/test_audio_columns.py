@@ -175,7 +175,7 @@ def test_inputs_of_a_prediction(paths):
         (object(), "must be a path"),
     ],
 )
-def test_what_is_no_sound_is_refused(value, reason, tmp_path):
+def test_values_that_are_no_sound_are_refused(value, reason, tmp_path):
     kind = registry.find("sounds")
     with pytest.raises(KindError, match=rf"train\[0\]: sound.*{reason}"):
         store(kind, [(value, "a")], tmp_path / "train", "train", {})

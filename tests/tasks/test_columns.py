@@ -122,7 +122,7 @@ def test_columns_of_usual_names_are_taken_in_any_order_and_said(task, tmp_path):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_is_not_told_is_proposed_by_content_and_the_proposal_is_right(task, tmp_path):
+def test_missing_column_options_are_proposed_by_content(task, tmp_path):
     needed = table_of(task, tmp_path)
     for number, suffix in enumerate((".csv", ".jsonl")):
         columns = {"nr": IDS, "wann": DATES, "eins": needed[0], "zwei": needed[1]}

@@ -162,7 +162,7 @@ def test_interrupted_and_killed_it_is_the_run_that_was_not(name, whole, run_comm
 @pytest.mark.slow
 # The order of windows is the training's only.
 @covering(name=RUNS, sample_where=lambda name: name != "language-consecutive")
-def test_it_predicts_and_evaluates_bundled_data(name, whole, run_command, tmp_path):
+def test_every_run_predicts_and_evaluates_bundled_data(name, whole, run_command, tmp_path):
     run = shutil.copytree(whole(name), tmp_path / "x")
     task = name.partition("-")[0]
     example = run / "corpus" / INPUTS[task] if task in INPUTS else "The dog sleeps."

@@ -84,7 +84,7 @@ def test_classes_of_pixels(tmp_path, caplog):
     assert "2 of 3 labels have fewer than 5 images, too few to learn and to measure: 'sky' (1), 'Road' (4)" in text
 
 
-def test_what_counts_as_one_spelling():
+def test_spellings_of_one_label_are_folded():
     assert len({folded_label(name) for name in WRITTEN[:6]}) == 1
     assert len({folded_label(name) for name in ("a", "b", "ab", "c++", "c", "1", "1.0", "-1", "é", "e")}) == 10
     assert spellings({"b": 1, "B": 3, "a": 2}) == [["B", "b"], ["a"]]

@@ -164,7 +164,7 @@ NULLS = {
 
 
 @pytest.mark.parametrize("form", NULLS)
-def test_rows_without_a_value_are_left_out_counted_and_said(form, tmp_path, caplog):
+def test_null_rows_in_memory_are_left_out_and_counted(form, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="regard"):
         assert labelled(NULLS[form], tmp_path) == [("a", "x"), ("c", "y")]
     assert "left out 2 rows (1 without 'text', 1 without 'label'): " in caplog.text
@@ -220,7 +220,7 @@ def test_several_parts_are_not_one_table(kind, tmp_path):
         (torch.utils.data.DataLoader(Numbered(), batch_size=2), DataError, "must be text; it is a list"),
     ],
 )  # fmt: skip
-def test_what_is_no_table_is_named(data, error, words, tmp_path):
+def test_data_in_memory_that_are_no_table_are_named(data, error, words, tmp_path):
     with pytest.raises(error, match=words) as refused:
         labelled(data, tmp_path)
     assert len(str(refused.value).splitlines()) == 1

@@ -60,7 +60,7 @@ def test_texts_that_are_all_the_same_are_refused():
         regard.train("translate", pairs, quiet=True, epochs=1)
 
 
-def test_what_is_left_out_of_a_folder_is_counted_with_the_reason_and_said_once(tmp_path, caplog):
+def test_files_left_out_of_a_folder_are_counted_once_with_the_reason(tmp_path, caplog):
     paths = (
         [f"one/{n}.wav" for n in range(2)] + [f"four/deep/{n}.wav" for n in range(10)] + ["one/sub/x.wav", "stray.wav"]
     )

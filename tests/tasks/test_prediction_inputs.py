@@ -165,7 +165,7 @@ def test_a_row_may_lack_the_column_in_memory_as_in_a_file(classifier, tmp_path, 
         assert "left out 1 row without 'text'" in caplog.text
 
 
-def test_what_has_no_input_is_named(classifier, tmp_path):
+def test_predict_names_sources_without_inputs(classifier, tmp_path):
     with pytest.raises(DataError, match="inputs: there are no rows"):
         classifier.predict(FRAME.head(0))
     with pytest.raises(

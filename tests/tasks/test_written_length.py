@@ -30,7 +30,7 @@ def test_every_training_text_may_be_written(inputs, targets):
     assert config.longest(10_000) >= 10_000 * mean, "an input that is longer than all training inputs"
 
 
-def test_it_is_close_to_what_the_data_need():
+def test_the_length_ratio_is_close_to_that_of_the_data():
     config = TranslatorConfig(9, 9, length_ratio=length_ratio(Lengths([100] * 99, [20] * 99)))
     assert config.longest(100) <= 1.2 * 20 + FREE_TOKENS
 

@@ -302,7 +302,7 @@ def test_a_run_that_is_incomplete_or_changed_is_not_uploaded(run, run_command, h
 @pytest.mark.parametrize(
     "address", ["hf://", "hf://a", "hf://a/b/c", "hf://a/../b", "hf://-a/b", "hf://a/b@", "hf://a/b@-x", "hf://a--b/c"]
 )
-def test_what_is_no_address_is_refused(address):
+def test_invalid_hub_addresses_are_refused(address):
     with pytest.raises(ArgumentError):
         HubAddress.parse(address)
 

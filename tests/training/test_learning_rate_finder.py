@@ -59,7 +59,7 @@ def nothing_changes(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_changes")
-def test_it_leaves_nothing_behind(tiny):
+def test_the_learning_rate_finder_leaves_nothing_behind(tiny):
     config = tiny()
     sweep = find_learning_rate(TASK, config, steps=25)
     assert len(sweep.losses) == len(sweep.rates) > WINDOW
@@ -67,7 +67,7 @@ def test_it_leaves_nothing_behind(tiny):
     assert find_learning_rate(TASK, config, steps=25) == sweep
 
 
-def test_it_begins_as_the_run_begins(tiny, train, tmp_path):
+def test_the_learning_rate_finder_begins_as_the_run_begins(tiny, train, tmp_path):
     """The first loss is that of the run's first step: the same weights, batch and dropout, also with --init-from."""
     options = {"validate_every": 1, "max_minutes": 0.0, "epochs": 1}
     train(tiny(**options), tmp_path / "x")

@@ -35,7 +35,7 @@ def write(manifest, path, content, killed_after=None):
             temporary.write_bytes(content)
 
 
-def test_it_comes_back():
+def test_a_manifest_survives_json():
     given = Manifest("/there", "old", ("a-*.txt",), {"a": ("1", "2")}, {"train": (DataFile("/a", 3, "f"),)})
     assert Manifest.from_json(given.to_json()) == given
 
@@ -66,7 +66,7 @@ def test_a_changed_or_deleted_file_is_named(manifest, tmp_path, change):
         manifest.verify(place)
 
 
-def test_what_was_never_recorded_passes(manifest, tmp_path):
+def test_unrecorded_files_pass_the_manifest(manifest, tmp_path):
     (tmp_path / "old").write_bytes(b"from version 0.1")
     manifest.verify(tmp_path / "old")
     manifest.record([tmp_path / "old"])

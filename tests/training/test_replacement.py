@@ -77,7 +77,7 @@ def test_a_finished_run_replaces_the_old_one(old, tiny, train, tmp_path):
     assert "seed: 2" in (old / "config.yaml").read_text()
 
 
-def test_what_regard_did_not_write_stays(old):
+def test_foreign_files_of_a_replaced_run_stay(old):
     before = contents(old)
     for name in ("notes.txt", "src/thesis.tex", "pictures/mine.png", "checkpoints/step-best.ckpt"):
         place = old / name
@@ -199,7 +199,7 @@ def test_a_stranger_that_came_meanwhile_stays(old, tiny, train, tmp_path, monkey
     assert train(tiny(epochs=1, seed=2), tmp_path / "x.new", resume=True).folder.path == old
 
 
-def test_what_is_in_use_is_neither_replaced_nor_trained(old, tiny, train):
+def test_a_run_in_use_is_neither_replaced_nor_trained(old, tiny, train):
     before = contents(old)
     lock = RunLock(old).acquire()
     for options in ({"overwrite": True}, {"resume": True}):

@@ -80,7 +80,7 @@ def test_a_table_has_a_row_for_each_answer():
     assert "150 more" in many._repr_html_()
 
 
-def test_what_is_printed_is_short():
+def test_long_predictions_print_shortened():
     for result in (Predictions([predicted("a" * 10_000)] * 1000), predicted(b"a" * 10_000)):
         assert len(repr(result)) < 3000
         assert len(repr(result).splitlines()) == 1
@@ -110,7 +110,7 @@ def test_a_report_has_an_empty_answer_and_numbered_ones():
     assert ranked[2:4] == ["1:            (empty)  (score -1.0000)", "2:            c  (score -2.0000)"]
 
 
-def test_what_was_attended_to_in_words():
+def test_attended_words_regions_and_times_are_summed():
     assert attended_words(["a", "b", "a"], [[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]).parts == (("a", 0.625), ("b", 0.375))
     assert attended_words(["a"], None) == attended_words([], [[]]) == Attended()
     regions = dict(attended_regions((2, 4), [0.5, 0, 0, 0.125, 0, 0.25, 0, 0.125], "pixel 1,2").parts)

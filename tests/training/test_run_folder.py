@@ -46,7 +46,7 @@ def test_a_run_without_a_model_says_the_command_that_continues_it(tiny, tmp_path
     assert "task: translate" in output
 
 
-def test_what_is_no_run_is_never_deleted(tmp_path):
+def test_a_folder_that_is_no_run_is_never_deleted(tmp_path):
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(RunError, match="isn't a run"):
         RunFolder.create(tmp_path, overwrite=True)

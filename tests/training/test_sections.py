@@ -27,7 +27,7 @@ class Section:
         check_probabilities(self, "rate")
 
 
-def test_what_is_written_comes_back():
+def test_a_written_section_is_built_again():
     content = {"path": "a", "size": 7, "rate": 0, "fast": True, "kind": "flat", "shade": "dark", "limit": 2}
     assert build_section(Section, content, "here") == Section(**content)
     assert build_section(Section, {"path": "a"}, "here") == Section("a")
@@ -63,6 +63,6 @@ def test_unknown_choices_have_neighbours():
 
 
 @pytest.mark.parametrize("options", [{"size": 0}, {"size": math.nan}, {"rate": 1.0}, {"rate": math.nan}, {"rate": -1}])
-def test_numbers_out_of_range(options):
+def test_sections_refuse_numbers_out_of_range(options):
     with pytest.raises(ArgumentError, match=next(iter(options))):
         Section("a", **options)

@@ -89,7 +89,7 @@ def test_patches_are_labels(show):
     )
 
 
-def test_what_the_model_wrote_is_told_from_the_prompt(show):
+def test_generated_tokens_are_marked_apart_from_the_prompt(show):
     """A mark stands before the first token that was written; a query's later tokens are hatched."""
     axis = TokenAxis(("▁A", "▁cat", "▁sat", "▁down"), words=tuple(range(one, one + 1) for one in range(4)), generated=2)
     visible = np.tril(np.ones((4, 4), np.bool_))

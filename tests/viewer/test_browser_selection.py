@@ -124,7 +124,7 @@ def test_a_map_that_fits_has_no_zoom(show):
 
 
 @pytest.mark.parametrize("colors", ["light", "dark", "forced"])
-def test_axe_finds_nothing_serious(show, colors):
+def test_axe_finds_nothing_serious_in_the_viewer(show, colors):
     from axe_playwright_python.sync_playwright import Axe
 
     options = {"forced_colors": "active"} if colors == "forced" else {"color_scheme": colors}

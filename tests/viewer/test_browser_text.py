@@ -35,7 +35,7 @@ def test_hostile_tokens_run_nothing_and_are_shown_intact(show):
     assert shown.page.locator("h2").text_content() == documents.HOSTILE[0]
 
 
-def test_what_cannot_be_seen_is_made_visible(show):
+def test_invisible_characters_are_shown(show):
     shown = show(View(hostile()))
     position = documents.HOSTILE.index("\0\x01\x1b[31m")
     assert "␀␁␛[31m" in shown.hover(row=position, column=position)

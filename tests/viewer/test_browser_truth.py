@@ -261,7 +261,7 @@ def blind(heads=2):
     return AttentionRecord("x", 0, "causal", axis, axis, weights.numpy(), visible), weights, visible
 
 
-def test_means_leave_out_queries_that_see_no_key(show, numbers):
+def test_means_in_the_browser_leave_out_queries_that_see_no_key(show, numbers):
     record, weights, visible = blind()
     sees = torch.from_numpy(visible.any(-1))
     shown = show(View(record, head="mean"))

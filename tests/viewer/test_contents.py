@@ -161,7 +161,7 @@ def model():
 
 
 @pytest.mark.parametrize("options", [{"read": regard.Readings(weights=True)}, {"keep": True}])
-def test_what_watch_gives(model, options):
+def test_a_watch_is_viewed_by_its_calls(model, options):
     with torch.no_grad(), regard.watch(model, **options) as watched:
         model(torch.randn(1, 5, 8))
     assert [record.queries.labels for record in shown(watched)] == [tuple("01234")] * 2
@@ -185,7 +185,7 @@ def test_the_title_says_which_of_several_sequences_is_shown(model):
     assert len(View(watched.document(list("abcde"), sequence=0)).document.records[0].queries) == 5
 
 
-def test_what_watch_did_not_read(model):
+def test_a_watch_without_weights_names_the_reading_to_ask_for(model):
     with torch.no_grad(), regard.watch(model) as watched:
         with pytest.raises(ArgumentError, match="no attention call was watched yet"):
             View(watched)
@@ -244,7 +244,7 @@ SQUARE = WEIGHTS[0, 0]
          ["b"], {}, ArgumentError, "a Document has its tokens"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_named(content, tokens, labels, error, message):
+def test_contents_name_missing_tokens_and_labels(content, tokens, labels, error, message):
     with pytest.raises(error, match=message):
         View(content, tokens, **labels)
 

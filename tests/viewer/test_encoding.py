@@ -47,7 +47,7 @@ def test_nan_is_nan():
 
 
 @pytest.mark.parametrize(("weights", "maximum"), [([1.1], 1.0), ([-0.1], 1.0), ([0.1], 0.0), ([0.1], np.nan)])
-def test_what_has_no_code_is_refused(weights, maximum):
+def test_weights_without_a_square_root_code_are_refused(weights, maximum):
     with pytest.raises(ArgumentError):
         square_root_codes(np.array(weights), maximum)
 

@@ -144,7 +144,7 @@ def test_one_scale_for_all_maps(show):
     assert sum(colors["one"][0]) > sum(colors["each"][0]) + 100
 
 
-def test_what_is_no_survey_of_the_document_is_refused():
+def test_a_survey_of_another_model_is_refused():
     weights = documents.attention(2, 4, 4).numpy()
     heads = [HeadStatistics("m", 3, "self", head, {"first": 0.5}) for head in (0, 1)]
     with pytest.raises(ArgumentError, match="of the same model"):

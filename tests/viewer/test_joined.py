@@ -64,7 +64,7 @@ def test_an_installed_package_takes_the_file_as_it_is(checkout):
         ({"a.js": 'import * as b from "./b.js";\n', "b.js": "const b = 1;\n"}, "must import as"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(join, tmp_path, modules, message):
+def test_modules_that_cannot_be_joined_are_refused(join, tmp_path, modules, message):
     for name, text in modules.items():
         (tmp_path / name).write_text(text)
     join.MODULES = tmp_path

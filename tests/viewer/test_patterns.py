@@ -40,7 +40,7 @@ def test_maps_smaller_than_the_list_of_findings(shape):
     assert overview_payloads([record], 200_000)[0]["findings"]["spikes"] == []
 
 
-def test_what_is_planted_is_found_with_its_exact_numbers():
+def test_planted_patterns_are_found_with_their_exact_numbers():
     """In noise, with two queries that see no key: their rows are in no mean."""
     visible = np.tril(np.ones((LENGTH, LENGTH), np.bool_))
     visible[[0, 50]] = False
@@ -62,7 +62,7 @@ def test_what_is_planted_is_found_with_its_exact_numbers():
     assert spike["weight"] == pytest.approx(0.8)
 
 
-def test_what_uniform_weights_would_give():
+def test_patterns_are_compared_with_uniform_weights():
     axis, lower = TokenAxis(tuple("abcdefg")), np.tril(np.ones((7, 7), np.bool_))
     masked = lower & (np.arange(7) != 3)[:, None]
     for kind, visible in (("self", None), ("causal", None), ("self", lower), ("causal", masked)):

@@ -12,7 +12,7 @@ from regard.viewer import payload, tile_payload
 from regard.viewer.encoding import decoded, unpacked, unpacked_numbers
 
 
-def test_it_is_json_and_says_what_it_holds():
+def test_a_payload_is_json_with_every_part_of_the_document():
     made = payload(documents.everything())
     again = json.loads(json.dumps(made, allow_nan=False))
     assert again == made

@@ -29,7 +29,7 @@ def words(drawn):
     return " ".join(text.get_text().replace("\n", " ") for text in texts)
 
 
-def test_means_leave_out_queries_that_see_no_key():
+def test_means_of_a_picture_leave_out_queries_that_see_no_key():
     record, weights, visible = blind()
     of_heads = weights.sum(0) / torch.from_numpy(visible.any(-1).sum(0)).clamp(min=1)[:, None]
     matrix, hidden = static_pictures._matrix(record, None)

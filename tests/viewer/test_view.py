@@ -16,7 +16,7 @@ from regard.viewer import View, module_path
 from regard.viewer.view import VIEWS
 
 
-def test_what_a_view_may_be_given():
+def test_a_view_takes_records_documents_and_steps():
     record, steps = documents.alignment()[0], documents.steps()
     for shown in (record, [record, record], Document("x", (record,)), steps[0], steps[1], [record, steps[0]]):
         assert View(shown).payload()["format"] == 1

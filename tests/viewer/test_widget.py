@@ -14,7 +14,7 @@ def widget():
     return widget
 
 
-def test_it_has_the_module_and_the_payload(widget):
+def test_the_widget_has_the_module_and_the_payload(widget):
     record, _ = documents.alignment()
     shown = widget(record, view="lines", height=300)
     assert shown.payload == View(record).payload()
@@ -23,7 +23,7 @@ def test_it_has_the_module_and_the_payload(widget):
     assert module_path().read_text(encoding="utf-8") in str(shown._esm)
 
 
-def test_it_answers_with_exact_tiles(widget, monkeypatch):
+def test_the_widget_answers_with_exact_tiles(widget, monkeypatch):
     record, _ = documents.tiled()
     shown = widget(record)
     sent = []

@@ -87,7 +87,7 @@ def test_steps_of_what_was_watched():
         regard.View([[1.0]], ["a"], steps=[(0, 0)])
 
 
-def test_bad_arguments():
+def test_worked_steps_refuse_wrong_arguments():
     with pytest.raises(KindError):
         steps_record(3)
     with pytest.raises(ArgumentError):

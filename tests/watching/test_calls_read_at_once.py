@@ -102,7 +102,7 @@ def test_copies_of_a_call_have_its_readings():
         assert taken.weights is None
 
 
-def test_numbers_of_one_call_do_not_reach_another():
+def test_nan_of_one_call_reaches_no_other_call_read_at_once():
     inputs = tensors(3, batch=1)
     inputs[1][0][0, 0, 2] = torch.nan
     model = Heads(inputs)
@@ -142,7 +142,7 @@ def test_calls_before_an_error_of_the_model_can_be_read():
 
 
 @pytest.mark.parametrize("options", [{}, {"norms": True, "outputs": True}], ids=["readings", "outputs"])
-def test_what_is_on_a_device_is_copied_once_a_pass(options, monkeypatch):
+def test_readings_on_a_device_are_copied_once_a_pass(options, monkeypatch):
     copies, copy_to_host = [], torch.Tensor.cpu
 
     def cpu(tensor):

@@ -201,7 +201,7 @@ NOT_ATTENTION = [
 
 
 @pytest.mark.parametrize("function", NOT_ATTENTION, ids=lambda function: function.__name__)
-def test_what_is_no_attention(function):
+def test_functions_that_are_no_attention_are_not_watched(function):
     class Model(nn.Module):
         def forward(self, x):
             return function(x)

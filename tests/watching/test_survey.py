@@ -327,7 +327,7 @@ def encoder():
     return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
-def test_a_real_encoder(encoder):
+def test_a_survey_of_a_real_encoder(encoder):
     model, tokenizer = encoder
     texts = ["The cat sat on the mat.", "A dog barked at the postman, who ran.", "", "The cat saw the dog."]
     found = regard.survey(model, texts, tokenizer)
@@ -442,7 +442,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "error", "message"), REFUSED)
-def test_what_cannot_be_surveyed_is_refused(models, call, error, message):
+def test_surveys_refuse_wrong_models_and_texts(models, call, error, message):
     with pytest.raises(error, match=message):
         call(models["bert"])
 
@@ -474,7 +474,7 @@ class Blinded(nn.Module):
         return regard.attend(states, states, states, mask=self.mask)
 
 
-def test_means_leave_out_queries_that_see_no_key():
+def test_means_of_a_survey_leave_out_queries_that_see_no_key():
     texts = [[3, 4, 5, 3, 6, 4, 7], [5, 5, 5, 8, 3, 9, 3]]
     model = Blinded(7)
     found = regard.survey(model, texts, offsets=0)

@@ -144,7 +144,7 @@ def test_dropout_only_while_training(tensors):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_and_autocast(tensors, dtype):
+def test_transformers_attention_runs_in_half_precision_and_under_autocast(tensors, dtype):
     query, key, value = tensors
     want = mixed(scores(query, key).softmax(-1), value)
     got = attention(LAYER, *(tensor.to(dtype) for tensor in tensors))[0]
@@ -199,7 +199,7 @@ def test_bad_registrations():
         register_transformers("other", backend="tield")
 
 
-def test_a_named_backend_runs_or_raises():
+def test_transformers_attention_runs_a_named_backend_or_raises():
     name = register_transformers("regard_pytorch", backend="sdpa")
     given = inputs("llama")
     model = make("llama", "eager").double()

@@ -215,7 +215,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_what_a_model_does_with_its_mask_gives_what_eager_gets(dtype, grad):
+def test_operations_on_a_mask_give_the_result_of_eager(dtype, grad):
     """DeepSeek-V4 of transformers 5.24 joins its mask with numbers, Gemma 4 cuts it and compares it with 0."""
     padding = torch.ones(BATCH, LENGTH, dtype=torch.bool)
     padding[1, :3], padding[2, 8:] = False, False

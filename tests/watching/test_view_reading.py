@@ -63,7 +63,7 @@ def _head(weights):
 
 
 @pytest.mark.parametrize(("source", "name"), [*(("watch", n) for n in OF_WATCH), *(("observe", n) for n in OF_OBSERVE)])
-def test_what_shows_weights_names_the_reading_and_works_with_it(source, name):
+def test_functions_that_show_weights_name_the_view_reading(source, name):
     run, show = (watched_with, OF_WATCH[name]) if source == "watch" else (observed_with, OF_OBSERVE[name])
     for options in ({}, {"read": regard.Readings(entropy=True)}):
         with pytest.raises(ArgumentError, match='read="view"'):
@@ -89,7 +89,7 @@ def test_the_line_of_the_message_runs():
     assert eval(line[2], names | {"View": regard.View}).document.records[0].weights.shape == (1, 5, 5)
 
 
-def test_it_is_what_the_viewer_shows_and_all_that_a_context_reads_without_it():
+def test_the_view_reading_has_the_weights_and_all_default_readings():
     for default, named in ((watched_with(), watched_with(read="view")), (observed_with(), observed_with(read="view"))):
         calls = zip(default.calls, named.calls, strict=True) if hasattr(default, "calls") else [(default, named)]
         for one, other in calls:
@@ -101,7 +101,7 @@ def test_it_is_what_the_viewer_shows_and_all_that_a_context_reads_without_it():
             assert torch.allclose(other.entropy, torch.special.entr(other.weights).sum(-1), atol=1e-5)
 
 
-def test_it_changes_no_bit():
+def test_the_view_reading_changes_no_bit():
     model, inputs = make()
     inputs.requires_grad_()
     outputs = []

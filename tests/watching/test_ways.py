@@ -180,7 +180,7 @@ def test_checkpointing_is_no_second_call():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype):
+def test_watched_half_precision_gives_float32_weights(dtype):
     model, x = Heads(HAND_WRITTEN["sdpa-causal"][0]).to(dtype), torch.randn(3, 7, 10).to(dtype)
     (call,) = watched(model, lambda m: m(x), False, False).calls
     assert call.weights.dtype == torch.float32
@@ -189,7 +189,7 @@ def test_half_precision(dtype):
     torch.testing.assert_close(call.weights.double(), scores.softmax(-1), rtol=1e-5, atol=1e-6)
 
 
-def test_autocast():
+def test_watched_autocast_gives_weights_that_sum_to_1():
     model, x = Heads(HAND_WRITTEN["sdpa"][0]), torch.randn(3, 7, 10)
     with torch.autocast("cpu", torch.bfloat16):
         (call,) = watched(model, lambda m: m(x).float(), True, True).calls

@@ -3,7 +3,7 @@ import torch
 from regard.data.images.augmentation import Augmentation
 
 
-def test_autocast_moves_no_pixel():
+def test_autocast_moves_no_pixel_of_an_augmented_image():
     images = torch.randint(0, 256, (3, 61, 97, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     change = Augmentation(zoom=0.3, flip=True, jitter=0.2)
     torch.manual_seed(2)

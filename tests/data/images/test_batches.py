@@ -75,7 +75,7 @@ def test_brightness_stays_in_range_and_the_seed_decides():
     assert first.shape == images.shape
 
 
-def test_bad_input():
+def test_augmentation_refuses_wrong_arguments():
     for bad in ({"zoom": 1.0}, {"jitter": -0.1}, {"zoom": float("nan")}):
         with pytest.raises(ArgumentError, match=next(iter(bad))):
             Augmentation(**bad)

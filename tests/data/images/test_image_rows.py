@@ -49,7 +49,7 @@ def test_all_forms_of_captions_are_the_same(images):
         assert captioned_images(images / f"b.{suffix}")[0].texts == ("one",)
 
 
-def test_a_folder_of_classes_takes_turns(tmp_path):
+def test_images_of_a_folder_of_classes_take_turns(tmp_path):
     for label, count in (("cat", 2), ("dog", 3)):
         (tmp_path / label).mkdir()
         for number in range(count):

@@ -40,7 +40,7 @@ def test_a_part_at_the_same_place_of_both(mirror):
     assert len(sides) > 1
 
 
-def test_what_is_outside_is_black_and_ignored():
+def test_pixels_outside_of_a_masked_image_are_black_and_ignored():
     images, classes = coded()
     found, known = augment_masked(images + 0.5, classes, MaskedAugmentation((2 * H, 2 * W)))
     outside = known == IGNORED_CLASS
@@ -77,7 +77,7 @@ def test_colours_change_and_classes_do_not():
     assert (found - images).abs().mean() > 0.02
 
 
-def test_autocast_moves_no_pixel():
+def test_autocast_moves_no_pixel_of_a_masked_image():
     images, classes = torch.rand(1, 3, 61, 337), torch.randint(0, 200, (1, 61, 337))
     with torch.autocast("cpu", torch.bfloat16):
         found, known = augment_masked(images, classes, MaskedAugmentation((61, 337)))

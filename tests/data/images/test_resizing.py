@@ -49,7 +49,7 @@ def test_a_crop_has_the_wanted_ratio_and_touches_two_edges(height, width, to):
         assert fit_image(colours(height, width), to).pixels.shape == (*to, 3)
 
 
-def test_what_cannot_be_fitted_is_refused():
+def test_images_that_cannot_be_resized_are_refused():
     with pytest.raises(ShapeError, match=r"image must be uint8 \[height, width, 3\]"):
         fit_image(colours().astype(np.float32), (5, 7))
     with pytest.raises(ArgumentError, match="to must be"):

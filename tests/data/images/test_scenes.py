@@ -126,6 +126,6 @@ def test_parts_are_what_they_are_and_do_not_depend_on_sizes(tmp_path):
         {"extra": 1},
     ],
 )
-def test_what_describes_no_scene_is_refused(change):
+def test_a_description_of_no_scene_is_refused(change):
     with pytest.raises(DataError, match=r"a\.jsonl: line 3: the image is not the description of a scene"):
         Scene.from_dict({**Scene(()).to_dict(), **change}, "a.jsonl: line 3")

@@ -37,7 +37,7 @@ def test_every_rate_becomes_the_rate_that_is_asked_for(tmp_path, own):
     np.testing.assert_allclose(found.samples[middle], sine(0.5, 16000)[middle], atol=2e-3)
 
 
-def test_what_is_above_half_the_rate_is_gone():
+def test_resampling_removes_tones_above_half_the_rate():
     """A tone of 7 kHz would become one of 1 kHz at 8 kHz if samples were only left out."""
     assert np.abs(resampled(sine(0.5, 48000, 7000.0), 48000, 8000)[500:-500]).max() < 1e-3
 

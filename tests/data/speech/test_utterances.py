@@ -69,7 +69,7 @@ def test_a_missing_table_and_an_empty_folder_are_named(tmp_path):
         open_utterances(tmp_path)
 
 
-def test_a_folder_of_classes_takes_turns(table):
+def test_sounds_of_a_folder_of_classes_take_turns(table):
     folder = table.parent / "classes"
     for label, names in {"low": ["b", "a"], "high": ["c"]}.items():
         (folder / label).mkdir(parents=True)
@@ -177,7 +177,7 @@ def test_joined_utterances_occur_equally_often():
     assert counts.max() - counts.min() <= 1
 
 
-def test_processes_share_an_epoch():
+def test_processes_share_an_epoch_of_utterances():
     whole = {tuple(batch.index.tolist()) for batch in batches(Variation(), seed=2)}
     parts = [list(batches(Variation(), seed=2, rank=rank, world_size=2)) for rank in range(2)]
     assert [len(part) for part in parts] == [2, 2]

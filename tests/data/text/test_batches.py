@@ -191,7 +191,7 @@ def test_evaluation_is_sorted_and_the_order_comes_back(encoded, texts, tokenizer
     assert rows_of(loader) == rows_of(loader)
 
 
-def test_processes_share_an_epoch(encoded):
+def test_processes_share_an_epoch_of_sentence_pairs(encoded):
     whole = [tuple(batch.index.tolist()) for batch in pair_batches(encoded, 131, seed=1)]
     parts = [
         [tuple(batch.index.tolist()) for batch in pair_batches(encoded, 131, seed=1, rank=rank, world_size=3)]
@@ -260,7 +260,7 @@ def test_ragged_rows_in_pieces_are_the_rows(lists, data):
         ({"rank": 2, "world_size": 2}, "rank must be from 0 to world_size - 1 = 1; got 2"),
     ],
 )
-def test_bad_arguments(encoded, options, message):
+def test_pair_batches_refuse_wrong_arguments(encoded, options, message):
     with pytest.raises(ArgumentError, match=message):
         pair_batches(encoded, **{"tokens_per_batch": 64, **options})
 

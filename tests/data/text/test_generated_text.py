@@ -46,7 +46,7 @@ def test_the_test_part_does_not_depend_on_the_size_of_the_others(tmp_path):
     assert first["test"].read_bytes() == second["test"].read_bytes() != third["test"].read_bytes()
 
 
-def test_bad_use_is_refused(tmp_path):
+def test_generated_text_refuses_wrong_arguments(tmp_path):
     with pytest.raises(ArgumentError, match="size of 'train' must be at least 0"):
         write_text(tmp_path, {"train": -1}, 3)
     (tmp_path / "file").write_text("")

@@ -41,7 +41,7 @@ def test_every_kind_of_file_gives_the_same(tmp_path, kind, label):
     assert rows_of(open_labelled(str(tmp_path / f"texts.{kind}"), limit=2)) == ROWS[:2]
 
 
-def test_a_folder_of_classes(tmp_path):
+def test_labelled_texts_of_a_folder_of_classes(tmp_path):
     for name, texts in (("ham", ["Hello\nyou.", "Bye."]), ("spam", ["Buy!"]), ("empty", [])):
         (tmp_path / name).mkdir()
         for number, text in enumerate(texts):

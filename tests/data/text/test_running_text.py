@@ -39,7 +39,7 @@ def test_any_text_is_kept(tmp_path_factory, text):
 
 @pytest.mark.parametrize("content", [b"good\nbad \xe9 byte\n", b"good\nbad \xe9", b"good\nbad \xe6\x97"])
 @pytest.mark.parametrize("size", [1, 3, 1 << 16])
-def test_what_is_not_utf8_is_named_by_line_and_place(tmp_path, monkeypatch, content, size):
+def test_invalid_utf8_is_named_by_line_and_offset(tmp_path, monkeypatch, content, size):
     monkeypatch.setattr(running_text, "_LONGEST_PIECE", size)
     path = tmp_path / "latin.txt"
     path.write_bytes(content)
@@ -86,7 +86,7 @@ def test_files_are_named_in_many_ways(folder):
         ([], "no text file is named"),
     ],
 )
-def test_what_names_no_file_is_one_line(folder, source, message):
+def test_a_source_without_text_files_is_one_line(folder, source, message):
     with pytest.raises(DataError, match=message) as caught:
         text_files(source.format(folder=folder) if isinstance(source, str) else source)
     assert "\n" not in str(caught.value)

@@ -201,7 +201,7 @@ class TestMessages:
         path = write(tmp_path / "a.tsv", "a\tb\ta\nx\ty\tz\n")
         assert "two columns are called 'a'" in error_of(path, "a", "b")
 
-    def test_lines_that_do_not_match(self, tmp_path):
+    def test_pairs_of_files_with_unequal_line_counts_are_refused(self, tmp_path):
         source, target = write(tmp_path / "a.es", "uno\ndos\n"), write(tmp_path / "a.en", "one\ntwo\nthree")
         assert error_of((source, target)).startswith(f"{source} has 2 lines and {target} has 3; line n of one must")
 

@@ -79,7 +79,7 @@ def test_labels_show_what_is_invisible():
     assert tokenizer.labels(tokenizer.encode(" aaé")) == ["␣aa", "<C3>", "<A9>"]
 
 
-def test_bad_use_is_refused(tokenizer):
+def test_text_tokenizers_refuse_wrong_arguments(tokenizer):
     with pytest.raises(UnknownNameError, match="did you mean 'word'"):
         TextTokenizer.train([TEXT], "words")
     with pytest.raises(ArgumentError, match="size must be a whole number above 2"):

@@ -35,7 +35,7 @@ def open_tokenizer(request):
     return Tokenizer.train([*TEXTS, " ".join(CHARACTERS)], request.param, 300)
 
 
-def test_what_was_seen_comes_back(tokenizer):
+def test_decoding_inverts_encoding_of_seen_texts(tokenizer):
     for text in TEXTS:
         ids = tokenizer.encode(text)
         assert tokenizer.UNK not in ids
@@ -307,7 +307,7 @@ def test_a_damaged_tokenizer_is_refused(tmp_path, damage):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"\x80\x04."])
-def test_a_foreign_file_is_refused(tmp_path, content):
+def test_a_foreign_file_is_no_tokenizer(tmp_path, content):
     path = tmp_path / "t.json"
     path.write_bytes(content)
     with pytest.raises(RunError, match="is not a tokenizer of regard") as caught:
@@ -322,7 +322,7 @@ def test_a_missing_file_is_said(tmp_path):
         Tokenizer.load(tmp_path)
 
 
-def test_bad_arguments(tokenizer):
+def test_tokenizers_refuse_wrong_arguments(tokenizer):
     with pytest.raises(UnknownNameError, match="did you mean 'bpe'"):
         Tokenizer.train(TEXTS, "bpee")
     for size in (4, 0, True, 8.0):

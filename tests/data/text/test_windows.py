@@ -133,7 +133,7 @@ def test_a_text_of_one_window():
         ({"order": "consecutive", "steps": 4}, ArgumentError, "steps_per_epoch must be at most 3"),
     ],
 )
-def test_bad_use_is_refused(options, error, message):
+def test_window_batches_refuse_wrong_arguments(options, error, message):
     with pytest.raises(error, match=message):
         window_batches(TABLE, **{"batch_size": 3, "length": 5, **options})
     with pytest.raises(ArgumentError, match="was the data changed"):

@@ -111,7 +111,7 @@ def test_the_features_of_timm_are_a_map_in_any_form(form, tmp_path):
     torch.testing.assert_close(backbone.eval()(images), expected, rtol=0, atol=0)
 
 
-def test_what_is_no_map_is_refused():
+def test_backbones_without_a_feature_map_are_refused():
     with pytest.raises(ArgumentError, match=r"timm:list has no feature map of images of 16 × 24 .*gives a list"):
         Backbone("timm:list", (16, 24))
     with pytest.raises(ArgumentError, match="its 5 tokens are no grid of patches of 8 × 8 pixels"):
@@ -141,7 +141,7 @@ def test_a_package_that_was_built_for_another_pytorch(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("version", "ends"), [("2.13.0+cpu", f"{MissingPartError.SAME_BUILD}, then: "), ("2.13.0+cu130", "with: ")]
 )
-def test_what_brings_a_missing_package_fits_the_build_of_pytorch(version, ends, monkeypatch):
+def test_the_advised_installation_of_timm_fits_the_build_of_pytorch(version, ends, monkeypatch):
     monkeypatch.setattr(torch, "__version__", version)
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(MissingPartError) as seen:

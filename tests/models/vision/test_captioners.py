@@ -142,7 +142,7 @@ def test_hard_attention_chooses_one_cell_and_trains_by_reinforce():
     assert float(model.decoder.attention.score.weight.grad.abs().sum()) > 0
 
 
-def test_every_parameter_learns(model):
+def test_every_parameter_of_a_captioner_learns(model):
     images, owners, target, lengths = batch()
     model.train().loss(images, owners, target, lengths).total.backward()
     # A normalization that begins with a factor of 0 blocks the gradient of what is before it.
@@ -150,7 +150,7 @@ def test_every_parameter_learns(model):
     assert not blocked
 
 
-def test_saving_and_loading(model, tmp_path):
+def test_a_saved_captioner_loads_unchanged(model, tmp_path):
     save_model(tmp_path, model)
     again = load_model(tmp_path)
     images, owners, target, lengths = batch()

@@ -65,7 +65,7 @@ def test_positions_matter_to_a_vision_transformer():
     assert not torch.allclose(model(images).logits, model(images.flip(1)).logits)
 
 
-def test_saving_and_loading(model, tmp_path):
+def test_a_saved_image_classifier_loads_unchanged(model, tmp_path):
     save_model(tmp_path, model)
     again = load_model(tmp_path)
     images = torch.randint(0, 256, (2, 8, 12, 3), dtype=torch.uint8)
@@ -73,7 +73,7 @@ def test_saving_and_loading(model, tmp_path):
     assert torch.equal(again(images).logits, model(images).logits)
 
 
-def test_what_does_not_fit_is_refused():
+def test_image_classifiers_refuse_wrong_options_and_sizes():
     for bad in (
         {"labels": 0}, {"patch": 5}, {"heads": 4}, {"dropout": 1.0}, {"feedforward": -1},
         {"gate": "se"}, {"backbone": "timm:x"},

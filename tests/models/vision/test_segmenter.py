@@ -48,7 +48,7 @@ def test_the_norm_of_the_global_context(fusion):
 
 @pytest.mark.parametrize("levels", [2, 3, 5])
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (13, 37)])
-def test_any_size(levels, size):
+def test_a_segmenter_takes_images_of_any_size(levels, size):
     config = small(levels=levels)
     model = Segmenter(config).eval()
     images = torch.rand(1, 3, *size)
@@ -116,7 +116,7 @@ def test_saved_and_loaded(tmp_path):
     assert found.config == model.config
 
 
-def test_bad_use():
+def test_a_segmenter_refuses_wrong_options_and_images():
     with pytest.raises(ArgumentError, match="levels must be from 2 to 6; it is 7"):
         small(levels=7)
     with pytest.raises(UnknownNameError, match="unknown fusion 'af'"):

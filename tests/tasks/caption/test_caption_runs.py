@@ -17,7 +17,7 @@ from regard.training.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("name", CAPTIONERS)
-def test_a_run_of_each_kind(image_run, name):
+def test_a_caption_run_of_each_kind_predicts_and_evaluates(image_run, name):
     path = image_run(name)
     trained = regard.load(path)
     scene = path / "corpus" / "test-1.png"
@@ -153,7 +153,7 @@ def test_inputs_that_are_no_images(image_run, tmp_path):
         trained.evaluate(str(tmp_path / "none.jsonl"))
 
 
-def test_options_out_of_range():
+def test_caption_options_out_of_range_are_refused():
     for bad in (
         {"readout": "maxout", "architecture": "transformer"}, {"heads": 4},
         {"attention": "hard", "doubly_stochastic": 1.0},

@@ -29,7 +29,7 @@ def classifier(vocabulary, **options):
         ({"embedding_norm": True}, "embedding_norm has no meaning with architecture 'lstm'"),
     ],
 )
-def test_what_has_no_class_token_is_refused(options, message):
+def test_models_without_a_class_token_are_refused(options, message):
     with pytest.raises(ArgumentError, match=message):
         TextClassifierConfig(9, 3, **options)
 

@@ -54,7 +54,7 @@ def run(files, tmp_path_factory):
     return path, config
 
 
-def test_the_run_folder(run):
+def test_the_run_folder_of_a_text_classifier(run):
     path, _ = run
     assert json.loads((path / "labels.json").read_text()) == {"labels": ["negative", "positive"]}
     recorded = json.loads((path / "manifest.json").read_text())["files"]
@@ -63,7 +63,7 @@ def test_the_run_folder(run):
     assert RunFolder(path).read_samples()[0].keys() >= {"text", "label", "found", "step"}
 
 
-def test_predictions(run):
+def test_predictions_of_a_text_classifier(run):
     trained = regard.load(run[0])
     text = "The film is not bad, and it took ten hours."
     found, empty = trained.predict([text, " "])
@@ -142,7 +142,7 @@ def test_all_attention_on_the_deciding_words_is_1(run, files, tmp_path, monkeypa
     assert trained.evaluate(str(files["test"])).attention_on_deciding == pytest.approx(1)
 
 
-def test_pictures(run, files, tmp_path):
+def test_pictures_of_a_text_classifier(run, files, tmp_path):
     trained = regard.load(run[0])
     paths = trained.draw(trained.predict(["The film is good.", "Never."]), tmp_path / "pictures")
     assert [path.name for path in paths] == ["words-1.png", "words-2.png"]

@@ -15,7 +15,7 @@ from regard.training.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_a_run_of_each_kind(image_run, tmp_path, name):
+def test_an_image_run_of_each_kind_predicts_and_evaluates(image_run, tmp_path, name):
     path = image_run(name)
     trained = regard.load(path)
     (found,) = trained.predict([path / "corpus" / "test-1.png"])
@@ -81,7 +81,7 @@ def test_predictions_of_many_are_those_of_each(image_run):
         assert found.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
 
 
-def test_a_folder_of_classes(tmp_path, small_corpora):
+def test_an_image_run_reads_a_folder_of_classes(tmp_path, small_corpora):
     for label, level in (("dark", 30), ("light", 220)):
         (tmp_path / "data" / label).mkdir(parents=True)
         for number in range(10):
@@ -112,7 +112,7 @@ def test_one_class_is_nothing_to_tell(tmp_path):
         train_run(type(config)("images", data, config.model, config.training), tmp_path / "run")
 
 
-def test_options_out_of_range():
+def test_image_options_out_of_range_are_refused():
     for bad in (
         {"architecture": "cnn", "hidden": 64}, {"grid": 64}, {"architecture": "cnn", "pooling": "cls"}, {"heads": 3},
         {"backbone": "timm:x"}, {"layers": 0},

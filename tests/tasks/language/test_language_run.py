@@ -18,7 +18,7 @@ TRAIN = ["train", "language", "--tokenizer", "char", "--context", 13, "--layers"
          "--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 3, "--threads", 1, "--device", "cpu"]  # fmt: skip
 
 
-def test_it_learns(run):
+def test_a_language_run_learns(run):
     rows = RunFolder(run).read_metrics()
     assert [row["step"] for row in rows] == [7, 14, 21]
     assert rows[-1]["val_loss"] < rows[0]["val_loss"] - 0.2
@@ -87,7 +87,7 @@ def test_predictions_follow_their_options(run):
         trained.predict(["a"], layer=2)
 
 
-def test_what_the_model_does_not_see_is_said(run):
+def test_remarks_name_text_that_a_language_model_does_not_see(run):
     trained = regard.load(run)
     options = TASK.prediction_config(tokens=1)
     found = trained.predict_with(["☃ ☃ and ñ", "short"], options)
@@ -221,7 +221,9 @@ EVALUATE = [("{texts}/none.txt", "none.txt"), ("{data} --stride 99", "--stride 1
         *(("evaluate", *case) for case in EVALUATE),
     ],
 )  # fmt: skip
-def test_bad_use_is_one_line(run_command, run, texts, tmp_path, monkeypatch, command, options, words):
+def test_wrong_commands_of_a_language_run_end_with_one_line(
+    run_command, run, texts, tmp_path, monkeypatch, command, options, words
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")

@@ -68,7 +68,7 @@ def run(tmp_path_factory):
     return path, config
 
 
-def test_the_run_folder(run):
+def test_the_run_folder_of_a_segmenter(run):
     path, _ = run
     content = json.loads((path / "classes.json").read_text())
     assert content == {"classes": list(CLASSES), "height": HEIGHT, "width": WIDTH}
@@ -252,7 +252,7 @@ def test_masks_are_written_with_the_numbers_of_the_training(tmp_path):
         assert [one.name for one in trained.evaluate(source).by_class] == list(map(str, numbers))
 
 
-def test_predictions(run, tmp_path):
+def test_predictions_of_a_segmenter(run, tmp_path):
     trained = regard.load(run[0])
     files = []
     for number in range(3):

@@ -47,7 +47,7 @@ def trained(files, tmp_path_factory):
     return regard.load(path)
 
 
-def test_it_learns_and_measures(trained, files, tmp_path):
+def test_a_sound_run_learns_and_measures(trained, files, tmp_path):
     found = trained.evaluate(str(files["test"]), sound_column="audio", label_column="text")
     assert found.accuracy == 1.0
     assert found.labels == sorted(WORDS)

@@ -27,7 +27,7 @@ def test_cases_by_hand(summary, reference, expected):
     assert rouge_scores([summary], [reference]) == pytest.approx(expected, abs=1e-3)
 
 
-def test_it_is_the_mean_of_all_texts():
+def test_rouge_is_the_mean_of_all_texts():
     found = rouge_scores(["a b", "x"], ["a b", "y"])
     assert found == pytest.approx((50, 50, 50))
     assert rouge_scores([], []) == (0, 0, 0)

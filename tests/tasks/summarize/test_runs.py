@@ -55,7 +55,7 @@ def test_a_run_learns_and_its_folder_is_whole(runs, name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_an_evaluation_says_is_what_the_summaries_are(runs, articles, name):
+def test_an_evaluation_scores_its_own_summaries(runs, articles, name):
     found = runs[name].evaluate(str(articles["test"]), beam=2)
     pairs = open_pairs(articles["test"], "article", "summary")
     texts = [one.text for one in found.summaries]
@@ -91,7 +91,7 @@ def test_the_perplexity_is_that_of_the_steps(runs, articles):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_batches_and_order_change_nothing(runs, articles, name):
+def test_batches_and_order_never_affect_summaries(runs, articles, name):
     texts = list(open_pairs(articles["test"], "article", "summary")["source"])[:4]
     together = runs[name].predict([*texts, "", texts[0]], beam=3)
     for text, found in zip(texts, together, strict=False):

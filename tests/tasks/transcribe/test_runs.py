@@ -69,7 +69,7 @@ def trained(files, tmp_path_factory):
     return regard.load(path)
 
 
-def test_it_learns_to_write(trained, files):
+def test_a_transcription_run_learns_to_write(trained, files):
     found = trained.evaluate(str(files["test"]), sound_column="audio", text_column="text")
     assert found.wer < 0.7  # 0.5 was seen; a guess is wrong in three of four words, besides their number
     assert found.wer == (found.substitutions + found.deletions + found.insertions) / found.words

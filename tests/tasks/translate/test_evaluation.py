@@ -117,7 +117,7 @@ def test_no_attention_has_no_alignment(runs, corpus):
     assert all(translation.weights is None for translation in found.translations)
 
 
-def test_batches_and_order_change_nothing(runs):
+def test_batches_and_order_never_affect_translations(runs):
     sentences = ["The dog sleeps.", "", "My sister reads the old book.", "A cat.", "The dog sleeps."]
     together = runs["bahdanau"].predict(sentences, beam=3)
     for sentence, found in zip(sentences, together, strict=True):

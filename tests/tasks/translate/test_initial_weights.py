@@ -64,7 +64,7 @@ def test_a_resumed_run_does_not_start_again(first, tiny, tmp_path):
         ({"data": {"lowercase": True}}, "--lowercase is False in .* and True here"),
     ],
 )
-def test_what_does_not_fit_is_one_line(first, tiny, tmp_path, change, message):
+def test_initial_weights_that_do_not_fit_are_one_line(first, tiny, tmp_path, change, message):
     config = tiny(init_from=str(first.path))
     parts = {name: dataclasses.replace(getattr(config, name), **fields) for name, fields in change.items()}
     with pytest.raises(RunError, match=f"--init-from: .*{message}") as caught:
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_one_line(first, tiny, tmp_path, change, message):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_trained_run_is_refused(first, tiny, tmp_path):
+def test_initial_weights_need_a_trained_run(first, tiny, tmp_path):
     with pytest.raises(RunError, match="there is no run folder"):
         start(tiny(init_from=str(tmp_path / "none")), tmp_path / "a")
     empty = RunFolder.create(tmp_path / "empty")

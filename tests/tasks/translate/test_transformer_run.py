@@ -25,7 +25,7 @@ def run(tiny, tmp_path_factory, request):
     return folder, config
 
 
-def test_it_predicts_evaluates_and_shows_its_weights(run, corpus):
+def test_a_transformer_run_predicts_evaluates_and_shows_its_weights(run, corpus):
     trained = regard.load(run[0].path)
     text = "The dog sleeps."
     (one,) = trained.predict([text], beam=1)
@@ -78,7 +78,7 @@ def test_options_that_do_not_fit_are_named(options, message):
         ModelConfig(**{**MODEL, **options})
 
 
-def test_scheduled_sampling_is_refused(tiny, tmp_path):
+def test_a_transformer_run_refuses_scheduled_sampling(tiny, tmp_path):
     with pytest.raises(ArgumentError, match="scheduled_sampling must be 0 with architecture 'transformer'"):
         train(TASK, tiny(model=MODEL), RunFolder.create(tmp_path / "run"), reporter=SilentReporter())
     assert TranslationTrainingConfig().scheduled_sampling == 0
