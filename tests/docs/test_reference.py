@@ -131,7 +131,7 @@ def test_each_option_of_a_command_is_in_its_section(command_line, command):
 @pytest.mark.parametrize("page", sorted((UNDERSTAND / "derivations").glob("*.md")), ids=lambda path: path.stem)
 def test_names_in_a_derivation_exist(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    paths = [path.relative_to(ROOT).as_posix() for path in SOURCES]
+    paths = [f"/{path.relative_to(ROOT).as_posix()}" for path in SOURCES]
     code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES if not path.is_relative_to(ROOT / "tests"))
     for name in re.findall(r"`([\w./]+)`", text):
         if name.endswith((".py", "/")):
