@@ -204,7 +204,7 @@ def entry(module: ModuleType, name: str, value: Any) -> str:
     if inspect.isroutine(value):
         return f".. autofunction:: {full}\n"
     text = attribute_docstring(module, name, value)
-    if type(value).__module__.startswith("regard"):
+    if callable(value) and type(value).__module__.startswith("regard"):
         kind = type(value)
         call = next(method for method in CALLS if method in {key for base in kind.__mro__[:-2] for key in vars(base)})
         signature = inspect.signature(getattr(value, call))

@@ -36,8 +36,16 @@ class Range(NamedTuple):
 
 SIZE = Range(1, 65_536)
 """Features, units or channels: with more, a model would not fit into any memory."""
-LAYERS, HEADS, COUNT, RATE = Range(1, 100), Range(1, 1024), Range(0, 1_000_000), Range(0, 1, open=True)
+LAYERS = Range(1, 100)
+"""Layers of a stack."""
+HEADS = Range(1, 1024)
+"""Heads of an attention layer."""
+COUNT = Range(0, 1_000_000)
+"""Numbers of steps, examples or tokens; 0 is none."""
+RATE = Range(0, 1, open=True)
+"""Probabilities of dropout and of label smoothing."""
 WEIGHT = Range(0, math.inf)
+"""Weights of a part of a loss."""
 
 CHOOSING = ("architecture", "attention", "self_attention")
 """Fields on whose value the defaults of others depend."""
