@@ -145,11 +145,11 @@ def last_weights(folder: Path) -> dict[str, torch.Tensor]:
 def resumed_difference(task: Any, whole: Path, part: Path) -> float:
     """Resumes the copy of a run, and compares its last weights with those of the run itself."""
     from regard.training.reporter import SilentReporter
-    from regard.training.run import train
+    from regard.training.run import train_run
     from regard.training.run_folder import RunFolder
 
     folder = RunFolder.open(part)
-    train(task, folder.read_config(task), folder, resume=True, reporter=SilentReporter())
+    train_run(task, folder.read_config(task), folder, resume=True, reporter=SilentReporter())
     first, second = last_weights(whole), last_weights(part)
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
 

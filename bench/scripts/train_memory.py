@@ -60,7 +60,7 @@ def train_one(arguments: argparse.Namespace) -> None:
     from regard.tasks.translate import DataConfig, ModelConfig, TranslationTrainingConfig
     from regard.training.config import RunConfig
     from regard.training.reporter import SilentReporter
-    from regard.training.run import train
+    from regard.training.run import train_run
     from regard.training.run_folder import RunFolder
 
     class Reporter(SilentReporter):
@@ -88,7 +88,7 @@ def train_one(arguments: argparse.Namespace) -> None:
     )  # fmt: skip
     config = RunConfig("translate", data, ModelConfig(**KINDS[arguments.kind]), training)
     with tempfile.TemporaryDirectory() as folder:
-        train(find("translate"), config, RunFolder.create(Path(folder) / "run"), reporter=Reporter())
+        train_run(find("translate"), config, RunFolder.create(Path(folder) / "run"), reporter=Reporter())
 
 
 def main() -> None:

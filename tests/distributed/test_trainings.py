@@ -9,7 +9,7 @@ from regard.errors import ArgumentError
 from regard.tasks import language, translate
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from trained_lines import largest_difference, state_of
 
@@ -80,7 +80,7 @@ def alone(tmp_path_factory):
     states = {}
     for name, (task, _) in TASKS.items():
         folder = tmp_path_factory.mktemp(name)
-        train(task, config(name, folder), RunFolder(folder / "run"), reporter=SilentReporter())
+        train_run(task, config(name, folder), RunFolder(folder / "run"), reporter=SilentReporter())
         states[name] = state_of(folder / "run")
     return states
 

@@ -72,14 +72,14 @@ for words in json.loads(sys.argv[1]):
 TRAIN = """
 from regard.tasks import registry
 from regard.training.config import RunConfig
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 task = registry.find("labels")
 sections = {"data": {"train": "train.tsv", "validation": "validation.tsv"}, "model": {},
             "training": {"epochs": 30, "learning_rate": 0.1, "accelerator": "cpu", "threads": 1}}
 config = RunConfig.from_dict({"task": "labels", **sections}, "here", task)
-trained = train(task, config, RunFolder.create("runs/fruit"))
+trained = train_run(task, config, RunFolder.create("runs/fruit"))
 print(trained.progress.best)
 """
 

@@ -309,7 +309,7 @@ def test_a_missing_name_is_answered_with_the_line(package, name):
 
 OWNERS = {
     "Watch": Watch, "View": regard.View, "KeyValueCache": nn.KeyValueCache, "Classification": Classification,
-    "TrainedRun": TrainedClassifier, "AttentionCall": watching.AttentionCall, "Survey": watching.Survey,
+    "TableTrained": TrainedClassifier, "AttentionCall": watching.AttentionCall, "Survey": watching.Survey,
     "DecoderState": MonotonicState, "JointState": JointState,
     "PointerState": PointerState, "PointingState": PointingState, "TransformerState": TransformerState,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from regard.page.models import open_model
 from regard.tasks.sounds import TASK, DataConfig, ModelConfig, SoundsTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from tone_corpus import write_tones
 
@@ -37,7 +37,7 @@ def model(tmp_path_factory):
         ModelConfig(convolutions=1, channels=2, hidden=8, encoder_layers=0),
         SoundsTrainingConfig(epochs=1, threads=1, accelerator="cpu"),
     )  # fmt: skip
-    train(TASK, config, RunFolder.create(folder / "run"), reporter=SilentReporter())
+    train_run(TASK, config, RunFolder.create(folder / "run"), reporter=SilentReporter())
     return open_model(folder / "run")
 
 

@@ -9,9 +9,9 @@ from regard.tasks.caption import ModelConfig as CaptionModel
 from regard.tasks.images import DataConfig as ImageData
 from regard.tasks.images import ImageTrainingConfig
 from regard.tasks.images import ModelConfig as ImageModel
+from regard.training import run
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
 from regard.training.run_folder import RunFolder
 
 SHORT = {"epochs": 2, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", "batch_size": 5}
@@ -47,7 +47,8 @@ def config_of(name, **training):
 
 def train_run(config, path, resume=False, reporter=None):
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
-    return train(registry.find(config.task), config, folder, resume=resume, reporter=reporter or SilentReporter())
+    task, reporter = registry.find(config.task), reporter or SilentReporter()
+    return run.train_run(task, config, folder, resume=resume, reporter=reporter)
 
 
 @pytest.fixture

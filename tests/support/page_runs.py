@@ -16,7 +16,7 @@ from regard.tasks.summarize import ModelConfig as SummaryModel
 from regard.tasks.summarize import SummaryTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 LARGER = {"embedding": 24, "hidden": 32, "dropout": 0.0}
@@ -65,7 +65,7 @@ def run_of(tiny, tmp_path_factory):
         if name not in MADE:
             path = tmp_path_factory.mktemp("page-runs") / name
             config = _config(name, tiny, tmp_path_factory)
-            train(registry.find(config.task), config, RunFolder.create(path), reporter=SilentReporter())
+            train_run(registry.find(config.task), config, RunFolder.create(path), reporter=SilentReporter())
             MADE[name] = path
         return MADE[name]
 

@@ -10,7 +10,7 @@ from regard.tasks.registry import find
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 
@@ -41,7 +41,7 @@ def trained(rank, processes, cache, folder, configuration, interrupted_at=0, res
     config = RunConfig.from_dict(configuration, "test", task)
     opened = RunFolder.open(folder) if resume else RunFolder(Path(folder))
     try:
-        train(task, config, opened, resume=resume, reporter=InterruptingReporter(interrupted_at))
+        train_run(task, config, opened, resume=resume, reporter=InterruptingReporter(interrupted_at))
     except Interrupted:
         return True
     return False

@@ -14,7 +14,7 @@ from regard.tasks.inputs.sound import SoundInput, SoundOptions, SoundTraining
 from regard.tasks.outputs.mask import MaskTask, MaskTraining
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 ROOM = Path(regard.tasks.__file__).parent
@@ -146,7 +146,7 @@ def test_an_empty_cell_is_filled_from_outside(files, tmp_path):
         FrameModel(),
         FrameTraining(epochs=4, batch_size=4, learning_rate=0.02, threads=1, accelerator="cpu", class_weights="root"),
     )  # fmt: skip
-    train(TASK, config, RunFolder.create(tmp_path / "run"), reporter=SilentReporter())
+    train_run(TASK, config, RunFolder.create(tmp_path / "run"), reporter=SilentReporter())
     folder = RunFolder.open(tmp_path / "run")
     rows = folder.read_metrics()
     assert rows[-1]["val_mean_iou"] > 0.8

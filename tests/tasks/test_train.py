@@ -217,7 +217,7 @@ def test_other_processes_store_nothing(tmp_path, monkeypatch):
         calls.append((config.data.train, folder.path, list(tmp_path.iterdir())))
         raise RunError("enough")
 
-    monkeypatch.setattr("regard.training.run.train", train)
+    monkeypatch.setattr("regard.training.run.train_run", train)
     for rank in ("1", "0"):
         monkeypatch.setenv("LOCAL_RANK", rank)
         with pytest.raises(RunError, match="enough"):

@@ -14,7 +14,7 @@ def train():
     def call(config, path, *, overwrite=False, resume=False, reporter=None, **options):
         folder = RunFolder.open(path) if resume else RunFolder.create(path, overwrite)
         reporter = reporter or SilentReporter()
-        return run.train(find(config.task), config, folder, resume=resume, reporter=reporter, **options)
+        return run.train_run(find(config.task), config, folder, resume=resume, reporter=reporter, **options)
 
     return call
 

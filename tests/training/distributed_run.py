@@ -28,7 +28,7 @@ from regard.tasks.translate import TASK
 from regard.training.config import RunConfig
 from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 
@@ -77,14 +77,14 @@ def train_in_a_process(cache: str, folder: str, configuration: dict, *what: str)
     resume = what[:1] == ("resume",)
     opened = RunFolder.open(folder) if resume else RunFolder(Path(folder))
     with contextlib.suppress(Enough):
-        train(TASK, config, opened, resume=resume, reporter=reporter)
+        train_run(TASK, config, opened, resume=resume, reporter=reporter)
 
 
 def main() -> None:
     if sys.argv[1] == "alone":
         cache, folder, configuration = sys.argv[2:]
         datasets.config.HF_DATASETS_CACHE = Path(cache)
-        train(TASK, RunConfig.from_dict(json.loads(configuration), "test", TASK), RunFolder(Path(folder)))
+        train_run(TASK, RunConfig.from_dict(json.loads(configuration), "test", TASK), RunFolder(Path(folder)))
         return
     cache, trainings = sys.argv[1:]
     launch = LaunchConfig(

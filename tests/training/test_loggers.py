@@ -13,14 +13,14 @@ from regard.tasks.translate import TASK
 from regard.training import loggers
 from regard.training.config import LOGGERS, TrainingConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from regard.training.run_replacement import foreign_files
 
 
 def test_the_logger_has_the_rows_of_the_metrics(tiny, tmp_path):
     folder = RunFolder.create(tmp_path / "run")
-    train(TASK, tiny(epochs=2, logger="csv, csv"), folder, reporter=SilentReporter())
+    train_run(TASK, tiny(epochs=2, logger="csv, csv"), folder, reporter=SilentReporter())
     (file,) = (tmp_path / "run" / "csv").rglob("metrics.csv")
     with file.open() as opened:
         logged = [row for row in csv.DictReader(opened) if row["val_loss"]]
@@ -34,7 +34,7 @@ def test_mlflow_writes_a_database_into_the_run_folder(tiny, tmp_path, monkeypatc
     pytest.importorskip("mlflow", reason="mlflow is not installed (regard[mlflow])")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     folder = RunFolder.create(tmp_path / "run")
-    train(TASK, tiny(epochs=1, logger="mlflow"), folder, reporter=SilentReporter())
+    train_run(TASK, tiny(epochs=1, logger="mlflow"), folder, reporter=SilentReporter())
     with closing(sqlite3.connect(folder.path / "mlflow.db")) as database:
         found = dict(database.execute("select key, value from metrics").fetchall())
     assert found["val_bleu"] == pytest.approx(folder.read_metrics()[-1]["val_bleu"])

@@ -14,7 +14,7 @@ from regard.tasks.registry import find
 from regard.training import resident_memory
 from regard.training.reporter import SilentReporter
 from regard.training.resident_memory import MemoryRelease, bound_primitive_caches
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
@@ -69,7 +69,7 @@ class GraphCounter(SilentReporter):
 def test_no_graph_outlives_its_step(tiny, tmp_path, attention):
     config = tiny({"attention": attention}, epochs=1, validate_every=3)
     counter = GraphCounter()
-    train(find(config.task), config, RunFolder.create(tmp_path / "run"), reporter=counter)
+    train_run(find(config.task), config, RunFolder.create(tmp_path / "run"), reporter=counter)
     assert len(counter.found) > 6
     assert max(counter.found) == 0
 

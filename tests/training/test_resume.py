@@ -19,7 +19,7 @@ from regard.training import loop
 from regard.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from signal_at import SignalAt
 

@@ -12,7 +12,7 @@ from regard.training import loop
 from regard.training.loop import TrainingLoop
 from regard.training.progress import Progress
 from regard.training.reporter import Reporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from regard.training.task import Metric
 from regard.training.training_facts import TrainingFacts

@@ -53,7 +53,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     from regard.cli.training import exit_if_stopped
     from regard.tasks.translate import TASK, DataConfig, ModelConfig, TrainedTranslator, TranslationTrainingConfig
     from regard.training.config import RunConfig
-    from regard.training.run import train
+    from regard.training.run import train_run
     from regard.training.run_folder import RunFolder
 
     if options.threads:
@@ -78,9 +78,9 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     )
     least_bleu, most_errors = (5.0, 0.7) if options.short else (90.0, 0.15)
     place = options.runs / check_name("--run", options.run)
-    trained = train(TASK, config, RunFolder.create(place, options.overwrite))
-    folder = trained.folder
-    exit_if_stopped(TASK, trained)
+    result = train_run(TASK, config, RunFolder.create(place, options.overwrite))
+    folder = result.folder
+    exit_if_stopped(TASK, result)
     translator = TrainedTranslator(folder)
     found: Any = translator.evaluate()
     written = found.write(folder, "test")

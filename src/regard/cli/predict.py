@@ -265,13 +265,13 @@ def read_inputs(trained: "Trained", sentences: list[str] | None, file: Path | No
         DataError: there are both arguments and a file, the file cannot be read, or the text is not UTF-8.
     """
     from regard.tasks.prediction_inputs import Numbered, expanded, file_inputs, lines_of, text_inputs
-    from regard.tasks.trained_run import TrainedRun
+    from regard.tasks.trained_run import TableTrained
 
     if sentences and file:
         raise DataError("sentences were given both as arguments and with --file; use only one of them")
     if column is not None and file is None:
         raise ArgumentError("--column names a column of the table that --file names; give --file too")
-    if not isinstance(trained, TrainedRun) and (sentences or file is not None):
+    if not isinstance(trained, TableTrained) and (sentences or file is not None):
         return Numbered.from_one(sentences or text_inputs(file or Path()))
     if sentences:
         return Numbered.from_one(expanded(trained, sentences))

@@ -20,7 +20,7 @@ from regard.files.platforms import IS_WINDOWS, quoted
 
 if TYPE_CHECKING:
     from regard.training.config import RunConfig
-    from regard.training.run import TrainedRun
+    from regard.training.run import TrainingResult
     from regard.training.run_folder import RunFolder
     from regard.training.task import Task
 
@@ -63,14 +63,14 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
             _find_learning_rate(task, config, options.runs / f"{name}-learning-rate.png")
             return
         from regard.training.processes import is_first_process
-        from regard.training.run import train
+        from regard.training.run import train_run
         from regard.training.run_folder import RunFolder
 
         path = options.runs / name
         # The other processes of a distributed run get the folder that the first one makes.
         folder = RunFolder.create(path, options.overwrite) if is_first_process() else RunFolder(path)
-        trained = train(task, config, folder, chosen=fitted.summary())
-    finish(task, trained)
+        result = train_run(task, config, folder, chosen=fitted.summary())
+    finish(task, result)
 
 
 def _find_learning_rate(task: "Task", config: "RunConfig[Any, Any, Any]", picture: Path) -> None:
@@ -106,7 +106,7 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
     ):
         if typed:
             raise ArgumentError(f"{name} and --resume exclude each other; give one of them")
-    from regard.training.run import train
+    from regard.training.run import train_run
     from regard.training.run_folder import RunFolder
 
     _check_no_folder(fields.get("train"))
@@ -116,8 +116,8 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
         print(as_yaml(config), end="")
         return
     with options_named(all_options(task)):
-        trained = train(task, config, folder, resume=True, allow_changed_data=options.allow_changed_data)
-    finish(task, trained)
+        result = train_run(task, config, folder, resume=True, allow_changed_data=options.allow_changed_data)
+    finish(task, result)
 
 
 def _check_no_folder(data: Any) -> None:
@@ -187,7 +187,7 @@ def _has_options(path: Path, task: "Task", fields: dict[str, Any]) -> bool:
     return True
 
 
-def finish(task: "Task", trained: "TrainedRun") -> None:
+def finish(task: "Task", result: "TrainingResult") -> None:
     """Prints the result of a training, draws its pictures, and evaluates it on the test data if there are any."""
     from regard.training.processes import is_first_process
     from regard.training.run_folder import continue_with
@@ -195,9 +195,9 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
 
     if not is_first_process():  # Only the first process of a distributed run prints.
         return
-    folder = trained.folder
-    exit_if_stopped(task, trained)
-    print("\n".join(trained.lines(task.metrics[0])))
+    folder = result.folder
+    exit_if_stopped(task, result)
+    print("\n".join(result.lines(task.metrics[0])))
     with advising(lambda: continue_with(folder.path, task.name)):
         for picture in task.report(folder):
             print(f"picture: {picture}")
@@ -233,12 +233,12 @@ def _test_line(task: "Task", config: "RunConfig[Any, Any, Any]", data: Any) -> s
     return f"testing on {tested}{f', beam {beam}' if beam > 1 else ''} …"
 
 
-def exit_if_stopped(task: "Task", trained: "TrainedRun") -> None:
+def exit_if_stopped(task: "Task", result: "TrainingResult") -> None:
     """Exits with the signal's code and prints how to continue, if a signal stopped the training."""
     from regard.training.run_folder import continue_with
     from regard.training.signal_handler import stopped_line
 
-    if trained.interrupted:
-        advice = continue_with(trained.folder.path, task.name)
-        print(stopped_line(trained.interrupted, trained.progress.step, advice), file=sys.stderr)
-        sys.exit(128 + trained.interrupted)
+    if result.interrupted:
+        advice = continue_with(result.folder.path, task.name)
+        print(stopped_line(result.interrupted, result.progress.step, advice), file=sys.stderr)
+        sys.exit(128 + result.interrupted)

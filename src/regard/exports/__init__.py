@@ -1,6 +1,6 @@
 """Trained models for other programs: ``torch.export`` programs, ONNX models, and folders of Hugging Face transformers.
 
-`regard.tasks.trained_run.TrainedRun.export` is the entry. Each name is imported when it is first used
+`regard.tasks.trained_run.TableTrained.export` is the entry. Each name is imported when it is first used
 (`regard.names.lazy_names`).
 """
 

@@ -200,7 +200,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         name: {"reorder": "state = state.reordered(index)"}
         for name in ("DecoderState", "JointState", "PointerState", "PointingState", "TransformerState")
     },
-    "TrainedRun": {
+    "TableTrained": {
         "predict_proba": "run.predict(inputs), each of which has probabilities",
         "fit": "regard.train(task, data)",
     },

@@ -41,7 +41,7 @@ def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
     """The inputs that an argument of `Trained.predict` holds.
 
     Args:
-        trained: the run, a `TrainedRun`.
+        trained: the run, a `TableTrained`.
         inputs: a list of inputs; or a table or a folder, by its path or in memory, in any form of training data.
         column: the column of a table; None: that of the training, or the only one that can be meant.
 

@@ -91,7 +91,7 @@ def train(
     """
     from regard.training.processes import is_first_process
     from regard.training.reporter import each_warning_once
-    from regard.training.run import train as train_run
+    from regard.training.run import train_run
     from regard.training.run_folder import RunFolder, continue_with
 
     if not isinstance(task, str):
@@ -149,13 +149,13 @@ def train(
                 return f"{renamed(text)} (a temporary folder: run='NAME' keeps it)" if is_of_run else renamed(text)
 
             fitted, reporter = fit_config(kind, typed, measured=writes), named_reporter(quiet, said)
-            trained = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
-            if trained.interrupted:
-                raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
+            result = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
+            if result.interrupted:
+                raise KeyboardInterrupt(f"signal {result.interrupted} stopped the training")
             if writes:
-                for line in trained.lines(kind.metrics[0]):
+                for line in result.lines(kind.metrics[0]):
                     reporter.print_line(line)
-            result = kind.load(trained.folder, device)
+            trained = kind.load(result.folder, device)
     except BaseException as error:
         if temporary is not None and _has_begun(path):
             _add(error, f"what was trained is kept in {path}; {continue_with(path, kind.name)}")
@@ -168,8 +168,8 @@ def train(
             raise error.in_python(f"regard.train({kind.name!r}, {shown}") from error
         raise
     if temporary is not None:
-        weakref.finalize(result, _remove, temporary)
-    return result
+        weakref.finalize(trained, _remove, temporary)
+    return trained
 
 
 def _new_folder(path: Path) -> RunFolder:

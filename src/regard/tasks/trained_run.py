@@ -38,7 +38,7 @@ LONGEST_NAME = 60
 
 
 @hinted
-class TrainedRun(Trained):
+class TableTrained(Trained):
     """The best model of a run, with the files that it needs.
 
     Args:

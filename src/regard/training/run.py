@@ -11,7 +11,9 @@ from regard.configuration.options import option_fields
 from regard.errors import RegardError, RunError
 from regard.kernels.availability import kernels_awaited
 from regard.names.counted import counted
+from regard.training.checkpoints import last_checkpoint, load_checkpoint, require_space
 from regard.training.config import RunConfig, TrainingConfig
+from regard.training.loggers import make_loggers
 from regard.training.model_card import hardware_kind, record_training, write_card
 from regard.training.processes import is_first_process, make_fabric
 from regard.training.progress import Progress
@@ -19,6 +21,7 @@ from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, default_reporter
 from regard.training.resident_memory import bound_primitive_caches, return_large_blocks
 from regard.training.run_folder import RunFolder
+from regard.training.run_session import RunSession
 from regard.training.task import Baseline, Experiment, Metric, Task, beside_rule
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainedRun:
+class TrainingResult:
     """The result of a training."""
 
     folder: RunFolder
@@ -57,7 +60,7 @@ class TrainedRun:
 
 # So that no step depends on when a kernel was compiled.
 @kernels_awaited()
-def train(
+def train_run(
     task: Task,
     config: RunConfig[Any, Any, Any],
     folder: RunFolder,
@@ -65,8 +68,8 @@ def train(
     reporter: Reporter | None = None,
     allow_changed_data: bool = False,
     chosen: str = "",
-) -> TrainedRun:
-    """Train a model.
+) -> TrainingResult:
+    """Trains the model of a run.
 
     The training writes into the run folder: the configuration and the files of the task at the start; a row of metrics,
     samples and the model, if it is the best so far, at each validation; and checkpoints. Two runs with the same
@@ -89,8 +92,6 @@ def train(
             no room, or the model of ``init_from`` does not fit.
         TrainingError: the loss or a weight is no longer a finite number.
     """
-    from regard.training.run_session import RunSession
-
     reporter = reporter or default_reporter()
     bound_primitive_caches()
     if getattr(config.model, "activation_checkpointing", False):
@@ -103,22 +104,22 @@ def train(
             fabric.launch()  # waits for the first process, which has made the folder and prepared the data by then
             folder = RunFolder(fabric.broadcast(str(folder.path)))
             config = folder.read_config(task)  # what the data decided
-            return _train(task, config, folder, fabric, resume, reporter)
+            return _train_in_process(task, config, folder, fabric, resume, reporter)
         with RunSession(folder, task, config, resume) as session:
             if resume:
                 folder.manifest.verify_all()
             folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
-            trained = _train(task, config, folder, fabric, resume, reporter, chosen)
-            if trained.progress.finished:
-                trained = dataclasses.replace(trained, folder=session.complete())
-            _write_card(task, trained.folder, reporter)
-            return trained
+            result = _train_in_process(task, config, folder, fabric, resume, reporter, chosen)
+            if result.progress.finished:
+                result = dataclasses.replace(result, folder=session.complete())
+            _write_card(task, result.folder, reporter)
+            return result
     finally:
         if torch.distributed.is_initialized() and not joined_before:
             torch.distributed.destroy_process_group()  # its threads can block the end of the interpreter
 
 
-def _train(
+def _train_in_process(
     task: Task,
     config: RunConfig[Any, Any, Any],
     folder: RunFolder,
@@ -126,9 +127,7 @@ def _train(
     resume: bool,
     reporter: Reporter,
     chosen: str = "",
-) -> TrainedRun:
-    from regard.training.checkpoints import last_checkpoint, load_checkpoint, require_space
-    from regard.training.loggers import make_loggers
+) -> TrainingResult:
     from regard.training.loop import TrainingLoop
 
     training, first = config.training, is_first_process()
@@ -175,11 +174,11 @@ def _train(
     if first:
         hardware = hardware_kind(fabric.device, fabric.world_size)
         record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware, baseline, formats)
-    return TrainedRun(folder, loop.progress, interrupted, parameters, baseline)
+    return TrainingResult(folder, loop.progress, interrupted, parameters, baseline)
 
 
 def _exports(experiment: Experiment) -> tuple[str, Sequence[str]]:
-    """The formats of which the model has an export, as a line says them and as a list."""
+    """Returns the formats of which the model has an export, as text for a line and as a list."""
     from regard.exports.export import formats_of, formats_text
 
     try:
@@ -225,7 +224,7 @@ def initial_run(task: Task, path: str) -> RunFolder:
 
 
 def copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, Any], experiment: Experiment) -> None:
-    """Copy the weights of the model of ``init_from``.
+    """Copies the weights of the model of ``init_from``.
 
     Raises:
         RunError: they do not fit the model.
@@ -242,7 +241,7 @@ def copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, Any
 
 
 def _differences(other: Any, own: Any) -> list[str]:
-    # The options of a section that differ, for a message; paths and numbers of examples decide nothing about a model.
+    """Returns the options of a section that differ, without paths and numbers of examples, which shape no model."""
     fields = [field.name for field in option_fields(own) if field.name not in ("bundled", "held_out")]
     values = [(name, getattr(other, name), getattr(own, name)) for name in fields]
     return [

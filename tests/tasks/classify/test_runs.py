@@ -18,7 +18,7 @@ from regard.tasks.outputs.label import balanced_weights
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 SMALL = {"embedding": 8, "hidden": 8, "dropout": 0.1, "pooling_heads": 2}

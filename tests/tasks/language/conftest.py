@@ -5,7 +5,7 @@ import pytest
 from regard.tasks.language import TASK, DataConfig, LanguageTrainingConfig, ModelConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 TEXT = "The old owl sat in an oak.\nThe more it saw, the less it spoke;\n\n\tthe less it spoke, the more it heard.\r\n"

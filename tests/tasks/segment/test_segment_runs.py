@@ -16,7 +16,7 @@ from regard.tasks.outputs.mask import PixelMetrics, class_weights, count_pixels
 from regard.tasks.segment import TASK, DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 SMALL = {"channels": 4, "levels": 3, "blocks": 1, "decoder_channels": 8}

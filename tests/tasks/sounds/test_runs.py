@@ -12,7 +12,7 @@ from regard.records import FrameAxis
 from regard.tasks.sounds import TASK, DataConfig, ModelConfig, SoundsTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from tone_corpus import HOP, WORDS, write_tones
 

@@ -14,7 +14,7 @@ from regard.tasks.inputs.input import tokenizer_path
 from regard.tasks.outputs.text_metrics import rouge_scores
 from regard.tasks.summarize import TASK, DataConfig, encode_articles, read_spans
 from regard.training.reporter import SilentReporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 KINDS = {

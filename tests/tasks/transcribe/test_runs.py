@@ -27,7 +27,7 @@ from regard.tasks.transcribe import (
 )
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train as train_run
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from tone_corpus import HOP, WIDTH, write_tones
 

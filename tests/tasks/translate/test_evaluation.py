@@ -16,7 +16,7 @@ from regard.tasks.inputs.input import tokenizer_path
 from regard.tasks.outputs.text_metrics import text_scores
 from regard.tasks.translate import TASK, TrainedTranslator, read_alignments
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 COLUMNS = {"source_column": "english", "target_column": "spanish"}
@@ -28,7 +28,7 @@ def runs(tiny, tmp_path_factory):
     found = {}
     for attention in ("bahdanau", "none"):
         folder = RunFolder.create(tmp_path_factory.mktemp("runs") / attention)
-        train(TASK, tiny(model={"attention": attention}, epochs=1), folder, reporter=SilentReporter())
+        train_run(TASK, tiny(model={"attention": attention}, epochs=1), folder, reporter=SilentReporter())
         found[attention] = TrainedTranslator(folder)
     return found
 

@@ -16,7 +16,7 @@ from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.manifest import ManifestFile
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 from signal_at import SignalAt
 
@@ -67,7 +67,7 @@ def make_old(folder, tensorboard=False):
 def whole(tiny, tmp_path_factory):
     """A run that nothing interrupted."""
     folder = RunFolder.create(tmp_path_factory.mktemp("runs") / "whole")
-    trained = train(TASK, tiny(), folder, reporter=SilentReporter())
+    trained = train_run(TASK, tiny(), folder, reporter=SilentReporter())
     return folder, trained
 
 
@@ -75,12 +75,12 @@ def whole(tiny, tmp_path_factory):
 def test_an_interrupted_run_of_version_0_1_continues(whole, tiny, tmp_path, part):
     expected, trained = whole
     folder = RunFolder.create(tmp_path / "run")
-    stopped = train(TASK, tiny(), folder, reporter=SignalAt(int(part * trained.progress.step), signal.SIGINT))
+    stopped = train_run(TASK, tiny(), folder, reporter=SignalAt(int(part * trained.progress.step), signal.SIGINT))
     assert stopped.interrupted
     make_old(folder)
     config = folder.read_config(TASK)
     assert config == tiny()
-    resumed = train(TASK, config, folder, resume=True, reporter=SilentReporter())
+    resumed = train_run(TASK, config, folder, resume=True, reporter=SilentReporter())
     assert resumed.progress.best == trained.progress.best
     found, wanted = load_file(folder.model), load_file(expected.model)
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
@@ -112,11 +112,11 @@ def test_a_configuration_made_in_python_had_200_keys(tmp_path):
 
 def test_a_checkpoint_of_a_later_version_is_refused(whole, tiny, tmp_path):
     folder = RunFolder.create(tmp_path / "run")
-    train(TASK, tiny(), folder, reporter=SignalAt(3, signal.SIGINT))
+    train_run(TASK, tiny(), folder, reporter=SignalAt(3, signal.SIGINT))
     (path,) = list_checkpoints(folder.checkpoints)
     checkpoint = load_checkpoint(path)
     checkpoint["regard"]["format"] = 99
     torch.save(checkpoint, path)
     (folder.path / ManifestFile.NAME).unlink()
     with pytest.raises(RunError, match="format 99"):
-        train(TASK, tiny(), folder, resume=True, reporter=SilentReporter())
+        train_run(TASK, tiny(), folder, resume=True, reporter=SilentReporter())

@@ -11,7 +11,7 @@ from regard.tasks.inputs.input import tokenizer_path
 from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 
@@ -19,13 +19,13 @@ from regard.training.run_folder import RunFolder
 def first(tiny, tmp_path_factory):
     """The run to start from."""
     folder = RunFolder.create(tmp_path_factory.mktemp("runs") / "first")
-    train(TASK, tiny(epochs=1), folder, reporter=SilentReporter())
+    train_run(TASK, tiny(epochs=1), folder, reporter=SilentReporter())
     return folder
 
 
 def start(config, path):
     folder = RunFolder.create(path)
-    train(TASK, config, folder, reporter=SilentReporter())
+    train_run(TASK, config, folder, reporter=SilentReporter())
     return folder
 
 
@@ -50,7 +50,7 @@ def test_a_resumed_run_does_not_start_again(first, tiny, tmp_path):
         later.unlink()
     before = load_file(whole.model)
     assert path.is_file()
-    train(TASK, config, whole, resume=True, reporter=SilentReporter())
+    train_run(TASK, config, whole, resume=True, reporter=SilentReporter())
     after = load_file(whole.model)
     assert all(torch.equal(before[name], after[name]) for name in before)
 

@@ -7,7 +7,7 @@ import regard
 from regard.errors import ArgumentError
 from regard.tasks.translate import TASK, ModelConfig, TranslationTrainingConfig
 from regard.training.reporter import SilentReporter
-from regard.training.run import train
+from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
 MODEL = {
@@ -21,7 +21,7 @@ def run(tiny, tmp_path_factory, request):
     """A run that nothing interrupted, and its configuration."""
     config = tiny(model={**MODEL, "position": request.param}, scheduled_sampling=0.0, checkpoint_steps=4)
     folder = RunFolder.create(tmp_path_factory.mktemp("runs") / request.param)
-    train(TASK, config, folder, reporter=SilentReporter())
+    train_run(TASK, config, folder, reporter=SilentReporter())
     return folder, config
 
 
@@ -80,5 +80,5 @@ def test_options_that_do_not_fit_are_named(options, message):
 
 def test_a_transformer_run_refuses_scheduled_sampling(tiny, tmp_path):
     with pytest.raises(ArgumentError, match="scheduled_sampling must be 0 with architecture 'transformer'"):
-        train(TASK, tiny(model=MODEL), RunFolder.create(tmp_path / "run"), reporter=SilentReporter())
+        train_run(TASK, tiny(model=MODEL), RunFolder.create(tmp_path / "run"), reporter=SilentReporter())
     assert TranslationTrainingConfig().scheduled_sampling == 0

@@ -19,7 +19,7 @@ from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label_rule import LabelRule, label_rule
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
-from regard.tasks.trained_run import RunEvaluation, TrainedRun
+from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
 from regard.training.results import Evaluation, RankedPrediction, rounded
 from regard.training.run_folder import RunFolder
@@ -200,7 +200,7 @@ class Outputs:
     weights: list[Any] = field(default_factory=list)
 
 
-class TrainedLabels(TrainedRun):
+class TrainedLabels(TableTrained):
     """The best model of a run with its labels."""
 
     @property

@@ -15,7 +15,7 @@ from regard.tasks.lazy import F, torch
 from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label import cells, draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
-from regard.tasks.trained_run import RunEvaluation, TrainedRun
+from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
 from regard.training.results import Evaluation, Prediction, rounded
 from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
@@ -234,7 +234,7 @@ class MaskPrediction(Prediction):
         return {"shares": {name: rounded(share) for name, share in self.shares.items()}}
 
 
-class TrainedMasks(TrainedRun):
+class TrainedMasks(TableTrained):
     """The best model of a run with its classes."""
 
     @property

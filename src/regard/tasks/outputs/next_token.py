@@ -16,7 +16,7 @@ from regard.tasks.attended import attended_words
 from regard.tasks.lazy import np, torch
 from regard.tasks.sequence_lines import LineExperiment, SequenceLines
 from regard.tasks.task import TableExperiment, TableTask, gathered
-from regard.tasks.trained_run import RunEvaluation, TrainedRun
+from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.results import Attended, Prediction, TextAnswer, rounded
 from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
 
@@ -402,7 +402,7 @@ class LanguageEvaluation(RunEvaluation):
         return lines
 
 
-class TrainedNextTokens(TrainedRun):
+class TrainedNextTokens(TableTrained):
     """The best model of a run with its tokenizer."""
 
     @property

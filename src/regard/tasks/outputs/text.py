@@ -21,7 +21,7 @@ from regard.tasks.inputs.text import text_tokenizer
 from regard.tasks.lazy import np, torch
 from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
-from regard.tasks.trained_run import RunEvaluation, TrainedRun
+from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
 from regard.training.results import Attended, Evaluation, TextAnswer
 from regard.training.task import Baseline, StepLoss, ValidationResult
@@ -261,7 +261,7 @@ class WrittenTexts:
     fields: dict[str, Any]
 
 
-class TrainedText(TrainedRun):
+class TrainedText(TableTrained):
     """The best model of a run that writes texts, with its tokenizer."""
 
     task: TextTask  # pyright: ignore[reportIncompatibleVariableOverride]
