@@ -204,7 +204,7 @@ def test_a_backend_that_breaks_the_device_is_not_tried_by_the_next_process(regis
             raise error
 
         def run(problem, gatherer=None):
-            broken.setattr("emulated_device.tree_flatten", refuse)
+            broken.setattr("emulated_device._described", refuse)
             raise error
 
         broken.setattr(backend, "run", run)

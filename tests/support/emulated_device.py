@@ -23,12 +23,12 @@ import traceback
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 from torch.utils import dlpack
-from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 NAME = "emulated"
@@ -180,46 +180,100 @@ def _as_tensor(number, arguments):
     )
 
 
+class _Operator(NamedTuple):
+    """What `_run` reads of an operator's schema, whose every look is slow.
+
+    Attributes:
+        name: with its namespace.
+        tensors: for each argument by position, whether it is a tensor.
+        outputs: names of the arguments that take results.
+        is_view: whether a result shares the memory of an argument.
+        draws: whether it draws random numbers.
+    """
+
+    name: str
+    tensors: tuple[bool, ...]
+    outputs: tuple[str, ...]
+    is_view: bool
+    draws: bool
+
+
+@cache
+def _described(operator):
+    schema = operator._schema
+    aliases = [value.alias_info for value in schema.returns]
+    return _Operator(
+        schema.name,
+        tuple(str(value.type) == "Tensor" for value in schema.arguments),
+        tuple(value.name for value in schema.arguments if value.is_out),
+        any(alias is not None and not alias.is_write for alias in aliases),
+        torch.Tag.nondeterministic_seeded in operator.tags,
+    )
+
+
+def _leaves(values):
+    """Yields arguments, and in place of a list its members."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _each(function, value):
+    """Returns the function's result; for a list or tuple, one of results."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_each(function, member) for member in value])
+    return function(value)
+
+
 @torch.inference_mode(False)
 def _run(operator, *args, **kwargs):
-    name = operator._schema.name
+    described = _described(operator)
+    name = described.name
     # PyTorch passes a number in place of a tensor as a number.
     args = [
-        _as_tensor(value, args) if isinstance(value, (int, float)) and str(declared.type) == "Tensor" else value
-        for value, declared in zip(args, operator._schema.arguments, strict=False)
+        _as_tensor(value, args) if is_tensor and isinstance(value, (int, float)) else value
+        for value, is_tensor in zip(args, described.tensors, strict=False)
     ]
-    values, structure = tree_flatten((args, kwargs))
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    devices = {tensor.device.type for tensor in tensors if tensor.dim() or tensor.device.type == NAME}
-    requested = [value for value in values if isinstance(value, torch.device)]
+    values = [*_leaves(args), *_leaves(kwargs.values())]
+    devices, requested = set(), []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.dim() or value.device.type == NAME:
+                devices.add(value.device.type)
+        elif isinstance(value, torch.device):
+            requested.append(value.type)
     if name in _COPIES:
-        devices |= {device.type for device in requested}
+        devices.update(requested)
     elif len(devices) > 1:
         raise RuntimeError(f"{name}: tensors of {' and '.join(sorted(devices))} do not mix")
     if _counts:
-        _count(operator, devices, values, kwargs)
+        _count(described, devices, values, kwargs)
+    if name in ("aten::resize_", "aten::set_"):
+        raise NotImplementedError(f"{name} changes the memory of a tensor, which the emulated device cannot")
     originals = {}
-    converted = []
-    written = _outputs(operator, kwargs)
-    for value in values:
+    written = [id(kwargs[output]) for output in described.outputs if output in kwargs]
+
+    def on_cpu(value):
         if isinstance(value, torch.Tensor) and value.device.type == NAME:
             # Memory of another device type cannot grow, so that an empty output gets other memory.
             is_new = id(value) in written and value.shape == (0,)
             original, value = value, value.new_empty(0, device="cpu") if is_new else _retyped(value, _HOST)
             originals[id(value)] = original
         elif isinstance(value, torch.device) and value.type == NAME:
-            value = torch.device("cpu")
-        converted.append(value)
-    args, kwargs = tree_unflatten(converted, structure)
-    if name in ("aten::resize_", "aten::set_"):
-        raise NotImplementedError(f"{name} changes the memory of a tensor, which the emulated device cannot")
+            return torch.device("cpu")
+        return value
+
+    args, kwargs = _each(on_cpu, args), {key: _each(on_cpu, value) for key, value in kwargs.items()}
     if name == "aten::_copy_from":
         args[1].copy_(args[0])
         return values[1]
-    draws = torch.Tag.nondeterministic_seeded in operator.tags
-    with MODULE.own_generator() if draws else nullcontext():
+    with MODULE.own_generator() if described.draws else nullcontext():
         result = _CELLS.get(name, operator)(*args, **kwargs)
-    stays_on_host = name in _COPIES and any(device.type == "cpu" for device in requested)
+    if name == "aten::copy_" and args[0].device.type == "cpu" and id(args[0]) not in originals:
+        return result
+    stays_on_host = name in _COPIES and "cpu" in requested
 
     def back(value):
         if not isinstance(value, torch.Tensor) or stays_on_host:
@@ -229,10 +283,7 @@ def _run(operator, *args, **kwargs):
             original.data = _retyped(value, _DEVICE)
         return _retyped(value, _DEVICE) if original is None else original
 
-    results, structure = tree_flatten(result)
-    if name == "aten::copy_" and args[0].device.type == "cpu" and id(args[0]) not in originals:
-        return result
-    return tree_unflatten([back(value) for value in results], structure)
+    return _each(back, result)
 
 
 def _lstm_cell(inputs, hiddens, cell, *biases):
@@ -287,21 +338,14 @@ _CELLS = {
 """Operators of accelerators that a CPU has no kernel of."""
 
 
-def _outputs(operator, kwargs):
-    """Returns the ids of the tensors that the operator was given for its results."""
-    return {id(kwargs[value.name]) for value in operator._schema.arguments if value.is_out and value.name in kwargs}
-
-
-def _count(operator, devices, values, kwargs):
-    name = operator._schema.name
-    is_view = any(value.alias_info is not None and not value.alias_info.is_write for value in operator._schema.returns)
+def _count(described, devices, values, kwargs):
     for count in _counts:
-        if not is_view and name not in _FREE:
-            count.names[name.removeprefix("aten::")] += 1
-        if _makes_host_wait(name, devices, values, kwargs):
+        if not described.is_view and described.name not in _FREE:
+            count.names[described.name.removeprefix("aten::")] += 1
+        if _makes_host_wait(described.name, devices, values, kwargs):
             frames = [frame for frame in traceback.extract_stack() if "/regard/" in frame.filename]
             places = [f"{frame.filename.rpartition('/regard/')[2]}:{frame.lineno}" for frame in frames[-3:]]
-            count.waits.append(f"{name.removeprefix('aten::')} from {' > '.join(places)}")
+            count.waits.append(f"{described.name.removeprefix('aten::')} from {' > '.join(places)}")
 
 
 def _copied(tensor, memo):
