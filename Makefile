@@ -4,7 +4,7 @@
 # make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
 # make check   format, lint, types; of the viewer's modules where Node.js is there
 # make viewer  join the viewer's modules into src/regard/viewer/viewer.js; the goals that use the viewer do it themselves
-# make signatures   write src/regard/tasks/signatures.pyi anew, after a change of a task's options
+# make signatures   write src/regard/tasks/signatures.pyi anew for editors, after a change of a task's options
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/en/understand/performance.md
 # make bench-gpu   the same on an NVIDIA GPU, with other sizes
 # make docs    build the site into build/site, and open it in the browser
@@ -41,7 +41,7 @@ test-oldest:
 test-newest:
 	$(MAKE) test VENV=.venv-newest CONSTRAINTS=
 
-check: $(VENV)/installed-dev
+check: $(VENV)/installed-dev signatures
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	viewer/check

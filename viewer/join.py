@@ -3,7 +3,7 @@
 The modules use named imports alone, their names differ, and their imports make no circle. So they are joined by writing
 each one below those that it imports, without its lines of import and its words ``export``; `EXPORTED` is exported.
 
-Git ignores the joined file: the build of a wheel or of an editable installation writes it (`build_hook.py`), and so do
+Git ignores the joined file: the build of a wheel or of an editable installation writes it (`hatch_build.py`), and so do
 ``make`` and the tests. Its first line has the digest of its sources, by which `regard.viewer` refuses a file that
 differs from them.
 """

@@ -1,4 +1,4 @@
-"""`regard.train` and `regard.load`; ``signatures.pyi`` says for each task what they take and return."""
+"""`regard.train` and `regard.load`; ``signatures.pyi``, which the build writes, has their types for each task."""
 
 from regard.tasks.registry import load
 from regard.tasks.train import train
