@@ -32,7 +32,7 @@ class Batch:
         return len(self.index)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same batch on a device; the host does not wait for the copy (`moved`)."""
+        """Returns the batch on a device; the host does not wait for the copy (`moved`)."""
         return type(self)(**{field.name: moved(getattr(self, field.name), device) for field in fields(self)})
 
 
@@ -144,16 +144,16 @@ class Batches(Generic[T, B]):
         return self._iterate(self._epoch, self._position)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration this epoch, from its first batch (a loaded state of this epoch is kept)."""
+        """Makes the next iteration this epoch, from its first batch; a loaded state of this epoch is kept."""
         if not (self._resumed and epoch == self._epoch):
             self._epoch, self._position, self._resumed = epoch, 0, False
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches the iteration has given."""
+        """Returns the epoch, and the number of its batches that the iteration has yielded."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Make the next iteration start in ``state["epoch"]``, after ``state["position"]`` of its batches.
+        """Makes the next iteration start in ``state["epoch"]``, after ``state["position"]`` of its batches.
 
         Raises:
             ArgumentError: an epoch does not have so many batches.
@@ -196,7 +196,7 @@ class Batches(Generic[T, B]):
 
 
 def cuts(lengths: NDArray[np.int64], limits: tuple[int, ...], batch_size: int | None = None) -> NDArray[np.int64]:
-    """The boundaries of batches that hold as many rows as the limits allow, and at least one.
+    """Returns the boundaries of batches that hold as many rows as the limits allow, and at least one.
 
     Args:
         lengths: ``[rows, sides]``, with padding, sorted by the first side.

@@ -24,7 +24,7 @@ _LAYOUT = 4
 
 
 def require_datasets() -> None:
-    """Raise MissingPartError unless Hugging Face datasets (and with it pyarrow) is installed."""
+    """Raises MissingPartError unless Hugging Face datasets (and with it pyarrow) is installed."""
     try:
         import datasets  # noqa: F401
     except ImportError as error:
@@ -32,12 +32,12 @@ def require_datasets() -> None:
 
 
 def fingerprint(*parts: object) -> str:
-    """A key of a table that is a function of these parts (numbers, texts, tuples of them)."""
+    """Returns the key of a table: a function of these parts (numbers, texts, tuples of them)."""
     return hashlib.sha256(repr((_LAYOUT, parts)).encode()).hexdigest()[:32]
 
 
 def file_state(path: str | os.PathLike[str], name: str | None = None) -> tuple[str, int, int]:
-    """The absolute path, the size and the time of the last change of a file: another content has another state.
+    """Returns the absolute path, the size and the time of the last change of a file, which differ if it changed.
 
     Args:
         path: the file.
@@ -58,7 +58,7 @@ def file_state(path: str | os.PathLike[str], name: str | None = None) -> tuple[s
 
 
 def cache_folder() -> Path:
-    """The folder of regard in the cache of Hugging Face datasets.
+    """Returns the folder of regard in the cache of Hugging Face datasets.
 
     Raises:
         MissingPartError: ``datasets`` is not installed.
@@ -71,7 +71,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def writing_cache(folder: Path) -> Iterator[None]:
-    """Make the folder; a file that cannot be written there is one error that says what to do.
+    """Makes the folder, and turns an error of writing there into a single `DataError` that says what to do.
 
     Raises:
         DataError: the folder or a file in it cannot be written.
@@ -88,7 +88,7 @@ def writing_cache(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def written_by_any(*files: Path) -> Iterator[None]:
-    """A context that writes tables; an error is ignored if another process has written them meanwhile.
+    """Ignores an error of writing tables if another process has written them meanwhile.
 
     Windows replaces no file that is mapped: of two processes that write one table, the second cannot.
     """
@@ -102,7 +102,7 @@ def written_by_any(*files: Path) -> Iterator[None]:
 def cached_table(
     key: str, schema: "pa.Schema", batches: Callable[[dict[str, Any]], Iterator["pa.RecordBatch"]]
 ) -> tuple["datasets.Dataset", dict[str, Any]]:
-    """The memory-mapped table of the rows of ``batches``; it is written only if the cache does not have it.
+    """Returns the memory-mapped table of the rows of ``batches``, and writes it first if the cache does not have it.
 
     Args:
         key: key of the content; equal keys mean equal tables.
@@ -142,7 +142,7 @@ def _write(
 
 
 def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """A table, memory-mapped; it is written first if the cache does not have it.
+    """Returns a memory-mapped table of pixels, and writes it first if the cache does not have it.
 
     Args:
         key: key of the content, see `fingerprint`.

@@ -26,7 +26,7 @@ class ClassFiles(NamedTuple):
 
 
 def class_files(folder: Path, suffixes: Collection[str], unit: str) -> ClassFiles:
-    """The files in the folders of a folder.
+    """Returns the files in the folders of a folder, and the entries that are no examples.
 
     Args:
         folder: the folder.
@@ -63,7 +63,7 @@ def class_files(folder: Path, suffixes: Collection[str], unit: str) -> ClassFile
 
 
 def example_files(folder: Path, suffixes: Collection[str]) -> tuple[list[Path], list[Path]]:
-    """The visible files of a folder that have one of these suffixes, and its other entries; both sorted.
+    """Returns the visible files of a folder that have one of these suffixes, and its other entries; both sorted.
 
     Raises:
         DataError: the name of a file is not valid UTF-8.
@@ -81,7 +81,7 @@ def example_files(folder: Path, suffixes: Collection[str]) -> tuple[list[Path], 
 
 
 def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str, suffixes: Collection[str] = ()) -> None:
-    """Warn of what was left out of a folder: how many examples and why, the number of other entries, and the first.
+    """Warns of entries of a folder that were left out: how many examples and why, how many others, and the first.
 
     Args:
         folder: the folder.
@@ -114,7 +114,7 @@ def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str, suffixes
 
 
 def examples_below(path: Path, suffixes: Collection[str]) -> list[Path]:
-    """The visible files with one of these suffixes at a path: itself, or those in a folder, at any depth."""
+    """Returns the visible files with one of these suffixes: the path itself, or those below a folder."""
     if path.name.startswith("."):
         return []
     files = path.rglob("*") if path.is_dir() else [path]
@@ -126,6 +126,6 @@ def examples_below(path: Path, suffixes: Collection[str]) -> list[Path]:
 
 
 def _nested(folder: Path, files: Sequence[Path]) -> str:
-    """How much deeper these files are than examples, which are in a folder of the folder."""
+    """Says how much deeper these files are than examples, which are in a folder of the folder."""
     depths = {len(path.relative_to(folder).parts) - 2 for path in files}
     return "nested one folder deeper" if depths == {1} else "nested deeper"

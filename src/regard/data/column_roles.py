@@ -101,12 +101,12 @@ class Role:
 
 
 def _folded(name: str) -> str:
-    """A name without case, spaces and punctuation."""
+    """Returns a name without case, spaces and punctuation."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
 def role(option: str, holds: str, content: Content, default: str, usual: str, by_position: bool = False) -> Role:
-    """A role whose names are separated by spaces."""
+    """Returns a role whose names are separated by spaces."""
     names = frozenset(map(_folded, f"{default} {usual}".split()))
     return Role(option, holds, content, tuple(default.split()), names, by_position)
 
@@ -137,7 +137,7 @@ Roles = tuple[Role, Role]
 
 
 def expecting(roles: Roles, names: Sequence[str | None]) -> Roles:
-    """The roles of data that should have the columns of other data, such as those of a training.
+    """Returns the roles of data that should have the columns of other data, such as those of a training.
 
     Args:
         roles: the roles.
@@ -153,7 +153,7 @@ def expecting(roles: Roles, names: Sequence[str | None]) -> Roles:
 def choose_columns(
     records: Records, roles: Roles, named: Sequence[str | None] = (None, None), say: Say = log.warning
 ) -> tuple[str, str]:
-    """The columns of a table that a task reads.
+    """Returns the columns of a table that a task reads.
 
     Args:
         records: the table.
@@ -197,7 +197,7 @@ def choose_columns(
 
 
 def chosen_columns(records: Records, roles: Roles, named: Sequence[str | None]) -> dict[str, tuple[str, str]]:
-    """The columns that are taken though they are neither named nor have their default name, with the reason.
+    """Returns the columns that are read though they are neither named nor have their default name, with the reason.
 
     Returns:
         field → column and reason; empty where the columns cannot be told, or are told by their order.
@@ -246,7 +246,7 @@ def are_told(records: Records, roles: Roles) -> bool:
 def input_column(
     records: Records, roles: Roles, named: str | None = None, say: Say = log.warning, option: str = "--column"
 ) -> str:
-    """The column of the inputs in a table to predict, which need not have what is predicted.
+    """Returns the column of the inputs in a table to predict, which need not have a column of targets.
 
     Args:
         records: the table.
@@ -295,7 +295,7 @@ def has_column(records: Records, name: str) -> bool:
 
 
 def _chosen(records: Records, roles: Roles, named: Sequence[str | None]) -> list[tuple[str | None, str]]:
-    """The column of each role, or None, and why it was taken; "" where the user or a default names it."""
+    """Returns the column of each role, or None, and why it was chosen; "" where the user or a default names it."""
     chosen = [(name or _default(records, one), "") for one, name in zip(roles, named, strict=True)]
     if all(name is not None for name, _ in chosen) or _are_positional(records, roles, named):
         return chosen
@@ -332,14 +332,14 @@ def _are_positional(records: Records, roles: Roles, named: Sequence[str | None])
 
 
 def _default(records: Records, one: Role) -> str | None:
-    """The column of a default name; of what seems to be no table, an object of this name only if it is a scene."""
+    """Returns the column of a default name; in what seems to be no table, an object counts only as a scene."""
     names = [name for name in one.defaults if has_column(records, name)]
     may_be_object = not records.advice or one.content == "image"
     return next((name for name in names if may_be_object or name in _names(records)), None)
 
 
 def _by_name_or_content(names: list[str], one: Role, other: Role, cells: "_Cells") -> tuple[str | None, str]:
-    """The only column that can be meant, and why."""
+    """Returns the only column that can be meant, and why."""
     if one.content in ("image", "sound") and other.content != "mask" and not cells.advice:
         files = [name for name in names if cells.are_files(name, one.content)]
         if len(files) == 1:
@@ -353,7 +353,7 @@ def _by_name_or_content(names: list[str], one: Role, other: Role, cells: "_Cells
 
 
 def guessed_columns(records: Records, roles: Roles, known: Mapping[str, str | None]) -> dict[str, str]:
-    """A guess of each role's column by names and by the content of the columns; {} if one cannot be guessed.
+    """Guesses each role's column by the names and the content of the columns; {} if one cannot be guessed.
 
     Args:
         records: the table.
@@ -376,7 +376,7 @@ def guessed_columns(records: Records, roles: Roles, known: Mapping[str, str | No
 
 
 def _with_guesses(error: DataError, records: Records, roles: Roles, known: Mapping[str, str | None]) -> ColumnError:
-    """An error of columns, with the options that may be right; arguments as in `guessed_columns`."""
+    """Returns an error of columns with the options that may be right; arguments as in `guessed_columns`."""
     guesses = guessed_columns(records, roles, known)
     if not guesses:
         return ColumnError(str(error))
@@ -408,7 +408,7 @@ def _is_usual(name: str, one: Role) -> bool:
 
 
 def input_of_row(row: Mapping[str, Any], one: Role) -> str | None:
-    """The column of a row in memory that has an image or a sound, by its cell and its name; None: none is like one."""
+    """Returns the column of a row in memory that has an image or a sound, by its cell and its name, or None."""
     usual = [name for name in row if isinstance(name, str) and _is_usual(name, one)]
     files = [
         name for name, value in row.items()
@@ -436,7 +436,7 @@ class _Cells:
         self._read: dict[str, list[Any]] | None = None
 
     def _of(self, name: str) -> list[Any]:
-        """The cells of a column that have a value."""
+        """Returns the cells of a column that have a value."""
         if self._read is None:
             names = _names(self._records)
             self._read = {one: [] for one in names}
@@ -484,7 +484,7 @@ class _Cells:
         return not self._mostly(name, _NUMBER)
 
     def best(self, names: list[str], content: Content) -> str | None:
-        """The column that most probably has a content; None: no column can have it."""
+        """Returns the column that most probably has a content; None if no column can have it."""
         possible = self.possible(names, content)
         if content == "text":
             return max(possible, key=self._mean_length, default=None)
@@ -494,7 +494,7 @@ class _Cells:
         return next(iter(possible), None)
 
     def possible(self, names: Sequence[str], content: Content) -> list[str]:
-        """The columns that can have a content; of those of texts, the ones that seldom repeat if there are some."""
+        """Returns the columns that can have a content; of those of texts, the ones that seldom repeat, if any."""
         if content in ("image", "sound", "mask"):
             return [name for name in names if self.are_files(name, "image" if content == "mask" else content)]
         if content == "label":
@@ -507,7 +507,7 @@ class _Cells:
         return [name for name in words if len(set(self._texts(name))) >= 0.3 * len(self._texts(name))] or words
 
     def labels(self, names: Sequence[str]) -> dict[str, int]:
-        """The columns that may be labels, with the number of their different values."""
+        """Returns the columns that may be labels, with the number of their different values."""
         possible = [name for name in names if self._texts(name) and not self._is_no_text(name)]
         return {name: len(set(self._texts(name))) for name in possible if self._can_be_label(name)}
 

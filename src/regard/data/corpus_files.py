@@ -23,15 +23,15 @@ class RandomDraws:
         self._random = random.Random(seed)
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Returns true with this probability."""
         return self._random.random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options, with equal probabilities."""
+        """Returns one of the options, with equal probabilities."""
         return options[int(self._random.random() * len(options))]
 
     def weighted(self, options: Sequence[tuple[T, float]]) -> T:
-        """One of the options, with probabilities in proportion to their weights."""
+        """Returns one of the options, with probabilities in proportion to their weights."""
         point = self._random.random() * sum(weight for _, weight in options)
         for option, weight in options:
             point -= weight
@@ -41,7 +41,7 @@ class RandomDraws:
 
 
 def generated(make: Callable[[RandomDraws], T], seed: int | str, size: int | None, start: int = 0) -> Iterator[T]:
-    """The examples of a corpus from the index ``start`` on; each depends on the seed and its index alone.
+    """Yields the examples of a corpus from the index ``start`` on; each depends only on the seed and its index.
 
     Args:
         make: makes an example.
@@ -61,7 +61,7 @@ def generated(make: Callable[[RandomDraws], T], seed: int | str, size: int | Non
 def write_parts(
     folder: str | os.PathLike[str], sizes: Mapping[str, int], suffix: str, write: WritePart
 ) -> dict[str, Path]:
-    """Write the parts of a corpus: ``train`` last, the others by their names, so that they do not depend on its size.
+    """Writes the parts of a corpus: ``train`` last and the others by name, so that they do not depend on its size.
 
     Args:
         folder: the folder; created if it does not exist.
@@ -107,7 +107,7 @@ class DistinctParts(Generic[T]):
         self._stored: set[str] = set()
 
     def of(self, part: str) -> Iterator[T]:
-        """The next examples, without an end, that may be in this part."""
+        """Yields the next examples that may be in this part, without an end."""
         for example in self._examples:
             text = self._text(example)
             if text not in self._stored:

@@ -22,7 +22,7 @@ _DELIMITER_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons (';')", "|": "
 
 
 def delimited(path: Path) -> Records:
-    """A CSV file with the quoting of RFC 4180, or a TSV file, in which `_quoting` tells what quotation marks are."""
+    """Opens a CSV file with the quoting of RFC 4180, or a TSV file, whose quoting `_quoting` determines."""
     separator = _DELIMITERS[path.suffix.lower()]
     if separator == ",":
         separator = _separator(path)
@@ -57,7 +57,7 @@ def delimited(path: Path) -> Records:
 
 
 def _separator(path: Path) -> str:
-    """What separates the columns of a CSV file: a comma, or another mark where that is certain.
+    """Returns the separator of a CSV file: a comma, or another mark where that is certain.
 
     It is certain if the header has no comma, and the header and the first rows have the same number of fields by the
     other mark, at least two.
@@ -116,7 +116,7 @@ def _quoting(path: Path, separator: str) -> tuple[bool, str]:
 
 
 def _quoted_lines(path: Path, separator: str) -> Iterator[tuple[int, list[str], list[bool]]]:
-    """The records of a file with quoting: the number of the first line, the fields, and which are in quotation marks.
+    """Yields the records of a file with quoting: the number of the first line, the fields, and which are quoted.
 
     A field that begins with a quotation mark ends with one, and may hold separators, line ends and doubled quotation
     marks (RFC 4180). Of a record without a quotation mark the third is empty. The module ``csv`` reads long fields only
@@ -144,7 +144,7 @@ def _quoted_lines(path: Path, separator: str) -> Iterator[tuple[int, list[str], 
 def _quoted_field(
     where: str, line: str, start: int, lines: Iterator[tuple[int, str]], separator: str
 ) -> tuple[str, str, int]:
-    """The field that begins after a quotation mark, the line in which it ends, and where the next field begins."""
+    """Returns the field after a quotation mark, the line in which it ends, and where the next field begins."""
     parts: list[str] = []
     length = 0
     while True:
@@ -171,7 +171,7 @@ def _quoted_field(
 
 
 def _header(path: Path, separator: str, table: Iterator[tuple[int, list[str]]]) -> list[str]:
-    """The names of the columns, which the first line must have."""
+    """Returns the names of the columns, which the first line must have."""
     first = next(table, None)
     if first is None:
         raise DataError(f"{path}: the file is empty; it must begin with the names of the columns")

@@ -38,7 +38,7 @@ _KNOWN = frozenset(f"{_LANGUAGES} {_USUAL}".split())
 
 
 def header_doubts(header: Sequence[str]) -> tuple[str, str]:
-    """What to say of a first line that may be a row.
+    """Says whether a first line may be a row.
 
     Args:
         header: its cells; those without text are no names.

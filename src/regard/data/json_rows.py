@@ -32,7 +32,7 @@ _FIRST_ROWS = 100
 
 
 def json_objects(path: Path) -> Records:
-    """JSON objects, one on each line or all in one array."""
+    """Opens a file of JSON objects, one on each line or all in one array."""
     with open_utf8(path) as file:
         start = file.read(CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
     _check_caption_file(path, start)
@@ -66,7 +66,7 @@ def json_objects(path: Path) -> Records:
 
 
 def _first_records(records: Iterator[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """The first rows; an error in one of them but the first is left to those who read it."""
+    """Returns the first rows. An error in any but the first is left to those who read that row."""
     first = list(itertools.islice(records, 1))
     with contextlib.suppress(DataError):
         first.extend(itertools.islice(records, _FIRST_ROWS - 1))
@@ -80,7 +80,7 @@ _CAPTION_FILE = re.compile(
 
 
 def _check_caption_file(path: Path, start: bytes) -> None:
-    """Raise DataError if the start of a file is that of COCO's annotations or of Karpathy's splits."""
+    """Raises DataError if the start of a file is that of COCO's annotations or of Karpathy's splits."""
     if not _CAPTION_FILE.match(start) or b'"images"' not in start:
         return
     if b'"sentences"' in start:
@@ -109,7 +109,7 @@ def _check_caption_file(path: Path, start: bytes) -> None:
 
 
 def _container_advice(content: Mapping[str, Any]) -> str:
-    """What is said of the only object of a file that holds the rows of a table rather than being one; "": it is one."""
+    """Returns what the only object of a file should be instead of rows; "" if it is a row."""
     one = "the file is one JSON object, and a table has one for each row"
     values = list(content.values())
     lists = [name for name, value in content.items() if isinstance(value, list) and value and
@@ -157,7 +157,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _whole_object(path: Path) -> dict[str, Any] | None:
-    """The one object that a file holds over several lines; None: it does not."""
+    """Returns the one object that a file holds over several lines; None if it does not."""
     try:
         content = _DECODER.decode(read_text(path, LARGEST_TEXT).removeprefix("\ufeff"))
     except (OSError, ValueError, RecursionError, DataError):
@@ -218,7 +218,7 @@ def _json_reason(error: Exception) -> str:
 
 
 def flat_fields(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a row: ``{"translation": {"de": "Ja"}}`` has ``translation.de``."""
+    """Yields the fields of a row: ``{"translation": {"de": "Ja"}}`` has ``translation.de``."""
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from flat_fields(value, f"{prefix}{name}.")

@@ -13,13 +13,13 @@ _MOST_NAMED = 6
 
 
 def folded_label(name: str) -> str:
-    """A label without case, white space, invisible characters and compatibility forms of Unicode."""
+    """Returns a label without case, white space, invisible characters and compatibility forms of Unicode."""
     composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return "".join(one for one in composed if not one.isspace() and unicodedata.category(one) != "Cf")
 
 
 def spellings(counts: Mapping[str, int]) -> list[list[str]]:
-    """The labels that are equal when they are folded, the most frequent one of each group first."""
+    """Groups the labels that are equal when folded, the most frequent one of each group first."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in sorted(counts, key=lambda name: (-counts[name], name)):
         groups[folded_label(name)].append(name)
@@ -27,7 +27,7 @@ def spellings(counts: Mapping[str, int]) -> list[list[str]]:
 
 
 def differences(groups: Iterable[Sequence[str]]) -> str:
-    """By what the labels of each group differ, in words: ``"case and spaces"``."""
+    """Says in what the labels of each group differ: ``"case and spaces"``."""
     kept: dict[str, Callable[[str], str]] = {
         "case": lambda name: _without_spaces(_without_forms(name)),
         "spaces": lambda name: _without_forms(_without_forms(name).casefold()),
@@ -39,7 +39,7 @@ def differences(groups: Iterable[Sequence[str]]) -> str:
 
 
 def merged_labels(counts: Mapping[str, int], kept: Callable[[str], str]) -> str:
-    """Which spelling is kept for which labels; empty: no label is written in several ways.
+    """Says which spelling stands for which labels; "" if every label is written in one way.
 
     Args:
         counts: label → how many examples have it.
@@ -61,7 +61,7 @@ def _without_spaces(text: str) -> str:
 
 
 def label_doubts(counts: Mapping[str, int], unit: str, advice: str) -> list[str]:
-    """Sentences about labels that may be a mistake.
+    """Returns sentences about labels that may be a mistake.
 
     Args:
         counts: label → how many examples have it.

@@ -58,7 +58,7 @@ class Labels:
         cls, dataset: "datasets.Dataset | Set[str] | Mapping[str, int]", where: str, unit: str = "text",
         merged: bool = False,
     ) -> "Labels":  # fmt: skip
-        """The labels that occur in a data set, sorted; labels that are numbers by their value.
+        """Returns the labels that occur in a data set, sorted; labels that are numbers by their value.
 
         Args:
             dataset: labels in the column ``target``; or the labels themselves, which may have numbers of examples.
@@ -106,11 +106,11 @@ class Labels:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """The number of each label, as a list of one, as `regard.data.text.batches.encode_pairs` wants it."""
+        """Returns the number of each label as a list of one, as `regard.data.text.batches.encode_pairs` needs it."""
         return [[self.number(name)] for name in texts]
 
     def number(self, name: str) -> int:
-        """The number of a label."""
+        """Returns the number of a label."""
         return self._numbers[self._known(name)]
 
     def _known(self, name: str) -> str:
@@ -118,7 +118,7 @@ class Labels:
         return self._folded.get(folded_label(name), name) if self.merged and composed not in self._numbers else composed
 
     def require(self, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> None:
-        """Raise DataError, which names them, if other labels occur; arguments as in `of`."""
+        """Raises DataError, which names them, if other labels occur; arguments as in `of`."""
         unknown = sorted({name for name in _different(dataset) if self._known(name) not in self._numbers}, key=_order)
         if unknown:
             alike = next((name for name in unknown if folded_label(name) in self._folded), None)
@@ -131,13 +131,13 @@ class Labels:
             )
 
     def save(self, path: Path) -> None:
-        """Write the names as JSON."""
+        """Writes the names as JSON."""
         content = {"labels": self.names, **({"merged": True} if self.merged else {})}
         write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> "Labels":
-        """Read a file that `save` wrote; raises as `read_run_file`."""
+        """Reads a file that `save` wrote; raises as `read_run_file`."""
 
         def labels(content: Any) -> Labels:
             names = content["labels"]
@@ -217,7 +217,7 @@ class PixelClasses:
         return len(self.names)
 
     def save(self, path: Path) -> None:
-        """Write them as JSON."""
+        """Writes the classes as JSON."""
         content: dict[str, Any] = {"classes": self.names, "height": self.height, "width": self.width}
         if self.numbers != tuple(range(len(self))):
             content["numbers"] = self.numbers
@@ -225,7 +225,7 @@ class PixelClasses:
 
     @classmethod
     def load(cls, path: Path) -> "PixelClasses":
-        """Read a file that `save` wrote; raises as `read_run_file`."""
+        """Reads a file that `save` wrote; raises as `read_run_file`."""
 
         def classes(content: Any) -> PixelClasses:
             names, height, width = content["classes"], content["height"], content["width"]
@@ -245,7 +245,7 @@ class PixelClasses:
 
 
 def read_run_file(path: str | os.PathLike[str], content: str, kind: str, build: Callable[[Any], T]) -> T:
-    """What ``build`` makes of a JSON file in a run folder; the file contains data only.
+    """Returns what ``build`` makes of a JSON file in a run folder; the file contains data only.
 
     Args:
         path: the file.

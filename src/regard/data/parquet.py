@@ -28,7 +28,7 @@ _ROWS_AT_ONCE, _FILES_AT_ONCE = 1 << 16, 64
 
 
 def parquet(path: Path) -> Records:
-    """A Parquet file. A cell that is a file, as ``datasets`` stores images and sounds, is read where it is used."""
+    """Opens a Parquet file. Cells that are files, as ``datasets`` stores images and sounds, are read where used."""
     with opened_parquet(path) as file:
         schema = file.schema_arrow
     columns = flattened(schema.empty_table()).column_names
@@ -47,7 +47,7 @@ def parquet(path: Path) -> Records:
 
 @contextmanager
 def opened_parquet(path: Path) -> Iterator["pyarrow.parquet.ParquetFile"]:
-    """An open Parquet file; DataError if it is none, or damaged."""
+    """Opens a Parquet file; raises DataError if it is none, or damaged."""
     import pyarrow.parquet
 
     try:
@@ -62,7 +62,7 @@ def opened_parquet(path: Path) -> Iterator["pyarrow.parquet.ParquetFile"]:
 def arrow_rows(
     where: str, batches: Iterable["pa.RecordBatch"], columns: Sequence[str], classes: Classes | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Some columns of Arrow batches, as the rows of `Records`.
+    """Yields some columns of Arrow batches as the rows of `Records`.
 
     Args:
         where: names the table in messages.
@@ -95,7 +95,7 @@ def arrow_rows(
 
 
 def class_name(number: Any, names: Sequence[str]) -> str | None:
-    """The name of a class; None for a number that is none: −1 marks a row without a label."""
+    """Returns the name of a class; None for a number without a class: −1 marks a row without a label."""
     try:
         place = index(number)  # of Python, NumPy or PyTorch
     except TypeError:
@@ -104,7 +104,7 @@ def class_name(number: Any, names: Sequence[str]) -> str | None:
 
 
 def class_names(schema: "pa.Schema") -> dict[str, list[str]]:
-    """The columns that are a ``ClassLabel`` of ``datasets``, which writes the names into the schema of its files."""
+    """Returns the columns that are a ``ClassLabel`` of ``datasets``, which writes their names into the schema."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return dict(_class_features(features, ""))
@@ -123,7 +123,7 @@ def _class_features(features: Mapping[str, Any], prefix: str) -> Iterator[tuple[
 
 
 def flattened(table: "pa.Table") -> "pa.Table":
-    """The table with a column for each field of its objects; those that are files stay whole."""
+    """Returns the table with a column for each field of its objects; those that are files stay whole."""
     import pyarrow as pa
 
     while any(is_object(field.type) for field in table.schema):
@@ -154,7 +154,7 @@ def is_file(kind: "pa.DataType") -> bool:
 
 
 def _cell(path: Path, column: str, row: int, value: Mapping[str, Any] | None) -> "str | ParquetFileCell | None":
-    """A cell that holds a file: None without one, the path of a file that is outside of the table."""
+    """Returns a cell that holds a file: None without one, the path of a file outside the table."""
     if value is None:
         return None
     if value["bytes"]:
@@ -203,14 +203,14 @@ class ParquetFileCell(StoredFile):
 
 @lru_cache(maxsize=4)
 def _row_groups(state: tuple[str, int, int]) -> list[int]:
-    """The number of the row after each group of rows of a file."""
+    """Returns the number of the row after each group of rows of a file."""
     with opened_parquet(Path(state[0])) as file:
         return list(accumulate(file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)))
 
 
 @lru_cache(maxsize=2)  # files are read in the order of their rows
 def _cells(state: tuple[str, int, int], column: str, group: int) -> "pa.ChunkedArray":
-    """The bytes in a column of a group of rows."""
+    """Returns the bytes in a column of a group of rows."""
     with opened_parquet(Path(state[0])) as file:
         table = file.read_row_group(group, columns=[f"{column}.bytes"])
         return table.flatten().column(f"{column}.bytes")

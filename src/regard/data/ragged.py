@@ -22,12 +22,12 @@ class Ragged:
 
     @classmethod
     def from_column(cls, column: "pa.ChunkedArray") -> "Ragged":
-        """The lists of an Arrow column, without copying them."""
+        """Returns the lists of an Arrow column, without copying them."""
         return cls([(chunk.offsets.to_numpy(), chunk.values.to_numpy()) for chunk in column.chunks])  # pyright: ignore
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> "Ragged":
-        """The rows of Python lists, copied."""
+        """Returns the rows of Python lists, copied."""
         offsets = np.cumsum([0, *(len(row) for row in lists)])
         values = np.fromiter((value for row in lists for value in row), np.int64, count=int(offsets[-1]))
         return cls([(offsets, values)])
@@ -36,19 +36,19 @@ class Ragged:
         return int(self._first[-1])
 
     def __getitem__(self, row: int) -> np.ndarray:
-        """The numbers of one row, without copying them."""
+        """Returns the numbers of one row, without copying them."""
         ((_, (local,), (offsets, values)),) = self._split(np.array([row]))
         return values[offsets[local] : offsets[local + 1]]
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """int64 ``[rows]``: the lengths of these rows."""
+        """Returns int64 ``[rows]``: the lengths of these rows."""
         lengths = np.zeros(len(rows), np.int64)
         for positions, local, (offsets, _) in self._split(rows):
             lengths[positions] = offsets[local + 1] - offsets[local]
         return lengths
 
     def padded(self, rows: np.ndarray, *, before: int = 0, after: int = 0, fill: int = 0) -> np.ndarray:
-        """int64 ``[rows, before + longest + after]``: these rows from column ``before`` on, padded with ``fill``."""
+        """Returns these rows from column ``before`` on, padded: int64 ``[rows, before + longest + after]``."""
         lengths = self.lengths(rows)
         longest = int(lengths.max(initial=0))
         table = np.full((len(rows), before + longest + after), fill, np.int64)
@@ -61,7 +61,7 @@ class Ragged:
         return table
 
     def with_ends(self, rows: np.ndarray, bos: int, eos: int, fill: int) -> tuple[np.ndarray, np.ndarray]:
-        """`padded` rows with ``bos`` before and ``eos`` after each, and their lengths with both."""
+        """Returns `padded` rows with ``bos`` before and ``eos`` after each, and their lengths with both."""
         table, lengths = self.padded(rows, before=1, after=1, fill=fill), self.lengths(rows) + 2
         table[:, 0] = bos
         table[np.arange(len(rows)), lengths - 1] = eos

@@ -60,13 +60,13 @@ class Records(NamedTuple):
 
 
 def check_limit(limit: int | None) -> None:
-    """Raise ArgumentError unless a largest number of rows is None or at least 1."""
+    """Raises ArgumentError unless a largest number of rows is None or at least 1."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise ArgumentError(f"limit must be a whole number of at least 1; got {limit!r}")
 
 
 def check_file(path: Path, content: str) -> None:
-    """Raise DataError unless a file exists and is not empty.
+    """Raises DataError unless a file exists and is not empty.
 
     Args:
         path: the file.
@@ -87,7 +87,7 @@ def check_file(path: Path, content: str) -> None:
 def text_rows(
     records: Records, columns: Sequence[str], numbers: Collection[str] = (), files: Collection[str] = ()
 ) -> Iterator[tuple[Any, ...]]:
-    """Some columns of a table, row by row, as texts; where a value is missing (see `is_null`), as the empty text.
+    """Yields some columns of a table, row by row, as texts; a missing value (see `is_null`) is the empty text.
 
     Args:
         records: the table.
@@ -104,7 +104,7 @@ def text_rows(
 def placed_text_rows(
     records: Records, columns: Sequence[str], numbers: Collection[str] = (), files: Collection[str] = ()
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The rows of `text_rows`, each after its position, such as ``"line 7"``."""
+    """Yields the rows of `text_rows`, each after its position, such as ``"line 7"``."""
     for position, record in records.rows(columns):
         texts = []
         for column in columns:
@@ -119,7 +119,7 @@ def placed_text_rows(
 
 
 def named_positions(positions: Sequence[str], count: int) -> str:
-    """The first positions of rows, for messages.
+    """Returns the first positions of rows, for messages.
 
     Args:
         positions: of rows, at least the first ones.
@@ -140,22 +140,22 @@ class StoredFile(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Names it in messages."""
+        """Its name in messages."""
 
     @abstractmethod
     def state(self) -> tuple[object, ...]:
-        """What its content depends on."""
+        """Returns the values on which its content depends."""
 
     @abstractmethod
     def content(self) -> bytes:
-        """Its bytes."""
+        """Returns its bytes."""
 
     def __str__(self) -> str:
         return self.name
 
 
 def missing_column(records: Records, name: str) -> DataError:
-    """The error of a table without a column of this name."""
+    """Returns the error of a table without a column of this name."""
     names = [*records.columns, *records.others]
     nearest = nearest_column(name, names)
     hint = "name one of these" if nearest is None else f"did you mean {shortened(nearest)}?"
@@ -200,7 +200,7 @@ def open_utf8(path: Path) -> io.BufferedReader:
 
 
 def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
-    """The text of a file in parts of at most ``size`` bytes, without the byte order mark at its start.
+    """Yields the text of a file in parts of at most ``size`` bytes, without the byte order mark at its start.
 
     Args:
         path: the file.
@@ -278,7 +278,7 @@ def _decodes(content: bytes, codec: str) -> bool:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file without line ends (LF or CRLF) and byte order mark."""
+    """Yields the lines of a text file without line ends (LF or CRLF) and byte order mark."""
     for number, text in enumerate(decoded(path, LONGEST_LINE, by_line=True), 1):
         if number == 1 and "\r" in text.rstrip("\r\n") and not text.endswith("\n"):
             raise DataError(
@@ -297,7 +297,7 @@ _NO_TEXT = {
 
 
 def check_utf8(path: Path, start: bytes) -> None:
-    """Raise DataError if the first bytes of a file are those of UTF-16 or UTF-32, or of a file that is no text."""
+    """Raises DataError if the first bytes of a file are those of UTF-16 or UTF-32, or of a file that is no text."""
     for magic, (kind, advice) in _NO_TEXT.items():
         if start.startswith(magic):
             raise DataError(f"{path}: is {kind}, not text; {advice}")
@@ -310,7 +310,7 @@ def check_utf8(path: Path, start: bytes) -> None:
 
 
 def aligned_records(source: Path, target: Path) -> Records:
-    """The lines of two text files with the same number of lines, as the columns ``source`` and ``target``."""
+    """Opens two text files with the same number of lines as a table with the columns ``source`` and ``target``."""
     for path in (source, target):
         check_no_subtitles(path)
     counts = _count_lines(source), _count_lines(target)
@@ -338,7 +338,7 @@ _LINES_BEFORE_TIME_CODES = 60
 
 
 def check_no_subtitles(path: Path) -> None:
-    """Raise DataError if one of the first lines of a text file has the time codes of subtitles."""
+    """Raises DataError if one of the first lines of a text file has the time codes of subtitles."""
     for number, line in enumerate(itertools.islice(text_lines(path), _LINES_BEFORE_TIME_CODES), 1):
         if _TIME_CODE.match(line):
             raise DataError(
@@ -348,7 +348,7 @@ def check_no_subtitles(path: Path) -> None:
 
 
 def _count_lines(path: Path) -> int:
-    """The number of lines of a file; a last line without a line end counts."""
+    """Counts the lines of a file; a last line without a line end counts."""
     lines, last = 0, b"\n"
     with open_utf8(path) as file:
         while chunk := file.read(CHUNK):
@@ -358,14 +358,14 @@ def _count_lines(path: Path) -> int:
 
 
 def nearest_column(name: str, names: Iterable[str]) -> str | None:
-    """The column whose name is most like another one; None if none is like it."""
+    """Returns the column whose name is most like another one; None if none is like it."""
     lower = {other.lower(): other for other in names}
     nearest = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
     return lower[nearest[0]] if nearest else None
 
 
 def check_different(where: str, names: Sequence[str]) -> None:
-    """Raise DataError if a name occurs twice."""
+    """Raises DataError if a name occurs twice."""
     if len(set(names)) < len(names):
         twice = min(name for name, count in Counter(names).items() if count > 1)
         raise DataError(
@@ -374,7 +374,7 @@ def check_different(where: str, names: Sequence[str]) -> None:
 
 
 def label_text(value: object) -> str | None:
-    """A label as text; None if it is neither text nor a finite number.
+    """Returns a label as text; None if it is neither text nor a finite number.
 
     Equal numbers are one label: 1.0 is "1". Truth values are written as JSON writes them.
     """
@@ -388,7 +388,7 @@ def label_text(value: object) -> str | None:
 
 
 def checked_text(text: str, where: str) -> str:
-    """The text itself.
+    """Returns the text.
 
     Raises:
         DataError: it has half of a surrogate pair, as JSON can, and so is no text that a file could hold.
@@ -401,18 +401,18 @@ def checked_text(text: str, where: str) -> str:
 
 
 def listed_names(names: Sequence[str]) -> str:
-    """The first names, for messages, and how many more there are."""
+    """Returns the first names, for messages, and how many more there are."""
     more = [f"and {len(names) - _MOST_LISTED:,} more"] * (len(names) > _MOST_LISTED)
     return ", ".join([*names[:_MOST_LISTED], *more])
 
 
 def quoted_names(names: Sequence[str]) -> str:
-    """`listed_names` of the names in quotation marks."""
+    """Returns `listed_names` of the names in quotation marks."""
     return listed_names([shortened(name) for name in names]) or "none"
 
 
 def shortened(value: object) -> str:
-    """A value for a message: its `repr` in a few words."""
+    """Returns a value for a message: its `repr`, shortened."""
     return _REPR.repr(value)
 
 
@@ -427,6 +427,6 @@ def _not_text(name: str, position: str, column: str, value: Any, number: bool) -
 
 
 def kind_of(value: Any) -> str:
-    """What a value of JSON is, for messages: ``"a list"``."""
+    """Names the kind of a value of JSON, for messages: ``"a list"``."""
     kinds = {bool: "a truth value", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
     return "null" if value is None else kinds.get(type(value), f"a {type(value).__name__}")

@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[Path], Records]] = {
 
 
 def open_records(path: Path) -> Records:
-    """Open a table.
+    """Opens a table.
 
     Raises:
         DataError: it cannot be read, or its suffix is not in `READERS`.
@@ -36,7 +36,7 @@ def open_records(path: Path) -> Records:
 
 
 def tables_in(folder: Path) -> list[Path]:
-    """The tables of several columns that are in a folder, sorted; those of training data first.
+    """Returns the tables of several columns in a folder, sorted; those of training data first.
 
     Raises:
         DataError: the folder cannot be read.
@@ -58,12 +58,12 @@ def _has_columns(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """The columns of a table, as its header or its first row names them; raises as `open_records`."""
+    """Returns the columns of a table, as its header or its first row names them; raises as `open_records`."""
     return open_records(path).columns
 
 
 def record_places(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a table with all their columns, each after its position; empty lines of a .tsv or .csv are left out.
+    """Yields the rows of a table with all columns, each after its position, without empty lines of a .tsv or .csv.
 
     Raises:
         DataError: the file cannot be read or is empty, a row has other columns than the header, or is no JSON object.

@@ -37,7 +37,7 @@ class Augmentation:
                 raise ArgumentError(f"{name} must be in [0, 1); it is {getattr(self, name)}")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Change a batch.
+        """Changes a batch.
 
         Args:
             images: uint8 ``[batch, height, width, 3]``.
@@ -83,7 +83,7 @@ class MaskedAugmentation(NamedTuple):
 
 
 def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation) -> tuple[Tensor, Tensor]:
-    """A random part of each image at a random scale, perhaps mirrored, with other colours.
+    """Returns a random part of each image at a random scale, perhaps mirrored, with other colours.
 
     Images are interpolated bilinearly, class maps take the nearest pixel. A part that is larger than the image has
     black pixels around it, which are `IGNORED_CLASS`. The random numbers are those of PyTorch's global generator of the
@@ -109,7 +109,7 @@ def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation)
 
 
 def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
-    """A random part of each image, for `torch.nn.functional.grid_sample` with ``align_corners=False``.
+    """Returns a random part of each image, for `torch.nn.functional.grid_sample` with ``align_corners=False``.
 
     Args:
         share: ``[batch, 2]``: width and height of the parts, as shares of those of the images. A part that fits is
@@ -133,7 +133,7 @@ def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
 
 
 def _recoloured(images: Tensor, amount: float, *, saturation: bool = False) -> Tensor:
-    """The images, from 0 to 1, with brightness, contrast and perhaps saturation multiplied by 1 ± ``amount``.
+    """Multiplies brightness, contrast and perhaps saturation of images, from 0 to 1, by 1 ± ``amount``.
 
     Brightness multiplies the mean; with ``saturation`` it multiplies the deviations from it, too.
     """

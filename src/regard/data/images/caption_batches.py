@@ -45,7 +45,7 @@ class CaptionBatch(TargetBatch):
 
     @classmethod
     def of(cls, examples: Sequence[CaptionExample], pixels: NDArray[np.uint8]) -> "CaptionBatch":
-        """A batch of these examples.
+        """Returns a batch of these examples.
 
         Args:
             examples: at least one, each with at least one caption.
@@ -66,7 +66,7 @@ class CaptionBatch(TargetBatch):
 def caption_examples(
     captions: Iterable[Sequence[str]], tokenizer: Tokenizer, max_length: int
 ) -> tuple[list[CaptionExample], int]:
-    """The examples of a table of pixels, and how many captions were cut.
+    """Returns the examples of a table of pixels, and how many captions were cut.
 
     Args:
         captions: the captions of each row, at least one.

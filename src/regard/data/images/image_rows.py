@@ -57,7 +57,7 @@ class ImageRow:
 def captioned_images(
     source: str | Path, image_column: str | None = None, text_column: str | None = None, *, limit: int | None = None
 ) -> list[ImageRow]:
-    """The images of a table with their captions, in their order.
+    """Returns the images of a table with their captions, in their order.
 
     Args:
         source: a ``.jsonl`` or ``.json`` file of objects with ``image`` and ``captions`` (a list of texts) or
@@ -98,7 +98,7 @@ def captioned_images(
 def labelled_images(
     source: str | Path, image_column: str | None = None, label_column: str | None = None, *, limit: int | None = None
 ) -> list[ImageRow]:
-    """The images of a folder of classes, or of a table with a label for each.
+    """Returns the images of a folder of classes, or of a table with a label for each.
 
     Args:
         source: a folder with a folder of images for each label, or a table as for `captioned_images` with ``image`` and
@@ -135,7 +135,7 @@ def labelled_images(
 
 
 def class_images(folder: Path) -> ClassFiles:
-    """The images in the folders of a folder.
+    """Returns the images in the folders of a folder.
 
     Raises:
         DataError: there is none, a class has none, or the folder cannot be read.
@@ -178,7 +178,7 @@ class _ImageTable:
         self.left_out_texts, self._left_out, self._first = 0, 0, ""
 
     def rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The rows, each after its origin such as ``"train.jsonl: line 7"``; there is at least one."""
+        """Yields the rows, each after its origin such as ``"train.jsonl: line 7"``; there is at least one."""
         empty = True
         for position, record in self._records.rows(None):
             empty = False
@@ -196,12 +196,12 @@ class _ImageTable:
         return False
 
     def row(self, origin: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
-        """The row of an image with its texts."""
+        """Returns the row of an image with its texts."""
         picture = table_picture(record[self.image], self.image, self.path.parent, origin)
         return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
 
     def say(self, kept: int) -> None:
-        """Warn with what was left out; DataError if nothing is left."""
+        """Warns of the rows that were left out; raises DataError if none is left."""
         named = f"{shortened(self.image)} and {shortened(self.text)}"
         if not kept and self._left_out:
             raise DataError(f"{self._first}: has no {named}, and so has no other row; check the columns and the file")
@@ -213,7 +213,7 @@ class _ImageTable:
 
 
 def table_picture(value: Any, column: str, folder: Path, origin: str) -> Picture:
-    """The picture of a cell of a table: the path of a file from the table's folder, a file inside, or a scene."""
+    """Returns the picture of a cell of a table: a file in the table's folder or in the table itself, or a scene."""
     if isinstance(value, Mapping):
         return Scene.from_dict(value, origin)
     if isinstance(value, StoredFile):
@@ -224,7 +224,7 @@ def table_picture(value: Any, column: str, folder: Path, origin: str) -> Picture
 
 
 def _captions(origin: str, record: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-    """The captions of a row; those that are missing or without text are empty."""
+    """Returns the captions of a row; missing ones and those without text are empty."""
     contents = [record[name] for name in columns if not is_null(record.get(name)) and record[name] not in ("", [])]
     if len(contents) > 1:
         raise DataError(f"{origin}: has {' and '.join(map(repr, columns))}; name one of them")
@@ -260,7 +260,7 @@ def _objects(origin: str, content: Any) -> Iterator[NamedObject]:
 
 
 def cells_inside(boxes: Sequence[Box], grid: tuple[int, int], covered: Box) -> NDArray[np.bool_]:
-    """Which cells of a grid have their middle inside of one of the boxes: ``[rows · columns]``.
+    """Returns which cells of a grid have their middle inside one of the boxes: ``[rows · columns]``.
 
     Args:
         boxes: x0, y0, x1, y1 of each, in pixels of the image.

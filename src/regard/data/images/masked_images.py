@@ -63,7 +63,7 @@ class MaskedFiles:
         return image_name(self.mask, self.origin)
 
     def classes(self) -> NDArray[Any]:
-        """The class map, as its file has it."""
+        """Returns the class map as its file has it."""
         return read_class_map(self.mask, self.origin)
 
     def load(self) -> MaskedPixels:
@@ -85,7 +85,7 @@ MaskedImage = MaskedFiles | Street
 def open_masked(
     source: str | Path, image_column: str | None = None, mask_column: str | None = None, *, limit: int | None = None
 ) -> list[MaskedImage]:
-    """The images of a source, each with its class map, sorted by name or in the order of the table.
+    """Opens the images of a source, each with its class map, sorted by name or in the order of the table.
 
     Nothing is decoded yet.
 
@@ -126,7 +126,7 @@ def open_masked(
 
 
 def source_files(source: str | Path, columns: Sequence[str | None] = (None, None)) -> list[Path]:
-    """Every file that decides the content of a source: tables, images and class maps."""
+    """Returns every file that decides the content of a source: tables, images and class maps."""
     path = Path(source)
     files = [] if path.is_dir() else [path]
     for row in open_masked(source, *columns):
@@ -150,7 +150,7 @@ def _of_folder(folder: Path) -> list[MaskedImage]:
 
 
 def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
-    """The images in a folder, by their names without suffixes, and its other entries."""
+    """Returns the images in a folder by their names without suffixes, and its other entries."""
     if not folder.is_dir():
         raise DataError(
             f"{folder.parent}: has no folder {folder.name}; it should hold {IMAGES} and {' or '.join(MASKS)}"
@@ -201,7 +201,7 @@ def _scenes(records: Records) -> Iterator[Street]:
 
 
 def street_of(value: Any, origin: str) -> Street:
-    """The generated scene whose number a cell of a table has."""
+    """Returns the generated scene whose number is in a cell of a table."""
     text = str(value)
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) >= 3 * MOST_SCENES:
         raise DataError(f"{origin} must be the number of a scene, below {3 * MOST_SCENES:,}")
@@ -211,7 +211,7 @@ def street_of(value: Any, origin: str) -> Street:
 def masked_table(
     images: Sequence[MaskedImage], size: tuple[int, int], ignore: int | None, numbers: Sequence[int]
 ) -> NDArray[np.uint8]:
-    """The pixels of all images with their classes: uint8 ``[images, height, width, 4]``, red, green, blue and class.
+    """Returns all images with their classes: uint8 ``[images, height, width, 4]``, red, green, blue and class.
 
     Every image is read once; one that cannot be read is an error here, before a training starts. An image of another
     size is resized, its class map by the nearest pixel. The table is a file in the cache folder of Hugging Face
@@ -238,7 +238,7 @@ _UNNAMED = "; name all with --classes, or those that do not count with --ignore"
 def known_classes(
     classes: NDArray[Any], ignore: int | None, numbers: Sequence[int], name: str, advice: str = ""
 ) -> NDArray[np.uint8]:
-    """A class map with the classes 0, 1, ... for their numbers, and `IGNORED` where the class is not counted.
+    """Returns a class map with the classes 0, 1, ... for their numbers, and `IGNORED` where the class is not counted.
 
     Raises:
         DataError: a number is none of ``numbers``.
@@ -258,7 +258,7 @@ def known_classes(
 def class_numbers_of(
     images: Sequence[MaskedImage], ignore: int | None, seen: Counter[int] | None = None
 ) -> tuple[int, ...]:
-    """The numbers of the classes in class maps: from 0 to the largest but the one that does not count, or 0 and 255.
+    """Returns the numbers of the classes in class maps: from 0 to the largest but the ignored one, or 0 and 255.
 
     Args:
         images: the images.
@@ -300,7 +300,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def resized_classes(classes: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A class map of another size: each pixel has the class of the nearest one."""
+    """Resizes a class map: each pixel has the class of the nearest one."""
     rows, columns = (
         np.minimum(((np.arange(wanted) + 0.5) * (original / wanted)).astype(np.int64), original - 1)
         for wanted, original in zip(size, classes.shape, strict=True)

@@ -38,7 +38,7 @@ class PictureFile:
         return str(self.path)
 
     def state(self) -> tuple[object, ...]:
-        """What the pixels depend on; DataError if there is no such file."""
+        """Returns the values on which the pixels depend; raises DataError if there is no such file."""
         if isinstance(self.path, StoredFile):
             return self.path.state()
         return file_state(self.path, self.path if self.origin is None else f"{self.origin}: {self.path}")
@@ -52,7 +52,7 @@ Picture = PictureFile | Scene
 
 
 def pixel_table(pictures: Sequence[Picture], size: tuple[int, int], fit: Fit = "crop") -> NDArray[np.uint8]:
-    """The pixels of all pictures, memory-mapped: uint8 ``[pictures, height, width, 3]``.
+    """Returns the pixels of all pictures, memory-mapped: uint8 ``[pictures, height, width, 3]``.
 
     Every picture is read once; one that cannot be read is an error here, before a training starts. The table is a file
     in the cache folder of Hugging Face ``datasets``, and pictures that have not changed are not read again.
@@ -95,7 +95,7 @@ class InputImage:
 
     @classmethod
     def open(cls, source: Any, size: tuple[int, int], fit: Fit, origin: str = "inputs[0]") -> "InputImage":
-        """Read an image.
+        """Reads an image.
 
         Args:
             source: a path, the bytes of a file, a cell of a table that holds one, pixels uint8 ``[height, width, 3]``,

@@ -42,7 +42,7 @@ _WARNING_FILTERS = ForkLock()
 
 
 def read_image(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[np.uint8]:
-    """The pixels of an image, upright.
+    """Reads the pixels of an image, upright.
 
     The orientation that a camera stored (Exif) is applied. Transparent pixels are shown on white, grey levels of 16
     bits are divided by 257, of an animation the first picture is read. The size is checked before a pixel is decoded.
@@ -65,13 +65,13 @@ def read_image(source: ImageSource, origin: str | None = None, *, most_pixels: i
 
 
 def pillow_pixels(image: "Image.Image", name: str) -> NDArray[np.uint8]:
-    """`read_image` of an image of Pillow."""
+    """Returns the pixels of an image of Pillow as `read_image` does."""
     _decode(image, name)
     return np.array(_as_rgb(_upright(image, name), name), np.uint8)
 
 
 def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
-    """The numbers of an image whose pixels are classes, as the file has them: grey levels, or indices of a palette.
+    """Reads an image whose pixels are classes, as the file has them: grey levels, or indices of a palette.
 
     Grey levels have 1 to 16 bits; those of less than 8 are not spread over 0 to 255, as they are to be shown.
 
@@ -93,7 +93,7 @@ def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixel
 
 
 def class_numbers(image: "Image.Image", name: str) -> NDArray[Any]:
-    """`read_class_map` of an image of Pillow; what its decoder does to grey levels is known until it is decoded.
+    """Returns the class map of an image of Pillow that is not decoded yet: its file says how grey levels are decoded.
 
     Args:
         image: the image.
@@ -132,7 +132,7 @@ def class_numbers(image: "Image.Image", name: str) -> NDArray[Any]:
 
 
 def _raw_levels(image: "Image.Image") -> tuple[str, int | None]:
-    """What a file's decoder will do to grey levels: its raw mode, and the level that it spreads to the largest one."""
+    """Returns how a file's decoder treats grey levels: its raw mode, and the level that becomes the largest one."""
     tile = getattr(image, "tile", None)
     if not tile:
         return "", None
@@ -146,7 +146,7 @@ def _raw_levels(image: "Image.Image") -> tuple[str, int | None]:
 
 
 def image_size(source: ImageSource, origin: str | None = None) -> tuple[int, int]:
-    """Height and width of an image, upright; the pixels are not decoded.
+    """Returns the height and the width of an image, upright; the pixels are not decoded.
 
     Raises:
         DataError: as in `read_image`, as far as the head of the file tells.
@@ -161,7 +161,7 @@ def image_size(source: ImageSource, origin: str | None = None) -> tuple[int, int
 
 
 def image_name(source: ImageSource, origin: str | None = None) -> str:
-    """How messages name an image: by its origin and its file."""
+    """Returns the name of an image in messages: its origin and its file."""
     if isinstance(source, StoredFile):
         return source.name
     file = f"an image of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
@@ -298,7 +298,7 @@ class FittedImage(NamedTuple):
 
 
 def covered_box(height: int, width: int, to: tuple[int, int], fit: Fit = "crop") -> tuple[float, float, float, float]:
-    """The part of an image of ``height × width`` pixels that `fit_image` keeps: x0, y0, x1, y1.
+    """Returns the part of an image of ``height × width`` pixels that `fit_image` keeps: x0, y0, x1, y1.
 
     Args:
         height: of the image.
@@ -315,7 +315,7 @@ def covered_box(height: int, width: int, to: tuple[int, int], fit: Fit = "crop")
 
 
 def fit_image(image: NDArray[np.uint8], to: tuple[int, int], fit: Fit = "crop", name: str = "the image") -> FittedImage:
-    """Bring an image to a size, with an antialiased cubic filter.
+    """Brings an image to a size with an antialiased cubic filter.
 
     Args:
         image: uint8 ``[height, width, 3]``.
@@ -352,7 +352,7 @@ def fit_image(image: NDArray[np.uint8], to: tuple[int, int], fit: Fit = "crop", 
 
 
 def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Write a PNG file, whole or not at all.
+    """Writes a PNG file, whole or not at all.
 
     Args:
         path: the file.

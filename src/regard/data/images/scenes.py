@@ -102,11 +102,11 @@ class Scene:
         return ", ".join(one.name for one in self.objects) or "an empty scene"
 
     def state(self) -> tuple[object, ...]:
-        """What the pixels depend on."""
+        """Returns the values on which the pixels depend."""
         return "scene", repr(self)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """uint8 ``[side, side, 3]``."""
+        """Draws the scene: uint8 ``[side, side, 3]``."""
         random = np.random.default_rng(self.seed)
         image = np.empty((self.side, self.side, 3), np.float32)
         image[:] = np.asarray(self.background, np.float32)
@@ -119,13 +119,13 @@ class Scene:
         return np.rint(image).clip(0, 255).astype(np.uint8)
 
     def to_dict(self) -> dict[str, Any]:
-        """The scene as plain values, for JSON."""
+        """Returns the scene as plain values, for JSON."""
         objects = [[one.shape, one.color, one.x, one.y, one.radius] for one in self.objects]
         return {"objects": objects, "background": list(self.background), "seed": self.seed, "side": self.side}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], origin: str) -> "Scene":
-        """The scene that `to_dict` gave.
+        """Returns the scene that `to_dict` gave.
 
         Args:
             content: the values.
@@ -160,7 +160,7 @@ def _object(shape: Any, color: Any, x: Any, y: Any, radius: Any) -> SceneObject:
 
 
 def outline(shape: str) -> NDArray[np.float64]:
-    """The corners ``[points, 2]`` (x to the right, y down) of a shape in the circle of radius 1; of a circle, many."""
+    """Returns the corners ``[points, 2]`` (x to the right, y down) of a shape in the unit circle; a circle has many."""
     if shape not in SHAPES:
         raise ArgumentError(f"shape must be of {', '.join(SHAPES)}; it is {shape!r}")
     if shape == "cross":
@@ -179,7 +179,7 @@ def outline(shape: str) -> NDArray[np.float64]:
 
 
 def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
-    """The share of each pixel that an object covers: ``[side, side]``, from 0 to 1."""
+    """Returns the share of each pixel that an object covers: ``[side, side]``, from 0 to 1."""
     fine = (np.arange(side * FINE) + 0.5) / FINE
     x, y = (fine[None, :] - one.x) / one.radius, (fine[:, None] - one.y) / one.radius
     if one.shape in ("circle", "ring"):
@@ -206,7 +206,7 @@ def _inside(points: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.f
 def place_objects(
     kinds: Sequence[tuple[str, str]], random: np.random.Generator, side: int = SIDE, gap: float = 3.0
 ) -> tuple[SceneObject, ...]:
-    """Objects of these kinds at random positions, apart from one another and inside of the image.
+    """Places objects of these kinds at random, apart from one another and inside the image.
 
     Args:
         kinds: (shape, color) of each object.
@@ -242,7 +242,7 @@ MOST_NAMED = 3
 
 
 def scene_captions(scene: Scene, random: np.random.Generator, count: int = CAPTIONS) -> list[str]:
-    """Captions that name every object of a scene by its colour and shape, and say where it is; all of them are true.
+    """Returns true captions that name every object of a scene by its colour and shape, and say where it is.
 
     Args:
         scene: one to three objects, of which no two have the same colour.
@@ -294,7 +294,7 @@ def _relation(first: SceneObject, second: SceneObject) -> str:
 
 
 def captioned_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, Any]:
-    """A scene of one to three objects as a row of a corpus: ``image``, ``captions``, and ``objects`` with boxes.
+    """Draws a scene of one to three objects as a row of a corpus: ``image``, ``captions``, and ``objects`` with boxes.
 
     Colours differ, so that a colour tells which object is meant; shapes may be equal.
     """
@@ -310,7 +310,7 @@ def captioned_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, 
 
 
 def labelled_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, Any]:
-    """A scene as a row of a corpus to classify: the label is the shape of its one large object.
+    """Draws a scene as a row of a corpus to classify: the label is the shape of its one large object.
 
     Two small objects of other shapes and any colour are next to it, so neither a colour nor the presence of a shape
     tells the label: a model must find the large one. ``objects`` has its box under the name of the label.
@@ -338,7 +338,7 @@ GENERATORS = {"captions": captioned_scene, "labels": labelled_scene}
 
 
 def write_scenes(folder: str | os.PathLike[str], kind: str, sizes: Mapping[str, int], seed: int = 1) -> dict[str, Path]:
-    """Write a corpus of scenes, as one ``.jsonl`` file for each part; no scene is in two parts.
+    """Writes a corpus of scenes, as one ``.jsonl`` file for each part; no scene is in two parts.
 
     Args:
         folder: where the files go.
@@ -358,7 +358,7 @@ def write_scenes(folder: str | os.PathLike[str], kind: str, sizes: Mapping[str, 
 
 
 def scene_rows(kind: str, part: str, size: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """The rows of a part of a corpus; each row has random numbers of its own.
+    """Yields the rows of a part of a corpus; each row has random numbers of its own.
 
     Args:
         kind: a name of `GENERATORS`.

@@ -64,18 +64,18 @@ class Street:
         return "street", 1, self.number
 
     def classes(self) -> NDArray[np.uint8]:
-        """The class of each pixel."""
+        """Returns the class of each pixel."""
         return self.load().classes
 
     def load(self) -> MaskedPixels:
-        """The pixels and the class of each."""
+        """Returns the pixels and the class of each."""
         scene = _Canvas(np.random.default_rng([1913, self.number]))
         scene.draw()
         return MaskedPixels(scene.finished(), scene.classes)
 
 
 def write_streets(folder: Path, parts: dict[str, int]) -> dict[str, Path]:
-    """Write tables of generated scenes, ``train.tsv`` and so on.
+    """Writes tables of generated scenes, ``train.tsv`` and so on.
 
     Args:
         folder: made if it is not there.
@@ -130,7 +130,7 @@ class _Canvas:
             self._car(side[row, 0] + random.uniform(-0.12, 0.12) * WIDTH * near, float(row), 0.5 + near)
 
     def finished(self) -> NDArray[np.uint8]:
-        """uint8 ``[height, width, 3]``, in the light of some time of day, and with noise."""
+        """Returns uint8 ``[height, width, 3]``, in the light of some time of day, and with noise."""
         lit = self.colors * self.random.uniform(0.65, 1.15) * self.random.uniform(0.92, 1.08, 3)
         return np.clip(lit + self.random.normal(0, 9, lit.shape), 0, 255).astype(np.uint8)
 

@@ -45,7 +45,7 @@ class SpeechBatch(TargetBatch):
         targets: Sequence[Sequence[int]] | None = None,
         index: Sequence[int] | None = None,
     ) -> "SpeechBatch":
-        """A batch from features ``[frames, width]`` and lists of ids without ``bos`` and ``eos``.
+        """Returns a batch of features ``[frames, width]`` and lists of ids without ``bos`` and ``eos``.
 
         Args:
             features: of each utterance; at least one.
@@ -99,7 +99,7 @@ def speech_batches(
     variation: Variation | None = None,
     **order: Unpack[Order],
 ) -> Batches[_Example, SpeechBatch]:
-    """Batches of utterances with similar lengths; each epoch of a training varies them anew.
+    """Returns batches of utterances with similar lengths; each epoch of a training varies them anew.
 
     Args:
         features: of the utterances.
@@ -141,7 +141,7 @@ def speech_batches(
 
 
 def _joined(random: np.random.Generator, utterances: int, join: int) -> list[NDArray[np.int64]]:
-    """Groups of 1 to ``join`` utterances, (join + 1) / 2 on average; utterances occur equally often, but for one."""
+    """Returns groups of 1 to ``join`` utterances, (join + 1) / 2 on average; all but one occur equally often."""
     if join == 1:
         return list(np.arange(utterances)[:, None])
     ends = np.cumsum(random.integers(1, join + 1, -(-2 * utterances // (join + 1))))
@@ -150,7 +150,7 @@ def _joined(random: np.random.Generator, utterances: int, join: int) -> list[NDA
 
 
 def stretched(features: NDArray[np.float32], factor: float) -> NDArray[np.float32]:
-    """The features of the same sound, spoken ``factor`` times as fast: ``round(frames / factor)`` frames, at least 1.
+    """Returns the features of a sound spoken ``factor`` times as fast: ``round(frames / factor)`` frames, at least 1.
 
     Args:
         features: ``[frames, width]``.

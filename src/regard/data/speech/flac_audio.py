@@ -6,7 +6,7 @@ from regard.errors import DataError
 
 
 def flac_stream(content: bytes, start: int, where: str) -> tuple[bytes | bytearray, int]:
-    """The stream that begins at a position, with the true number of its samples in its header, and the position behind.
+    """Returns the stream at a position, its header with the true number of samples, and the position behind it.
 
     Raises:
         DataError: samples are missing at its end.
@@ -42,7 +42,7 @@ class _FlacFrame(NamedTuple):
 
 
 def _last_flac_frame(content: bytes, information: int, body: int, end: int) -> _FlacFrame | None:
-    """The last frame before a position; None: there is none.
+    """Returns the last frame before a position; None if there is none.
 
     Args:
         content: of the file.
@@ -74,7 +74,7 @@ _LARGEST_FRAME = 1 << 21
 
 
 def _flac_header(content: bytes, position: int, block: int, channels: int) -> int | None:
-    """The samples of the stream up to the end of the frame with a header here; None: there is no header."""
+    """Returns the samples of the stream up to the end of the frame whose header is here; None if there is no header."""
     head = content[position : position + 16]
     if len(head) < 6 or head[1] & 0xFE != 0xF8 or head[3] & 1:
         return None
@@ -104,7 +104,7 @@ def _flac_header(content: bytes, position: int, block: int, channels: int) -> in
 
 
 def remainder(content: bytes | bytearray, bits: int, polynomial: int) -> int:
-    """The remainder of a cyclic redundancy check; 0 if the content ends with its own."""
+    """Returns the remainder of a cyclic redundancy check; 0 if the content ends with its own."""
     table = _TABLES.get(bits)
     if table is None:
         table = []

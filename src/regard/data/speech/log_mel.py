@@ -105,11 +105,11 @@ class LogMel:
         return np.maximum(0.0, np.minimum(rising, falling))
 
     def frames(self, samples: int) -> int:
-        """The number of frames of a sound with this number of samples."""
+        """Returns the number of frames of a sound with this number of samples."""
         return math.ceil(samples / self.hop - 1e-9)
 
     def __call__(self, samples: NDArray[np.floating]) -> NDArray[np.float32]:
-        """The features of a sound, float32 ``[frames, bands]``; computed in float64.
+        """Computes the features of a sound, float32 ``[frames, bands]``, in float64.
 
         Args:
             samples: ``[samples]``, at ``rate``.
@@ -133,10 +133,10 @@ _BLOCK = 4096  # frames whose spectra are in memory at once
 
 
 def mel(hertz: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Frequencies on the mel scale (O'Shaughnessy 1987)."""
+    """Returns frequencies on the mel scale (O'Shaughnessy 1987)."""
     return 2595.0 * np.log10(1.0 + hertz / 700.0)
 
 
 def hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The frequencies in Hz of values on the mel scale."""
+    """Returns the frequencies in Hz of values on the mel scale."""
     return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)

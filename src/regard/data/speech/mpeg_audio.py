@@ -35,13 +35,13 @@ class _MpegFrame(NamedTuple):
         return self.position + self.size
 
     def index_position(self) -> int:
-        """Where an index begins in a frame that holds one."""
+        """Returns the position of an index in a frame that holds one."""
         version, _, _, mono = self.kind
         side = (17 if mono else 32) if version == 3 else (9 if mono else 17)
         return self.position + 4 + side
 
     def indexed(self, content: bytes) -> int | None:
-        """The frames that this one counts, if it is an index of Xing, LAME or Fraunhofer; 0: it does not say it."""
+        """Returns the frames that an index of Xing, LAME or Fraunhofer states, or 0; None if this is no index."""
         position = self.index_position()
         if content.startswith((b"Xing", b"Info"), position):
             has_count = int.from_bytes(content[position + 4 : position + 8], "big") & 1
@@ -53,7 +53,7 @@ class _MpegFrame(NamedTuple):
 
 
 def mpeg_streams(content: bytes, start: int, where: str) -> tuple[list[bytes], int]:
-    """The streams of frames of one kind, each with an index of its frames.
+    """Returns the streams of frames of one kind, each with an index of its frames.
 
     Without an index, libsndfile estimates their number from the sizes of the first ones, and reads no further.
 
@@ -102,7 +102,7 @@ def _mpeg_stream(content: bytes, frames: list[_MpegFrame], where: str) -> bytes:
 
 
 def _mpeg_index(content: bytes, frames: list[_MpegFrame]) -> bytes:
-    """Two frames in front of others: an index of how many there are, as Xing and LAME write it, and a silent one.
+    """Returns two frames for the front of others: an index, as Xing and LAME write it, and a silent one.
 
     mpg123 leaves out its own delay, 529 samples, where there is an index, and as many more as the index says: together
     they are the silent frame, so that all samples are kept, as without an index.
@@ -123,7 +123,7 @@ _DECODER_DELAY = 529
 
 
 def mpeg_start(content: bytes, position: int) -> int | None:
-    """Where the first frame of a file is that begins at a position, perhaps with tags; None: it is no MPEG audio."""
+    """Returns the position of the first frame of a file, perhaps behind tags; None if it is no MPEG audio."""
     start = behind_tags(content, position)
     frame = _mpeg_frame(content, start)
     if start > position:  # padding may follow tags
@@ -134,7 +134,7 @@ def mpeg_start(content: bytes, position: int) -> int | None:
 
 
 def _next_mpeg_frame(content: bytes, start: int) -> _MpegFrame | None:
-    """The next frame that another one of its kind follows, or the end."""
+    """Returns the next frame that is followed by another one of its kind, or by the end."""
     position = behind_tags(content, start)
     end = min(len(content), position + _SEARCHED)
     while (position := content.find(b"\xff", position, end)) >= 0:
@@ -151,7 +151,7 @@ def _is_followed(content: bytes, frame: _MpegFrame) -> bool:
 
 
 def _mpeg_frame(content: bytes, position: int) -> _MpegFrame | None:
-    """The frame that begins at a position, which may be cut off; None: none does, or it does not say its length."""
+    """Returns the frame at a position, which may be cut off; None if there is none, or its length is not known."""
     head = content[position : position + 4]
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return None
@@ -168,7 +168,7 @@ def _mpeg_frame(content: bytes, position: int) -> _MpegFrame | None:
 
 
 def behind_tags(content: bytes, position: int) -> int:
-    """The position behind tags of ID3v2, whose sizes have 7 bits a byte."""
+    """Returns the position behind tags of ID3v2, whose sizes have 7 bits a byte."""
     while content.startswith(b"ID3", position) and position + 10 <= len(content):
         size = 0
         for byte in content[position + 6 : position + 10]:

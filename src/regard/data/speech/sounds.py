@@ -51,7 +51,7 @@ class Sound:
 
 
 def sound_of(value: Any, where: str) -> "Path | bytes | Sound | None":
-    """A sound in memory, as data sets of Hugging Face have it; None: it is none.
+    """Returns a sound in memory, as data sets of Hugging Face have it; None if the value is none.
 
     Args:
         value: ``{"array": samples, "sampling_rate": rate}``, decoded; what torchcodec decodes on demand, an
@@ -95,7 +95,7 @@ def _sound_of_samples(samples: Any, rate: Any, where: str) -> Sound:
 
 
 def read_sound(source: "Path | bytes | StoredFile", rate: int | None = None, name: str | None = None) -> Sound:
-    """Read a sound to the end of what is there; several channels become their mean.
+    """Reads a sound to the end of what is there; several channels become their mean.
 
     What the header says about its length only tells whether a file was cut off (`regard.data.speech.streams`). Streams
     that follow each other in the file are joined, at the rate of the first one.
@@ -132,7 +132,7 @@ def read_sound(source: "Path | bytes | StoredFile", rate: int | None = None, nam
 
 
 def _read_stream(stream: bytes | bytearray, where: str, before: int) -> tuple[Sound, int]:
-    """One stream of a file, and its number of channels; `before` samples of other streams were read."""
+    """Returns one stream of a file, and its number of channels; `before` samples of other streams were read."""
     library = _soundfile()
     try:
         with library.SoundFile(io.BytesIO(stream)) as file:
@@ -153,7 +153,7 @@ def _read_stream(stream: bytes | bytearray, where: str, before: int) -> tuple[So
 
 
 def resampled(samples: NDArray[np.float32], from_rate: int, to_rate: int) -> NDArray[np.float32]:
-    """The same sound at another rate: ``⌈samples · to_rate / from_rate⌉`` samples, band-limited.
+    """Returns the same sound at another rate: ``⌈samples · to_rate / from_rate⌉`` samples, band-limited.
 
     Args:
         samples: float32 ``[samples]``.
@@ -192,7 +192,7 @@ def _content(path: Path, where: str) -> bytes:
 
 
 def _check_size(where: str, file: "soundfile.SoundFile", before: int) -> None:
-    """Raise DataError before a stream is read that is too long, or makes the whole sound too long.
+    """Raises DataError if a stream that is not read yet is too long, or makes the whole sound too long.
 
     Args:
         where: names the sound in messages.
@@ -221,7 +221,7 @@ def _soundfile() -> Any:
 
 
 def write_sound(path: Path, samples: NDArray[np.float32], rate: int, *, exact: bool = False) -> None:
-    """Write a sound of one channel with 16 bits a sample; what is beyond full scale is clipped.
+    """Writes a sound of one channel with 16 bits a sample; samples beyond full scale are clipped.
 
     Args:
         path: its suffix says the format: ``.wav`` or ``.flac``.
@@ -256,7 +256,7 @@ def is_features(content: bytes) -> bool:
 
 
 def read_features(path: Path | bytes, name: str | None = None) -> NDArray[np.float32]:
-    """The features of a sound, float32 ``[frames, features]``.
+    """Reads the features of a sound, float32 ``[frames, features]``.
 
     Args:
         path: a file of ``numpy.save`` with two axes of real numbers, or its content. Pickled objects are never read.

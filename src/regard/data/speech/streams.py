@@ -46,7 +46,7 @@ class Streams(NamedTuple):
 
 
 def sound_streams(content: bytes, where: str) -> list[Content]:
-    """The streams of a file of sound in their order, with headers that say what is there.
+    """Returns the streams of a file of sound in their order, with headers that state their true lengths.
 
     Files of other formats, and those whose header is damaged, are returned as they are.
 
@@ -73,7 +73,7 @@ def sound_streams(content: bytes, where: str) -> list[Content]:
 
 
 def _stream_reader(content: bytes, position: int) -> tuple[Callable[[bytes, int, str], Streams], int] | None:
-    """What reads the streams that begin at a position or behind tags there, and where; None: no known format does."""
+    """Returns the reader of the streams at a position or behind tags there, and their start, or None."""
     start = behind_tags(content, position)
     if content.startswith(b"OggS", start):
         return _ogg, start
@@ -125,7 +125,7 @@ class _Kind(NamedTuple):
         return self.name_bytes + self.size.size
 
     def read(self, content: bytes, position: int) -> tuple[bytes, int] | None:
-        """Name and declared bytes of the content of a chunk; None: the file ends before them."""
+        """Returns the name of a chunk and the declared bytes of its content; None if the file ends before them."""
         if position + self.head > len(content):
             return None
         (size,) = self.size.unpack_from(content, position + self.name_bytes)
@@ -133,7 +133,7 @@ class _Kind(NamedTuple):
         return content[position : position + self.name_bytes], size
 
     def following(self, position: int, size: int) -> int:
-        """Where the chunk after this one begins."""
+        """Returns where the chunk after this one begins."""
         return position + self.head + size + -size % self.alignment
 
 
@@ -204,7 +204,7 @@ def _chunked(content: bytes, start: int, where: str) -> Streams:
 
 
 def _next_header(kind: _Kind, content: bytes, start: int, body: int) -> int:
-    """Where another header of the kind of the one at ``start`` begins; the end of the content if there is none.
+    """Returns where another header of the kind of the one at ``start`` begins; the end of the content if there is none.
 
     A program that cannot go back may write its header again (sox 14.4.2: W64 and CAF).
     """
@@ -216,7 +216,7 @@ def _next_header(kind: _Kind, content: bytes, start: int, body: int) -> int:
 
 
 def _chain_end(kind: _Kind, content: bytes, position: int) -> int:
-    """Where the whole chunks with names of letters end that begin at a position."""
+    """Returns the end of the whole chunks from a position on whose names are letters."""
     for _ in range(MOST_PARTS):
         chunk = kind.read(content, position)
         if chunk is None:
@@ -267,7 +267,7 @@ class _Page(NamedTuple):
 
 
 def _ogg(content: bytes, start: int, where: str) -> Streams:
-    """The links of a chain."""
+    """Returns the links of a chain."""
     links: list[list[_Page]] = []
     position, pages = start, 0
     while content.startswith(b"OggS", position):
@@ -292,7 +292,7 @@ _LONGEST_PAGE = 255 * 8192
 
 
 def _ogg_stream(content: bytes, pages: list[_Page]) -> Content:
-    """The pages; if the last one has a number of samples that cannot be, it gets a large one."""
+    """Returns the stream of some pages; if the last one has an impossible number of samples, it gets a large one."""
     first, last = pages[0], pages[-1]
     stream = content[first.position : last.end]
     before = max((page.samples for page in pages[:-1]), default=0)

@@ -50,11 +50,11 @@ class Utterance:
 
     @property
     def name(self) -> str:
-        """For messages: the row, and the file that it names."""
+        """Its name in messages: the row, and the file that it names."""
         return str(self.path) if isinstance(self.path, StoredFile) else f"{self.origin}: {self.path}"
 
     def state(self) -> tuple[object, ...]:
-        """What its features depend on; DataError if there is no such file."""
+        """Returns the values on which its features depend; raises DataError if there is no such file."""
         return self.path.state() if isinstance(self.path, StoredFile) else file_state(self.path, self.name)
 
 
@@ -67,7 +67,7 @@ def open_utterances(
     limit: int | None = None,
     roles: Roles = (SOUND, SPOKEN),
 ) -> list[Utterance]:
-    """The utterances that a table or a folder lists; the sounds themselves are not read.
+    """Returns the utterances that a table or a folder lists; the sounds themselves are not read.
 
     Args:
         source: a ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` or ``.parquet`` file with a column of paths and one of
@@ -132,7 +132,7 @@ def _of_table(path: Path, roles: Roles, named: Sequence[str | None], limit: int 
 
 
 def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:
-    """The times that ``"0.12-0.48 0.51-0.90"`` lists.
+    """Returns the times that ``"0.12-0.48 0.51-0.90"`` lists.
 
     Raises:
         DataError: it is of another form, or an end is not after its start.
@@ -183,7 +183,7 @@ class FeatureTable:
 
     @classmethod
     def of(cls, features: Sequence[NDArray[np.float32]]) -> "FeatureTable":
-        """The table of features in memory, each ``[frames, width]``; at least one."""
+        """Returns the table of features in memory, each ``[frames, width]``; at least one."""
         offsets = np.cumsum([0, *(one.size for one in features)])
         return cls(Ragged([(offsets, np.concatenate([one.ravel() for one in features]))]), features[0].shape[1])
 
@@ -191,12 +191,12 @@ class FeatureTable:
         return len(self.lengths)
 
     def __getitem__(self, number: int) -> NDArray[np.float32]:
-        """float32 ``[frames, width]``, not to be written to."""
+        """Returns float32 ``[frames, width]``, not to be written to."""
         return self._rows[number].reshape(-1, self.width)
 
 
 def utterance_features(utterance: Utterance, front_end: LogMel) -> NDArray[np.float32]:
-    """The features of an utterance, float32 ``[frames, features]``: those of its file, or those of its sound.
+    """Reads the features of an utterance from its file or computes those of its sound: float32 ``[frames, features]``.
 
     Raises:
         DataError: the file cannot be used; one line, which names its row.
@@ -208,7 +208,7 @@ def utterance_features(utterance: Utterance, front_end: LogMel) -> NDArray[np.fl
 
 
 def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> FeatureTable:
-    """The features of utterances. They are stored in the cache folder of Hugging Face ``datasets``.
+    """Returns the features of utterances, stored in the cache folder of Hugging Face ``datasets``.
 
     A file that has not changed is not read again.
 

@@ -103,7 +103,7 @@ class Voice:
 
     @classmethod
     def draw(cls, random: np.random.Generator) -> "Voice":
-        """A random one."""
+        """Draws a random voice."""
         scale = random.uniform(0.92, 1.18)
         return cls(
             pitch=float(100.0 * (scale / 0.95) ** 3 * random.uniform(0.85, 1.15)),
@@ -128,7 +128,7 @@ class Speech:
 
 
 def speak(words: Sequence[str], voice: Voice, random: np.random.Generator) -> Speech:
-    """Words as a voice says them, with short random pauses between them.
+    """Returns words as a voice says them, with short random pauses between them.
 
     Args:
         words: keys of `WORDS`.
@@ -237,7 +237,7 @@ def _noise(track: _Track, random: np.random.Generator) -> NDArray[np.float64]:
 
 
 def utterance(part: str, number: int, seed: int, words: int | None = None) -> tuple[str, Speech]:
-    """One utterance of the corpus: its text and its sound.
+    """Returns one utterance of the corpus: its text and its sound.
 
     Args:
         part: name of the part.
@@ -254,7 +254,7 @@ def utterance(part: str, number: int, seed: int, words: int | None = None) -> tu
 def write_speech(
     folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int, words: int | None = None
 ) -> dict[str, Path]:
-    """Write the corpus: a TSV for each part with the columns ``audio``, ``text`` and ``segments``, and wav files.
+    """Writes the corpus: a TSV for each part with the columns ``audio``, ``text`` and ``segments``, and wav files.
 
     Args:
         folder: the folder; created if it does not exist. The sounds are in its folder ``sounds``.

@@ -30,7 +30,7 @@ class Alignment:
 
     @classmethod
     def parse(cls, text: str) -> "Alignment":
-        """Read Pharaoh format: ``"0-0 1p2"`` is a sure link 0-0 and a possible one 1-2. An empty text has no links.
+        """Reads Pharaoh format: ``"0-0 1p2"`` is a sure link 0-0 and a possible one 1-2. An empty text has no links.
 
         Raises:
             DataError: something in it is not a link.
@@ -47,7 +47,7 @@ class Alignment:
         return cls(frozenset(sure), frozenset(possible))
 
     def __str__(self) -> str:
-        """The same in Pharaoh format, ordered by target word."""
+        """Returns the links in Pharaoh format, ordered by target word."""
         ordered = sorted(self.possible, key=lambda link: (link[1], link[0]))
         return " ".join(f"{s}{'-' if (s, t) in self.sure else 'p'}{t}" for s, t in ordered)
 
@@ -55,7 +55,7 @@ class Alignment:
 def alignment_error_rate(
     predicted: Sequence[Iterable[Link]], sure: Sequence[Iterable[Link]], possible: Sequence[Iterable[Link]]
 ) -> float:
-    """The alignment error rate of predicted word alignments; 0 is best, 1 is worst.
+    """Returns the alignment error rate of predicted word alignments; 0 is best, 1 is worst.
 
     ``AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)``
 

@@ -185,12 +185,12 @@ class Article:
 
 
 def generate_articles(size: int, seed: int, *, start: int = 0) -> Iterator[Article]:
-    """Some articles of the corpus; arguments as for `regard.data.corpus_files.generated`."""
+    """Yields articles of the corpus; arguments as for `regard.data.corpus_files.generated`."""
     return generated(_article, f"articles/{seed}", size, start)
 
 
 def write_articles(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
-    """Write the corpus as raw TSV files with the columns `COLUMNS`; no article of one part occurs in another.
+    """Writes the corpus as raw TSV files with the columns `COLUMNS`; no article of one part occurs in another.
 
     Arguments, result and errors are those of `regard.data.corpus_files.write_parts`.
     """
@@ -217,7 +217,7 @@ def _article(draws: RandomDraws) -> Article:
 
 
 def _report(draws: RandomDraws, kind: EventKind, used: set[str]) -> tuple[str, str, list[str]]:
-    """The text of a report, its summary, and the spans that are copied."""
+    """Returns the text of a report, its summary, and the copied spans."""
     values: dict[str, str] = {}
     rest = [draws.choice(versions) for versions in kind.facts]
     asides = list(kind.asides)
@@ -235,7 +235,7 @@ def _report(draws: RandomDraws, kind: EventKind, used: set[str]) -> tuple[str, s
 
 
 def _filled(draws: RandomDraws, template: str, values: dict[str, str], used: set[str]) -> tuple[str, list[str]]:
-    """A template with values for its slots, and those that are invented; new values are added to ``values``."""
+    """Fills the slots of a template, and returns it with the invented values; new values are added to ``values``."""
     invented = []
 
     def fill(match: re.Match[str]) -> str:
@@ -253,7 +253,7 @@ def _filled(draws: RandomDraws, template: str, values: dict[str, str], used: set
 
 
 def _invented(draws: RandomDraws, slot: str, used: set[str]) -> str:
-    """A value that no other slot of the article has."""
+    """Invents a value that no other slot of the article has."""
     while True:
         if slot in NUMBERS:
             value = str(draws.choice(NUMBERS[slot]))

@@ -33,7 +33,7 @@ class Encodes(Protocol):
         ...
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text."""
+        """Returns the ids of each text."""
         ...
 
 
@@ -46,7 +46,7 @@ def encode_pairs(
     overlong: Literal["drop", "cut"] = "drop",
     unit: str = "pairs",
 ) -> "datasets.Dataset":
-    """Encode every pair; the ids are memory-mapped in the cache folder of Hugging Face ``datasets``.
+    """Encodes every pair; the ids are memory-mapped in the cache folder of Hugging Face ``datasets``.
 
     Args:
         dataset: columns ``source`` and ``target``, as `regard.data.text.sources.open_pairs` gives.
@@ -108,7 +108,7 @@ class EncodedBlock(NamedTuple):
 def encoded_table(
     key: str, dataset: "datasets.Dataset", encode: Callable[[dict[str, list[str]]], EncodedBlock], refused: str
 ) -> tuple["datasets.Dataset", dict[str, int]]:
-    """Encode every pair, block by block, into a memory-mapped table.
+    """Encodes every pair, block by block, into a memory-mapped table.
 
     Args:
         key: key of the content, see `regard.data.cache.fingerprint`.
@@ -167,7 +167,7 @@ class PairBatch(TargetBatch):
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]] | None = None) -> "PairBatch":
-        """A batch from lists of ids without ``bos`` and ``eos``; None: each target is ``bos`` and ``eos``."""
+        """Returns a batch of lists of ids without ``bos`` and ``eos``; None: each target is ``bos`` and ``eos``."""
         if targets is None:
             targets = [()] * len(sources)
         if len(targets) != len(sources):
@@ -177,7 +177,7 @@ class PairBatch(TargetBatch):
 
     @classmethod
     def gather(cls, source: Ragged, target: Ragged, rows: np.ndarray, index: np.ndarray) -> "PairBatch":
-        """A batch of some rows of two columns of ids, whose rows in the data are ``index``."""
+        """Returns a batch of some rows of two columns of ids, whose rows in the data are ``index``."""
         sources, source_lengths = source.padded(rows, fill=Tokenizer.PAD), source.lengths(rows)
         targets, target_lengths = target.with_ends(rows, Tokenizer.BOS, Tokenizer.EOS, Tokenizer.PAD)
         columns = index.astype(np.int64), sources, source_lengths, targets, target_lengths
@@ -192,7 +192,7 @@ def pair_batches(
     bucket_width: int = 2,
     **order: Unpack[Order],
 ) -> Batches[int, PairBatch]:
-    """Batches of pairs with similar lengths; without shuffling, from the shortest to the longest pairs.
+    """Returns batches of pairs with similar lengths; without shuffling, from the shortest to the longest pairs.
 
     Args:
         encoded: what `encode_pairs` gives.

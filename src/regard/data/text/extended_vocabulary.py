@@ -21,11 +21,11 @@ class ExtendedVocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> "ExtendedVocabulary":
-        """That of a text, which the tokenizer encodes to ids that begin with ``ids``."""
+        """Returns the vocabulary of a text, which the tokenizer encodes to ids that begin with ``ids``."""
         return cls(tokenizer, tuple(dict.fromkeys(_unknown(tokenizer, text, ids).values())))
 
     def encode(self, text: str, ids: Sequence[int]) -> list[int]:
-        """The ids of a text: ``ids``, with those of this vocabulary for unknown pieces that it has.
+        """Returns the ids of a text: ``ids``, with those of this vocabulary for the unknown pieces in it.
 
         Args:
             text: a text.
@@ -39,21 +39,21 @@ class ExtendedVocabulary:
         return extended
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """A label for each id, as `Tokenizer.tokens` gives it; words of the text as they are written."""
+        """Returns a label for each id, as `Tokenizer.tokens` does; words of the text as they are written."""
         labels = self.tokenizer.tokens(self._known(ids))
         words = map(self._word, ids)
         return [label if word is None else word.strip() or "␣" for word, label in zip(words, labels, strict=True)]
 
     def word_groups(self, ids: Sequence[int]) -> list[range]:
-        """The tokens of each word, as `Tokenizer.word_groups` gives them."""
+        """Returns the tokens of each word, as `Tokenizer.word_groups` does."""
         return self.tokenizer.word_groups(self._known(ids), unknown=self._texts(ids))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without padding, ``bos`` and ``eos``."""
+        """Returns the text of ids, without padding, ``bos`` and ``eos``."""
         return self.tokenizer.decode(self._known(ids), unknown=self._texts(ids))
 
     def _texts(self, ids: Sequence[int]) -> list[str]:
-        """The text of each id that the tokenizer does not know."""
+        """Returns the text of each id that the tokenizer does not know."""
         tokens, texts = self.tokens(ids), []
         for position, id in enumerate(ids):
             word = self._word(id)
@@ -74,7 +74,7 @@ class ExtendedVocabulary:
 
 
 def _unknown(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> dict[int, str]:
-    """The position of each unknown id, and the text that it stands for."""
+    """Returns the position of each unknown id, and the text that it stands for."""
     if tokenizer.UNK not in ids:
         return {}
     written = tokenizer.written(text)

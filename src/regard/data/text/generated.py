@@ -64,7 +64,7 @@ class AlignedPair:
 
 
 def generate(size: int, seed: int, *, start: int = 0) -> Iterator[AlignedPair]:
-    """Pairs of the corpus.
+    """Yields pairs of the corpus.
 
     Args:
         size: number of pairs.
@@ -81,7 +81,7 @@ def generate(size: int, seed: int, *, start: int = 0) -> Iterator[AlignedPair]:
 
 
 def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
-    """Write pairs as raw TSV files with the columns ``english``, ``spanish`` and ``alignment``.
+    """Writes pairs as raw TSV files with the columns ``english``, ``spanish`` and ``alignment``.
 
     The alignment is in Pharaoh format, ``0-0 1-2 1p3``, where ``p`` marks a link that is only possible. No English
     sentence of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of `write_parts`.
@@ -97,7 +97,7 @@ def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed:
 
 
 def write_text(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
-    """Write English sentences as running text: spaces between them, and an empty line between paragraphs.
+    """Writes English sentences as running text: spaces between them, and an empty line between paragraphs.
 
     No sentence of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of
     `write_parts`; sizes are numbers of sentences.
@@ -115,7 +115,7 @@ def write_text(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: i
 
 
 def english_sentences(seed: int) -> Iterator[str]:
-    """The English sentences of the corpus, without an end."""
+    """Yields the English sentences of the corpus, without an end."""
     return (pair.source for pair in generated(_pair, seed, None))
 
 
@@ -136,7 +136,7 @@ _ASKING = (("where", ("dónde",)), ("when", ("cuándo",)), ("why", ("por", "qué
 
 
 def sentence(draws: RandomDraws) -> tuple[list[Source], list[Target], bool]:
-    """A sentence of any length, without its mark.
+    """Draws a sentence of any length, without its mark.
 
     Returns:
         its English words, its Spanish words, and whether it is a question.
@@ -147,7 +147,7 @@ def sentence(draws: RandomDraws) -> tuple[list[Source], list[Target], bool]:
 
 
 def statement(draws: RandomDraws) -> Words:
-    """E.g. *The girl eats the apple in the kitchen today.*"""
+    """Draws a statement, e.g. *The girl eats the apple in the kitchen today.*"""
     many = draws.weighted(((None, 8.0), (_relative, 1.0), (_and, 1.0)))
     if many is None:
         clause = draws.weighted(CLAUSES)(draws)
@@ -157,13 +157,13 @@ def statement(draws: RandomDraws) -> Words:
 
 
 def yes_or_no(draws: RandomDraws) -> Words:
-    """E.g. *Does the girl eat the apple?*"""
+    """Draws a question, e.g. *Does the girl eat the apple?*"""
     clause = draws.weighted(CLAUSES)(draws, question=True)
     return _situated(draws, clause, *clause.question(), place=False)
 
 
 def where_when_why(draws: RandomDraws) -> Words:
-    """E.g. *Why does the girl eat the apple?*"""
+    """Draws a question, e.g. *Why does the girl eat the apple?*"""
     clause = draws.choice((transitive, intransitive))(draws, question=True, plain=True)
     source, target = clause.question()
     english, spanish = draws.choice(_ASKING)
@@ -174,7 +174,7 @@ def where_when_why(draws: RandomDraws) -> Words:
 
 
 def who(draws: RandomDraws) -> Words:
-    """E.g. *Who eats the apple?*"""
+    """Draws a question, e.g. *Who eats the apple?*"""
     word = Source("who")
     subject = Phrase([word], [Target("quién", (word,))], "3s", "m", True)
     clause = draws.choice((transitive, intransitive))(draws, subject=subject)
@@ -182,7 +182,7 @@ def who(draws: RandomDraws) -> Words:
 
 
 def what(draws: RandomDraws) -> Words:
-    """E.g. *What does the girl eat?*"""
+    """Draws a question, e.g. *What does the girl eat?*"""
     verbs = [verb for verb in lexicon.TRANSITIVE if "person" not in verb.objects]
     _, subject, tense, group = predicate(draws, verbs, question=True)
     word = Source("what")
@@ -192,7 +192,7 @@ def what(draws: RandomDraws) -> Words:
 
 
 def there_is(draws: RandomDraws) -> Words:
-    """E.g. *There are two books on the table*: *hay dos libros sobre la mesa*."""
+    """Draws e.g. *There are two books on the table*: *hay dos libros sobre la mesa*."""
     kinds = ["person", "animal", "food", "text", "thing", "clothes", "vehicle"]
     thing = noun_phrase(draws, kinds, indefinite=True)
     english, spanish = draws.choice(((("is", "are"), "hay"), (("was", "were"), "había")))
@@ -202,7 +202,7 @@ def there_is(draws: RandomDraws) -> Words:
 
 
 def two(draws: RandomDraws) -> Words:
-    """E.g. *The girl eats the apple and the dog sleeps.*"""
+    """Joins two clauses, e.g. *The girl eats the apple and the dog sleeps.*"""
     clauses = [draws.weighted(CLAUSES)(draws) for _ in range(2)]
     (source, target), (further, mas) = (clause.statement() for clause in clauses)
     english, spanish = draws.choice(_CONNECTIVES)
@@ -211,7 +211,7 @@ def two(draws: RandomDraws) -> Words:
 
 
 def saying(draws: RandomDraws) -> Words:
-    """E.g. *She thinks that the girl eats the apple.*"""
+    """Draws reported speech, e.g. *She thinks that the girl eats the apple.*"""
     english, spanish = draws.choice(_SAYING)
     subject = subject_of(draws)
     verb = Source(english_plural(english) if subject.person == "3s" else english)

@@ -66,12 +66,12 @@ class Review:
 
 
 def generate_reviews(size: int, seed: int, *, start: int = 0) -> Iterator[Review]:
-    """Some reviews of the corpus; arguments as for `regard.data.corpus_files.generated`."""
+    """Yields reviews of the corpus; arguments as for `regard.data.corpus_files.generated`."""
     return generated(_review, seed, size, start)
 
 
 def write_reviews(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
-    """Write the corpus as raw TSV files with the columns ``text``, ``label`` and ``deciding``.
+    """Writes the corpus as raw TSV files with the columns ``text``, ``label`` and ``deciding``.
 
     No text of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of `write_parts`.
     """
@@ -102,7 +102,7 @@ def _review(draws: RandomDraws) -> Review:
 
 
 def _before(draws: RandomDraws) -> list[str]:
-    """A clause before the judgement, with the comma or the word that joins them."""
+    """Draws a clause before the judgement, with the comma or the word that joins them."""
     kind = draws.choice(("fact", "concession", "report"))
     if kind == "fact":
         return [*_fact(draws), ",", "and"]
@@ -112,7 +112,7 @@ def _before(draws: RandomDraws) -> list[str]:
 
 
 def _after(draws: RandomDraws) -> list[str]:
-    """A clause after the judgement."""
+    """Draws a clause after the judgement."""
     kind = draws.choice(("fact", "concession", "report"))
     if kind == "fact":
         return [",", "and", *_fact(draws)]

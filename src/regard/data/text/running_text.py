@@ -34,7 +34,7 @@ TextSource = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def text_files(source: TextSource) -> tuple[Path, ...]:
-    """The files that a source of text names.
+    """Returns the files that a source of text names.
 
     Args:
         source: a file; a folder, which stands for all files below it that end in ``.txt``; a pattern such as
@@ -88,7 +88,7 @@ def _files_of(part: str | os.PathLike[str]) -> list[Path]:
 
 
 def text_blocks(path: Path) -> Iterator[str]:
-    """The text of a UTF-8 file in blocks of about 65,536 characters, which end after line ends where lines are shorter.
+    """Yields the text of a UTF-8 file in blocks of some 65,536 characters, which end after line ends if they can.
 
     Every character is kept, line ends included; only a byte order mark at the start is left out. Where the blocks end
     depends only on the content of the file.
@@ -130,11 +130,11 @@ class TokenTable:
         return self._stop - self._start
 
     def part(self, start: int, stop: int) -> "TokenTable":
-        """The ids ``start`` to ``stop - 1``, without copying them."""
+        """Returns the ids ``start`` to ``stop - 1``, without copying them."""
         return TokenTable(self._arrays, self._start + start, self._start + min(stop, len(self)))
 
     def windows(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """int64 ``[windows, length]``: the ids from each start on; every window must be inside the sequence."""
+        """Returns int64 ``[windows, length]``: the ids from each start on; every window must be inside the sequence."""
         windows = np.empty((len(starts), length), np.int64)
         for row, start in enumerate((starts + self._start).tolist()):
             number = int(np.searchsorted(self._first, start, side="right")) - 1
@@ -148,7 +148,7 @@ class TokenTable:
         return windows
 
     def ids(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """int64: a copy of the ids ``start`` to ``stop - 1``."""
+        """Returns int64: a copy of the ids ``start`` to ``stop - 1``."""
         stop = len(self) if stop is None else min(stop, len(self))
         return self.windows(np.array([start]), max(0, stop - start))[0] if stop > start else np.empty(0, np.int64)
 
@@ -159,7 +159,7 @@ class TokenTable:
 
 
 def encode_text(files: Sequence[Path], tokenizer: TextTokenizer) -> TokenTable:
-    """Encode text files; the ids are memory-mapped in the cache folder of Hugging Face ``datasets``.
+    """Encodes text files; the ids are memory-mapped in the cache folder of Hugging Face ``datasets``.
 
     Each file is a document. The id of the end of a document is before each one, so that every token of the text, the
     first one as well, has a token before it.
@@ -195,13 +195,13 @@ def encode_text(files: Sequence[Path], tokenizer: TextTokenizer) -> TokenTable:
 
 
 def read_text(files: Sequence[Path]) -> Iterator[str]:
-    """The text of files, one after the other, in blocks."""
+    """Yields the text of files, one after the other, in blocks."""
     for file in files:
         yield from text_blocks(file)
 
 
 def names_of(files: Sequence[Path]) -> str:
-    """The first files by name, and how many more there are, for messages."""
+    """Returns the first files by name, and how many more there are, for messages."""
     return ", ".join(map(str, files[:3])) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
@@ -216,7 +216,7 @@ def window_batches(
     rank: int = 0,
     world_size: int = 1,
 ) -> Batches[int, Tensor]:
-    """Batches of windows of a text, as ``int64 [batch, length + 1]``.
+    """Returns batches of windows of a text, as ``int64 [batch, length + 1]``.
 
     A window has the token after it, so that every token of a window has one to predict. With ``"random"`` each window
     begins at any token, with equal probabilities. With ``"consecutive"`` the windows of an epoch follow one another

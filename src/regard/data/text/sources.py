@@ -59,7 +59,7 @@ def open_pairs(
     numbers: bool = False,
     roles: Roles = PAIR,
 ) -> "datasets.Dataset":
-    """Open pairs of sentences as a memory-mapped table.
+    """Opens pairs of sentences as a memory-mapped table.
 
     The pairs are read once, block by block, into an Arrow file in the cache folder of Hugging Face ``datasets``; a
     file that has not changed is not read again. White space around a sentence is removed. A pair with an empty side is
@@ -137,7 +137,7 @@ def open_pairs(
 def open_labelled(
     source: Source, text_column: str | None = None, label_column: str | None = None, *, limit: int | None = None
 ) -> "datasets.Dataset":
-    """Open texts and their labels as a memory-mapped table.
+    """Opens texts and their labels as a memory-mapped table.
 
     Args:
         source: a source of `open_pairs` (line n of the second of two text files is the label of line n of the first),
@@ -167,12 +167,12 @@ def open_labelled(
 
 
 def class_texts(folder: Path) -> ClassFiles:
-    """The text files in the folders of a folder; raises as `regard.data.class_folders.class_files`."""
+    """Returns the text files in the folders of a folder; raises as `regard.data.class_folders.class_files`."""
     return class_files(folder, (".txt",), "texts")
 
 
 def local_files(source: Source) -> tuple[Path, ...] | None:
-    """The files that a source of `open_pairs` names; None for the name of a Hugging Face data set."""
+    """Returns the files that a source of `open_pairs` names; None for the name of a Hugging Face data set."""
     if not isinstance(source, (str, os.PathLike)):
         if len(source) != 2:
             raise ArgumentError(f"source must be a path, a name or two paths; got {len(source)} of them")
@@ -231,7 +231,7 @@ def _load_from_hub(name: str, split: str) -> "datasets.Dataset":
 
 
 def _hub_records(name: str, loaded: Any) -> Records:
-    """The rows of a loaded data set; the number of a class is replaced by its name."""
+    """Returns the rows of a loaded data set; class numbers become class names."""
     schema = loaded.features.arrow_schema
     columns = flattened(schema.empty_table()).column_names
 
@@ -259,7 +259,7 @@ def _hub_answers() -> bool:
 
 @contextmanager
 def _quiet_datasets(*, offline: bool) -> Iterator[None]:
-    """Let ``datasets`` show progress bars only in a terminal, and if ``offline`` look in its cache only."""
+    """Lets ``datasets`` show progress bars only in a terminal, and if ``offline`` look in its cache only."""
     import datasets
     import datasets.config
     from huggingface_hub import constants
@@ -285,7 +285,7 @@ def pair_table(
     lowercase: bool = False,
     limit: int | None = None,
 ) -> "datasets.Dataset":
-    """The memory-mapped table of the pairs that ``read`` yields, without those with an empty side.
+    """Returns the memory-mapped table of the pairs that ``read`` yields, without those with an empty side.
 
     Args:
         key: key of the content in the cache.

@@ -74,7 +74,7 @@ class PieceTokenizer(ABC):
 
     @abstractmethod
     def _written(self, id: int) -> str:
-        """A piece as it is written in a text."""
+        """Returns a piece as it is written in a text."""
 
     @property
     def fingerprint(self) -> str:
@@ -82,7 +82,7 @@ class PieceTokenizer(ABC):
         return hashlib.sha256(json.dumps(self._state()).encode()).hexdigest()[:32]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer atomically, as a ``tokenizer.json`` of Hugging Face.
+        """Writes the tokenizer atomically, as a ``tokenizer.json`` of Hugging Face.
 
         ``tokenizers.Tokenizer.from_file`` and ``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` encode every
         text as this tokenizer, and decode known pieces to the same. No piece is declared special there, so that the
@@ -92,7 +92,7 @@ class PieceTokenizer(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file that `save` wrote. The file contains data only.
+        """Reads a file that `save` wrote. The file contains data only.
 
         Raises:
             RunError: the file is missing, or is not a complete tokenizer of this class.
@@ -102,11 +102,11 @@ class PieceTokenizer(ABC):
     @classmethod
     @abstractmethod
     def _from_content(cls, content: Any) -> Self:
-        """The tokenizer of the content of a file; ValueError if no tokenizer of this class wrote it."""
+        """Returns the tokenizer in the content of a file; raises ValueError if no tokenizer of this class wrote it."""
 
     @abstractmethod
     def _state(self) -> Any:
-        """What decides how a text is encoded."""
+        """Returns everything that decides how a text is encoded."""
 
     def _piece(self, id: int) -> str:
         if not 0 <= id < len(self._pieces):
@@ -124,7 +124,7 @@ class PieceTokenizer(ABC):
     def _learn(
         cls, pipeline: "tokenizers.Tokenizer", texts: Iterable[str], size: int, **options: Any
     ) -> tuple[list[str], Merges]:
-        """The pieces and merges of a corpus; options are those of the library's trainer."""
+        """Returns the pieces and merges of a corpus; options are those of the library's trainer."""
         from tokenizers import models, trainers
 
         kind = trainers.BpeTrainer if isinstance(pipeline.model, models.BPE) else trainers.WordLevelTrainer
@@ -136,7 +136,7 @@ class PieceTokenizer(ABC):
 
     @classmethod
     def _model(cls, kind: str, pieces: Sequence[str], merges: Merges) -> Any:
-        """The library's model of some pieces."""
+        """Returns the library's model of some pieces."""
         try:
             from tokenizers import models
         except ImportError as error:
@@ -148,7 +148,7 @@ class PieceTokenizer(ABC):
 
     @classmethod
     def _checked_parts(cls, kind: Any, pieces: Any, merges: Any) -> tuple[str, list[str], Merges]:
-        """The parts of a tokenizer; ValueError if no tokenizer of this class has such parts."""
+        """Returns the parts of a tokenizer; raises ValueError if no tokenizer of this class has such parts."""
         if kind not in KINDS:
             raise ValueError("the kind is unknown")
         if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
@@ -167,7 +167,7 @@ class PieceTokenizer(ABC):
 
     @classmethod
     def _parts_of_standard(cls, content: Any) -> tuple[str, list[str], Merges]:
-        """The parts of a tokenizer from the content of a ``tokenizer.json``, but for its normalizer."""
+        """Returns the parts of a tokenizer from the content of a ``tokenizer.json``, but for its normalizer."""
         model = _mapping(_mapping(content).get("model"))
         vocabulary = _mapping(model.get("vocab"))
         ids = sorted(vocabulary.values(), key=str)
@@ -217,7 +217,7 @@ class Tokenizer(PieceTokenizer):
     FILE = "a tokenizer of regard"
 
     def __init__(self, kind: str, lowercase: bool, pieces: Sequence[str], merges: Merges = ()):
-        """A tokenizer of known pieces.
+        """Makes a tokenizer of known pieces.
 
         Args:
             kind: one of `KINDS`.
@@ -232,7 +232,7 @@ class Tokenizer(PieceTokenizer):
     def train(
         cls, texts: Iterable[str], kind: str = "bpe", size: int = 8000, lowercase: bool = False, min_count: int = 1
     ) -> "Tokenizer":
-        """Learn the pieces of a corpus.
+        """Learns the pieces of a corpus.
 
         Args:
             texts: the sentences, which are read once: an iterator is enough.
@@ -269,19 +269,19 @@ class Tokenizer(PieceTokenizer):
         return f"Tokenizer(kind={self.kind!r}, size={len(self)}, lowercase={self.lowercase})"
 
     def normalize(self, text: str) -> str:
-        """The text that `decode` returns: Unicode NFC, runs of white space as one space, none at the ends."""
+        """Returns the text as `decode` does: Unicode NFC, runs of white space as one space, none at the ends."""
         return self._checked(self._backend.normalizer.normalize_str, text)  # pyright: ignore
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without ``bos`` and ``eos``; ``[]`` for white space."""
+        """Returns the ids of a text, without ``bos`` and ``eos``; ``[]`` for white space."""
         return self._checked(self._backend.encode, text).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` for many texts, on all cores."""
+        """Encodes many texts, on all cores."""
         return [encoded.ids for encoded in self._checked(self._backend.encode_batch_fast, list(texts))]
 
     def spans(self, text: str) -> list[range]:
-        """The characters of a text that each id of `encode` stands for, without white space.
+        """Returns the characters of a text that each id of `encode` stands for, without white space.
 
         The spans follow each other, and none has a character of another one: a character that the normalization
         composes belongs to the piece of the result with the characters before it. A piece that is nothing but a space
@@ -308,12 +308,12 @@ class Tokenizer(PieceTokenizer):
         return spans
 
     def written(self, text: str) -> list[str]:
-        """What each id of `encode` stands for, as `decode` would write it; empty for a space."""
+        """Returns the text of each id of `encode`, as `decode` would write it; empty for a space."""
         text = self.normalize(text)
         return [text[span.start : span.stop] for span in self.spans(text)]
 
     def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = _UNKNOWN) -> str:
-        """The text of ids.
+        """Returns the text of ids.
 
         Args:
             ids: ids of the vocabulary; padding, ``bos`` and ``eos`` are left out.
@@ -327,7 +327,7 @@ class Tokenizer(PieceTokenizer):
     def word_groups(
         self, ids: Sequence[int], text: str | None = None, *, unknown: Sequence[str] | None = None
     ) -> list[range]:
-        """The tokens of each word (as `regard.data.text.words` defines it).
+        """Returns the tokens of each word (as `regard.data.text.words` defines it).
 
         Args:
             ids: ids of the vocabulary.
@@ -376,14 +376,14 @@ class Tokenizer(PieceTokenizer):
         return [word_at.get(start, -1) if id >= first else None for id, start in zip(ids, starts, strict=True)]
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        """The words that `word_groups` groups, as text; special ids by their names."""
+        """Returns the words that `word_groups` groups, as text; special ids by their names."""
         return [
             self._pieces[ids[group.start]] if ids[group.start] <= self.UNK else self.decode(ids[i] for i in group)
             for group in self.word_groups(ids)
         ]
 
     def tokens(self, ids: Sequence[int], text: str | None = None) -> list[str]:
-        """One label for each id, for pictures: a piece that continues a word begins with ``·``, a space is ``␣``.
+        """Returns a label for each id, for pictures: a piece that continues a word begins with ``·``, a space is ``␣``.
 
         Args:
             ids: ids of the vocabulary.
@@ -496,7 +496,7 @@ class TextTokenizer(PieceTokenizer):
     FILE = "a tokenizer of running text"
 
     def __init__(self, kind: str, pieces: Sequence[str], merges: Merges = ()):
-        """A tokenizer of known pieces.
+        """Makes a tokenizer of known pieces.
 
         Args:
             kind: one of `KINDS`.
@@ -507,7 +507,7 @@ class TextTokenizer(PieceTokenizer):
 
     @classmethod
     def train(cls, blocks: Iterable[str], kind: str = "bpe", size: int = 8000) -> "TextTokenizer":
-        """Learn the pieces of a text.
+        """Learns the pieces of a text.
 
         Args:
             blocks: the text, in parts, which are read once.
@@ -543,7 +543,7 @@ class TextTokenizer(PieceTokenizer):
         return f"TextTokenizer(kind={self.kind!r}, size={len(self)})"
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; ``[]`` for the empty text.
+        """Returns the ids of a text; ``[]`` for the empty text.
 
         Raises:
             DataError: the text holds half a surrogate pair.
@@ -551,7 +551,7 @@ class TextTokenizer(PieceTokenizer):
         return self.encode_array(text).tolist()
 
     def encode_array(self, text: str) -> np.ndarray:
-        """`encode`, as an array of int64."""
+        """Encodes a text as an array of int64."""
         try:
             if self.kind == "char":
                 return self._id_of_code[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
@@ -560,7 +560,7 @@ class TextTokenizer(PieceTokenizer):
             raise DataError(f"a text must not hold halves of surrogate pairs; got {ascii(text)[:60]}") from error
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; an unknown piece is ``⁇``, and the end of a document is left out."""
+        """Returns the text of ids; an unknown piece is ``⁇``, and the end of a document is left out."""
         texts: list[str] = []
         run: list[int] = []
         for id in ids:
@@ -572,11 +572,11 @@ class TextTokenizer(PieceTokenizer):
         return "".join([*texts, self._text(run)])
 
     def labels(self, ids: Sequence[int]) -> list[str]:
-        """One visible label for each id, for pictures and lists: a space is ``␣``, a line end ``↵``, a tab ``⇥``."""
+        """Returns a visible label for each id: a space is ``␣``, a line end ``↵``, a tab ``⇥``."""
         return [self._label(id) for id in ids]
 
     def unknown(self, text: str) -> list[str]:
-        """The pieces of a text that are not in the vocabulary, each once, in their order."""
+        """Returns the pieces of a text that are not in the vocabulary, each once, in their order."""
         if self.kind == "bpe":
             return []
         spans = [(id, span) for id, span in zip(self.encode(text), self._spans(text), strict=True)]
@@ -643,7 +643,7 @@ class TextTokenizer(PieceTokenizer):
 
 
 def _bytes_of(piece: str) -> bytes:
-    """The bytes that a piece of bytes stands for: each is a visible character of the byte-level alphabet."""
+    """Returns the bytes that a piece of bytes stands for: each is a visible character of the byte-level alphabet."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in visible]
     byte_of = {chr(byte): byte for byte in visible} | {chr(256 + number): byte for number, byte in enumerate(others)}

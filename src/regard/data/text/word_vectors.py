@@ -70,7 +70,7 @@ class OtherDimensionError(DataError):
 def read_word_vectors(
     path: str | os.PathLike[str], ids: Mapping[str, Sequence[int]], dim: int, vocabulary: int
 ) -> WordVectors:
-    """Read the vectors of the words of a vocabulary. The memory needed is that of the vocabulary, not of the file.
+    """Reads the vectors of the words of a vocabulary. The memory needed is that of the vocabulary, not of the file.
 
     Of a word that occurs twice in the file, the first vector counts. Lines without a word, with another number of
     numbers, or with numbers that are not finite are left out; the logger ``regard`` warns with how many there are.
@@ -121,7 +121,7 @@ def read_word_vectors(
 def _parsed(
     parts: Sequence[bytes], dim: int, ids: Mapping[str, Sequence[int]]
 ) -> "tuple[str | None, NDArray[np.float32] | None]":
-    """The word of a line, None if the line is bad; and its vector, None if the word is not wanted."""
+    """Returns the word of a line, None if the line is bad; and its vector, None if the word is not wanted."""
     if len(parts) != dim + 1:
         return None, None
     try:
@@ -140,14 +140,14 @@ def _parsed(
 
 
 def _number(part: bytes) -> float:
-    """The number that a part of a line is. Raises ValueError if it is none; Python alone would read ``1_0`` as 10."""
+    """Returns a part of a line as a number; raises ValueError if it is none. Python would read ``1_0`` as 10."""
     if b"_" in part:
         raise ValueError("a number has no underscore")
     return float(part)
 
 
 def _count_numbers(line: bytes) -> int:
-    """How many numbers are at the end of a line, behind at least one word."""
+    """Counts the numbers at the end of a line, behind at least one word."""
     count = 0
     for part in reversed(line.split()[1:]):
         try:
@@ -159,7 +159,7 @@ def _count_numbers(line: bytes) -> int:
 
 
 def _vector_lines(path: str | os.PathLike[str], dim: int) -> Iterator[tuple[int, bytes]]:
-    """Each line with its number, without the header.
+    """Yields each line with its number, without the header.
 
     Raises:
         OtherDimensionError: the vectors of the file have another number of features than ``dim``.
@@ -177,7 +177,7 @@ def _vector_lines(path: str | os.PathLike[str], dim: int) -> Iterator[tuple[int,
 
 
 def _dimension(lines: Sequence[tuple[int, bytes]], dim: int) -> int:
-    """How many numbers most of the lines have; ``dim`` if as many lines have that; 0: none has a number."""
+    """Returns how many numbers most of the lines have: ``dim`` among equals, 0 if none has a number."""
     counts = Counter(filter(None, (_count_numbers(line) for _, line in lines)))
     return max(counts, key=lambda count: (counts[count], count == dim), default=0)
 
@@ -188,7 +188,7 @@ def _check_dim(path: str | os.PathLike[str], found: int, dim: int) -> None:
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Each line with its number, from 1, without a byte order mark; empty lines are left out."""
+    """Yields each line with its number, from 1, without a byte order mark; empty lines are left out."""
     name = Path(path)
     try:
         with open_regular(name, LARGEST_DATA) as opened:

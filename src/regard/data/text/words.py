@@ -44,7 +44,7 @@ OPENING = "([{<¿¡«‹“„‘#@/-–—"
 
 @lru_cache(maxsize=65536)
 def character_class(character: str) -> str:
-    """One of ``"space"``, ``"mark"``, ``"unspaced"``, ``"letter"`` (digits and underscore too) and ``"other"``."""
+    """Returns ``"space"``, ``"mark"``, ``"unspaced"``, ``"letter"`` (digits and underscore too) or ``"other"``."""
     if character.isspace():
         return "space"
     category = unicodedata.category(character)[0]
@@ -57,7 +57,7 @@ def character_class(character: str) -> str:
 
 
 def word_spans(text: str) -> list[range]:
-    """The character positions of the words of a text, in order, without white space."""
+    """Returns the character positions of the words of a text, in order, without white space."""
     bounds: list[list[int]] = []
     open_class = "space"  # of the word that the next character may belong to
     for position, character in enumerate(text):
@@ -82,12 +82,12 @@ def word_spans(text: str) -> list[range]:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, e.g. ``"The boy's dog."`` → ``["The", "boy's", "dog", "."]``."""
+    """Returns the words of a text, e.g. ``"The boy's dog."`` → ``["The", "boy's", "dog", "."]``."""
     return [text[span.start : span.stop] for span in word_spans(text)]
 
 
 def spaced_words(text: str) -> list[str]:
-    """The words between white space; each character of a script that is written without spaces is a word of its own.
+    """Returns the words between white space; each character of a script without spaces is a word of its own.
 
     E.g. ``"Hi, 你好."`` → ``["Hi,", "你", "好", "."]``.
     """
@@ -104,7 +104,7 @@ def spaced_words(text: str) -> list[str]:
 
 
 def unspaced_share(texts: Iterable[str]) -> float:
-    """The share of the letters of texts that belong to scripts written without spaces between words, 0 to 1.
+    """Returns the share of the letters of texts that belong to scripts written without spaces between words, 0 to 1.
 
     Digits do not count; Tibetan does, whose marks are between syllables.
     """
@@ -126,7 +126,7 @@ class SentenceWords(NamedTuple):
 
 
 def sentence_words(sentence: str) -> SentenceWords:
-    """Split a sentence at its spaces, and what is written without spaces into words or characters.
+    """Splits a sentence at its spaces, and parts written without spaces into words or characters.
 
     Chinese is split by jieba if that is installed; Japanese, Thai and others into characters with their marks. What is
     between spaces without such characters stays as it is: ``"book."``.
@@ -182,7 +182,7 @@ def _is_unspaced(character: str) -> bool:
 
 
 def main_script(texts: Iterable[str]) -> Literal["spaced", "chinese", "japanese", "unspaced"]:
-    """How the words of texts are written.
+    """Tells how the words of texts are written.
 
     Returns:
         ``"spaced"``: with spaces between them. Otherwise a tenth of the letters or more belong to a script without

@@ -64,7 +64,7 @@ class VerbGroup:
 
 
 def choose_tense(draws: RandomDraws, verb: Verb, *, question: bool) -> str:
-    """One of `TENSES` that the verb has."""
+    """Draws one of the `TENSES` that the verb has."""
     while True:
         tense = draws.weighted(TENSES)
         # "They read" would be present and past at once, and Spanish tells them apart.
@@ -76,7 +76,7 @@ def choose_tense(draws: RandomDraws, verb: Verb, *, question: bool) -> str:
 def conjugated(
     verb: Verb, tense: str, subject: Phrase, draws: RandomDraws, *, question: bool = False, plain: bool = False
 ) -> VerbGroup:
-    """The verb in one of `TENSES`, agreeing with its subject.
+    """Returns the verb in one of `TENSES`, agreeing with its subject.
 
     Args:
         verb: which verb.
@@ -174,7 +174,7 @@ _WHERE = (
 
 
 def where(draws: RandomDraws) -> tuple[list[Source], list[Target]]:
-    """E.g. *in the garden*: *en el jardín*."""
+    """Draws an adverbial of place, e.g. *in the garden*: *en el jardín*."""
     english, spanish, kinds = draws.choice(_WHERE)
     place = noun_phrase(draws, kinds, plain=draws.chance(0.7))
     preposition = Source(english)
@@ -184,7 +184,7 @@ def where(draws: RandomDraws) -> tuple[list[Source], list[Target]]:
 
 
 def when(draws: RandomDraws, tense: str) -> tuple[list[Source], list[Target]]:
-    """E.g. *last week*: *la semana pasada*."""
+    """Draws an adverbial of time, e.g. *last week*: *la semana pasada*."""
     english, spanish, _, links = draws.choice([row for row in _WHEN if row[2] is None or tense in row[2]])
     source = [Source(word) for word in english.split()]
     target = [
@@ -217,18 +217,18 @@ class Clause:
     accepts_place: bool = False
 
     def statement(self) -> tuple[list[Source], list[Target]]:
-        """Subject first."""
+        """Puts the subject first."""
         source, target = [*self.subject.source, *self.helper, *self.rest], [*self.subject.target, *self.predicate]
         return source, [*target, *self.tail]
 
     def question(self) -> tuple[list[Source], list[Target]]:
-        """Helper first in English, predicate first in Spanish."""
+        """Puts the helper first in English, the predicate first in Spanish."""
         source, target = [*self.helper, *self.subject.source, *self.rest], [*self.predicate, *self.subject.target]
         return source, [*target, *self.tail]
 
 
 def subject_of(draws: RandomDraws) -> Phrase:
-    """Somebody: a pronoun or a noun phrase."""
+    """Draws a person: a pronoun or a noun phrase."""
     return pronoun(draws) if draws.chance(0.35) else noun_phrase(draws, ["person"])
 
 
@@ -248,7 +248,7 @@ def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: b
 def predicate(
     draws: RandomDraws, verbs: Sequence[Verb], question: bool, subject: Phrase | None = None, plain: bool = False
 ) -> tuple[Verb, Phrase, str, VerbGroup]:
-    """One of the verbs, its subject (a new one unless it is given), its tense, and the verb in that tense."""
+    """Draws one of the verbs, its subject (unless it is given) and its tense, and conjugates it."""
     verb = draws.choice(verbs)
     subject = subject or subject_of(draws)
     tense = choose_tense(draws, verb, question=question)
@@ -258,7 +258,7 @@ def predicate(
 def transitive(
     draws: RandomDraws, question: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
-    """The girl sees the cat / sees it: la niña ve el gato / lo ve."""
+    """Draws e.g. *the girl sees the cat / sees it*: *la niña ve el gato / lo ve*."""
     verb, subject, tense, group = predicate(draws, lexicon.TRANSITIVE, question, subject, plain)
     clitics, tail = [], []
     if draws.chance(0.25):
@@ -274,7 +274,7 @@ def transitive(
 
 
 def governing(draws: RandomDraws, *, question: bool = False) -> Clause:
-    """The girl thinks about the school: la niña piensa en la escuela."""
+    """Draws e.g. *the girl thinks about the school*: *la niña piensa en la escuela*."""
     verb, subject, tense, group = predicate(draws, lexicon.GOVERNING, question)
     other = noun_phrase(draws, verb.objects)
     particle = group.rest[-1] if verb.english.particle else None
@@ -285,14 +285,14 @@ def governing(draws: RandomDraws, *, question: bool = False) -> Clause:
 def intransitive(
     draws: RandomDraws, question: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
-    """The girl sleeps in the garden: la niña duerme en el jardín."""
+    """Draws e.g. *the girl sleeps in the garden*: *la niña duerme en el jardín*."""
     verb, subject, tense, group = predicate(draws, lexicon.INTRANSITIVE, question, subject, plain)
     source, tail = where(draws) if not plain and (verb.stative or draws.chance(0.7)) else ([], [])
     return _clause(subject, group, [], source, tail, tense)
 
 
 def giving(draws: RandomDraws, *, question: bool = False) -> Clause:
-    """She gives the book to the boy / gives it to him: le da el libro al niño / se lo da."""
+    """Draws e.g. *she gives the book to the boy / gives it to him*: *le da el libro al niño / se lo da*."""
     _, subject, tense, group = predicate(draws, lexicon.GIVING, question)
     by_pronoun = draws.chance(0.5)
     receiver = _object_pronoun(draws, subject, True, False) if by_pronoun else noun_phrase(draws, ["person"])
@@ -319,7 +319,7 @@ def giving(draws: RandomDraws, *, question: bool = False) -> Clause:
 
 
 def liking(draws: RandomDraws, *, question: bool = False) -> Clause:
-    """The boy likes the books: al niño le gustan los libros."""
+    """Draws e.g. *the boy likes the books*: *al niño le gustan los libros*."""
     subject = subject_of(draws)
     tense = draws.weighted((("present", 3.0), ("past", 1.0), ("future", 1.0)))
     liked = noun_phrase(draws, ["animal", "food", "text", "thing", "vehicle", "clothes", "place"])
@@ -341,7 +341,7 @@ def liking(draws: RandomDraws, *, question: bool = False) -> Clause:
 
 
 def being(draws: RandomDraws, *, question: bool = False) -> Clause:
-    """The house is very big / is near the park: la casa es muy grande / está cerca del parque."""
+    """Draws e.g. *the house is very big / is near the park*: *la casa es muy grande / está cerca del parque*."""
     kind = draws.choice(("person", "animal", "food", "text", "thing", "vehicle", "clothes", "place", "opening"))
     subject = subject_of(draws) if kind == "person" else noun_phrase(draws, [kind], plain=True)
     tense = draws.weighted((("present", 3.0), ("past", 2.0), ("future", 1.0)))

@@ -40,7 +40,7 @@ class SpanishVerb:
     forms: dict[str, str] = field(default_factory=dict, hash=False)
 
     def conjugate(self, tense: str, person: str) -> str:
-        """The form of one of `TENSES` and one of `PERSONS`."""
+        """Returns the form of one of `TENSES` and one of `PERSONS`."""
         at = PERSONS.index(person)
         if tense in self.forms:
             return self.forms[tense].split()[at]
@@ -72,7 +72,7 @@ class SpanishVerb:
         return stem + _STEMMED["preterite"][kind].split()[at]
 
     def gerund(self) -> str:
-        """E.g. ``"durmiendo"``."""
+        """Returns e.g. ``"durmiendo"``."""
         stem, kind = self.infinitive[:-2], self.infinitive[-2:]
         if kind == "ar":
             return stem + "ando"
@@ -81,7 +81,7 @@ class SpanishVerb:
         return (self._weakened(stem) if kind == "ir" else stem) + "iendo"
 
     def past_participle(self) -> str:
-        """E.g. ``"dormido"``."""
+        """Returns e.g. ``"dormido"``."""
         stem, kind = self.infinitive[:-2], self.infinitive[-2:]
         regular = stem + ("ado" if kind == "ar" else "ído" if stem[-1] in "aeo" else "ido")
         return self.participle or regular
@@ -139,7 +139,7 @@ mostrar change=o>ue
 
 @cache
 def spanish_verb(infinitive: str) -> SpanishVerb:
-    """The verb, with what is irregular in it."""
+    """Returns the verb, with its irregular forms."""
     for line in _IRREGULAR.strip().splitlines():
         head, *tenses = line.split(";")
         name, *fields = head.split()
@@ -161,12 +161,12 @@ class EnglishVerb:
     particle: str = ""
 
     def third(self) -> str:
-        """E.g. ``"goes"``."""
+        """Returns e.g. ``"goes"``."""
         irregular = {"have": "has", "do": "does", "go": "goes"}
         return irregular.get(self.base) or english_plural(self.base)
 
     def gerund(self) -> str:
-        """E.g. ``"swimming"``."""
+        """Returns e.g. ``"swimming"``."""
         base = self.base
         if base.endswith("e") and not base.endswith("ee"):
             return base[:-1] + "ing"
@@ -177,7 +177,7 @@ class EnglishVerb:
 
 @cache
 def english_plural(word: str) -> str:
-    """The regular plural; also the third person of a regular verb."""
+    """Returns the regular plural, which is also the third person of a regular verb."""
     if word.endswith(("s", "x", "ch", "sh", "z")) or word in ("tomato", "potato"):
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
@@ -187,7 +187,7 @@ def english_plural(word: str) -> str:
 
 @cache
 def spanish_plural(word: str) -> str:
-    """The regular plural of a noun or adjective."""
+    """Returns the regular plural of a noun or adjective."""
     if word.endswith("z"):
         return word[:-1] + "ces"
     if word[-1] in "aeiouáéó":
@@ -200,7 +200,7 @@ def spanish_plural(word: str) -> str:
 
 @cache
 def agree(adjective: str, gender: str, plural: bool) -> str:
-    """A Spanish adjective, given as masculine singular, in the gender (``"m"`` or ``"f"``) and number of its noun."""
+    """Puts a Spanish adjective in masculine singular into the gender (``"m"`` or ``"f"``) and number of its noun."""
     word = adjective
     if gender == "f":
         if word.endswith("o"):

@@ -111,13 +111,13 @@ _CHOICES = {
 
 
 def pronoun(draws: RandomDraws) -> Phrase:
-    """A subject pronoun; its Spanish is dropped."""
+    """Draws a subject pronoun; its Spanish is dropped."""
     word, person, gender, _, _ = draws.choice(PRONOUNS)
     return Phrase([Source(part) for part in word.split()], [], person, gender, True)
 
 
 def name(draws: RandomDraws) -> Phrase:
-    """A person's name, the same in both languages."""
+    """Draws a person's name, the same in both languages."""
     word, gender = draws.choice(NAMES)
     source = Source(word)
     return Phrase([source], [Target(word, (source,))], "3s", gender, True)
@@ -126,7 +126,7 @@ def name(draws: RandomDraws) -> Phrase:
 def noun_phrase(
     draws: RandomDraws, kinds: Sequence[str], *, indefinite: bool = False, plain: bool = False, names: float = 0.35
 ) -> Phrase:
-    """A noun with its determiner, and perhaps adjectives or an owner.
+    """Draws a noun with its determiner, and perhaps adjectives or an owner.
 
     Args:
         draws: chooses.
@@ -199,7 +199,7 @@ def _owned(draws: RandomDraws, noun: Noun, plural: bool) -> Phrase:
 
 
 def with_personal_a(phrase: Phrase, verb: Source) -> list[Target]:
-    """The Spanish of a direct object: a person has *a* before it."""
+    """Returns the Spanish of a direct object: a person has *a* before it."""
     if not phrase.human:
         return phrase.target
     return [Target("a", (), (verb, *phrase.source)), *phrase.target]
@@ -208,7 +208,7 @@ def with_personal_a(phrase: Phrase, verb: Source) -> list[Target]:
 def finished(
     source: Iterable[Source], target: Iterable[Target], *, question: bool
 ) -> tuple[list[str], list[str], frozenset[Link], frozenset[Link]]:
-    """A sentence: contracted, punctuated and capitalized.
+    """Returns a sentence contracted, punctuated and capitalized.
 
     Returns:
         English words, Spanish words, sure links and possible links (every sure one is among them).
