@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regard.tasks.lazy import np
+from regard.tasks.lazy import fonts, np
 from regard.training.results import Attended
 
 if TYPE_CHECKING:
@@ -71,14 +71,12 @@ def attended_times(seconds: float, weights: Any) -> Attended:
 
 def attended_line(trained: Trained, prediction: Prediction) -> str:
     """What a model attended to on the way to a prediction: ``"dog 41 %, sleeps 22 %"``."""
-    from regard.pictures.fonts import visible_token
-
     if trained.task.input_kind == "text" and not prediction.input_text.strip():
         return "nothing: the text is empty"
     parts, origin = trained.attended(prediction)
     if not parts:
         return "nothing: " + ("the answer is empty" if prediction.is_empty else "the model has no attention weights")
-    shown = ", ".join(f"{visible_token(name, LONGEST_PART)} {100 * share:.0f} %" for name, share in parts[:SHOWN])
+    shown = ", ".join(f"{fonts.visible_token(name, LONGEST_PART)} {100 * share:.0f} %" for name, share in parts[:SHOWN])
     return f"{shown} (from {origin})" if origin else shown
 
 

@@ -21,7 +21,7 @@ from regard.tasks.inputs.image import (
     image_box,
     network_facts,
 )
-from regard.tasks.lazy import np, torch
+from regard.tasks.lazy import np, pictures, records, torch
 from regard.tasks.options import EvaluationOptions, NBestOptions, SearchOptions, TokenOptions
 from regard.tasks.outputs.text import (
     TextEvaluation,
@@ -159,20 +159,16 @@ class Caption(TextAnswer):
     @property
     def axis(self) -> GridAxis:
         """The grid over the image, for records."""
-        from regard.records import GridAxis
-
-        return GridAxis(*self.grid, self.image.shown, box=self.image.box)
+        return records.GridAxis(*self.grid, self.image.shown, box=self.image.box)
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("image", self.image.name), ("caption", self.text)
 
     def record(self) -> AttentionRecord | None:
-        from regard.records import AttentionRecord, TokenAxis
-
         if self.weights is None or not self.tokens:
             return None
-        queries = TokenAxis(tuple(self.tokens), words=tuple(self.words))
-        return AttentionRecord("attention to the image", 0, "cross", queries, self.axis, self.weights[None])
+        queries = records.TokenAxis(tuple(self.tokens), words=tuple(self.words))
+        return records.AttentionRecord("attention to the image", 0, "cross", queries, self.axis, self.weights[None])
 
     @property
     def certainty(self) -> dict[str, float]:
@@ -189,12 +185,10 @@ class Caption(TextAnswer):
 
     def figure(self) -> Any:
         """The image with the weights of each word; None without weights or without words."""
-        from regard.pictures import image_overlays
-
         weights = self.word_weights
         if weights is None or not self.words:
             return None
-        return image_overlays(
+        return pictures.image_overlays(
             self.image.shown, weights, self.word_texts, self.grid, box=self.image.box, title=self.text
         )
 
@@ -356,10 +350,8 @@ class TrainedCaptioner(TrainedText):
         return prediction.figure()
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        from regard.records import TokenAxis
-
         assert isinstance(prediction, Caption)
-        weights, target = prediction.weights, TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
+        weights, target = prediction.weights, records.TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
         hard = self.config.model.attention == "hard" and weights is not None
         chosen = torch.from_numpy(weights) if hard else None
         return self.decoder_attentions(prediction.image, prediction.token_ids, prediction.axis, target, chosen)

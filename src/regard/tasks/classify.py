@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.data import text as text_data
+from regard.data.text.words import word_spans
 from regard.errors import DataError, RunError
 from regard.models.configs import TextClassifierConfig as ModelConfig
 from regard.names.missing_names import hinted
@@ -15,7 +17,7 @@ from regard.tasks.attended import attended_words
 from regard.tasks.fitting import CLASSIFY
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
-from regard.tasks.lazy import torch
+from regard.tasks.lazy import pictures, records, tables, torch
 from regard.tasks.options import EvaluationOptions, LabelOptions, WordVectorOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
@@ -126,12 +128,10 @@ class Classification(LabelPrediction):
         return content
 
     def record(self) -> AttentionRecord | None:
-        from regard.records import AttentionRecord, TokenAxis
-
         if self.weights is None or not self.words:
             return None
-        axes = TokenAxis((self.label,)), TokenAxis(tuple(self.words))
-        return AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
+        axes = records.TokenAxis((self.label,)), records.TokenAxis(tuple(self.words))
+        return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
 
     def report(self) -> Any:
         from regard.tasks.word_report import WordReport
@@ -185,10 +185,8 @@ class TrainedClassifier(TrainedLabels):
             raise RunError(f"{self.folder.path}: the sizes of the tokenizer or the labels and of the model differ")
 
     def prediction(self, one: ReadText, label: str, probabilities: dict[str, float], weights: Any) -> Classification:
-        from regard.pictures import merge
-
         groups, spans = words_of(self.tokenizer, one.text, len(one.ids))
-        merged = None if weights is None else torch.from_numpy(merge(weights, None, groups)).float()
+        merged = None if weights is None else torch.from_numpy(pictures.merge(weights, None, groups)).float()
         words = [one.text[span.start : span.stop] for span in spans]
         sentences = None
         if self.model.config.architecture == "hierarchical":
@@ -223,8 +221,6 @@ class TrainedClassifier(TrainedLabels):
 
     def _share(self, inputs: Sequence[ReadText], outputs: Outputs, deciding: Sequence[frozenset[int]]) -> float:
         """The mean over texts and heads of the share of the weights on tokens of the deciding words."""
-        from regard.data.text.words import word_spans
-
         total = 0.0
         for one, weights, words in zip(inputs, outputs.weights, deciding, strict=True):
             spans_of_text = enumerate(word_spans(one.text))
@@ -241,15 +237,11 @@ class TrainedClassifier(TrainedLabels):
         return total / max(1, len(inputs))
 
     def figure(self, prediction: Classification) -> Any:
-        from regard.pictures import word_weights
-
         if prediction.weights is None or not prediction.words:
             return None
-        return word_weights(prediction.words, prediction.weights, title=prediction.titled)
+        return pictures.word_weights(prediction.words, prediction.weights, title=prediction.titled)
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        from regard.records import TokenAxis
-
         assert isinstance(prediction, Classification)
         one = self.read(prediction.source)
         if not one.ids:
@@ -261,10 +253,10 @@ class TrainedClassifier(TrainedLabels):
             special = (True, *(False for _ in tokens))
             tokens = ["<cls>", *tokens]
             groups = [range(1), *(range(group.start + 1, group.stop + 1) for group in groups)]
-        axis = TokenAxis(tuple(tokens), special, tuple(groups))
+        axis = records.TokenAxis(tuple(tokens), special, tuple(groups))
         if self.model.config.architecture == "hierarchical":
             sentences = Classification(one.text, "", {}, [], words_of(self.tokenizer, one.text, len(one.ids))[1], None)
-            axis = TokenAxis(tuple(replace(sentences, sentences=self._sentences(one, groups)).sentence_texts))
+            axis = records.TokenAxis(tuple(replace(sentences, sentences=self._sentences(one, groups)).sentence_texts))
             return self.attentions_of(self.recorded(one)[1:], True, axis, "learned query")
         return self.attentions_of(self.recorded(one), bool(self.model.attends), axis, "learned query")
 
@@ -308,13 +300,11 @@ def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
     Raises:
         DataError: a row does not list positions, or there are fewer rows than texts.
     """
-    from regard.data.tables import record_places
-
     path = Path(data) if isinstance(data, (str, Path)) else Path()
     if path.suffix != ".tsv" or not path.is_file():
         return None
     deciding: list[frozenset[int]] = []
-    for number, (_, row) in enumerate(record_places(path), start=1):
+    for number, (_, row) in enumerate(tables.record_places(path), start=1):
         if DECIDING_COLUMN not in row:
             return None
         if number > texts:
@@ -331,9 +321,7 @@ def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
 
 
 def _write_reviews(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    from regard.data.text.reviews import write_reviews
-
-    return write_reviews(folder, sizes, 1)
+    return text_data.reviews.write_reviews(folder, sizes, 1)
 
 
 class ClassifyTask(LabelTask):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.data import images as image_data
 from regard.errors import ArgumentError
 from regard.models.vision.configs import ImageClassifierConfig as ModelConfig
 from regard.tasks.attended import attended_regions
@@ -19,7 +20,7 @@ from regard.tasks.inputs.image import (
     image_box,
     network_facts,
 )
-from regard.tasks.lazy import np
+from regard.tasks.lazy import np, pictures, records
 from regard.tasks.options import EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
@@ -121,12 +122,10 @@ class ImageLabel(LabelPrediction):
         return ("image", self.image.name), ("label", self.label)
 
     def record(self) -> AttentionRecord | None:
-        from regard.records import AttentionRecord, GridAxis, TokenAxis
-
         if self.weights is None:
             return None
-        axes = TokenAxis((self.label,)), GridAxis(*self.grid, self.image.shown, box=self.image.box)
-        return AttentionRecord("pooling", 0, "cross", *axes, self.weights[None, None])
+        axes = records.TokenAxis((self.label,)), records.GridAxis(*self.grid, self.image.shown, box=self.image.box)
+        return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights[None, None])
 
     def details(self) -> dict[str, Any]:
         """Probabilities, and weights ``[row][column]`` over ``box`` of the image."""
@@ -138,11 +137,11 @@ class ImageLabel(LabelPrediction):
 
     def figure(self) -> Any:
         """The image beside its overlay; None without weights."""
-        from regard.pictures import image_overlays
-
         if self.weights is None:
             return None
-        return image_overlays(self.image.shown, self.weights[None], [self.titled], self.grid, box=self.image.box)
+        return pictures.image_overlays(
+            self.image.shown, self.weights[None], [self.titled], self.grid, box=self.image.box
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,17 +229,13 @@ class TrainedImageClassifier(TrainedLabels):
         return (cells / max(float(cells.sum()), 1e-12)).astype(np.float32)
 
     def _axis(self, image: InputImage) -> GridAxis:
-        from regard.records import GridAxis
-
         rows, columns = self.model.grid
-        return GridAxis(rows, columns, image.shown, leading=self._leading, box=image.box)
+        return records.GridAxis(rows, columns, image.shown, leading=self._leading, box=image.box)
 
     def _records(self, layers: Sequence[Tensor], image: InputImage) -> list[AttentionRecord]:
-        from regard.records import AttentionRecord
-
         axis = self._axis(image)
         return [
-            AttentionRecord(f"encoder.layers.{number}.self_attn", number, "self", axis, axis, layer[0].numpy())
+            records.AttentionRecord(f"encoder.layers.{number}.self_attn", number, "self", axis, axis, layer[0].numpy())
             for number, layer in enumerate(layers)
         ]
 
@@ -279,14 +274,12 @@ class TrainedImageClassifier(TrainedLabels):
 
     def document(self, prediction: Prediction, attentions: Sequence[ModelAttention] | None = None) -> Document:
         """The attention of each layer, and with a Vision Transformer its rollout at the end."""
-        from regard.records import Document
         from regard.watching import rollout
 
-        attentions = self.attentions(prediction) if attentions is None else attentions
-        records = [attention.record() for attention in attentions]
-        if self._layers:
-            records.append(rollout(records[: self._layers]))
-        return Document(self.folder.path.name, tuple(records), texts=prediction.texts())
+        document = super().document(prediction, attentions)
+        if not self._layers:
+            return document
+        return replace(document, records=(*document.records, rollout(document.records[: self._layers])))
 
     def facts(self) -> str:
         config = self.model.config
@@ -298,13 +291,11 @@ class TrainedImageClassifier(TrainedLabels):
 
 def _pointing(rows: Sequence[ImageRow], labelled: Sequence[Any]) -> tuple[float | None, float | None]:
     """The pointing accuracy and that of cells drawn at random, over the images whose objects are known."""
-    from regard.data.images.image_rows import cells_inside
-
     hits, chances = [], []
     for row, one in zip(rows, labelled, strict=True):
         if one.weights is None or not row.objects:
             continue
-        inside = cells_inside([each.box for each in row.objects], one.grid, image_box(one.image))
+        inside = image_data.image_rows.cells_inside([each.box for each in row.objects], one.grid, image_box(one.image))
         hits.append(bool(inside[int(one.weights.argmax())]))
         chances.append(float(inside.mean()))
     return (float(np.mean(hits)), float(np.mean(chances))) if hits else (None, None)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.configuration import check_at_least, check_between, check_probabilities
+from regard.data import text as text_data
+from regard.data.column_roles import TEXT, guessed_columns
+from regard.data.records import quoted_names
 from regard.errors import DataError
 from regard.models.configs import LanguageModelConfig as ModelConfig
 from regard.tasks.fitting import LANGUAGE, DataSize
@@ -21,6 +26,7 @@ from regard.tasks.inputs.input import (
     tokenizer_path,
 )
 from regard.tasks.inputs.text import file_text
+from regard.tasks.lazy import tables
 from regard.tasks.options import MOST_BATCH, DataOptions, SequenceOptions, WordVectorOptions
 from regard.tasks.outputs.next_token import (
     ContinuationOptions,
@@ -106,9 +112,7 @@ class TokenExamples(Examples):
         return len(self.table)
 
     def epochs(self, training: Any, rank: int, world_size: int) -> Batches[int, Tensor]:
-        from regard.data.text.running_text import window_batches
-
-        return window_batches(
+        return text_data.running_text.window_batches(
             self.table,
             training.batch_size,
             self._context,
@@ -129,10 +133,6 @@ class RunningText(Input):
     reads_tables = False
 
     def located(self, folder: RunFolder, source: str) -> list[Path]:
-        import glob
-        import os
-
-        from regard.data.text.running_text import text_files
 
         began_in = folder.manifest.read().began_in
 
@@ -142,7 +142,7 @@ class RunningText(Input):
 
         whole = resolved(source)
         parts = [whole] if os.path.exists(whole) else [resolved(part.strip()) for part in source.split(",")]
-        return list(text_files(parts))
+        return list(text_data.running_text.text_files(parts))
 
     def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...]:
         return tuple(self.located(folder, source))
@@ -151,9 +151,7 @@ class RunningText(Input):
         return ()
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> tuple[Path, ...]:
-        from regard.data.text.running_text import text_files
-
-        files = text_files(source)
+        files = text_data.running_text.text_files(source)
         for path in files:
             check_no_table(path)
         return files
@@ -176,27 +174,24 @@ class RunningText(Input):
         return self.sized(training, rows, validation, (0.0, 0.0), "bytes")
 
     def learn(self, run: Any, folder: RunFolder, rows: tuple[Path, ...]) -> dict[str, Any]:
-        from regard.data.text.running_text import names_of, read_text
-        from regard.data.text.tokenizers import TextTokenizer
-
         path, initial, data = tokenizer_path(folder), run.training.init_from, run.data
         if path.is_file():
-            return {"tokenizer": TextTokenizer.load(path)}
+            return {"tokenizer": text_data.tokenizers.TextTokenizer.load(path)}
         if initial is not None:
-            tokenizer = initial_tokenizer(TextTokenizer, initial, path.name, data)
+            tokenizer = initial_tokenizer(text_data.tokenizers.TextTokenizer, initial, path.name, data)
         elif any(file.stat().st_size for file in rows):
-            tokenizer = TextTokenizer.train(read_text(rows), data.tokenizer, data.vocabulary)
+            tokenizer = text_data.tokenizers.TextTokenizer.train(
+                text_data.running_text.read_text(rows), data.tokenizer, data.vocabulary
+            )
         else:
-            raise DataError(f"{names_of(rows)}: empty; it should hold text")
+            raise DataError(f"{text_data.running_text.names_of(rows)}: empty; it should hold text")
         tokenizer.save(path)
-        return {"tokenizer": TextTokenizer.load(path)}
+        return {"tokenizer": text_data.tokenizers.TextTokenizer.load(path)}
 
     def encode(
         self, rows: tuple[Path, ...], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> TokenExamples:
-        from regard.data.text.running_text import encode_text
-
-        return TokenExamples(encode_text(rows, learnt["tokenizer"]), run.model.context)
+        return TokenExamples(text_data.running_text.encode_text(rows, learnt["tokenizer"]), run.model.context)
 
     def names(self, rows: Any) -> list[str]:
         return []  # a text has no examples
@@ -210,12 +205,8 @@ class RunningText(Input):
 
 def check_no_table(path: Path) -> None:
     """Raise DataError if a file is a table of several columns, whose names and separators are no running text."""
-    from regard.data.column_roles import TEXT, guessed_columns
-    from regard.data.records import quoted_names
-    from regard.data.tables import READERS, open_records
-
     try:
-        records = open_records(path) if path.suffix.lower() in READERS else None
+        records = tables.open_records(path) if path.suffix.lower() in tables.READERS else None
     except DataError:  # a text whose name ends as that of a table
         return
     names = [] if records is None else [name for name in records.columns if name]
@@ -256,9 +247,7 @@ class TrainedLanguageModel(TrainedNextTokens):
 
 
 def _write_text(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    from regard.data.text.generated import write_text
-
-    return write_text(folder, sizes, 1)
+    return text_data.generated.write_text(folder, sizes, 1)
 
 
 class LanguageTask(NextTokenTask):

@@ -1,4 +1,4 @@
-"""PyTorch and NumPy, imported at their first use: to list and check the options of a task needs neither."""
+"""PyTorch, NumPy and rooms that need them, imported at their first use: the options of a task need none of them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch.nn import functional as F
+
+    from regard import pictures, records
+    from regard.data import tables
+    from regard.pictures import fonts
 else:
 
     class _Module:
@@ -18,6 +22,8 @@ else:
         def __getattr__(self, attribute: str) -> Any:
             return getattr(import_module(self._name), attribute)
 
-    np, torch, F = _Module("numpy"), _Module("torch"), _Module("torch.nn.functional")
+    np, torch, F = map(_Module, ("numpy", "torch", "torch.nn.functional"))
+    pictures, fonts = map(_Module, ("regard.pictures", "regard.pictures.fonts"))
+    records, tables = map(_Module, ("regard.records", "regard.data.tables"))
 
-__all__ = ["F", "np", "torch"]
+__all__ = ["F", "fonts", "np", "pictures", "records", "tables", "torch"]

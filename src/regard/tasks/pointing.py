@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from regard.data import images as image_data
 from regard.tasks.lazy import np
 from regard.tasks.outputs.text_metrics import plain_words
 
@@ -65,8 +66,6 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
     Returns:
         the measures; None if no caption says a name.
     """
-    from regard.data.images.image_rows import cells_inside
-
     known = {tuple(plain_words(one.name).split()) for shown_objects in objects for one in shown_objects} - {()}
     hits, shown, chance, weight, names = 0, 0, 0.0, 0.0, 0
     for caption, shown_objects in zip(captions, objects, strict=True):
@@ -78,7 +77,7 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
             if name not in boxes:
                 continue
             shown += 1
-            inside = cells_inside(boxes[name], caption.grid, caption.box)
+            inside = image_data.image_rows.cells_inside(boxes[name], caption.grid, caption.box)
             row = np.asarray(caption.weights[word], np.float64)
             hits += bool(inside[int(row.argmax())])
             chance += float(inside.mean())

@@ -6,15 +6,15 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from regard.data.column_roles import TEXT, expecting, input_column
+from regard.data.records import Records, check_file, check_no_subtitles, is_null, named_positions
 from regard.errors import ArgumentError, DataError, KindError
 from regard.files.regular import LARGEST_TEXT, read_bytes
 from regard.names.counted import counted
+from regard.tasks.lazy import tables
 from regard.tasks.memory_rows import a_type, column_values, is_list, is_table, memory_rows
-
-if TYPE_CHECKING:
-    from regard.data.records import Records
 
 log = logging.getLogger("regard")
 
@@ -75,15 +75,13 @@ def file_inputs(trained: Any, path: Path, column: str | None = None) -> Numbered
 
     A table gives its column of inputs, a folder its files (one for each input), a text file its lines.
     """
-    from regard.data.tables import READERS
-
     source = trained.input
     if path.is_dir():
         return Numbered.from_one(_of_folder(trained, path))
-    if path.suffix.lower() in READERS and source.reads_tables:
+    if path.suffix.lower() in tables.READERS and source.reads_tables:
         return _of_table(trained, path, column)
     if column is not None:
-        raise ArgumentError(f"--column names a column of a table ({', '.join(READERS)}), and {path} is none")
+        raise ArgumentError(f"--column names a column of a table ({', '.join(tables.READERS)}), and {path} is none")
     if path.suffix.lower() in source.suffixes and source.kind != "text":
         return Numbered.from_one([str(path)])
     return Numbered.from_one(text_inputs(path))
@@ -95,8 +93,6 @@ def text_inputs(path: Path) -> list[Any]:
     Raises:
         DataError: the file cannot be read, is empty, or is subtitles.
     """
-    from regard.data.records import check_file, check_no_subtitles
-
     check_file(path, "one input a line")
     check_no_subtitles(path)
     try:
@@ -121,11 +117,9 @@ def lines_of(content: bytes, name: str) -> list[str]:
 
 def _is_collection(text: str) -> bool:
     """Whether a text is the path of a table or of a folder."""
-    from regard.data.tables import READERS
-
     try:
         path = Path(text)
-        return path.is_dir() if path.suffix.lower() not in READERS else path.exists()
+        return path.is_dir() if path.suffix.lower() not in tables.READERS else path.exists()
     except (OSError, ValueError):  # a text that is too long for a path
         return False
 
@@ -159,11 +153,8 @@ def _of_folder(trained: Any, folder: Path) -> list[Any]:
 
 
 def _of_table(trained: Any, path: Path, column: str | None) -> Numbered:
-    from regard.data.records import check_file, is_null
-    from regard.data.tables import open_records
-
     check_file(path, "inputs")
-    records = open_records(path)
+    records = tables.open_records(path)
     if records.remark:
         log.warning("%s: %s", path, records.remark)
     chosen = _input_column(trained, records, column)
@@ -183,7 +174,6 @@ def _of_table(trained: Any, path: Path, column: str | None) -> Numbered:
 
 def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str | None) -> list[Any]:
     from regard.data.json_rows import flat_fields
-    from regard.data.records import Records
     from regard.tasks.stored_data import is_nothing, python_number
 
     is_text = trained.input.kind == "text"
@@ -210,8 +200,6 @@ def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str
 
 def _input_column(trained: Any, records: Records, named: str | None) -> str:
     """The column of a table that has the inputs: the named one, that of the training, or the one that can be meant."""
-    from regard.data.column_roles import TEXT, expecting, input_column
-
     source = trained.input
     roles = expecting(source.column_roles() or (TEXT, TEXT), trained.config.data.named_columns or (None, None))
     generated = next(iter(source.generated.columns), None)
@@ -219,8 +207,6 @@ def _input_column(trained: Any, records: Records, named: str | None) -> str:
 
 
 def _say_left_out(where: str, column: str, left_out: Sequence[str], count: int) -> None:
-    from regard.data.records import named_positions
-
     if left_out:
         named = named_positions(left_out, len(left_out))
         log.warning(

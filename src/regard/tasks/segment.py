@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_between, check_probabilities
+from regard.data import images as image_data
+from regard.data.label_doubts import label_doubts
+from regard.data.labels import PixelClasses
+from regard.data.records import text_lines
+from regard.data.suffixes import IMAGES
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
 from regard.files.regular import path_inside
 from regard.models.vision.configs import SegmenterConfig as ModelConfig
@@ -18,7 +23,7 @@ from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import SEGMENT
 from regard.tasks.inputs.image import ImageExamples
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
-from regard.tasks.lazy import F, np, torch
+from regard.tasks.lazy import F, np, pictures, records, torch
 from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions
 from regard.tasks.outputs.mask import IGNORED, MaskPrediction, MaskTask, MaskTraining, TrainedMasks, class_shares
 from regard.training.config import ScheduleName
@@ -191,26 +196,21 @@ class MaskedImages(Input):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        from regard.data.suffixes import IMAGES
 
         return IMAGES
 
     def files_below(self, folder: Path) -> list[Path]:
-        from regard.data.images.masked_images import IMAGES, MASKS
-
         # In a folder as for a training, the class maps are no inputs.
-        is_masked = (folder / IMAGES).is_dir() and any((folder / name).is_dir() for name in MASKS)
-        return super().files_below(folder / IMAGES if is_masked else folder)
+        is_masked = (folder / image_data.masked_images.IMAGES).is_dir() and any(
+            (folder / name).is_dir() for name in image_data.masked_images.MASKS
+        )
+        return super().files_below(folder / image_data.masked_images.IMAGES if is_masked else folder)
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
-        from regard.data.images.image_rows import table_picture
-        from regard.data.images.masked_images import street_of
-        from regard.data.images.streets import COLUMN
-
-        if column == COLUMN:
-            scene = street_of(value, origin)
+        if column == image_data.streets.COLUMN:
+            scene = image_data.masked_images.street_of(value, origin)
             return scene.name, scene.load().pixels
-        return table_picture(value, column, folder, origin)
+        return image_data.image_rows.table_picture(value, column, folder, origin)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -220,31 +220,26 @@ class MaskedImages(Input):
         return folder.manifest.resolve(source)
 
     def data_files(self, folder: RunFolder, data: DataOptions) -> dict[str, tuple[Path, ...]]:
-        from regard.data.images.masked_images import source_files
-
         sources = {part: getattr(data, part) for part in ("train", "validation")}
         located = {part: self.located(folder, source) for part, source in sources.items() if source is not None}
         columns = {part: data.named_columns if part == "train" else self.columns_like(source, data.named_columns)
                    for part, source in located.items()}  # fmt: skip
-        return {part: tuple(source_files(source, columns[part])) for part, source in located.items()}
+        return {
+            part: tuple(image_data.masked_images.source_files(source, columns[part]))
+            for part, source in located.items()
+        }
 
     def has_examples(self, folder: Path) -> bool:
-        from regard.data.images.masked_images import IMAGES
-
-        return (folder / IMAGES).is_dir()
+        return (folder / image_data.masked_images.IMAGES).is_dir()
 
     def open_table(self, source: Any) -> Records | None:
-        from regard.data.images.streets import COLUMN
-
         records = super().open_table(source)
-        return None if records is None or records.columns == [COLUMN] else records
+        return None if records is None or records.columns == [image_data.streets.COLUMN] else records
 
     def open(
         self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None
     ) -> list[MaskedImage]:
-        from regard.data.images.masked_images import open_masked
-
-        return open_masked(source, *columns, limit=limit)
+        return image_data.masked_images.open_masked(source, *columns, limit=limit)
 
     def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[list[MaskedImage], list[MaskedImage]]:
         try:
@@ -254,11 +249,9 @@ class MaskedImages(Input):
         return super().open_training(data, folder)
 
     def write_examples(self, folder: RunFolder) -> None:
-        from regard.data.images.reading import save_png
-
         rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN)
         for number, scene in enumerate(rows, start=1):
-            save_png(folder.tree("corpus") / f"test-{number}.png", scene.load().pixels)
+            image_data.reading.save_png(folder.tree("corpus") / f"test-{number}.png", scene.load().pixels)
 
     def names(self, rows: list[MaskedImage]) -> list[str]:
         return [row.name for row in rows]
@@ -266,13 +259,12 @@ class MaskedImages(Input):
     def encode(
         self, rows: list[MaskedImage], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> ImageExamples:
-        from regard.data.images.caption_batches import CaptionExample
-        from regard.data.images.masked_images import masked_table
-
         classes = learnt["classes"]
-        table = masked_table(rows, classes.size, run.data.ignored, classes.numbers)
+        table = image_data.masked_images.masked_table(rows, classes.size, run.data.ignored, classes.numbers)
         # An example is a row of the table, which has the class of each pixel beside its colour, and no caption.
-        return ImageExamples([CaptionExample(row, ((),)) for row in range(len(table))], table)
+        return ImageExamples(
+            [image_data.caption_batches.CaptionExample(row, ((),)) for row in range(len(table))], table
+        )
 
     def class_counts(self, examples: Examples, rows: list[MaskedImage], classes: int) -> tuple[int, ...]:
         assert isinstance(examples, ImageExamples)
@@ -282,24 +274,21 @@ class MaskedImages(Input):
         return tuple(counts[:classes].tolist())
 
     def masked(self, batch: CaptionBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
-        from regard.data.images import masked_images
-        from regard.data.images.augmentation import MaskedAugmentation, augment_masked
-
         images = batch.images[..., :3].permute(0, 3, 1, 2).float() / 255
         classes = batch.images[..., 3].long()
-        classes = classes.masked_fill(classes == masked_images.IGNORED, IGNORED)
+        classes = classes.masked_fill(classes == image_data.masked_images.IGNORED, IGNORED)
         if training is not None:
             height, width = (max(1, round(side * training.crop)) for side in classes.shape[1:])
-            changes = MaskedAugmentation((height, width), training.rescale, training.jitter, training.flip)
-            images, classes = augment_masked(images, classes, changes)
+            changes = image_data.augmentation.MaskedAugmentation(
+                (height, width), training.rescale, training.jitter, training.flip
+            )
+            images, classes = image_data.augmentation.augment_masked(images, classes, changes)
         return (images,), classes
 
     def read(self, inputs: Sequence[Any], trained: Any) -> list[Any]:
         """The name and the pixels uint8 ``[height, width, 3]`` of each image, at its own size."""
-        from regard.data.images.pictures import input_pixels
-
         return [
-            one if isinstance(one, tuple) else input_pixels(one, f"inputs[{number}]")
+            one if isinstance(one, tuple) else image_data.pictures.input_pixels(one, f"inputs[{number}]")
             for number, one in enumerate(inputs)
         ]
 
@@ -357,8 +346,6 @@ class TrainedSegmenter(TrainedMasks):
             raise RunError(f"{self.folder.path}: the numbers of classes of classes.json and of the model differ")
 
     def predict_with(self, inputs: Sequence[Any], options: Any) -> list[Segmentation]:
-        from regard.data.images.reading import save_png
-
         if options.masks is not None:
             _require_writable(options.masks, inputs)
         read, predictions = self.input.read(inputs, self), []
@@ -370,24 +357,24 @@ class TrainedSegmenter(TrainedMasks):
         if options.masks is not None:
             numbers = np.array(self.classes.numbers, np.uint8)
             for one in predictions:
-                save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), numbers[one.classes])
+                image_data.reading.save_png(
+                    path_inside(options.masks, f"{Path(one.image).stem}.png"), numbers[one.classes]
+                )
         return predictions
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
         return [f"class maps: {options.masks}"] if options.masks is not None else []
 
     def true_classes(self, rows: list[MaskedImage]) -> tuple[list[Any], list[Tensor]]:
-        from regard.data.images import masked_images
-
         inputs, true = [], []
         for row in rows:
             pair = row.load()
-            known = masked_images.known_classes(
+            known = image_data.masked_images.known_classes(
                 pair.classes, self.config.data.ignored, self.classes.numbers, row.mask_name
             )
             classes = torch.from_numpy(known).long()
             inputs.append((row.name, pair.pixels))
-            true.append(classes.masked_fill(classes == masked_images.IGNORED, IGNORED))
+            true.append(classes.masked_fill(classes == image_data.masked_images.IGNORED, IGNORED))
         return inputs, true
 
     def classes_of(self, inputs: Sequence[tuple[str, NDArray[np.uint8]]]) -> list[NDArray[np.uint8]]:
@@ -459,18 +446,17 @@ class TrainedSegmenter(TrainedMasks):
         )
 
     def figure(self, prediction: Segmentation) -> Any:
-        from regard.pictures import PixelAttention, segments
-
         weights, attention = prediction.weights, None
         if weights is not None:
-            attention = PixelAttention(weights, prediction.cell, prediction.pixel)
+            attention = pictures.PixelAttention(weights, prediction.cell, prediction.pixel)
         title = Path(prediction.image).name
-        return segments(prediction.pixels, prediction.classes, prediction.names, attention=attention, title=title)
+        return pictures.segments(
+            prediction.pixels, prediction.classes, prediction.names, attention=attention, title=title
+        )
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         from regard.attention.execution import recorded_calls
         from regard.explanations.model_attention import ModelAttention
-        from regard.records import GridAxis
 
         assert isinstance(prediction, Segmentation)
         if not self.model.attends:
@@ -487,7 +473,7 @@ class TrainedSegmenter(TrainedMasks):
         # The model continues an image to whole cells, and so does the picture under them.
         cell, (height, width) = self.model.config.cell, self.classes.size
         shown = np.pad(image, ((0, rows * cell - height), (0, columns * cell - width), (0, 0)), mode="edge")
-        axis = GridAxis(rows, columns, shown)
+        axis = records.GridAxis(rows, columns, shown)
         return [ModelAttention("context", 0, "self", axis, axis, calls)]
 
     def facts(self) -> str:
@@ -497,9 +483,7 @@ class TrainedSegmenter(TrainedMasks):
         return f"{config.classes} classes, {shown or 'no attention'}"
 
     def _resized(self, image: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
-        from regard.data.images.reading import fit_image
-
-        return fit_image(image, self.classes.size, "stretch", name).pixels
+        return image_data.reading.fit_image(image, self.classes.size, "stretch", name).pixels
 
     def _batch(self, images: Sequence[NDArray[np.uint8]]) -> Tensor:
         return torch.from_numpy(np.stack(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
@@ -525,8 +509,6 @@ def class_names(text: str | None) -> tuple[str, ...]:
     Raises:
         DataError: the file cannot be read.
     """
-    from regard.data.records import text_lines
-
     if text is None:
         return ()
     if not text.endswith(".txt"):
@@ -538,9 +520,7 @@ def class_names(text: str | None) -> tuple[str, ...]:
 
 
 def _write_streets(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    from regard.data.images.streets import write_streets
-
-    return write_streets(Path(folder), sizes)
+    return image_data.streets.write_streets(Path(folder), sizes)
 
 
 class SegmentTask(MaskTask):
@@ -563,8 +543,6 @@ class SegmentTask(MaskTask):
     lack = "which does not segment images"
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.labels import PixelClasses
-
         return {"classes": ("classes.json", PixelClasses.load)}
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
@@ -576,14 +554,11 @@ class SegmentTask(MaskTask):
             DataError: the data have no classes to tell apart.
             RunError: the classes of ``init_from`` are others.
         """
-        from regard.data.images.streets import CLASSES
-        from regard.data.labels import PixelClasses
-
         path, initial, data = folder.file("classes.json"), run.training.init_from, run.data
         if path.is_file():
             return {"classes": PixelClasses.load(path)}
         height, width = (data.height, data.width) if data.height else rows[0].load().pixels.shape[:2]
-        names = CLASSES if data.bundled else class_names(data.classes)
+        names = image_data.streets.CLASSES if data.bundled else class_names(data.classes)
         if initial is not None:
             before = PixelClasses.load(RunFolder.open(initial).file("classes.json"))
             if names and names != before.names:
@@ -613,15 +588,16 @@ def _named_numbers(
 
     Names are in the order of the numbers from 0 on; the number that does not count may have one among them.
     """
-    from regard.data.images.masked_images import WHITE, class_numbers_of
-    from regard.data.label_doubts import label_doubts
-
     seen = Counter[int]()
-    numbers = class_numbers_of(rows, data.ignored, seen)
+    numbers = image_data.masked_images.class_numbers_of(rows, data.ignored, seen)
     if not numbers:
         raise DataError(f"{data.train}: no pixel of the training data has a class that counts; check --ignore")
-    if numbers == (0, WHITE):
-        log.warning("%s: the class maps have the numbers 0 and %d alone, which are two classes", data.train, WHITE)
+    if numbers == (0, image_data.masked_images.WHITE):
+        log.warning(
+            "%s: the class maps have the numbers 0 and %d alone, which are two classes",
+            data.train,
+            image_data.masked_images.WHITE,
+        )
     if names and len(names) != len(numbers):
         # Classes that do not occur have names too, and so may the number that does not count.
         numbers = tuple(number for number in range(len(names)) if number != data.ignored)

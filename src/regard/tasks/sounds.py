@@ -19,6 +19,7 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
+from regard.tasks.lazy import pictures, records
 from regard.tasks.options import EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
@@ -110,12 +111,10 @@ class SoundLabel(LabelPrediction):
         return ("sound", self.sound.name), ("label", self.label)
 
     def record(self) -> AttentionRecord | None:
-        from regard.records import AttentionRecord, TokenAxis
-
         if self.weights is None:
             return None
-        axes = TokenAxis((self.label,)), self.sound.axis()
-        return AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
+        axes = records.TokenAxis((self.label,)), self.sound.axis()
+        return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
 
     def details(self) -> dict[str, Any]:
         """Probabilities, seconds of a column and weights ``[head][time]``."""
@@ -152,14 +151,12 @@ class TrainedListener(TrainedLabels):
         return Evaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)
 
     def figure(self, prediction: SoundLabel) -> Any:
-        from regard.pictures import sound_alignment
-
         if prediction.weights is None:
             return None
         sound, label, heads = prediction.sound, prediction.label, len(prediction.weights)
         rows = [label] if heads == 1 else [f"{label}, query {head}" for head in range(heads)]
         title = f"{sound.name}: {prediction.titled}"
-        return sound_alignment(
+        return pictures.sound_alignment(
             prediction.weights, sound.spectrogram(), rows, sound.seconds, title=title, duration=sound.duration
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_at_least, check_between
+from regard.data import text as text_data
 from regard.data.text.words import spaced_words
 from regard.errors import DataError
 from regard.models.configs import PointerConfig as ModelConfig
@@ -17,6 +18,7 @@ from regard.tasks.copied_spans import LEAST_SHARE, CopiedSpan, copied_spans, mar
 from regard.tasks.fitting import SUMMARIZE
 from regard.tasks.inputs.input import Encodes, Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column, text_tokenizer
+from regard.tasks.lazy import tables
 from regard.tasks.options import (
     MOST_BATCH,
     EvaluationOptions,
@@ -175,8 +177,6 @@ class Articles(PairedTexts):
         return TextExamples(table, self)
 
     def read(self, inputs: Sequence[Any], trained: Any) -> list[ReadText]:
-        from regard.data.text.extended_vocabulary import ExtendedVocabulary
-
         data, tokenizer, read_inputs = trained.config.data, trained.tokenizer, []
         if data.lowercase:
             inputs = [one.lower() if isinstance(one, str) else one for one in inputs]
@@ -185,7 +185,7 @@ class Articles(PairedTexts):
                 read_inputs.append(source)
                 continue
             ids = one.ids[: data.max_length]
-            extended = ExtendedVocabulary.of(tokenizer, one.text, ids)
+            extended = text_data.extended_vocabulary.ExtendedVocabulary.of(tokenizer, one.text, ids)
             read_inputs.append(ReadArticle(one.text, extended.encode(one.text, ids), len(one.ids) - len(ids), extended))
         return read_inputs
 
@@ -290,11 +290,9 @@ class SummaryExperiment(TextExperiment):
     """A summarizer and its data."""
 
     def decode(self, row: int, tokens: list[int]) -> str:
-        from regard.data.text.extended_vocabulary import ExtendedVocabulary
-
         article, tokenizer = self.validation_rows[row]["source"], self.files["tokenizer"]
         read = tokenizer.encode(article)[: self.run.data.max_length]
-        return ExtendedVocabulary.of(tokenizer, article, read).decode(tokens)
+        return text_data.extended_vocabulary.ExtendedVocabulary.of(tokenizer, article, read).decode(tokens)
 
 
 class TrainedSummarizer(TrainedText):
@@ -404,13 +402,10 @@ class TrainedSummarizer(TrainedText):
 
 def columns_of(source: Any) -> list[str]:
     """The columns of a table that is a file; none for any other source."""
-    from regard.data.tables import READERS, column_names
-    from regard.data.text.sources import local_files
-
-    paths = local_files(source)
-    if paths is None or len(paths) != 1 or paths[0].suffix.lower() not in READERS or not paths[0].is_file():
+    paths = text_data.sources.local_files(source)
+    if paths is None or len(paths) != 1 or paths[0].suffix.lower() not in tables.READERS or not paths[0].is_file():
         return []
-    return column_names(paths[0])
+    return tables.column_names(paths[0])
 
 
 def encode_articles(
@@ -440,10 +435,8 @@ def encode_articles(
         DataError: no article is left.
     """
     from regard.data.cache import fingerprint
-    from regard.data.text.batches import EncodedBlock, encoded_table
-    from regard.data.text.extended_vocabulary import ExtendedVocabulary
 
-    def encode(block: dict[str, list[str]]) -> EncodedBlock:
+    def encode(block: dict[str, list[str]]) -> text_data.batches.EncodedBlock:
         articles = tokenizer.encode_batch(block["source"])
         summaries = tokenizer.encode_batch(block["target"])
         rows = [position for position, ids in enumerate(summaries) if cut_summaries or len(ids) <= max_summary]
@@ -456,18 +449,18 @@ def encode_articles(
             article, summary = articles[position][:max_length], summaries[position][:max_summary]
             if copy:
                 text = block["source"][position]
-                extended = ExtendedVocabulary.of(tokenizer, text, article)
+                extended = text_data.extended_vocabulary.ExtendedVocabulary.of(tokenizer, text, article)
                 article = extended.encode(text, article)
                 summary = extended.encode(block["target"][position], summary)
             source.append(article)
             target.append(summary)
-        return EncodedBlock(source, target, rows, counts)
+        return text_data.batches.EncodedBlock(source, target, rows, counts)
 
     limits = max_length, max_summary, cut_summaries
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
     key = fingerprint("articles", 2, dataset._fingerprint, tokenizer.fingerprint, copy, *limits)
     refused = f"none of {len(dataset)} summaries has at most {max_summary} tokens; raise --max-summary"
-    table, counted = encoded_table(key, dataset, encode, refused)
+    table, counted = text_data.batches.encoded_table(key, dataset, encode, refused)
     if counted["overlong"]:
         log.warning("cut %d of %d articles with more than %d tokens", counted["overlong"], len(dataset), max_length)
     if counted["summaries"]:
@@ -490,13 +483,13 @@ def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -
     Raises:
         DataError: the spans of an article are no JSON list of texts, or there are fewer of them than articles.
     """
-    from regard.data.text.sources import open_pairs
-
     columns = columns_of(data)
     if COPIED_COLUMN not in columns or article_column not in columns:
         return None
     read = []
-    for number, text in enumerate(open_pairs(data, article_column, COPIED_COLUMN, limit=articles)["target"], 1):
+    for number, text in enumerate(
+        text_data.sources.open_pairs(data, article_column, COPIED_COLUMN, limit=articles)["target"], 1
+    ):
         try:
             spans = json.loads(text)
         except (ValueError, RecursionError):
@@ -513,9 +506,7 @@ def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -
 
 
 def _write_articles(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    from regard.data.text.articles import write_articles
-
-    return write_articles(folder, sizes, 1)
+    return text_data.articles.write_articles(folder, sizes, 1)
 
 
 class SummarizeTask(TextTask):

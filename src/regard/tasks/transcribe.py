@@ -27,7 +27,7 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
-from regard.tasks.lazy import np
+from regard.tasks.lazy import np, pictures, records
 from regard.tasks.options import EvaluationOptions, NBestOptions, SearchOptions, TokenOptions
 from regard.tasks.outputs.text import (
     SampledTextTraining,
@@ -199,21 +199,20 @@ class Transcription(TextAnswer):
         return ("sound", self.sound.name), ("transcription", self.text)
 
     def record(self) -> AttentionRecord | None:
-        from regard.records import AttentionRecord, TokenAxis
-
         if not self.tokens:
             return None
-        queries, weights = TokenAxis(tuple(self.tokens), words=tuple(self.words)), self.weights.float().cpu().numpy()
-        return AttentionRecord("attention to the sound", 0, "cross", queries, self.sound.axis(), weights[None])
+        queries, weights = (
+            records.TokenAxis(tuple(self.tokens), words=tuple(self.words)),
+            self.weights.float().cpu().numpy(),
+        )
+        return records.AttentionRecord("attention to the sound", 0, "cross", queries, self.sound.axis(), weights[None])
 
     def attended(self) -> Attended:
         return attended_times(self.sound.seconds, self.weights)
 
     def word_weights(self) -> np.ndarray:
         """float64 ``[words, annotations]``: the mean over the tokens of each word."""
-        from regard.pictures import merge
-
-        return merge(self.weights, self.words)
+        return pictures.merge(self.weights, self.words)
 
     def word_seconds(self) -> list[float]:
         """The time of each word: the mean time of its attention weights."""
@@ -384,14 +383,13 @@ class TrainedTranscriber(TrainedText):
 
     def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
         rows, inputs, predictions = written.rows, written.inputs, written.predictions
-        from regard.pictures import merge
 
         texts, references = written.texts, [text for (text,) in written.references]
         rates = error_rates(texts, references)
         ids = self.tokenizer.encode_batch(references)
         loss, weights = self.known_texts(inputs, ids, options.batch_size, need_weights=True)
         word_weights = [
-            merge(of_sound, spoken_words(self.tokenizer.word_groups(tokens), reference, self.tokenizer))
+            pictures.merge(of_sound, spoken_words(self.tokenizer.word_groups(tokens), reference, self.tokenizer))
             for of_sound, tokens, reference in zip(weights, ids, references, strict=True)
         ]
         error, share = alignment_times(rows, word_weights, self.seconds) or (None, None)
@@ -413,13 +411,11 @@ class TrainedTranscriber(TrainedText):
         )
 
     def figure(self, prediction: Transcription) -> Any:
-        from regard.pictures import sound_alignment
-
         sound = prediction.sound
         if not prediction.tokens:
             return None
         title = f"{sound.name}: {prediction.text}"
-        return sound_alignment(
+        return pictures.sound_alignment(
             prediction.weights,
             sound.spectrogram(),
             prediction.tokens,
@@ -429,10 +425,8 @@ class TrainedTranscriber(TrainedText):
         )
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        from regard.records import TokenAxis
-
         assert isinstance(prediction, Transcription)
-        target = TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
+        target = records.TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
         return self.decoder_attentions(prediction.sound, prediction.ids, prediction.sound.axis(), target)
 
     def facts(self) -> str:

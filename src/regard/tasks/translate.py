@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_at_least, check_between
+from regard.data import text as text_data
+from regard.data.text.alignment import Alignment, alignment_error_rate
 from regard.errors import ArgumentError, DataError, RunError
 from regard.models.configs import FREE_TOKENS
 from regard.models.configs import TranslatorConfig as ModelConfig
 from regard.tasks.fitting import TRANSLATE
 from regard.tasks.inputs.input import Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokenizer
+from regard.tasks.lazy import pictures, tables
 from regard.tasks.options import (
     MOST_BATCH,
     EvaluationOptions,
@@ -49,7 +52,6 @@ from regard.training.results import rounded
 from regard.training.task import Metric, StepLoss
 
 if TYPE_CHECKING:
-    from regard.data.text.alignment import Alignment
     from regard.data.text.batches import PairBatch
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
@@ -158,12 +160,10 @@ class Translation(TextPrediction):
         """Unknown words, tokens and weights ``[target][source]``."""
         rows, columns, weights = self.target_tokens, self.source_tokens, self.weights
         if self.merge_words:
-            from regard.pictures import merge
-
             rows = [_word(rows, group) for group in self.target_words]
             columns = [_word(columns, group) for group in self.source_words]
             if weights is not None:
-                weights = merge(weights, self.target_words, self.source_words)
+                weights = pictures.merge(weights, self.target_words, self.source_words)
         return {
             "unknown_words": list(self.unknown_words),
             "source_tokens": columns,
@@ -208,21 +208,19 @@ class Evaluation(TextEvaluation):
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, the translations (``evaluation-<name>.txt``) and a picture of BLEU by length."""
-        from regard.pictures import bleu_by_length, save
-
         lines = [translation.text.replace("\n", " ") for translation in self.translations]
         paths, bins = self.write_table(folder, f"evaluation-{name}.txt", lines, name), self.by_length
         if not bins:
             return paths
         folder.make_pictures()
         orders = ["" if part.bleu_order == ORDER else f"\n{bleu_name(part.bleu_order)}" for part in bins]
-        figure = bleu_by_length(
+        figure = pictures.bleu_by_length(
             [part.label + order for part, order in zip(bins, orders, strict=True)],
             {folder.path.name: [part.bleu for part in bins]},
             [part.pairs for part in bins],
             title="BLEU by source length in words",
         )
-        return [*paths, save(figure, folder.pictures / f"bleu-by-length-{name}.png")]
+        return [*paths, pictures.save(figure, folder.pictures / f"bleu-by-length-{name}.png")]
 
 
 class TranslationExperiment(LineExperiment, TextExperiment):
@@ -326,7 +324,6 @@ class TrainedTranslator(TrainedText):
 
     def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
         inputs = written.inputs
-        from regard.data.text.alignment import alignment_error_rate
 
         texts, references = written.texts, [text for (text,) in written.references]
         scores = text_scores(texts, references)
@@ -368,8 +365,6 @@ class TrainedTranslator(TrainedText):
     def _alignments(
         self, inputs: Sequence[ReadText], targets: Sequence[str], batch_size: int = 64, min_weight: float = 0.0
     ) -> tuple[float, list[set[tuple[int, int]]]]:
-        from regard.pictures import merge
-
         ids = self.target_tokenizer.encode_batch(list(targets))
         loss, weights = self.known_texts(inputs, ids, batch_size, need_weights=True)
         links = []
@@ -377,7 +372,7 @@ class TrainedTranslator(TrainedText):
             # Words of the texts themselves: a part of one may be unknown.
             target_words = self.target_tokenizer.word_groups([], target)
             source_words = self.source_tokenizer.word_groups([], one.text)
-            merged = enumerate(merge(of_pair, target_words, source_words))
+            merged = enumerate(pictures.merge(of_pair, target_words, source_words))
             links.append(
                 {(int(word.argmax()), number) for number, word in merged if word.size and word.max() >= min_weight}
             )
@@ -408,9 +403,7 @@ class TrainedTranslator(TrainedText):
 
 
 def _write_corpus(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    from regard.data.text.generated import write_corpus
-
-    return write_corpus(folder, sizes, 1)
+    return text_data.generated.write_corpus(folder, sizes, 1)
 
 
 class TranslateTask(TextTask):
@@ -447,9 +440,7 @@ class TranslateTask(TextTask):
         return ("evaluation-*.txt", "pictures/bleu-by-length-*.png", "pictures/translations.html", *super().results)
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.text.tokenizers import Tokenizer
-
-        return {side: (f"tokenizer-{side}.json", Tokenizer.load) for side in ("source", "target")}
+        return {side: (f"tokenizer-{side}.json", text_data.tokenizers.Tokenizer.load) for side in ("source", "target")}
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return {
@@ -516,14 +507,11 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
     Raises:
         DataError: an alignment is not in Pharaoh format, or there are fewer alignments than pairs.
     """
-    from regard.data.tables import record_places
-    from regard.data.text.alignment import Alignment
-
     path = Path(data) if isinstance(data, (str, Path)) else Path()
     if path.suffix not in (".tsv", ".jsonl") or not path.is_file():
         return None
     alignments = []
-    for number, (_, row) in enumerate(record_places(path), start=1):
+    for number, (_, row) in enumerate(tables.record_places(path), start=1):
         if ALIGNMENT_COLUMN not in row:
             return None
         if number > pairs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from regard.data.text.words import character_class, has_space_before
-from regard.tasks.lazy import torch
+from regard.tasks.lazy import fonts, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,12 +133,10 @@ def unknown_words_line(words: Iterable[str], copied: bool) -> str | None:
         words: the unknown words of all sentences, in their order.
         copied: whether ``--replace-unknown`` was given.
     """
-    from regard.pictures.fonts import visible
-
     names = list(dict.fromkeys(words))
     if not names:
         return None
-    shown = ", ".join(f"'{visible(name)}'" for name in names[:MOST_NAMED])
+    shown = ", ".join(f"'{fonts.visible(name)}'" for name in names[:MOST_NAMED])
     rest = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     hint = "" if copied else "; --replace-unknown copies source words where the model writes an unknown word"
     return f"not in the model's vocabulary: {shown}{rest}{hint}"

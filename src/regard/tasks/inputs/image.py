@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from regard.configuration import check_between, check_probabilities
 from regard.configuration.options import fill
+from regard.data import images as image_data
+from regard.data.suffixes import IMAGES
+from regard.data.text.words import unspaced_share
 from regard.errors import ArgumentError
 from regard.names.counted import counted
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
@@ -127,9 +130,7 @@ class ImageExamples(Examples):
             yield self._batch([self.examples[row] for row in rows])
 
     def _batch(self, examples: Sequence[CaptionExample]) -> CaptionBatch:
-        from regard.data.images.caption_batches import CaptionBatch
-
-        return CaptionBatch.of(examples, self.pixels)
+        return image_data.caption_batches.CaptionBatch.of(examples, self.pixels)
 
 
 class ImageInput(Input):
@@ -157,43 +158,34 @@ class ImageInput(Input):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        from regard.data.suffixes import IMAGES
 
         return IMAGES
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
-        from regard.data.images.image_rows import table_picture
-
-        return table_picture(value, column, folder, origin)
+        return image_data.image_rows.table_picture(value, column, folder, origin)
 
     def class_files(self, folder: Path) -> Sequence[Path]:
-        from regard.data.images.image_rows import class_images
-
-        return class_images(folder).files
+        return image_data.image_rows.class_images(folder).files
 
     def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...] | None:
         files = super().source_files(folder, source)
         return files if files is None or len(files) <= MOST_SUMMED else ()
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[ImageRow]:
-        from regard.data.images.image_rows import captioned_images, labelled_images
-
-        return (labelled_images if self.labelled else captioned_images)(source, *columns, limit=limit)
+        return (image_data.image_rows.labelled_images if self.labelled else image_data.image_rows.captioned_images)(
+            source, *columns, limit=limit
+        )
 
     def check_rows(self, rows: list[ImageRow]) -> None:
         for row in rows:
             row.picture.state()
 
     def write_examples(self, folder: RunFolder) -> None:
-        from regard.data.images.reading import save_png
-
         rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN)
         for number, row in enumerate(rows, start=1):
-            save_png(folder.tree("corpus") / f"test-{number}.png", row.picture.pixels())
+            image_data.reading.save_png(folder.tree("corpus") / f"test-{number}.png", row.picture.pixels())
 
     def unspaced(self, rows: list[ImageRow]) -> tuple[float, float]:
-        from regard.data.text.words import unspaced_share
-
         numbers = drawn_rows(len(rows), MEASURED)
         return 0.0, unspaced_share(text for number in numbers for text in rows[number].texts)
 
@@ -226,15 +218,14 @@ class ImageInput(Input):
     def encode(
         self, rows: list[ImageRow], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> ImageExamples:
-        from regard.data.images.caption_batches import caption_examples
-        from regard.data.images.pictures import pixel_table
-
         data = run.data
         longest = 1 if self.labelled else data.max_length
-        examples, cut = caption_examples((row.texts for row in rows), target, longest)  # pyright: ignore[reportArgumentType]
+        examples, cut = image_data.caption_batches.caption_examples((row.texts for row in rows), target, longest)  # pyright: ignore[reportArgumentType]
         if cut and training:
             log.warning("cut %s with more than %d tokens", counted(cut, "caption"), longest)
-        pixels = pixel_table([row.picture for row in rows], (data.image_size, data.image_size), data.fit)
+        pixels = image_data.pictures.pixel_table(
+            [row.picture for row in rows], (data.image_size, data.image_size), data.fit
+        )
         return ImageExamples(examples, pixels)
 
     def sizes(self, experiment: Any) -> list[str]:
@@ -253,31 +244,29 @@ class ImageInput(Input):
             model.encoder.freeze_backbone()
 
     def arguments(self, batch: CaptionBatch, training: Any = None) -> tuple[Tensor, ...]:
-        from regard.data.images.augmentation import Augmentation
-
         if training is None:
             return (batch.images,)
-        return (Augmentation(training.zoom, training.flip, training.jitter)(batch.images),)
+        return (image_data.augmentation.Augmentation(training.zoom, training.flip, training.jitter)(batch.images),)
 
     def pair_arguments(self, batch: CaptionBatch, training: Any = None) -> tuple[Tensor, ...]:
         return (*self.arguments(batch, training), batch.owners)
 
     def read(self, inputs: Sequence[Any], trained: Any) -> list[InputImage]:
-        from regard.data.images.pictures import InputImage
-
         size, fit = trained.model.encoder.size, trained.config.data.fit
         return [
-            one if isinstance(one, InputImage) else InputImage.open(one, size, fit, f"inputs[{number}]")
+            one
+            if isinstance(one, image_data.pictures.InputImage)
+            else image_data.pictures.InputImage.open(one, size, fit, f"inputs[{number}]")
             for number, one in enumerate(inputs)
         ]
 
     def batch(self, inputs: Sequence[InputImage], targets: Sequence[Sequence[int]] | None = None) -> CaptionBatch:
         """A batch of images; ``targets`` has a caption, or a list of captions, for each."""
-        from regard.data.images.caption_batches import CaptionBatch, CaptionExample
-
         pixels = np.stack([one.pixels for one in inputs])
         captions = [((),)] * len(inputs) if targets is None else [_captions(one) for one in targets]
-        return CaptionBatch.of([CaptionExample(row, ids) for row, ids in enumerate(captions)], pixels)
+        return image_data.caption_batches.CaptionBatch.of(
+            [image_data.caption_batches.CaptionExample(row, ids) for row, ids in enumerate(captions)], pixels
+        )
 
 
 def _captions(ids: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
@@ -301,9 +290,7 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
     """
 
     def write(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-        from regard.data.images.scenes import write_scenes
-
-        return write_scenes(folder, kind, sizes, seed=1)
+        return image_data.scenes.write_scenes(folder, kind, sizes, seed=1)
 
     return Generated(write, validation, test, suffix=".jsonl")
 

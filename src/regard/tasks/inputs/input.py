@@ -11,12 +11,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from regard.errors import ColumnError, DataError, FolderError
+from regard.data import text as text_data
+from regard.data.column_roles import choose_columns, chosen_columns, expecting, guessed_columns, unused_columns
+from regard.data.records import kind_of, quoted_names
+from regard.errors import ColumnError, DataError, FolderError, RunError
 from regard.files.atomic import temporary_folder
 from regard.names.counted import counted
 from regard.tasks.fitting import DataSize
-from regard.tasks.lazy import np, torch
+from regard.tasks.lazy import np, tables, torch
 from regard.training.processes import is_on_cpu, process_count
+from regard.training.run_folder import RunFolder
 from regard.training.task import Choice
 
 if TYPE_CHECKING:
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
     from regard.data.records import Records
     from regard.data.speech.log_mel import LogMel
     from regard.tasks.options import DataOptions
-    from regard.training.run_folder import RunFolder
     from regard.training.task import EpochLoader, InputKind
 
 log = logging.getLogger("regard")
@@ -164,9 +167,7 @@ class Input(ABC):
 
     def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...] | None:
         """The files of a source; those of each label for a folder of classes; None: it is not on this machine."""
-        from regard.data.text.sources import local_files
-
-        paths = local_files(self.located(folder, source))
+        paths = text_data.sources.local_files(self.located(folder, source))
         if paths is None:
             return None
         return tuple(file for path in paths for file in (self.class_files(path) if path.is_dir() else [path]))
@@ -187,8 +188,6 @@ class Input(ABC):
         Raises:
             DataError: the data are a table whose header cannot be read.
         """
-        from regard.data.column_roles import chosen_columns
-
         records = self.open_table(data.train)
         if records is None:
             return {}
@@ -208,8 +207,6 @@ class Input(ABC):
         Raises:
             ColumnError: they have others, which cannot be told.
         """
-        from regard.data.column_roles import choose_columns, expecting
-
         records = self.open_table(source)
         if records is None:
             return with_defaults(named, usual)
@@ -218,8 +215,6 @@ class Input(ABC):
 
     def columns_like(self, source: Any, usual: Sequence[str | None]) -> tuple[str | None, ...]:
         """As `columns_of`, for data whose columns no option names: they must be called as those of the training."""
-        from regard.data.records import quoted_names
-
         try:
             return self.columns_of(source, usual)
         except ColumnError as error:
@@ -229,30 +224,23 @@ class Input(ABC):
 
     def open_table(self, source: Any) -> Records | None:
         """The table that a source is, if the task reads its columns; None: it is another file, folder or data set."""
-        from regard.data.tables import READERS, open_records
-
         if not self.roles or not isinstance(source, (str, Path)):
             return None
         path = Path(source)
         self.check_folder(path)
-        return open_records(path) if path.suffix.lower() in READERS and path.is_file() else None
+        return tables.open_records(path) if path.suffix.lower() in tables.READERS and path.is_file() else None
 
     def check_folder(self, path: Path) -> None:
         """Raise FolderError if a folder has no examples of its own, and a table of examples is in it."""
-        from regard.data.column_roles import guessed_columns
-        from regard.data.tables import open_records, tables_in
-
         if not path.is_dir() or self.has_examples(path):
             return
         roles = self.column_roles()
         unknown = {one.field: None for one in roles}
-        tables = [one for one in tables_in(path) if guessed_columns(open_records(one), roles, unknown)]
-        if tables:
-            names = ", ".join(one.name for one in tables)
-            said = f"the table {names}" if len(tables) == 1 else f"the tables {names}"
-            raise FolderError(
-                f"{path}: is a folder with {said}; name the table: {tables[0]}", str(path), str(tables[0])
-            )
+        paths = [one for one in tables.tables_in(path) if guessed_columns(tables.open_records(one), roles, unknown)]
+        if paths:
+            names = ", ".join(one.name for one in paths)
+            said = f"the table {names}" if len(paths) == 1 else f"the tables {names}"
+            raise FolderError(f"{path}: is a folder with {said}; name the table: {paths[0]}", str(path), str(paths[0]))
 
     def has_examples(self, folder: Path) -> bool:
         """Whether a folder has files in folders of classes, where what is predicted is a label."""
@@ -378,8 +366,6 @@ class Input(ABC):
 
     def _say_unused(self, data: DataOptions) -> None:
         """Names the columns of the training table that are not read: a subject beside a body."""
-        from regard.data.column_roles import unused_columns
-
         records = None if data.train is None else self.open_table(data.train)
         if records is not None and (line := unused_columns(records, self.column_roles(), data.named_columns)):
             log.warning("%s", line)
@@ -575,8 +561,6 @@ class Input(ABC):
         Raises:
             DataError: it is no input.
         """
-        from regard.data.records import kind_of
-
         if isinstance(value, str):
             return value
         raise DataError(f"{origin}, column {column!r} must be text; it is {kind_of(value)}")
@@ -621,9 +605,7 @@ def tokenizer_path(folder: RunFolder, side: str | None = None) -> Path:
 
 def located(folder: RunFolder, source: str) -> str:
     """A source of the run's data so that it is found from any working directory; other sources as they are."""
-    from regard.data.text.sources import local_files
-
-    paths = local_files(source)
+    paths = text_data.sources.local_files(source)
     return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
 
 
@@ -669,18 +651,15 @@ def learnt_tokenizer(path: Path, initial: str | None, data: Any, learn: Callable
     Raises:
         RunError: the tokenizer of ``initial`` is missing, damaged, or of another kind.
     """
-    from regard.data.text.tokenizers import Tokenizer
-
     if not path.is_file():
-        (learn() if initial is None else initial_tokenizer(Tokenizer, initial, path.name, data)).save(path)
-    return Tokenizer.load(path)
+        (
+            learn() if initial is None else initial_tokenizer(text_data.tokenizers.Tokenizer, initial, path.name, data)
+        ).save(path)
+    return text_data.tokenizers.Tokenizer.load(path)
 
 
 def initial_tokenizer(kind: type[Any], run: str, file_name: str, data: Any) -> Any:
     """The tokenizer of another run, whose options must be those of this one."""
-    from regard.errors import RunError
-    from regard.training.run_folder import RunFolder
-
     tokenizer = kind.load(RunFolder.open(run).file(file_name))
     for option, attribute in (("tokenizer", "kind"), ("lowercase", "lowercase")):
         own, has = getattr(data, option, None), getattr(tokenizer, attribute, None)

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_between, check_probabilities
+from regard.data import speech as sound_data
+from regard.data.records import StoredFile
+from regard.data.suffixes import FEATURES, SOUNDS
 from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
-from regard.tasks.lazy import np, torch
+from regard.tasks.lazy import np, records, torch
 from regard.tasks.memory_rows import column_values
 from regard.tasks.options import MOST_BATCH, DataOptions
 from regard.training.config import TrainingConfig
@@ -81,9 +84,9 @@ class SoundOptions(DataOptions):
     @property
     def front_end(self) -> LogMel:
         """What makes features of sounds."""
-        from regard.data.speech.log_mel import LogMel
-
-        return LogMel(self.rate, self.bands, self.window_seconds, self.hop_seconds, self.lowest, self.highest)
+        return sound_data.log_mel.LogMel(
+            self.rate, self.bands, self.window_seconds, self.hop_seconds, self.lowest, self.highest
+        )
 
 
 @dataclass(frozen=True)
@@ -143,9 +146,7 @@ class HeardSound:
 
     def axis(self) -> FrameAxis:
         """The annotations in time, with the features as a spectrogram over exactly this time."""
-        from regard.records import FrameAxis
-
-        axis = FrameAxis(self.spectrogram(), self.seconds, self.annotations)
+        axis = records.FrameAxis(self.spectrogram(), self.seconds, self.annotations)
         if self.sound is None or not self.sound.samples.size:
             return axis
         samples = np.rint(32767 * np.clip(self.sound.samples, -1, 1)).astype(np.int16)
@@ -180,22 +181,18 @@ class SoundExamples(Examples):
         return self.features.lengths, np.array([len(each) for each in ids])
 
     def epochs(self, training: Any, rank: int, world_size: int) -> Batches[Any, SpeechBatch]:
-        from regard.data.speech.batches import Variation, speech_batches
-
-        return speech_batches(
+        return sound_data.batches.speech_batches(
             self.features,
             self._ids,
             training.batch_size,
-            Variation(training.joined, training.stretch),
+            sound_data.batches.Variation(training.joined, training.stretch),
             seed=training.seed,
             rank=rank,
             world_size=world_size,
         )
 
     def in_order(self, training: Any) -> Iterator[SpeechBatch]:
-        from regard.data.speech.batches import speech_batches
-
-        return iter(speech_batches(self.features, self._ids, training.batch_size))
+        return iter(sound_data.batches.speech_batches(self.features, self._ids, training.batch_size))
 
     def _ids(self, numbers: Sequence[int]) -> list[int]:
         (ids,) = self._target.encode_batch([" ".join(self.utterances[number].text for number in numbers)])
@@ -230,27 +227,22 @@ class SoundInput(Input):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        from regard.data.suffixes import FEATURES, SOUNDS
 
         return (*SOUNDS, FEATURES)
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
-        from regard.data.records import StoredFile
-
         if isinstance(value, StoredFile):
             return value
         return str(folder / super().of_cell(value, column, folder, origin).strip())
 
     def class_files(self, folder: Path) -> Sequence[Path]:
-        from regard.data.speech.utterances import open_utterances
-
-        return [path for one in open_utterances(folder) if isinstance(path := one.path, Path)]
+        return [path for one in sound_data.utterances.open_utterances(folder) if isinstance(path := one.path, Path)]
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[Utterance]:
-        from regard.data.speech.utterances import open_utterances
-
         lowercase = getattr(data, "lowercase", False)
-        return open_utterances(source, *columns, lowercase=lowercase, limit=limit, roles=self.column_roles())
+        return sound_data.utterances.open_utterances(
+            source, *columns, lowercase=lowercase, limit=limit, roles=self.column_roles()
+        )
 
     def check_rows(self, rows: list[Utterance]) -> None:
         for one in rows:
@@ -279,10 +271,8 @@ class SoundInput(Input):
         return np.concatenate((content.mean(0), content.std(0)))
 
     def inputs(self, rows: list[Utterance], trained: Any) -> list[HeardSound]:
-        from regard.data.speech.utterances import feature_table
-
         data, config = trained.config.data, trained.model.config
-        features = feature_table(rows, data.front_end)
+        features = sound_data.utterances.feature_table(rows, data.front_end)
         check_width(features.width, config.width, rows[0].name)
         return [
             HeardSound(str(one.path), features[number], data.hop_seconds, config.reduction, one.path)
@@ -292,10 +282,8 @@ class SoundInput(Input):
     def encode(
         self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> SoundExamples:
-        from regard.data.speech.utterances import FeatureTable, feature_table
-
         data = run.data
-        features = feature_table(rows, data.front_end)
+        features = sound_data.utterances.feature_table(rows, data.front_end)
         if training:
             short_enough = np.flatnonzero(features.lengths * data.hop_seconds <= data.max_seconds)
             if not len(short_enough):
@@ -304,7 +292,7 @@ class SoundInput(Input):
                 left = len(rows) - len(short_enough)
                 log.warning("left out %d of %d sounds of more than %g s", left, len(rows), data.max_seconds)
                 rows = self.select(rows, short_enough)
-                features = FeatureTable.of([features[number] for number in short_enough.tolist()])
+                features = sound_data.utterances.FeatureTable.of([features[number] for number in short_enough.tolist()])
         return SoundExamples(list(rows), features, target, data.hop_seconds)
 
     def check_examples(self, train: Examples, validation: Examples) -> None:
@@ -318,10 +306,8 @@ class SoundInput(Input):
             model.encoder.input.fit(_batches_of_one(train.features))
 
     def mean_lengths(self, rows: list[Utterance], data: Any) -> tuple[float, float]:
-        from regard.data.speech.utterances import utterance_features
-
         some = [rows[number] for number in some_rows(len(rows), MEASURED)]
-        return sum(len(utterance_features(one, data.front_end)) for one in some) / len(some), 0.0
+        return sum(len(sound_data.utterances.utterance_features(one, data.front_end)) for one in some) / len(some), 0.0
 
     def front_end(self, trained: Any) -> LogMel | None:
         data = trained.config.data
@@ -348,9 +334,7 @@ class SoundInput(Input):
         return [heard(number, one, data, config.width, config.reduction) for number, one in sounds]
 
     def batch(self, inputs: Sequence[HeardSound], targets: Sequence[Sequence[int]] | None = None) -> SpeechBatch:
-        from regard.data.speech.batches import SpeechBatch
-
-        return SpeechBatch.of([one.features for one in inputs], targets)
+        return sound_data.batches.SpeechBatch.of([one.features for one in inputs], targets)
 
     def batch_annotations(self, batch: SpeechBatch, config: Any) -> list[int]:
         return [-(-frames // config.reduction) for frames in batch.source_lengths.tolist()]
@@ -368,9 +352,7 @@ def generated_speech(seed: int, words: int | None = None) -> Generated:
     """
 
     def write(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-        from regard.data.speech.voices import write_speech
-
-        return write_speech(folder, sizes, seed, words=words)
+        return sound_data.voices.write_speech(folder, sizes, seed, words=words)
 
     return Generated(
         write, validation=100, test=200, columns=("audio", "text"), lengths=(76.0 if words == 1 else 213.0, 0.0)
@@ -407,19 +389,15 @@ def check_width(width: int, expected: int, name: str) -> None:
 
 def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
     """One input of `SoundInput.read`, the one with this number."""
-    from regard.data.records import StoredFile
-    from regard.data.speech.sounds import Sound, is_features, read_features, read_sound, resampled, sound_of
-    from regard.data.suffixes import FEATURES
-
-    content: Sound | NDArray[np.float32]
+    content: sound_data.sounds.Sound | NDArray[np.float32]
     where, name, original = f"inputs[{number}]", "sound", source
     if isinstance(source, HeardSound):
         return source
     if isinstance(source, StoredFile):
         where = name = source.name
         source = source.content()
-    elif not isinstance(source, (str, Path, Sound)):
-        known = sound_of(source, where)
+    elif not isinstance(source, (str, Path, sound_data.sounds.Sound)):
+        known = sound_data.sounds.sound_of(source, where)
         source = source if known is None else known
     if isinstance(source, (str, Path)):
         where = name = str(source)
@@ -427,14 +405,24 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
         if not name.strip() or "\0" in name:
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
         has_features = path.suffix.lower() == FEATURES
-        content = read_features(path) if has_features else read_sound(path, data.rate)
+        content = (
+            sound_data.sounds.read_features(path) if has_features else sound_data.sounds.read_sound(path, data.rate)
+        )
     elif isinstance(source, bytes):
-        content = read_features(source, where) if is_features(source) else read_sound(source, data.rate, where)
-    elif isinstance(source, Sound):
+        content = (
+            sound_data.sounds.read_features(source, where)
+            if sound_data.sounds.is_features(source)
+            else sound_data.sounds.read_sound(source, data.rate, where)
+        )
+    elif isinstance(source, sound_data.sounds.Sound):
         if source.samples.ndim != 1 or not source.samples.size or not np.isfinite(source.samples).all():
             raise ShapeError(f"{where} must have finite samples [samples], and some")
-        samples = source.samples if source.rate == data.rate else resampled(source.samples, source.rate, data.rate)
-        content = Sound(samples, data.rate)
+        samples = (
+            source.samples
+            if source.rate == data.rate
+            else sound_data.sounds.resampled(source.samples, source.rate, data.rate)
+        )
+        content = sound_data.sounds.Sound(samples, data.rate)
     elif isinstance(source, np.ndarray):
         content = _checked_features(where, source)
     else:
@@ -442,7 +430,9 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
             f"{where} must be a path, the bytes of a sound file, {{'array': samples, 'sampling_rate': rate}}, a Sound "
             f"or an array of features; it is a {type(source).__name__}"
         )
-    sound, features = (content, data.front_end(content.samples)) if isinstance(content, Sound) else (None, content)
+    sound, features = (
+        (content, data.front_end(content.samples)) if isinstance(content, sound_data.sounds.Sound) else (None, content)
+    )
     if features.shape[1] != width:
         raise ShapeError(
             f"{where} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "

@@ -11,6 +11,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from regard.configuration import check_between
+from regard.data import text as text_data
+from regard.data.text.words import unspaced_share
+from regard.errors import KindError
 from regard.tasks.inputs.input import (
     Encodes,
     Examples,
@@ -89,10 +92,10 @@ class TextExamples(Examples):
         return iter(self._in_order)
 
     def _loader(self, training: Any, **options: Any) -> Batches[int, PairBatch]:
-        from regard.data.text.batches import pair_batches
-
         tokens, source_tokens = self._source.batch_tokens(training)
-        return pair_batches(self.table, tokens, seed=training.seed, source_tokens_per_batch=source_tokens, **options)
+        return text_data.batches.pair_batches(
+            self.table, tokens, seed=training.seed, source_tokens_per_batch=source_tokens, **options
+        )
 
 
 class TextInput(Input):
@@ -121,8 +124,6 @@ class TextInput(Input):
         return _mean_bytes(some["source"]), _mean_bytes(some["target"])
 
     def unspaced(self, rows: datasets.Dataset) -> tuple[float, float]:
-        from regard.data.text.words import unspaced_share
-
         # Languages may alternate, and rows at equal distances be all of one.
         some = rows.select(drawn_rows(len(rows), MEASURED))
         return unspaced_share(some["source"]), unspaced_share(some["target"])
@@ -132,9 +133,7 @@ class TextInput(Input):
         return learnt["tokenizer"]
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.text.tokenizers import Tokenizer
-
-        return {"tokenizer": ("tokenizer.json", Tokenizer.load)}
+        return {"tokenizer": ("tokenizer.json", text_data.tokenizers.Tokenizer.load)}
 
     def sizes(self, experiment: Any) -> list[str]:
         return [f"vocabulary {len(experiment.files['tokenizer'])}"]
@@ -145,9 +144,7 @@ class TextInput(Input):
     def encode(
         self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> TextExamples:
-        from regard.data.text.batches import encode_pairs
-
-        table = encode_pairs(
+        table = text_data.batches.encode_pairs(
             rows,
             self.tokenizer(learnt),
             target,  # pyright: ignore[reportArgumentType] (a tokenizer, or labels)
@@ -161,8 +158,6 @@ class TextInput(Input):
         return batch.source, batch.source_lengths
 
     def read(self, inputs: Sequence[Any], trained: Any) -> list[ReadText]:
-        from regard.errors import KindError
-
         for number, text in enumerate(inputs):
             if not isinstance(text, (str, ReadText)):
                 raise KindError(f"inputs[{number}] must be text; it is {a_type(text)}")
@@ -179,9 +174,7 @@ class TextInput(Input):
         return one.text
 
     def batch(self, inputs: Sequence[ReadText], targets: Sequence[Sequence[int]] | None = None) -> PairBatch:
-        from regard.data.text.batches import PairBatch
-
-        return PairBatch.of([one.ids for one in inputs], targets)
+        return text_data.batches.PairBatch.of([one.ids for one in inputs], targets)
 
     def annotations(self, one: ReadText) -> int:
         return len(one.ids)
@@ -242,14 +235,10 @@ class LabelledTexts(TextInput):
         return LABEL_TOKENS * training.batch_size, training.tokens_per_batch
 
     def class_files(self, folder: Path) -> Sequence[Path]:
-        from regard.data.text.sources import class_texts
-
-        return class_texts(folder).files
+        return text_data.sources.class_texts(folder).files
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
-        from regard.data.text.sources import open_labelled
-
-        return open_labelled(source, *columns, limit=limit)
+        return text_data.sources.open_labelled(source, *columns, limit=limit)
 
     def encode(
         self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
@@ -274,9 +263,9 @@ class PairedTexts(TextInput):
         super().__init__(generated, examples)
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
-        from regard.data.text.sources import open_pairs
-
-        return open_pairs(source, *columns, lowercase=data.lowercase, limit=limit, roles=self.column_roles())
+        return text_data.sources.open_pairs(
+            source, *columns, lowercase=data.lowercase, limit=limit, roles=self.column_roles()
+        )
 
 
 def _mean_bytes(texts: Sequence[str]) -> float:
@@ -292,9 +281,7 @@ def column(rows: datasets.Dataset, *names: str) -> Iterator[str]:
 
 def file_text(path: Path) -> str:
     """The text of a file; DataError if it cannot be read or is not UTF-8."""
-    from regard.data.text.running_text import text_blocks
-
-    return "".join(text_blocks(path))
+    return "".join(text_data.running_text.text_blocks(path))
 
 
 def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1, option: str = "tokenizer") -> Tokenizer:
@@ -307,14 +294,11 @@ def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1, option:
         min_count: a word that occurs fewer times is unknown.
         option: the option of the data that names its kind; where it is not set, it is that of both sides.
     """
-    from regard.data.text.tokenizers import Tokenizer
-    from regard.data.text.words import unspaced_share
-
     data = run.data
     kind = getattr(data, option) or data.tokenizer
 
-    def learn() -> Tokenizer:
-        tokenizer = Tokenizer.train(texts, kind, data.vocabulary, data.lowercase, min_count)
+    def learn() -> text_data.tokenizers.Tokenizer:
+        tokenizer = text_data.tokenizers.Tokenizer.train(texts, kind, data.vocabulary, data.lowercase, min_count)
         share = unspaced_share([tokenizer.decode(list(range(len(tokenizer))))]) if kind == "word" else 0.0
         if share > 0.5:
             log.warning(

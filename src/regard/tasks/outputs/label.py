@@ -8,14 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_between, check_probabilities
+from regard.data.label_doubts import label_doubts, merged_labels
+from regard.data.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.files.atomic import write_atomically
 from regard.tasks.inputs.input import chunks
-from regard.tasks.lazy import F, np, torch
+from regard.tasks.lazy import F, np, pictures, records, torch
 from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label_rule import LabelRule, label_rule
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.attention.execution import RecordedCall
-    from regard.data.labels import Labels
     from regard.explanations.model_attention import ModelAttention
     from regard.records import Axis
 
@@ -123,8 +125,6 @@ class LabelExperiment(TableExperiment):
         return StepLoss(total, plain.detach(), len(batch))
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
-        from itertools import islice
-
         losses, predicted = [], {}
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
             rows, batch = batch.index.tolist(), batch.to(self.device)
@@ -285,7 +285,6 @@ class TrainedLabels(TableTrained):
             prefix: name of the list of layers in the model.
         """
         from regard.explanations.model_attention import ModelAttention
-        from regard.records import TokenAxis
 
         layers = len(calls) - pools
         attentions = [
@@ -293,7 +292,7 @@ class TrainedLabels(TableTrained):
             for layer, call in enumerate(calls[:layers])
         ]
         if pools:
-            learned = TokenAxis((query,), (True,))
+            learned = records.TokenAxis((query,), (True,))
             attentions.append(ModelAttention("pooling", layers, "cross", learned, axis, calls[layers:]))
         return attentions
 
@@ -432,10 +431,8 @@ class LabelEvaluation(RunEvaluation):
 
 def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels: Sequence[str], name: str) -> Path:
     """Draw ``pictures/<name>.png``: how many examples of each label were given which."""
-    from regard.pictures import confusion_matrix, save
-
     folder.make_pictures()
-    return save(confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
+    return pictures.save(pictures.confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
 
 
 def cells(text: str, width: int) -> str:
@@ -565,8 +562,6 @@ class LabelTask(TableTask):
         return ("evaluation-*.tsv", "pictures/confusion-*.png", *super().results)
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.labels import Labels
-
         return {**self.input.loaders(), "labels": ("labels.json", Labels.load)}
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
@@ -577,9 +572,6 @@ class LabelTask(TableTask):
         Raises:
             DataError: there is one label only, or with the labels of another run an unknown one.
         """
-        from regard.data.label_doubts import label_doubts, merged_labels
-        from regard.data.labels import Labels
-
         path, initial, unit = folder.file("labels.json"), run.training.init_from, self.input.labelled_unit
         counts, where = Counter(self.input.targets(rows)), run.data.train or "the bundled corpus"
         if held_out is not None and held_out is not rows:

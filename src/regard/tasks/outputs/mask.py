@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -85,8 +86,6 @@ class MaskExperiment(TableExperiment):
         return StepLoss(total, plain.detach(), len(batch))
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
-        from itertools import islice
-
         count = len(self.files["classes"])
         confusion, losses, samples = torch.zeros(count, count, dtype=torch.int64, device=self.device), [], {}
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.configuration import check_at_least, check_between, check_finite
+from regard.data import text as text_data
+from regard.data.text.words import word_spans
 from regard.errors import ArgumentError, RunError
 from regard.tasks.attended import attended_words
-from regard.tasks.lazy import np, torch
+from regard.tasks.lazy import fonts, np, pictures, records, torch
 from regard.tasks.sequence_lines import LineExperiment, SequenceLines
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TableTrained
@@ -324,12 +326,10 @@ class Continuation(TextAnswer):
         return self.source + self.text
 
     def record(self) -> AttentionRecord | None:
-        from regard.records import AttentionRecord, TokenAxis
-
         if self.weights is None or self.layer is None:
             return None
-        axis, weights = TokenAxis(self.tokens), self.weights.float().cpu().numpy()
-        return AttentionRecord(
+        axis, weights = records.TokenAxis(self.tokens), self.weights.float().cpu().numpy()
+        return records.AttentionRecord(
             f"layer {self.layer}, mean of its heads", self.layer, "causal", axis, axis, weights[None]
         )
 
@@ -435,13 +435,11 @@ class TrainedNextTokens(TableTrained):
         return best.followed_by(others)
 
     def remarks(self, predictions: Sequence[Prediction], options: ContinuationOptions) -> list[str]:
-        from regard.pictures.fonts import visible
-
         continuations = [one for one in predictions if isinstance(one, Continuation)]
         unknown = list(dict.fromkeys(piece for one in continuations for piece in one.unknown))
         lines = []
         if unknown:
-            named = ", ".join(f"'{visible(piece)}'" for piece in unknown[:MOST_NAMED])
+            named = ", ".join(f"'{fonts.visible(piece)}'" for piece in unknown[:MOST_NAMED])
             rest = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
             lines.append(f"not in the model's vocabulary: {named}{rest}")
         context = self.model.config.context
@@ -451,13 +449,11 @@ class TrainedNextTokens(TableTrained):
         return lines
 
     def measure(self, source: Any, columns: Sequence[str | None], options: TextLossOptions) -> LanguageEvaluation:
-        from regard.data.text.running_text import encode_text
-
         context = self.model.config.context
         if options.stride > context:
             raise ArgumentError(f"stride must be at most {context}, the context of the model; it is {options.stride}")
         start = time.monotonic()
-        table = encode_text(self.input.open(source, columns, self.config.data), self.tokenizer)
+        table = text_data.running_text.encode_text(self.input.open(source, columns, self.config.data), self.tokenizer)
         measured = text_loss(self.model, table, self.tokenizer, stride=options.stride, limit=options.limit)
         return LanguageEvaluation(
             data=",".join(map(str, source)) if isinstance(source, (list, tuple)) else str(source),
@@ -508,15 +504,13 @@ class TrainedNextTokens(TableTrained):
         return len(prediction.ids) - len(self.tokenizer.encode(prediction.source)) - 1
 
     def figure(self, prediction: Continuation) -> Any:
-        from regard.pictures import alignment
-
         layers, heads = self.model.config.layers, self.model.config.heads
         layer = layers - 1 if prediction.layer is None else prediction.layer
         tokens, weights = self.attention(prediction.ids, layer)
         of_layer = f"layer {layer}, one of {layers}"
         title = f"Self-attention of {of_layer}, mean of {heads} heads; each row is a token that attends"
         names = ("token that attends", "token attended to")
-        return alignment(weights, tokens, tokens, title=title, maximum=None, axis_names=names)
+        return pictures.alignment(weights, tokens, tokens, title=title, maximum=None, axis_names=names)
 
     def facts(self) -> str:
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
@@ -524,7 +518,6 @@ class TrainedNextTokens(TableTrained):
     def attended(self, prediction: Prediction) -> Attended:
         """The words of the text with the largest weights in the last layer, where the new tokens are predicted."""
         assert isinstance(prediction, Continuation)
-        from regard.pictures import merge
 
         tokenizer, last = self.tokenizer, self.model.config.layers - 1
         _, weights = self.attention(prediction.ids, last if prediction.layer is None else prediction.layer)
@@ -537,7 +530,7 @@ class TrainedNextTokens(TableTrained):
             "the start" if axis.special[word.start] else tokenizer.decode(ids[word.start : word.stop]).strip() or "␣"
             for word in axis.words
         ]
-        return attended_words(words, merge(rows, None, axis.words))
+        return attended_words(words, pictures.merge(rows, None, axis.words))
 
     def _continued(self, text: str, draw: Sequence[int], options: ContinuationOptions) -> Continuation:
         from regard.models.search import TokenChoice
@@ -580,9 +573,6 @@ def token_axis(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenAxis:
         tokenizer: the tokenizer.
         ids: the tokens; those of the end of a document are special.
     """
-    from regard.data.text.words import word_spans
-    from regard.records import TokenAxis
-
     labels = tokenizer.labels(ids)
     pieces = ["" if id == tokenizer.END else tokenizer.decode([id]) for id in ids]
     starts, length = [], 0
@@ -602,7 +592,7 @@ def token_axis(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenAxis:
         before = word
     # The mark of a space before a word is one that viewers take off when they merge its tokens.
     shown = tuple("▁" + label[1:] if label.startswith("␣") and len(label) > 1 else label for label in labels)
-    return TokenAxis(shown, tuple(id == tokenizer.END for id in ids), tuple(words))
+    return records.TokenAxis(shown, tuple(id == tokenizer.END for id in ids), tuple(words))
 
 
 class NextTokenTask(TableTask):
@@ -623,9 +613,7 @@ class NextTokenTask(TableTask):
     lack = "which is no language model"
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.text.tokenizers import TextTokenizer
-
-        return {"tokenizer": ("tokenizer.json", TextTokenizer.load)}
+        return {"tokenizer": ("tokenizer.json", text_data.tokenizers.TextTokenizer.load)}
 
     def validated_size(self, experiment: TableExperiment) -> int:
         return len(experiment.validation) - 1

@@ -7,10 +7,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_probabilities
+from regard.data import text as text_data
 from regard.data.records import shortened
 from regard.errors import ArgumentError, DataError, RunError
 from regard.files.atomic import write_atomically
@@ -18,7 +20,7 @@ from regard.models.configs import FREE_TOKENS
 from regard.tasks.attended import attended_words
 from regard.tasks.inputs.input import Examples, chunks, tokenizer_path
 from regard.tasks.inputs.text import text_tokenizer
-from regard.tasks.lazy import np, torch
+from regard.tasks.lazy import np, pictures, records, torch
 from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
@@ -85,9 +87,7 @@ class TextTask(TableTask):
     length_option: ClassVar[str] = "max_length"
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.text.tokenizers import Tokenizer
-
-        return {"tokenizer": ("tokenizer.json", Tokenizer.load)}
+        return {"tokenizer": ("tokenizer.json", text_data.tokenizers.Tokenizer.load)}
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         texts = (text for texts in self.references(rows) for text in texts)
@@ -199,8 +199,6 @@ class TextExperiment(TableExperiment):
         return StepLoss(loss.total, loss.nll, batch.target_tokens)
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
-        from itertools import islice
-
         losses, tokens, texts = [], 0, {}
         forbidden = self.task.forbidden(self.run, self.files)
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
@@ -459,20 +457,16 @@ class TextPrediction(TextAnswer):
         return {"score": self.score}
 
     def attended(self) -> Attended:
-        from regard.pictures import merge
-
         if self.weights is None:
             return Attended()
         words = [word_text(self.source_tokens, word) for word in self.source_words]
-        return attended_words(words, merge(self.weights, None, self.source_words))
+        return attended_words(words, pictures.merge(self.weights, None, self.source_words))
 
     def figure(self) -> Any:
         """The weights as a picture; None without weights or without a text."""
-        from regard.pictures import alignment
-
         if self.weights is None or not self.target_tokens:
             return None
-        return alignment(
+        return pictures.alignment(
             self.weights,
             self.source_tokens,
             self.target_tokens,
@@ -482,21 +476,17 @@ class TextPrediction(TextAnswer):
         )
 
     def record(self) -> AttentionRecord | None:
-        from regard.records import AttentionRecord
-
         if self.weights is None or not self.target_tokens:
             return None
         source, target = self.axes()
         weights = self.weights.float().cpu().numpy()
-        return AttentionRecord("attention to the source", 0, "cross", target, source, weights[None])
+        return records.AttentionRecord("attention to the source", 0, "cross", target, source, weights[None])
 
     def axes(self) -> tuple[TokenAxis, TokenAxis]:
         """The tokens of the source and of the target, for records."""
-        from regard.records import TokenAxis
-
         return (
-            TokenAxis(tuple(self.source_tokens), words=tuple(self.source_words)),
-            TokenAxis(tuple(self.target_tokens), words=tuple(self.target_words)),
+            records.TokenAxis(tuple(self.source_tokens), words=tuple(self.source_words)),
+            records.TokenAxis(tuple(self.target_tokens), words=tuple(self.target_words)),
         )
 
 
@@ -618,12 +608,10 @@ def _recurrent(
 
 def _read_axis(target: TokenAxis) -> TokenAxis:
     """The tokens that the decoder reads: ``bos`` before the target, without its last token."""
-    from regard.records import TokenAxis
-
     length = len(target)
     special = target.special or (False,) * length
     words = [range(word.start + 1, min(word.stop + 1, length)) for word in target.words if word.start + 1 < length]
-    return TokenAxis(
+    return records.TokenAxis(
         ("<bos>", *target.tokens[: length - 1]),
         (True, *special[: length - 1]),
         (range(1), *words) if target.words else (),
