@@ -13,7 +13,7 @@ _NUMBA = find_spec("numba") is not None
 
 
 def why_missing() -> str | None:
-    """Return the reason why there are no compiled kernels; None if there are."""
+    """Returns the reason why there are no compiled kernels; None if there are."""
     if not _NUMBA:
         return f"Numba is not installed (pip install '{NUMBA}')"
     return "Numba's compiler is switched off; unset NUMBA_DISABLE_JIT" if _is_switched_off() else None
@@ -76,7 +76,8 @@ _WAITING: list[object] = []
 
 @contextmanager
 def kernels_awaited() -> Iterator[None]:
-    """Context in which ``backend="auto"`` waits for kernels that are not compiled, so that no bit depends on a race.
+    """Returns a context in which ``backend="auto"`` waits for kernels that are not compiled, so that no bit depends on
+    a race.
 
     It is meant for trainings, tests and measurements, and applies to all threads of the process.
     """

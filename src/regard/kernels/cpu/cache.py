@@ -43,7 +43,7 @@ class _UntrustedFolderError(Exception):
 
 
 def load(path: Path, target: bytes) -> bytes | None:
-    """Return what `store` wrote; None if there is no file.
+    """Returns what `store` wrote; None if there is no file.
 
     Args:
         path: the file.
@@ -66,7 +66,7 @@ def load(path: Path, target: bytes) -> bytes | None:
 
 
 def store(path: Path, target: bytes, payload: bytes) -> None:
-    """Write a file completely or not at all, even while other processes write it.
+    """Writes a file completely or not at all, even while other processes write it.
 
     Raises:
         OSError: the file cannot be written.
@@ -108,12 +108,12 @@ def _read(path: Path) -> bytes:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder of this machine's kernels; None if there is none."""
+    """Returns the folder of this machine's kernels; None if there is none."""
     return open_folder(hashlib.sha256(target()).hexdigest()[:16])
 
 
 def open_folder(fingerprint: str, content: str = "kernels") -> Path | None:
-    """Return the folder for files of this fingerprint, created if necessary; None if no location can have one.
+    """Returns the folder for files of this fingerprint, created if necessary; None if no location can have one.
 
     It is in ``$REGARD_CACHE`` if that is set and not empty, else in the user's cache folder, else in the folder for
     temporary files. A location that other users could change is not used, and a warning names it.
@@ -147,7 +147,7 @@ def is_writable(folder: Path) -> bool:
 
 
 def all_folders() -> Iterator[Path]:
-    """Yield every existing folder of this user's kernels, of any version and processor."""
+    """Yields every existing folder of this user's kernels, of any version and processor."""
     for root, names in _locations():
         try:
             folder = _trusted(root, names, make=False)
@@ -159,7 +159,7 @@ def all_folders() -> Iterator[Path]:
 
 
 def files_of(folder: Path) -> dict[Path, int]:
-    """Return the files in a folder that `store` wrote, even unfinished or damaged ones, with their sizes in bytes."""
+    """Returns the files in a folder that `store` wrote, even unfinished or damaged ones, with their sizes in bytes."""
     sizes = {}
     for path in sorted(folder.iterdir()):
         status = path.lstat()
@@ -169,7 +169,7 @@ def files_of(folder: Path) -> dict[Path, int]:
 
 
 def clear() -> tuple[int, int]:
-    """Remove every file that `store` wrote, and the folders that are empty then.
+    """Removes every file that `store` wrote, and the folders that are empty then.
 
     Returns:
         The number of removed files, and of their bytes.
@@ -188,7 +188,7 @@ def clear() -> tuple[int, int]:
 
 
 def _locations() -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield the locations, best first: a folder that the user manages, and the names of regard's folders in it."""
+    """Yields the locations, best first: a folder that the user manages, and the names of regard's folders in it."""
     chosen = os.environ.get("REGARD_CACHE")
     if chosen:
         if not os.path.isabs(chosen):
@@ -207,7 +207,7 @@ def _locations() -> Iterator[tuple[Path, tuple[str, ...]]]:
 
 
 def _trusted(root: Path, names: tuple[str, ...], *subfolders: str, make: bool) -> Path:
-    """Return the folder with these names below the root, unless another user can change its content."""
+    """Returns the folder with these names below the root, unless another user can change its content."""
     folder = root
     for name in (None, *names, *subfolders):
         folder = folder / name if name else root
@@ -225,7 +225,7 @@ def _make(folder: Path) -> None:
 
 
 def _check_owner(folder: Path, shared: bool) -> None:
-    """Raise _UntrustedFolderError unless the folder belongs to the user.
+    """Raises _UntrustedFolderError unless the folder belongs to the user.
 
     Args:
         folder: an existing folder; a symbolic link must belong to the user, and so must the folder it leads to.

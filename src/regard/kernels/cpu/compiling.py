@@ -25,7 +25,7 @@ IDLE = 20.0
 """Seconds without a request after which the process ends. Until then, kernels share compiled parts."""
 
 
-class Source(NamedTuple):
+class KernelSource(NamedTuple):
     """The source of a kernel.
 
     Attributes:
@@ -44,7 +44,7 @@ class Source(NamedTuple):
         return "_".join((self.maker, *self.words))
 
     def path(self, folder: Path) -> Path:
-        """Return the kernel's file, whose name is unique among all kernels for the same target."""
+        """Returns the kernel's file, whose name is unique among all kernels for the same target."""
         module_source = b""
         if not self.module.startswith(f"{KERNELS}."):
             spec = find_spec(self.module)
@@ -55,7 +55,7 @@ class Source(NamedTuple):
         return folder / f"{self.name}-{key}.kernel"
 
     def compile(self) -> tuple[MachineCode, bool]:
-        """Compile the kernel in this process.
+        """Compiles the kernel in this process.
 
         Returns:
             The code, and whether other processes can use it: with some of Numba's settings it contains addresses of
@@ -70,8 +70,8 @@ NOT_PORTABLE = "with Numba's settings, they contain addresses of the process tha
 """Why some kernels cannot be stored."""
 
 
-def compile_and_store(source: Source) -> None:
-    """Compile a kernel and store it in the cache, unless it is stored already.
+def compile_and_store(source: KernelSource) -> None:
+    """Compiles a kernel and stores it in the cache, unless it is stored already.
 
     Raises:
         RuntimeError, OSError: the kernel cannot be stored; the message says why.
@@ -92,7 +92,7 @@ def compile_and_store(source: Source) -> None:
 
 
 def _serve() -> None:
-    """Compile the kernels that the input's lines name, until the input ends or no request has come for `IDLE` seconds.
+    """Compiles the kernels that the input's lines name, until the input ends or no request has come for `IDLE` seconds.
 
     The command line's argument is the niceness relative to the process that started this one.
     """
@@ -111,7 +111,7 @@ def _serve() -> None:
         if not line:
             break
         module, maker, *words = json.loads(line)
-        source, started, failure = Source(module, maker, tuple(words)), time.monotonic(), None
+        source, started, failure = KernelSource(module, maker, tuple(words)), time.monotonic(), None
         try:
             compile_and_store(source)
         except Exception as error:

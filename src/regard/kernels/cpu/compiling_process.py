@@ -19,7 +19,7 @@ from contextlib import suppress
 from regard.errors import BackendError
 from regard.files.fork_lock import ForkLock
 from regard.kernels.cpu import cache
-from regard.kernels.cpu.compiling import Source
+from regard.kernels.cpu.compiling import KernelSource
 
 LOG = logging.getLogger("regard")
 
@@ -52,15 +52,15 @@ class CompilingProcess:
             os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
-        """Forget the worker and all its kernels."""
+        """Forgets the worker and all its kernels."""
         CompilingProcess.start_failure = None
         self.failures: dict[str, str] = {}
         self.crashes: set[str] = set()
         self._process: subprocess.Popen[str] | None = None
-        self._pending: dict[str, tuple[Source, threading.Event]] = {}
+        self._pending: dict[str, tuple[KernelSource, threading.Event]] = {}
 
     def obstacle(self) -> str | None:
-        """Return the reason why no worker can compile anything; None if one can."""
+        """Returns the reason why no worker can compile anything; None if one can."""
         if CompilingProcess.start_failure is not None:
             return CompilingProcess.start_failure
         if not os.path.basename(sys.executable or "").lower().startswith(("python", "pypy")):
@@ -74,8 +74,8 @@ class CompilingProcess:
         """Whether a kernel was requested and is not finished."""
         return name in self._pending
 
-    def request(self, source: Source) -> threading.Event | None:
-        """Ask the worker to compile a kernel, unless it was asked already.
+    def request(self, source: KernelSource) -> threading.Event | None:
+        """Asks the worker to compile a kernel, unless it was asked already.
 
         Returns:
             The event that is set when the worker has answered; None if a worker cannot compile the kernel.
@@ -92,8 +92,8 @@ class CompilingProcess:
             self._send([source])
             return answered
 
-    def compile(self, source: Source) -> str | None:
-        """Have a kernel compiled, and wait for it.
+    def compile(self, source: KernelSource) -> str | None:
+        """Has a kernel compiled, and waits for it.
 
         Returns:
             The reason why it was not compiled; None if it was.
@@ -109,12 +109,12 @@ class CompilingProcess:
         return self.failures.get(source.name) or (self.obstacle() if answered is None else None)
 
     def wait(self) -> None:
-        """Wait until every requested kernel is compiled or has failed."""
+        """Waits until every requested kernel is compiled or has failed."""
         for _, answered in list(self._pending.values()):
             answered.wait(TIMEOUT)
 
-    def _send(self, sources: list[Source]) -> None:
-        """Send these kernels to the worker; start one if there is none."""
+    def _send(self, sources: list[KernelSource]) -> None:
+        """Sends these kernels to the worker; starts one if there is none."""
         try:
             if self._process is None:
                 process = _start_process(self._niceness)
@@ -138,7 +138,7 @@ class CompilingProcess:
                 self._answer(source.name)
 
     def _listen(self, process: "subprocess.Popen[str]") -> None:
-        """Read the worker's answers until it ends; then send what is pending to a new one."""
+        """Reads the worker's answers until it ends; then sends what is pending to a new one."""
         answers = 0
         assert process.stdout is not None
         with process.stdout as output:
@@ -182,7 +182,7 @@ class CompilingProcess:
 
 
 def _start_process(niceness: int) -> "subprocess.Popen[str]":
-    """Start a worker, which finds modules exactly where this process finds them."""
+    """Starts a worker, which finds modules exactly where this process finds them."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str))
     return subprocess.Popen(
         [sys.executable, "-P", "-m", _PROGRAM, str(niceness)],

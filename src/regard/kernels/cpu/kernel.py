@@ -18,7 +18,7 @@ from regard.files.fork_lock import ForkLock
 from regard.kernels.availability import must_wait, why_missing
 from regard.kernels.cpu import cache
 from regard.kernels.cpu.cache import DamagedFileError
-from regard.kernels.cpu.compiling import NOT_PORTABLE, Source
+from regard.kernels.cpu.compiling import NOT_PORTABLE, KernelSource
 from regard.kernels.cpu.compiling_process import BACKGROUND, FOREGROUND
 from regard.kernels.cpu.machine_code import MachineCode
 from regard.kernels.cpu.target import target
@@ -44,7 +44,7 @@ class Kernel:
     """
 
     def __init__(self, module: str, maker: str, *words: str):
-        self.source = Source(module, maker, words)
+        self.source = KernelSource(module, maker, words)
         self.name = self.source.name
         self._address: int | None = None
         self._content: bytes | None = None  # the content of its file, from reading until linking
@@ -67,7 +67,7 @@ class Kernel:
         return self.load() if self._address is None else self._address
 
     def load(self) -> int:
-        """Load the machine code, compiled first if it is missing, and return its address.
+        """Loads the machine code, compiled first if it is missing, and returns its address.
 
         If two threads load it at once, each links code of its own, and both addresses are valid.
 
@@ -88,7 +88,7 @@ class Kernel:
         return address
 
     def _load_stored(self) -> int | None:
-        """Return the address of the code in the cache; if there is none, log that and return None."""
+        """Returns the address of the code in the cache; if there is none, logs that and returns None."""
         folder = cache.cache_folder()
         storage = "for this process only: no cache folder is writable" if folder is None else f"stored in {folder}"
         if folder is not None:
@@ -105,7 +105,7 @@ class Kernel:
         return None
 
     def _compile(self) -> int:
-        """Have a worker compile the kernel, or compile it here if there is none; return its address."""
+        """Has a worker compile the kernel, or compiles it here if there is none; returns its address."""
         started = time.monotonic()
         failure = FOREGROUND.compile(self.source)
         address = None if failure is not None else self._load_stored()
@@ -136,7 +136,7 @@ class Kernel:
 
 
 def delay(kernels: Iterable[Kernel]) -> str | None:
-    """Return the reason why a call would have to wait for one of these kernels; None if all are compiled."""
+    """Returns the reason why a call would have to wait for one of these kernels; None if all are compiled."""
     missing = [kernel for kernel in kernels if not kernel.is_compiled]
     if not missing:
         return None
@@ -162,7 +162,7 @@ def are_usable(kernels: Iterable[Kernel]) -> bool:
 
 
 def request(kernels: Iterable[Kernel], awaited: bool = False) -> None:
-    """Have the missing ones of these kernels compiled.
+    """Has the missing ones of these kernels compiled.
 
     Args:
         kernels: the kernels in the order in which they are needed.

@@ -74,7 +74,7 @@ class Field(NamedTuple):
 
 @cache
 def fields_of(record: type) -> tuple[Field, ...]:
-    """Return the fields of a NamedTuple class, in its order."""
+    """Returns the fields of a NamedTuple class, in its order."""
     fields = []
     for name, hint in get_type_hints(record, include_extras=True).items():
         plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -85,17 +85,17 @@ def fields_of(record: type) -> tuple[Field, ...]:
 
 
 def schema_of(record: type) -> str:
-    """Return the schema of an operator's arguments that are the record's fields."""
+    """Returns the schema of an operator's arguments that are the record's fields."""
     return ", ".join(f"{field.type} {field.name}" for field in fields_of(record))
 
 
 def differentiable(record: type) -> tuple[str, ...]:
-    """Return the names of the fields that have a gradient."""
+    """Returns the names of the fields that have a gradient."""
     return tuple(field.name for field in fields_of(record) if field.differentiable)
 
 
 def layout_of(record: type) -> dict[str, str]:
-    """Return the names of what a kernel reads of a record, each with its format for `struct`, ``q`` or ``d``."""
+    """Returns the names of what a kernel reads of a record, each with its format for `struct`, ``q`` or ``d``."""
     layout: dict[str, str] = {}
     for field in fields_of(record):
         names = _names(field)
@@ -106,7 +106,7 @@ def layout_of(record: type) -> dict[str, str]:
 
 
 def address_of(tensor: "Tensor | None") -> int:
-    """Return the address of a tensor's elements; 0 for None. All addresses that kernels receive come from here.
+    """Returns the address of a tensor's elements; 0 for None. All addresses that kernels receive come from here.
 
     Raises:
         KindError: the elements are not stored as they are in a CPU's memory: see `regard.tracing.transforms.in_memory`.
@@ -149,7 +149,7 @@ class Writer:
         self._tensors, self._lists, self._plain = tuple(tensors), tuple(lists), tuple(arguments)
 
     def write(self, record: tuple[Any, ...], arguments: list[float]) -> None:
-        """Write one record. Nothing is written for None, nor for items that a list does not have."""
+        """Writes one record. Nothing is written for None, nor for items that a list does not have."""
         for index, address_position, axis_positions, repeats in self._tensors:
             tensor = record[index]
             if tensor is None:
@@ -170,7 +170,7 @@ class Writer:
 
 @cache
 def _names(field: Field) -> tuple[str, ...]:
-    """Return the names under which a kernel reads a field."""
+    """Returns the names under which a kernel reads a field."""
     if field.items is not None:
         return tuple(f"{field.name}_{name}" for name in field.items.names)
     if field.strides is None:
@@ -305,7 +305,7 @@ class KernelInputs(NamedTuple):
         return each * self.query.numel() * self.key.shape[2]
 
     def chunks(self, sums_per_key: int, tasks: int) -> int:
-        """Return the number of chunks of a head's rows, if each chunk has ``sums_per_key`` sums for each key."""
+        """Returns the number of chunks of a head's rows, if each chunk has ``sums_per_key`` sums for each key."""
         blocks = ceil_div(self.query.shape[2], self.block)
         affordable = max(1, SUMS_LIMIT // max(tasks * self.key.shape[2] * sums_per_key, 1))
         return min(blocks, affordable, ceil_div(MIN_TASKS, max(tasks, 1)))
@@ -373,7 +373,7 @@ class ReadingOptions(NamedTuple):
         )
 
     def sizes(self, inputs: KernelInputs) -> dict[str, int]:
-        """Return the lengths of the axes of readings."""
+        """Returns the lengths of the axes of readings."""
         rows, columns = self.pooled or (0, 0)
         return {
             "queries": inputs.query.shape[2],
@@ -386,7 +386,7 @@ class ReadingOptions(NamedTuple):
         }
 
     def tensors(self, inputs: KernelInputs, chunks: int) -> dict[str, Tensor]:
-        """Return unfilled tensors for all readings, in the operator's order; empty ones for readings not requested."""
+        """Returns unfilled tensors for all readings, in the operator's order; empty ones for readings not requested."""
         from torch import int64
 
         batch, heads = inputs.query.shape[:2]
@@ -403,7 +403,7 @@ class ReadingOptions(NamedTuple):
         return tensors
 
 
-class Reading(NamedTuple):
+class ReadingTensor(NamedTuple):
     """One tensor that the readings operator returns.
 
     Attributes:
@@ -424,26 +424,26 @@ class Reading(NamedTuple):
 
 
 def sum_of_chunks(chunks: Tensor) -> Tensor:
-    """Return the sum over chunks, axis 2."""
+    """Returns the sum over chunks, axis 2."""
     return chunks[:, :, 0].contiguous() if chunks.shape[2] == 1 else chunks.sum(2)
 
 
 READINGS = (
-    Reading("lse", lambda options: not options.only_stored, ("queries",), initial=-math.inf),
-    Reading("entropy", lambda options: options.entropy, ("queries",)),
-    Reading("peak", lambda options: options.peak, ("queries",)),
-    Reading("top_weights", lambda options: options.top_k > 0, ("queries", "top_k")),
-    Reading("top_indices", lambda options: options.top_k > 0, ("queries", "top_k"), initial=-1, integer=True),
-    Reading("received", lambda options: options.received, ("keys",), over_rows=sum_of_chunks),
-    Reading("distance", lambda options: options.distance, ("queries",)),
-    Reading("pooled_sum", lambda options: bool(options.pooled), ("pooled_rows", "pooled_columns"), sum_of_chunks),
-    Reading(
+    ReadingTensor("lse", lambda options: not options.only_stored, ("queries",), initial=-math.inf),
+    ReadingTensor("entropy", lambda options: options.entropy, ("queries",)),
+    ReadingTensor("peak", lambda options: options.peak, ("queries",)),
+    ReadingTensor("top_weights", lambda options: options.top_k > 0, ("queries", "top_k")),
+    ReadingTensor("top_indices", lambda options: options.top_k > 0, ("queries", "top_k"), initial=-1, integer=True),
+    ReadingTensor("received", lambda options: options.received, ("keys",), over_rows=sum_of_chunks),
+    ReadingTensor("distance", lambda options: options.distance, ("queries",)),
+    ReadingTensor("pooled_sum", lambda options: bool(options.pooled), ("pooled_rows", "pooled_columns"), sum_of_chunks),
+    ReadingTensor(
         "pooled_max",
         lambda options: bool(options.pooled),
         ("pooled_rows", "pooled_columns"),
         lambda chunks: chunks.amax(2),
     ),
-    Reading("weights", lambda options: options.row_slots is not None, ("stored_rows", "stored_keys")),
+    ReadingTensor("weights", lambda options: options.row_slots is not None, ("stored_rows", "stored_keys")),
 )
 """All readings, in the operator's order."""
 

@@ -26,7 +26,7 @@ _MAKERS = {
 
 
 def row_normalizer(kind: str, temperature: float | torch.Tensor, alpha: float | torch.Tensor) -> dict[str, int | float]:
-    """Return the scalar fields of `KernelInputs` that describe how a row is normalized.
+    """Returns the scalar fields of `KernelInputs` that describe how a row is normalized.
 
     Args:
         kind: kind of the row primitive: ``softmax``, ``entmax``, ``sigmoid`` or ``hard``.
@@ -66,67 +66,68 @@ def needs_transposed(inputs: KernelInputs, name: str) -> bool:
 
 
 def products(inputs: KernelInputs) -> tuple[int, int]:
-    """Return how products are computed, `BLAS`, `WIDE` or `PLAIN`, and the address of BLAS's ``gemm``."""
+    """Returns how products are computed, `BLAS`, `WIDE` or `PLAIN`, and the address of BLAS's ``gemm``."""
     gemm = gemm_address(inputs.query.dtype)
     return WIDE if is_wide(inputs) else BLAS if gemm else PLAIN, gemm
 
 
 def forward(inputs: KernelInputs) -> tuple[Kernel, int]:
-    """Return the forward kernel for these inputs, and the number of its tasks."""
+    """Returns the forward kernel for these inputs, and the number of its tasks."""
     batch, heads, queries, _ = inputs.query.shape
     return _kernel_for("forward", inputs), batch * heads * ceil_div(queries, inputs.block)
 
 
 def backward(inputs: KernelInputs) -> Kernel:
-    """Return the kernel that computes all gradients."""
+    """Returns the kernel that computes all gradients."""
     return _kernel_for("backward", inputs)
 
 
 def readings(inputs: KernelInputs, options: ReadingOptions) -> Kernel:
-    """Return the kernel that computes readings of the weights."""
+    """Returns the kernel that computes readings of the weights."""
     if options.fit_lanes(inputs):
         return _lane_readings(inputs.query.dtype)
     return _kernel_for("readings", inputs)
 
 
 def step_backward(inputs: KernelInputs) -> Kernel:
-    """Return the kernel for the gradients of one step over a memory; a task is a batch row. Not for rectified units."""
+    """Returns the kernel for the gradients of one step over a memory; a task is a batch row. Not for rectified
+    units."""
     return _kernel_for("step_backward", inputs)
 
 
 def keys_backward(dtype: torch.dtype) -> Kernel:
-    """Return the kernel for the gradients of an additive score's keys and weight over all steps, by batch rows."""
+    """Returns the kernel for the gradients of an additive score's keys and weight over all steps, by batch rows."""
     return _kernel("steps", "additive_keys_backward", _dtype_name(dtype))
 
 
 def exponentials(dtype: torch.dtype) -> Kernel:
-    """Return the kernel that prepares an additive score's keys: exponentials, or copies for rectified units."""
+    """Returns the kernel that prepares an additive score's keys: exponentials, or copies for rectified units."""
     return _kernel("prepare", "prepare_additive_keys", _dtype_name(dtype))
 
 
 def transposed(dtype: torch.dtype) -> Kernel:
-    """Return the kernel that transposes keys; a task is a tile of keys."""
+    """Returns the kernel that transposes keys; a task is a tile of keys."""
     return _kernel("prepare", "transpose_keys", _dtype_name(dtype))
 
 
 def rows(dtype: torch.dtype, alpha: float, backward: bool) -> Kernel:
-    """Return the kernel of entmax on plain rows, or of its gradient."""
+    """Returns the kernel of entmax on plain rows, or of its gradient."""
     name = NORMALIZERS[_entmax_of(alpha)]
     return _kernel("rows", "entmax_rows_backward" if backward else "entmax_rows", _dtype_name(dtype), name)
 
 
 def packed_attention(dtype: torch.dtype) -> Kernel:
-    """Return the kernel of attention on packed float32 rows; a task is a sequence and a key head."""
+    """Returns the kernel of attention on packed float32 rows; a task is a sequence and a key head."""
     return _kernel("packed_attention", "packed_attention", _dtype_name(dtype))
 
 
 def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
-    """Return the kernel of the gradients of `packed_attention`."""
+    """Returns the kernel of the gradients of `packed_attention`."""
     return _kernel("packed_attention", "packed_attention_gradients", _dtype_name(dtype))
 
 
 def multiply(dtype: torch.dtype) -> Kernel:
-    """Return the kernel of one matrix product, which other kernels call."""
+    """Returns the kernel of one matrix product, which other kernels call."""
     return _kernel("multiply", "multiply", _dtype_name(dtype))
 
 
@@ -143,7 +144,7 @@ def needs_multiply(method: int, dtype: torch.dtype, block: int) -> bool:
 
 @cache
 def for_calls(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
-    """Return all kernels that calls of one kind may need, whatever their sizes, in the order in which they run.
+    """Returns all kernels that calls of one kind may need, whatever their sizes, in the order in which they run.
 
     Args:
         dtype: dtype of the kernels' inputs.
@@ -157,14 +158,14 @@ def for_calls(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -
 
 @cache
 def for_documents(gradient: bool) -> tuple[Kernel, ...]:
-    """Return all kernels of attention on packed rows; ``gradient`` as for `for_calls`."""
+    """Returns all kernels of attention on packed rows; ``gradient`` as for `for_calls`."""
     kernels = multiply(torch.float32), packed_attention(torch.float32)
     return (*kernels, packed_attention_gradients(torch.float32)) if gradient else kernels
 
 
 @cache
 def for_readings(dtype: torch.dtype, units: str, normalizer: int) -> tuple[Kernel, ...]:
-    """Return all kernels that readings of such calls may need."""
+    """Returns all kernels that readings of such calls may need."""
     kernels = [*_preparing_kernels(dtype, units), _specialized("readings", dtype, units, normalizer)]
     if (dtype, units, normalizer) == (torch.float32, "product", SOFTMAX):
         kernels.append(_lane_readings(dtype))
@@ -173,7 +174,7 @@ def for_readings(dtype: torch.dtype, units: str, normalizer: int) -> tuple[Kerne
 
 @cache
 def for_steps(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
-    """Return all kernels that steps over a cached memory may need."""
+    """Returns all kernels that steps over a cached memory may need."""
     kernels = list(for_calls(dtype, units, normalizer, False))
     if gradient:
         kernels.append(_specialized("step_backward", dtype, units, normalizer))
@@ -183,7 +184,7 @@ def for_steps(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -
 
 
 def _preparing_kernels(dtype: torch.dtype, units: str) -> list[Kernel]:
-    """Return the kernels that prepare keys and compute products, for inputs of any size."""
+    """Returns the kernels that prepare keys and compute products, for inputs of any size."""
     kernels = [multiply(dtype)] if dtype == torch.float32 or not gemm_address(dtype) else []
     if units != "product":
         kernels.append(exponentials(dtype))

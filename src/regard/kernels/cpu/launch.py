@@ -57,7 +57,7 @@ THREAD_TASKS = 4
 
 
 def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more: float) -> list[float]:
-    """Return a kernel's arguments, in the order of its record.
+    """Returns a kernel's arguments, in the order of its record.
 
     Args:
         inputs: inputs of the kernel.
@@ -93,25 +93,25 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
 
 
 def dropout_numbers(rate: float) -> tuple[float, int]:
-    """Return the factor of the weights that dropout keeps, and the threshold below which random bits drop a weight."""
+    """Returns the factor of the weights that dropout keeps, and the threshold below which random bits drop a weight."""
     return 1.0 / (1.0 - rate), min(round(rate * 2**32), 2**32 - 1)
 
 
 def named_arguments(**values: float) -> list[float]:
-    """Return a kernel's arguments with these values; all others are 0."""
+    """Returns a kernel's arguments with these values; all others are 0."""
     arguments = _SHARED.copy()
     write_named(values, arguments)
     return arguments
 
 
 def write_named(values: Mapping[str, float], arguments: list[float]) -> None:
-    """Write arguments by name."""
+    """Writes arguments by name."""
     for name, value in values.items():
         arguments[POSITIONS[name]] = value
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
-    """Return queries, keys or values with contiguous features and rows that do not overlap, as products need them."""
+    """Returns queries, keys or values with contiguous features and rows that do not overlap, as products need them."""
     tensor = in_memory(tensor)
     if tensor.stride(-1) == 1 and tensor.stride(-2) >= tensor.shape[-1]:
         return tensor
@@ -139,25 +139,25 @@ class Transposition(NamedTuple):
 
     @classmethod
     def of(cls, key: Tensor) -> "Transposition":
-        """Return the transposition of these keys or values."""
+        """Returns the transposition of these keys or values."""
         batch, heads, keys, dim = key.shape
         arguments = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
         tiles, work, elements = ceil_div(keys, TILE), 4.0 * keys * dim, dim * padded_length(keys)
         return cls(kernels.transposed(key.dtype), arguments, batch * heads, tiles, work, elements)
 
     def prepared(self) -> "PreparedLaunch":
-        """Return the prepared launch for all heads: see `PreparedLaunch`."""
+        """Returns the prepared launch for all heads: see `PreparedLaunch`."""
         tasks, work = self.heads * self.tiles, self.heads * self.work
         return PreparedLaunch.of(self.kernel, self.arguments, tasks, work, ("key", "key_transposed"))
 
     def run(self, output: int, heads: range) -> None:
-        """Transpose some heads, counted through all batch rows; ``output`` is the address that head 0 would have."""
+        """Transposes some heads, counted through all batch rows; ``output`` is the address that head 0 would have."""
         self.arguments[_KEY_TRANSPOSED] = output
         launch(self.kernel, self.arguments, heads.stop * self.tiles, len(heads) * self.work, heads.start * self.tiles)
 
 
 def transposed(tensor: Tensor) -> Tensor:
-    """Return keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
+    """Returns keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
     batch, heads, keys, dim = tensor.shape
     output, transposition = tensor.new_empty(batch, heads, dim, padded_length(keys)), Transposition.of(tensor)
     transposition.run(address_of(output), range(transposition.heads))
@@ -165,7 +165,7 @@ def transposed(tensor: Tensor) -> Tensor:
 
 
 def launch_on_transposed(kernel: Kernel, arguments: list[float], key: Tensor, tasks: int, work: float) -> None:
-    """Launch a kernel that needs transposed keys, which are made for a few heads at a time.
+    """Launches a kernel that needs transposed keys, which are made for a few heads at a time.
 
     Args:
         kernel, arguments, tasks, work: as for `launch`; all heads of the keys have the same number of tasks.
@@ -185,7 +185,7 @@ def launch_on_transposed(kernel: Kernel, arguments: list[float], key: Tensor, ta
 
 
 def launch(kernel: Kernel, arguments: list[float], tasks: int, work: float, first: int = 0) -> None:
-    """Run a kernel.
+    """Runs a kernel.
 
     Args:
         kernel: the kernel.
@@ -225,7 +225,7 @@ class PreparedLaunch(NamedTuple):
     def of(
         cls, kernel: Kernel, arguments: list[float], tasks: int, work: float, names: Iterable[str]
     ) -> "PreparedLaunch":
-        """Prepare a launch with these arguments.
+        """Prepares a launch with these arguments.
 
         Args:
             kernel, arguments, tasks, work: as for `launch`.
@@ -236,7 +236,7 @@ class PreparedLaunch(NamedTuple):
         return cls(kernel, packed(arguments).tobytes(), positions, tasks, work)
 
     def launch(self, changed: Mapping[str, int]) -> None:
-        """Run the kernel with these values of the arguments that change, and maybe of others."""
+        """Runs the kernel with these values of the arguments that change, and maybe of others."""
         record = array("q", self.record)
         for name, position in self.positions:
             record[position] = changed[name]
@@ -244,12 +244,12 @@ class PreparedLaunch(NamedTuple):
 
 
 def packed(arguments: list[float]) -> "array[int]":
-    """Return the arguments as the record that kernels read; a ``float`` is stored as its bits."""
+    """Returns the arguments as the record that kernels read; a ``float`` is stored as its bits."""
     return array("q", _PACKED.pack(*arguments))
 
 
 def check_inputs(inputs: KernelInputs) -> None:
-    """Raise ValueError for inputs with which a kernel would read beyond a tensor; operators may be called directly."""
+    """Raises ValueError for inputs with which a kernel would read beyond a tensor; operators may be called directly."""
     query, key, value = inputs.query, inputs.key, inputs.value
     real = (torch.float32, torch.float64)
     if query.dtype not in real or not query.dtype == key.dtype == value.dtype:
@@ -260,7 +260,7 @@ def check_inputs(inputs: KernelInputs) -> None:
 
 
 def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> None:
-    """Run a kernel and wait until its tasks are done, without the interpreter's lock.
+    """Runs a kernel and waits until its tasks are done, without the interpreter's lock.
 
     Args:
         kernel: a kernel that takes tasks from the counter in its arguments.
@@ -287,7 +287,7 @@ def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> N
 
 @cache
 def function_at(address: int) -> Callable[[int], None]:
-    """Return the machine code at an address as a function, which runs without the interpreter's lock."""
+    """Returns the machine code at an address as a function, which runs without the interpreter's lock."""
     return ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
 
 
@@ -304,7 +304,7 @@ class KernelArguments:
         self._format = struct.Struct("".join("d" if kind == np.float64 else "q" for kind, *_ in layout.fields.values()))
 
     def launch(self, kernel: Kernel, tasks: int, work: float, **values: float) -> None:
-        """Run a kernel.
+        """Runs a kernel.
 
         Args:
             kernel: the kernel.

@@ -12,13 +12,13 @@ _THREAD_LIMITS = ("MKL_Set_Num_Threads_Local", "openblas_set_num_threads_local")
 
 @cache
 def gemm_address(dtype: torch.dtype) -> int:
-    """Return the address of BLAS's ``gemm`` for this dtype; 0 if PyTorch's library does not export it."""
+    """Returns the address of BLAS's ``gemm`` for this dtype; 0 if PyTorch's library does not export it."""
     return _address("sgemm_" if dtype == torch.float32 else "dgemm_") if limit_address() else 0
 
 
 @cache
 def limit_address() -> int:
-    """Return the address of the function that limits the threads of BLAS calls of this thread; 0 if there is none."""
+    """Returns the address of the function that limits the threads of BLAS calls of this thread; 0 if there is none."""
     return next((address for address in map(_address, _THREAD_LIMITS) if address), 0)
 
 
@@ -29,7 +29,7 @@ def _address(name: str) -> int:
 
 @cache
 def openmp() -> Callable[[int, int, int, int], None] | None:
-    """Return ``GOMP_parallel(function, data, threads, flags)`` of PyTorch's own OpenMP library; None if it has none.
+    """Returns ``GOMP_parallel(function, data, threads, flags)`` of PyTorch's own OpenMP library; None if it has none.
 
     Compilers translate ``#pragma omp parallel`` to calls of this function: GCC's library defines it, LLVM's and
     Intel's provide it for compatibility.
@@ -44,7 +44,7 @@ def openmp() -> Callable[[int, int, int, int], None] | None:
 
 @cache
 def symbol(name: str):  # type: ignore[no-untyped-def]
-    """Return a C function of PyTorch's CPU library or of a library linked with it; None if there is none."""
+    """Returns a C function of PyTorch's CPU library or of a library linked with it; None if there is none."""
     library = _library()
     return None if library is None else getattr(library, name, None)
 

@@ -28,13 +28,13 @@ class MachineCode(NamedTuple):
 
     @classmethod
     def from_content(cls, content: bytes) -> "MachineCode":
-        """Return the code of such a file, the inverse of `content`."""
+        """Returns the code of such a file, the inverse of `content`."""
         (length,) = _SYMBOL_LENGTH.unpack_from(content)
         end = _SYMBOL_LENGTH.size + length
         return cls(content[_SYMBOL_LENGTH.size : end].decode(), content[end:])
 
     def link(self) -> int:
-        """Load the code into this process and return the kernel's address.
+        """Loads the code into this process and returns the kernel's address.
 
         Raises:
             RuntimeError: LLVM rejects the code, or it has no such function.

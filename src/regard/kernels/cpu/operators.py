@@ -60,7 +60,7 @@ _CLEARED = ("key", "value")
 
 
 def _exponentials(key: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
-    """Return e^{2 key} of an additive score's keys, transposed, and the maximum of |2 key| in each tile of keys.
+    """Returns e^{2 key} of an additive score's keys, transposed, and the maximum of |2 key| in each tile of keys.
 
     For rectified units, these are the keys themselves and zeros.
     """
@@ -181,14 +181,14 @@ def _readings(*fields: Any) -> list[Tensor]:
 
 
 def blocks_of_readings(inputs: KernelInputs, options: ReadingOptions) -> tuple[int, int]:
-    """Return the rows of a block of the readings kernel, and the number of chunks of a head's rows."""
+    """Returns the rows of a block of the readings kernel, and the number of chunks of a head's rows."""
     batch, heads, queries, _ = inputs.query.shape
     block = LANES if options.fit_lanes(inputs) else min(inputs.block, READING_ROWS)
     return block, min(ceil_div(queries, block), inputs.chunks(1, batch * heads) * 4)
 
 
 def readings_arguments(inputs: KernelInputs, options: ReadingOptions, block: int, chunks: int) -> list[float]:
-    """Return the arguments of the readings kernel without the addresses of the readings."""
+    """Returns the arguments of the readings kernel without the addresses of the readings."""
     # The kernel that reads rows side by side computes its products itself.
     arguments = fill_arguments(inputs, 0 if options.fit_lanes(inputs) else block, chunks)
     write_named({"block": block}, arguments)
@@ -232,7 +232,7 @@ def _differentiate(
 
 
 def readable(inputs: KernelInputs) -> KernelInputs:
-    """Return the inputs with tensors stored in memory, and contiguous where kernels need that."""
+    """Returns the inputs with tensors stored in memory, and contiguous where kernels need that."""
     replaced: dict[str, Tensor] = {}
     for name, index in _TENSORS:
         tensor: Any = inputs[index]
@@ -251,7 +251,7 @@ def readable(inputs: KernelInputs) -> KernelInputs:
 
 
 def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, arguments: list[float]) -> None:
-    """Launch a kernel, on transposed keys if it needs them for scores."""
+    """Launches a kernel, on transposed keys if it needs them for scores."""
     if kernels.needs_transposed(inputs, "key"):
         launch_on_transposed(kernel, arguments, inputs.key, tasks, inputs.work)
     else:

@@ -19,7 +19,7 @@ WORK = 16.0
 
 
 def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return the output ``[queries, heads · value_dim]``.
+    """Returns the output ``[queries, heads · value_dim]``.
 
     Args:
         call: sizes and options of the call.
@@ -34,7 +34,7 @@ def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tenso
 
 
 def gradients(call: PackedCall, **matrices: Tensor) -> None:
-    """Write the gradients of queries, keys and values.
+    """Writes the gradients of queries, keys and values.
 
     Args:
         call: sizes and options of the call.

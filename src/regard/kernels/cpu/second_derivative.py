@@ -9,14 +9,15 @@ from regard.tracing.transforms import is_batched
 
 
 def refuse_second_derivative(*_: Any) -> NoReturn:
-    """Raise BackendError, since a second derivative would be silently wrong."""
+    """Raises BackendError, since a second derivative would be silently wrong."""
     raise BackendError(
         "the fused kernels (backend 'cpu') have no second derivative; backend='reference' has one for any score"
     )
 
 
 def refuse_batched_gradients(*grads: Tensor | None) -> None:
-    """Raise BackendError if a gradient is a batch of gradients, as `is_grads_batched` and `torch.func.vmap` produce."""
+    """Raises BackendError if a gradient is a batch of gradients, as `is_grads_batched` and `torch.func.vmap`
+    produce."""
     for grad in grads:
         if grad is not None and is_batched(grad):
             raise BackendError(

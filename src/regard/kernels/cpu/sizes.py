@@ -20,15 +20,15 @@ PACKED_FEATURES = 128
 
 
 def ceil_div(number: int, size: int) -> int:
-    """Return ``number / size``, rounded up."""
+    """Returns ``number / size``, rounded up."""
     return -(-number // size)
 
 
 def padded_length(keys: int) -> int:
-    """Return the length of a row of transposed keys: the number of keys rounded up to whole vectors."""
+    """Returns the length of a row of transposed keys: the number of keys rounded up to whole vectors."""
     return -(-keys // LANES) * LANES
 
 
 def even_length(dim: int) -> int:
-    """Return the number of features, rounded up to whole pairs."""
+    """Returns the number of features, rounded up to whole pairs."""
     return dim + dim % 2

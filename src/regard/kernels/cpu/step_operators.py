@@ -13,7 +13,7 @@ from regard.tracing.transforms import in_memory
 
 
 def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
-    """Return the output of a step and its weights before dropout."""
+    """Returns the output of a step and its weights before dropout."""
     query = in_memory(inputs.query).contiguous()
     inputs = inputs._replace(query=query)
     batch, heads, queries, _ = query.shape
@@ -45,12 +45,12 @@ class MemorySums(NamedTuple):
 
     @classmethod
     def unfilled(cls, inputs: KernelInputs) -> "MemorySums":
-        """Return unfilled sums; the first step of a backward pass fills them."""
+        """Returns unfilled sums; the first step of a backward pass fills them."""
         batch, _, _, dim = inputs.key.shape
         return cls(inputs.key.new_empty(inputs.key.shape), inputs.key.new_empty(batch, even_length(dim)))
 
     def gradients(self) -> tuple[Tensor, Tensor]:
-        """Return the gradients of keys ``[batch, 1, keys, dim]`` and of the weight ``[1, dim]``."""
+        """Returns the gradients of keys ``[batch, 1, keys, dim]`` and of the weight ``[1, dim]``."""
         return self.key, self.weight[:, : self.key.shape[3]].sum(0, keepdim=True)
 
 
@@ -61,7 +61,7 @@ def step_gradients(
     grad_weights: Tensor | None,
     sums: MemorySums | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a step's gradients of queries and of scores, and its weights after dropout.
+    """Returns a step's gradients of queries and of scores, and its weights after dropout.
 
     Args:
         inputs: inputs with the step's queries.
@@ -93,7 +93,7 @@ def step_gradients(
 
 
 def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> None:
-    """Add the terms of steps to the sums that an earlier step filled.
+    """Adds the terms of steps to the sums that an earlier step filled.
 
     Args:
         inputs: inputs with the queries of these steps.

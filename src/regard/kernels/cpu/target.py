@@ -36,7 +36,7 @@ _PROCESSOR_FIELDS = (
 
 
 def target() -> bytes:
-    """Return everything that machine code depends on."""
+    """Returns everything that machine code depends on."""
     versions = sys.implementation.cache_tag, platform.python_version(), *_versions()
     machine = sys.platform, platform.machine(), processor()
     settings = [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS]
@@ -54,7 +54,7 @@ def _versions() -> tuple[str, ...]:
 
 @cache
 def processor() -> tuple[str, ...]:
-    """Return what identifies this processor: the system's description, or else the compiler's."""
+    """Returns what identifies this processor: the system's description, or else the compiler's."""
     try:
         first = _CPUINFO.read_text().split("\n\n", 1)[0]
     except OSError:

@@ -9,7 +9,7 @@ import torch
 
 
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function so that a compiler calls it without tracing it.
+    """Returns the function so that a compiler calls it without tracing it.
 
     `torch.compiler.disable` alone imports the compiler, which takes longer than anything else in the first call of a
     process. As long as the compiler is not imported, nothing is traced.

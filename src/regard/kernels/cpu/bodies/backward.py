@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
-from regard.kernels.cpu.bodies.block import PREPARATIONS, SCORES, Block, Scratch, block_of, blocks_of_chunk, read_weight
+from regard.kernels.cpu.bodies.block import (
+    PREPARATIONS,
+    SCORES,
+    QueryBlock,
+    Scratch,
+    block_of,
+    blocks_of_chunk,
+    read_weight,
+)
 from regard.kernels.cpu.bodies.block_gradients import (
     DIFFERENTIATIONS,
     GradientScratch,
@@ -36,7 +44,7 @@ from regard.kernels.kinds import DENSE_BIAS
 
 @inlined
 def cap_slopes(p: Any, scores: Any, slopes: Any) -> None:
-    """Write the derivative of the cap at each score: 1 − tanh²."""
+    """Writes the derivative of the cap at each score: 1 − tanh²."""
     real = scores.dtype.type
     inverse = real(2.0 / p.cap)
     for j in range(scores.size):
@@ -45,8 +53,8 @@ def cap_slopes(p: Any, scores: Any, slopes: Any) -> None:
 
 
 @inlined
-def differentiate_window(p: Any, block: Block, r: int, runs: Any, weights: Any, gauss: Any, gradient: Any) -> None:
-    """Write the gradients of a row's center and sigma; ``gradient`` becomes that of the weights before the window.
+def differentiate_window(p: Any, block: QueryBlock, r: int, runs: Any, weights: Any, gauss: Any, gradient: Any) -> None:
+    """Writes the gradients of a row's center and sigma; ``gradient`` becomes that of the weights before the window.
 
     Args:
         runs: runs of the row; ``weights``, ``gauss`` and ``gradient`` are its columns from the first visible one on.
@@ -73,7 +81,7 @@ def differentiate_window(p: Any, block: Block, r: int, runs: Any, weights: Any, 
 
 @inlined
 def differentiate_row(p: Any, flat_row: int, normalizer: Any, statistics: Any, weights: Any, gradient: Any) -> None:
-    """Turn the gradient of one row's weights into that of its biased scores.
+    """Turns the gradient of one row's weights into that of its biased scores.
 
     Args:
         flat_row: the row, counted through all batch rows and heads: the index of its sink's, shift's or alpha's
@@ -97,8 +105,8 @@ def differentiate_row(p: Any, flat_row: int, normalizer: Any, statistics: Any, w
 
 
 @inlined
-def add_bias_gradient(p: Any, block: Block, chunk: int, r: int, begin: int, gradient: Any) -> None:
-    """Add a row's gradient for the keys from ``begin`` on to the gradient of the dense or diagonal bias."""
+def add_bias_gradient(p: Any, block: QueryBlock, chunk: int, r: int, begin: int, gradient: Any) -> None:
+    """Adds a row's gradient for the keys from ``begin`` on to the gradient of the dense or diagonal bias."""
     n = gradient.size
     size = size_of(gradient[0])
     if p.bias_kind == DENSE_BIAS:
@@ -112,8 +120,8 @@ def add_bias_gradient(p: Any, block: Block, chunk: int, r: int, begin: int, grad
 
 
 @inlined
-def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, gradient: Any) -> None:
-    """Drop a row's weights as the forward pass did, and their gradients; add the gradient of the returned weights.
+def differentiate_dropout(p: Any, block: QueryBlock, r: int, runs: Any, mixed: Any, gradient: Any) -> None:
+    """Drops a row's weights as the forward pass did, and their gradients; adds the gradient of the returned weights.
 
     Args:
         runs: runs of the row.
@@ -136,8 +144,8 @@ def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, g
 
 
 @inlined
-def load_weights(p: Any, block: Block, weights: Any) -> None:
-    """Copy a block's weights from the weights that the forward pass returned."""
+def load_weights(p: Any, block: QueryBlock, weights: Any) -> None:
+    """Copies a block's weights from the weights that the forward pass returned."""
     real = weights.dtype.type
     for r in range(block.rows):
         row = array_at(p.returned_weights + (block.flat_row + r) * p.keys * size_of(real(0)), p.keys, real(0))
@@ -148,9 +156,15 @@ def load_weights(p: Any, block: Block, weights: Any) -> None:
 
 @inlined
 def differentiate_block(
-    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any, routine: Routine
+    p: Any,
+    block: QueryBlock,
+    chunk: int,
+    scratch: Scratch,
+    gradients: GradientScratch,
+    normalizer: Any,
+    routine: Routine,
 ) -> None:
-    """Compute the gradient of a block's scores and add that of the values, from its scores or saved weights."""
+    """Computes the gradient of a block's scores and adds that of the values, from its scores or saved weights."""
     weights, gradient, mixed = scratch.scores, gradients.gradient, gradients.mixed
     example = gradient[0, 0]
     statistics = array_at(p.statistics + block.flat_row * 2 * size_of(example), 2 * block.rows, example)
@@ -194,7 +208,7 @@ def differentiate_block(
 
 
 def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
-    """Return the body for a dtype, float32 or float64, a score's units and a normalizer."""
+    """Returns the body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, score, differentiate_scores = units != "product", SCORES[units], DIFFERENTIATIONS[units]
     prepare = PREPARATIONS[units]

@@ -28,7 +28,7 @@ from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """Query rows that are computed together.
 
     Attributes:
@@ -76,7 +76,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def scratch_at(p: Any, scores: int, additive: bool, example: Any) -> Scratch:
-    """Unfilled memory for the largest block from an address on; for address 0, ``end`` is its size."""
+    """Returns unfilled memory for the largest block from an address on; for address 0, ``end`` is its size."""
     size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
     window = width if p.center != 0 else 0
     gauss = scores + p.block * width * size
@@ -98,61 +98,63 @@ def scratch_at(p: Any, scores: int, additive: bool, example: Any) -> Scratch:
 
 
 @inlined
-def block_of(p: Any, b: int, h: int, index: int, segments: Any) -> Block:
-    """A block of a head; its segments are written to ``segments``."""
+def block_of(p: Any, b: int, h: int, index: int, segments: Any) -> QueryBlock:
+    """Returns a block of a head; its segments are written to ``segments``."""
     row = index * p.block
     rows = min(p.block, p.queries - row)
     count, columns = write_segments(p, b, h, row, rows, segments)
     flat_row = (b * p.heads + h) * p.queries + row
-    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, flat_row, segments, count, columns)
+    return QueryBlock(b, h, h // (p.heads // p.kv_heads), row, rows, flat_row, segments, count, columns)
 
 
 @inlined
 def blocks_of_chunk(p: Any, chunk: int) -> Any:
-    """The indices of the blocks in a chunk of a head's rows."""
+    """Returns the indices of the blocks in a chunk of a head's rows."""
     blocks = ceil_div(p.queries, p.block)
     chunk_blocks = ceil_div(blocks, p.chunks)
     return range(chunk * chunk_blocks, min((chunk + 1) * chunk_blocks, blocks))
 
 
 @inlined
-def query_matrix(p: Any, block: Block, example: Any) -> Matrix:
-    """The queries of a block."""
+def query_matrix(p: Any, block: QueryBlock, example: Any) -> Matrix:
+    """Returns the queries of a block."""
     offset = block.batch * p.query_batch + block.head * p.query_head + block.row * p.query_row
     return Matrix(p.query + offset * size_of(example), p.query_row, 1)
 
 
 @inlined
-def key_matrix(p: Any, block: Block, segment: KeyRange, example: Any) -> Matrix:
-    """The keys of a segment."""
+def key_matrix(p: Any, block: QueryBlock, segment: KeyRange, example: Any) -> Matrix:
+    """Returns the keys of a segment."""
     offset = block.batch * p.key_batch + block.group * p.key_head + segment.first * p.key_row
     return Matrix(p.key + offset * size_of(example), p.key_row, 1)
 
 
 @inlined
-def value_matrix(p: Any, block: Block, segment: KeyRange, example: Any) -> Matrix:
-    """The values of a segment."""
+def value_matrix(p: Any, block: QueryBlock, segment: KeyRange, example: Any) -> Matrix:
+    """Returns the values of a segment."""
     offset = block.batch * p.value_batch + block.group * p.value_head + segment.first * p.value_row
     return Matrix(p.value + offset * size_of(example), p.value_row, 1)
 
 
 @inlined
 def column_matrix(scores: Any, segment: KeyRange) -> Matrix:
-    """A segment's columns of a block's scores, weights or gradients."""
+    """Returns a segment's columns of a block's scores, weights or gradients."""
     return Matrix(scores.ctypes.data + segment.column * scores.itemsize, scores.shape[1], 1)
 
 
 @inlined
-def transposed_matrix(address: int, p: Any, block: Block, segment: KeyRange, features: int, example: Any) -> Matrix:
-    """A segment of transposed keys or values, ``[batch, kv_heads, features, padded keys]``, or address 0."""
+def transposed_matrix(
+    address: int, p: Any, block: QueryBlock, segment: KeyRange, features: int, example: Any
+) -> Matrix:
+    """Returns a segment of transposed keys or values, ``[batch, kv_heads, features, padded keys]``, or address 0."""
     padded = padded_length(p.keys)
     offset = (block.batch * p.kv_heads + block.group) * features * padded + segment.first
     return Matrix(address + offset * size_of(example) if address != 0 else 0, padded, 1)
 
 
 @inlined
-def _score_product(p: Any, block: Block, routine: Routine, scratch: Scratch) -> None:
-    """Compute a block's scaled inner products, before cap, bias and mask."""
+def _score_product(p: Any, block: QueryBlock, routine: Routine, scratch: Scratch) -> None:
+    """Computes a block's scaled inner products, before cap, bias and mask."""
     scores = scratch.scores
     example = scores[0, 0]
     query, scale = query_matrix(p, block, example), scores.dtype.type(p.scale)
@@ -168,20 +170,20 @@ def _score_product(p: Any, block: Block, routine: Routine, scratch: Scratch) -> 
 
 
 @inlined
-def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
-    """The queries of a block for an additive score, with the exponentials that were prepared last."""
+def additive_queries(p: Any, block: QueryBlock, scratch: Scratch) -> Queries:
+    """Returns the queries of a block for an additive score, with the exponentials that were prepared last."""
     example = scratch.extents[0]
     raw = array_at(query_matrix(p, block, example).address, (block.rows - 1) * p.query_row + p.dim, example)
     return Queries(scratch.exponentials, scratch.extents[: block.rows], raw, p.query_row)
 
 
 def _prepare_units(relu: bool) -> Any:
-    """Return the part that prepares queries for rectified units, or for tanh."""
+    """Returns the part that prepares queries for rectified units, or for tanh."""
     write = copy_row if relu else prepare_row
 
     @inlined
-    def prepare(p: Any, block: Block, scratch: Scratch) -> Queries:
-        """Prepare the queries of a block for an additive score."""
+    def prepare(p: Any, block: QueryBlock, scratch: Scratch) -> Queries:
+        """Prepares the queries of a block for an additive score."""
         queries = additive_queries(p, block, scratch)
         for r in range(block.rows):
             row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
@@ -192,8 +194,8 @@ def _prepare_units(relu: bool) -> Any:
 
 
 @inlined
-def _skip_preparation(p: Any, block: Block, scratch: Scratch) -> None:
-    """Do nothing: inner products need no preparation."""
+def _skip_preparation(p: Any, block: QueryBlock, scratch: Scratch) -> None:
+    """Does nothing: inner products need no preparation."""
 
 
 PREPARATIONS = {
@@ -203,12 +205,12 @@ PREPARATIONS = {
 
 
 def _score_units(relu: bool) -> Any:
-    """Return the part that scores with rectified units, or with tanh."""
+    """Returns the part that scores with rectified units, or with tanh."""
     prepare = PREPARATIONS["relu" if relu else "tanh"]
 
     @inlined
-    def score(p: Any, block: Block, routine: Routine, scratch: Scratch) -> None:
-        """Compute a block's sums of units, before cap, bias and mask. The queries stay prepared."""
+    def score(p: Any, block: QueryBlock, routine: Routine, scratch: Scratch) -> None:
+        """Computes a block's sums of units, before cap, bias and mask. The queries stay prepared."""
         scores, weight = scratch.scores, scratch.weight
         example = scores[0, 0]
         keys, queries = keys_of(p, block.batch, block.group, example), prepare(p, block, scratch)
@@ -241,7 +243,7 @@ SCORES = {"product": _score_product, "tanh": _score_units(relu=False), "relu": _
 
 @inlined
 def read_weight(p: Any, h: int, weight: Any) -> None:
-    """Write a head's weight of an additive score, padded with a zero to an even length."""
+    """Writes a head's weight of an additive score, padded with a zero to an even length."""
     zero = weight.dtype.type(0)
     if weight.size > 0:
         weight[weight.size - 1] = zero

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from regard.kernels.cpu.bodies.arguments import ZERO
 from regard.kernels.cpu.bodies.block import (
-    Block,
+    QueryBlock,
     Scratch,
     additive_queries,
     column_matrix,
@@ -56,7 +56,7 @@ class GradientScratch(NamedTuple):
 
 @inlined
 def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> GradientScratch:
-    """Unfilled memory for the largest block, see `scratch_at`."""
+    """Returns unfilled memory for the largest block, see `scratch_at`."""
     size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
     capped, dim, padded = width if p.cap > 0 else 0, p.dim if additive else 0, padded_length(p.keys)
     mixed = gradient + p.block * width * size
@@ -80,7 +80,7 @@ def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> 
 
 @inlined
 def gradient_memory(p: Any, additive: bool, example: Any) -> tuple[int, Scratch, GradientScratch]:
-    """Allocate a thread's memory: its address for `release`, 0 if there is none, and the two scratches in it."""
+    """Allocates a thread's memory; returns its address (0 if there is none) and the two scratches in it."""
     size = gradient_scratch_at(p, scratch_at(p, ZERO, additive, example).end, additive, example).end
     memory = allocate(p, size)
     scratch = scratch_at(p, cache_line(memory), additive, example)
@@ -89,7 +89,7 @@ def gradient_memory(p: Any, additive: bool, example: Any) -> tuple[int, Scratch,
 
 @inlined
 def add_sum(p: Any, rows: int, columns: KeyRange, gradient: Any, grad_weight: Any) -> None:
-    """Add Σ gradient over a segment to the gradient of each unit's weight."""
+    """Adds Σ gradient over a segment to the gradient of each unit's weight."""
     total = gradient.dtype.type(0)
     for r in range(rows):
         row = gradient[r]
@@ -100,13 +100,13 @@ def add_sum(p: Any, rows: int, columns: KeyRange, gradient: Any, grad_weight: An
 
 
 def _differentiate_units(relu: bool) -> Any:
-    """Return the part that differentiates rectified units, or tanh."""
+    """Returns the part that differentiates rectified units, or tanh."""
 
     @inlined
     def differentiate(
-        p: Any, block: Block, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
+        p: Any, block: QueryBlock, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
     ) -> None:
-        """Write the gradient of a block's queries, and add to the sums of keys and weight, for additive scores."""
+        """Writes the gradient of a block's queries, and adds to the sums of keys and weight, for additive scores."""
         gradient, weight, rows = gradients.gradient, scratch.weight, block.rows
         example = gradient[0, 0]
         real, size, even_dim = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
@@ -144,7 +144,7 @@ def _differentiate_units(relu: bool) -> Any:
 
 @inlined
 def clear_sums(p: Any, task: int, key_sums: Any) -> None:
-    """Clear a task's sums of keys and values, just before use, so that they are in cache.
+    """Clears a task's sums of keys and values, just before use, so that they are in cache.
 
     Args:
         task: index into ``grad_key [task, keys, dim]`` and ``grad_value [task, keys, value dim]``.
@@ -161,7 +161,7 @@ def clear_sums(p: Any, task: int, key_sums: Any) -> None:
 
 @inlined
 def write_key_gradient(p: Any, head: int, sums: Any) -> None:
-    """Write the gradient of keys from an additive score's sums.
+    """Writes the gradient of keys from an additive score's sums.
 
     Args:
         head: index into ``grad_key [head, keys, dim]``.
@@ -174,10 +174,10 @@ def write_key_gradient(p: Any, head: int, sums: Any) -> None:
 
 @inlined
 def _differentiate_product(
-    p: Any, block: Block, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
+    p: Any, block: QueryBlock, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
 ) -> None:
-    """Write the gradient of a block's queries and add that of its keys, for inner products: ``dQ = dS K``,
-    ``dK += dSᵀ Q``."""
+    """Writes the gradient of a block's queries and adds that of its keys, for inner products: ``dQ = dS K``, ``dK +=
+    dSᵀ Q``."""
     gradient = gradients.gradient
     example = gradient[0, 0]
     size, scale = size_of(example), gradient.dtype.type(p.scale)
@@ -202,14 +202,14 @@ scratch, gradient scratch)``."""
 
 
 @inlined
-def grad_output_matrix(p: Any, block: Block, example: Any) -> Matrix:
-    """The gradient of a block's output."""
+def grad_output_matrix(p: Any, block: QueryBlock, example: Any) -> Matrix:
+    """Returns the gradient of a block's output."""
     return Matrix(p.grad_output + block.flat_row * p.value_dim * size_of(example), p.value_dim, 1)
 
 
 @inlined
-def differentiate_mixture(p: Any, block: Block, routine: Routine, gradient: Any) -> None:
-    """Write the gradient of the weights that mixed the values: ``dP = dO Vᵀ``."""
+def differentiate_mixture(p: Any, block: QueryBlock, routine: Routine, gradient: Any) -> None:
+    """Writes the gradient of the weights that mixed the values: ``dP = dO Vᵀ``."""
     example = gradient[0, 0]
     grad_output, one = grad_output_matrix(p, block, example), gradient.dtype.type(1)
     for s in range(block.segment_count):
@@ -220,8 +220,8 @@ def differentiate_mixture(p: Any, block: Block, routine: Routine, gradient: Any)
 
 
 @inlined
-def differentiate_values(p: Any, block: Block, chunk: int, routine: Routine, mixed: Any) -> None:
-    """Add a block's terms to the gradient of the values: ``dV += Pᵀ dO``."""
+def differentiate_values(p: Any, block: QueryBlock, chunk: int, routine: Routine, mixed: Any) -> None:
+    """Adds a block's terms to the gradient of the values: ``dV += Pᵀ dO``."""
     example = mixed[0, 0]
     head, one = (block.batch * p.kv_heads + block.group) * p.chunks + chunk, mixed.dtype.type(1)
     grad_output = grad_output_matrix(p, block, example)

@@ -15,7 +15,7 @@ errors: Any = numba_errors
 
 
 def compiled(body: Callable[[int], None], name: str) -> tuple[MachineCode, bool]:
-    """Compile a body, ``(address) -> None``, under a name.
+    """Compiles a body, ``(address) -> None``, under a name.
 
     Returns:
         The code, and whether other processes can use it.
@@ -31,7 +31,7 @@ def compiled(body: Callable[[int], None], name: str) -> tuple[MachineCode, bool]
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Pause garbage collection: a compiler creates millions of objects, and traversing them takes a sixth of its
+    """Pauses garbage collection: a compiler creates millions of objects, and traversing them takes a sixth of its
     time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -53,8 +53,8 @@ class _PlainScheme(errors._ColorScheme):
 
 @contextmanager
 def _plain_messages() -> Iterator[None]:
-    """Switch colours off: Numba writes a message for each overload that does not fit, and if `colorama` is installed,
-    colouring these takes a twentieth of a compilation's time."""
+    """Switches colours off: Numba writes a message for each overload that does not fit, and if `colorama` is
+    installed, colouring these takes a twentieth of a compilation's time."""
     scheme = errors.termcolor()
     errors._termcolor_inst = _PlainScheme()
     try:

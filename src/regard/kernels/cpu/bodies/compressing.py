@@ -17,7 +17,7 @@ _INDEX = ir.IntType(32)
 
 
 def _nonzero_lanes(builder: Any, vector: Any, limit: Any) -> Any:
-    """Return the mask of the nonzero lanes, including NaN, among the first ``limit``."""
+    """Returns the mask of the nonzero lanes, including NaN, among the first ``limit``."""
     kind = ir.VectorType(ir.IntType(64), vector.type.count)
     indices = ir.Constant(kind, list(range(vector.type.count)))
     below_limit = builder.icmp_signed("<", indices, splat(builder, limit, kind.count))
@@ -25,7 +25,7 @@ def _nonzero_lanes(builder: Any, vector: Any, limit: Any) -> Any:
 
 
 def _count_of(builder: Any, mask: Any) -> Any:
-    """Return the number of lanes that a mask selects, an int64."""
+    """Returns the number of lanes that a mask selects, an int64."""
     bits = builder.bitcast(mask, ir.IntType(mask.type.count))
     function = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(bits.type, [bits.type]), f"llvm.ctpop.i{mask.type.count}"
@@ -35,7 +35,7 @@ def _count_of(builder: Any, mask: Any) -> Any:
 
 @intrinsic
 def count_nonzero(typing: Any, vector: Any, limit: Any) -> Any:
-    """The number of nonzero elements among the first ``limit``."""
+    """Returns the number of nonzero elements among the first ``limit``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _count_of(builder, _nonzero_lanes(builder, *arguments))
@@ -49,7 +49,7 @@ def can_compress() -> bool:
 
 
 def _store_compressed(builder: Any, vector: Any, mask: Any, number: str, address: Any) -> Any:
-    """Store the lanes of a mask, followed by arbitrary lanes up to the vector's length; return their number."""
+    """Stores the lanes of a mask, followed by arbitrary lanes up to the vector's length; returns their number."""
     kind = vector.type
     # Not LLVM's `masked.compressstore`: compressing directly to memory takes a hundred cycles on AMD's processors.
     function = cgutils.get_or_insert_function(
@@ -64,7 +64,8 @@ def _store_compressed(builder: Any, vector: Any, mask: Any, number: str, address
 
 @intrinsic
 def store_nonzero(typing: Any, vector: Any, first: Any, limit: Any, address: Any) -> Any:
-    """Store the int32 indices, counted from ``first``, of nonzero elements among the first ``limit``; their number.
+    """Stores the int32 indices, counted from ``first``, of nonzero elements among the first ``limit``; returns their
+    number.
 
     A whole vector is always written. Without `can_compress`, nothing is written.
     """
@@ -84,7 +85,7 @@ def store_nonzero(typing: Any, vector: Any, first: Any, limit: Any, address: Any
 
 @intrinsic
 def store_above(typing: Any, vector: Any, bounds: Any, address: Any) -> Any:
-    """Store the elements that are above their bounds or NaN; their number.
+    """Stores the elements that are above their bounds or NaN; returns their number.
 
     A whole vector is always written. Without `can_compress`, nothing is written.
     """

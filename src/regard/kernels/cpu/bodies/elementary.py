@@ -21,12 +21,14 @@ _LN2_64 = (0.6931471803691238, 1.9082149292705877e-10)
 
 
 def exp(x):  # type: ignore[no-untyped-def]
-    """e to the power x; 0 below the logarithm of the least normal number, finite up to the greatest's, NaN for NaN."""
+    """Returns e to the power x; 0 below the logarithm of the least normal number, finite up to the greatest's, NaN for
+    NaN."""
     raise NotImplementedError("only in kernels")
 
 
 def log(x):  # type: ignore[no-untyped-def]
-    """The natural logarithm of a positive normal number; for 0, a number below −87 (float32) or −700 (float64)."""
+    """Returns the natural logarithm of a positive normal number; for 0, a number below −87 (float32) or −700
+    (float64)."""
     raise NotImplementedError("only in kernels")
 
 
@@ -156,8 +158,8 @@ def _(x):  # type: ignore[no-untyped-def]
 
 @inlined
 def exp_of(x: Any) -> Any:
-    """e to the power of each float32 element, none above 0; 0 below the logarithm of the least normal number, NaN for
-    NaN. Errors are within 2 units in the last place."""
+    """Returns e to the power of each float32 element, none above 0; 0 below the logarithm of the least normal number,
+    NaN for NaN. Errors are within 2 units in the last place."""
     lowest, one = broadcast(np.float32(-126.0), x), broadcast(np.float32(1.0), x)
     n = nearest_of(x * broadcast(np.float32(_LOG2E), x))
     n = where_less(n, lowest, lowest, n)

@@ -7,7 +7,7 @@ import numpy as np
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import array_at, size_of, stack_memory
 from regard.kernels.cpu.bodies.parts import embedded, exact, inlined
-from regard.kernels.cpu.bodies.row_parameters import Entmax
+from regard.kernels.cpu.bodies.row_parameters import EntmaxRow
 from regard.kernels.cpu.sizes import LANES, padded_length
 
 NEWTON_STEPS = 32
@@ -35,13 +35,13 @@ MIN_SCORES = 128
 
 @exact
 def _rounding(base: Any, step: Any) -> Any:
-    """The rounding error of the sum ``base = 1 + step``."""
+    """Returns the rounding error of the sum ``base = 1 + step``."""
     return step - (base - type(step)(1))
 
 
 @embedded
 def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]:
-    """(1 + a (s − s₁) q^−a)₊^{1/a}: a weight divided by the largest one, q. Also returns the positive base."""
+    """Returns (1 + a (s − s₁) q^−a)₊^{1/a}: a weight divided by the largest one, q. Also returns the positive base."""
     real = type(difference)
     step = difference * steepness
     step = real(-1) if step <= real(-1) else step
@@ -54,7 +54,7 @@ def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]
 
 @inlined
 def gather(row: Any, steepness: Any, scores: Any, indices: Any) -> Any:
-    """Copy the scores with positive weights, and their indices; return their number, 0 if they are not few.
+    """Copies the scores with positive weights, and their indices; returns their number, 0 if they are not few.
 
     The copies are padded with scores of weight 0 to the end of a vector.
     """
@@ -77,7 +77,7 @@ def gather(row: Any, steepness: Any, scores: Any, indices: Any) -> Any:
 
 @inlined
 def scatter(row: Any, weights: Any, indices: Any, count: int) -> None:
-    """Write gathered weights to their indices in the row, and 0 elsewhere."""
+    """Writes gathered weights to their indices in the row, and 0 elsewhere."""
     for j in range(row.size):
         row[j] = row.dtype.type(0)
     for j in range(count):
@@ -85,8 +85,9 @@ def scatter(row: Any, weights: Any, indices: Any, count: int) -> None:
 
 
 @inlined
-def entmax_row(normalizer: Entmax, row: Any, maximum: Any) -> tuple[Any, Any]:
-    """Entmax with any alpha above 1, by its largest weight q; see `regard.normalizers.thresholds.entmax_by_root`."""
+def entmax_row(normalizer: EntmaxRow, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """Computes entmax with any alpha above 1, by its largest weight q; see
+    `regard.normalizers.thresholds.entmax_by_root`."""
     real = row.dtype.type
     power = real(normalizer.alpha - 1.0)
     for j in range(row.size):
@@ -147,7 +148,7 @@ def entmax_row(normalizer: Entmax, row: Any, maximum: Any) -> tuple[Any, Any]:
 
 @inlined
 def _sums(scores: Any, steepness: Any, power: Any, ratios: Any) -> tuple[Any, Any]:
-    """The sum of all weights divided by the largest one, and its slope by log q. Stores the last ratios."""
+    """Returns the sum of all weights divided by the largest one, and its slope by log q. Stores the last ratios."""
     real = scores.dtype.type
     total, slope = real(0), real(0)
     for first in range(0, scores.size, BUFFER_SIZE):
@@ -162,7 +163,7 @@ def _sums(scores: Any, steepness: Any, power: Any, ratios: Any) -> tuple[Any, An
 
 @inlined
 def _interpolate(row: Any, power: Any, low: Any, high: Any) -> Any:
-    """Interpolate the weights with sum 1 between two neighbouring q: see `entmax_by_root`. Returns the maximum."""
+    """Interpolates the weights with sum 1 between two neighbouring q: see `entmax_by_root`. Returns the maximum."""
     real = row.dtype.type
     steepness, steepness_of_high = entmax_steepness(low, power), entmax_steepness(high, power)
     low_sum, high_sum = real(0), real(0)
@@ -182,7 +183,7 @@ def _interpolate(row: Any, power: Any, low: Any, high: Any) -> Any:
 
 @embedded
 def entmax_steepness(largest: Any, power: Any) -> Any:
-    """a q^−a, limited to finite values, so that its product with the maximum's 0 is 0."""
+    """Returns a q^−a, limited to finite values, so that its product with the maximum's 0 is 0."""
     real = type(largest)
     exponent = -power * log(largest)
     limit = real(80) if size_of(largest) == 4 else real(700)
@@ -190,7 +191,7 @@ def entmax_steepness(largest: Any, power: Any) -> Any:
 
 
 @inlined
-def recompute_entmax(normalizer: Entmax, row: Any, maximum: Any, largest: Any) -> None:
+def recompute_entmax(normalizer: EntmaxRow, row: Any, maximum: Any, largest: Any) -> None:
     real = row.dtype.type
     power = real(normalizer.alpha - 1.0)
     if power > real(1):

@@ -29,7 +29,7 @@ PREFETCHED = 2048
 
 
 def dot_tile(rows: int, keys: int) -> Any:
-    """Return an intrinsic ``(a, b, c, depth, factor, prefetch_rows) -> None``.
+    """Returns an intrinsic ``(a, b, c, depth, factor, prefetch_rows) -> None``.
 
     ``c[i, j] = factor · Σ_d a[i, d] b[j, d]`` for ``rows`` rows and ``keys`` keys of float32, d below ``depth``. The
     keys ``prefetch_rows`` rows further on are prefetched.
@@ -63,7 +63,7 @@ def _generator(rows: int, keys: int) -> Any:
             return [builder.add(address, builder.mul(step, ir.Constant(int64, i))) for i in range(count)]
 
         def add_products(load: Any, totals: list[Any]) -> list[Any]:
-            """Add the products of one vector of features to the sums."""
+            """Adds the products of one vector of features to the sums."""
             query_vectors, key_vectors = [load(start) for start in row_starts], [load(start) for start in key_starts]
             pairs = [(query, key) for query in query_vectors for key in key_vectors]
             return [builder.call(fma, [*pair, total]) for pair, total in zip(pairs, totals, strict=True)]
@@ -137,7 +137,8 @@ _few_keys, _one_key = (over_rows(lambda rows, keys=keys: dot_tile(rows, keys), T
 
 @inlined
 def scores_of_few_rows(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
-    """``c = factor · a bᵀ`` in float32, for a few rows of ``a``; the features of ``a`` and ``b`` are contiguous."""
+    """Computes ``c = factor · a bᵀ`` in float32, for a few rows of ``a``; the features of ``a`` and ``b`` are
+    contiguous."""
     prefetch_rows, j = PREFETCHED // size.depth, 0
     while j + KEYS <= size.columns:
         _few_keys(size.rows, a, rows_from(b, j), columns_from(c, j), size.depth, factor, prefetch_rows)
@@ -155,7 +156,7 @@ _four_vectors, _one_vector = (
 
 @inlined
 def mixtures_of_few_rows(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
-    """``c = factor · a b + beta · c`` in float32, for a few rows of ``a``.
+    """Computes ``c = factor · a b + beta · c`` in float32, for a few rows of ``a``.
 
     Rows of ``b`` and ``c`` are contiguous, and a multiple of LANES long. Values are read once for all rows of a tile:
     the sum is not split into passes.

@@ -8,7 +8,7 @@ import numpy as np
 from regard.kernels.cpu.bodies.arguments import ZERO, ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
     SCORES,
-    Block,
+    QueryBlock,
     Scratch,
     block_of,
     column_matrix,
@@ -39,8 +39,10 @@ from regard.kernels.cpu.sizes import LANES, ceil_div
 
 
 @inlined
-def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statistics: Any, second_pass: bool) -> Any:
-    """Turn a block's scores into weights before dropout, with zeros for hidden keys.
+def weigh_block(
+    p: Any, block: QueryBlock, scratch: Scratch, normalizer: Any, statistics: Any, second_pass: bool
+) -> Any:
+    """Turns a block's scores into weights before dropout, with zeros for hidden keys.
 
     Args:
         second_pass: whether rows with NaN or +∞ get the weight 0 at scores of −∞, as they must if keys compete.
@@ -72,8 +74,8 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
 
 
 @inlined
-def store_weights(p: Any, block: Block, weights: Any) -> None:
-    """Copy a block's weights to the returned weights."""
+def store_weights(p: Any, block: QueryBlock, weights: Any) -> None:
+    """Copies a block's weights to the returned weights."""
     real = weights.dtype.type
     for r in range(block.rows):
         row = array_at(p.returned_weights + (block.flat_row + r) * p.keys * size_of(real(0)), p.keys, real(0))
@@ -87,8 +89,8 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
 
 
 @inlined
-def mix_values(p: Any, block: Block, routine: Routine, weights: Any, sparse: bool) -> None:
-    """Compute the output of a block with at least one segment.
+def mix_values(p: Any, block: QueryBlock, routine: Routine, weights: Any, sparse: bool) -> None:
+    """Computes the output of a block with at least one segment.
 
     Args:
         sparse: whether weights of 0 may be skipped; see `can_mix_sparsely`.
@@ -108,7 +110,7 @@ def mix_values(p: Any, block: Block, routine: Routine, weights: Any, sparse: boo
 
 
 @inlined
-def can_mix_sparsely(p: Any, block: Block, routine: Routine, zero: Any) -> bool:
+def can_mix_sparsely(p: Any, block: QueryBlock, routine: Routine, zero: Any) -> bool:
     """Whether skipping weights of 0 leaves the output of a block's head unchanged, bit for bit."""
     if routine.method != WIDE or p.value_dim % LANES != 0:
         return False
@@ -116,7 +118,7 @@ def can_mix_sparsely(p: Any, block: Block, routine: Routine, zero: Any) -> bool:
 
 
 def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
-    """Return the body for a dtype, float32 or float64, a score's units and a normalizer."""
+    """Returns the body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, score, competing = units != "product", SCORES[units], normalizer not in ("sigmoid", "hard")
     may_be_sparse = dtype == "float32" and normalizer in SPARSE and can_compress()

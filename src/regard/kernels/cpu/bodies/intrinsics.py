@@ -20,23 +20,23 @@ _REALS = {types.int32: types.float32, types.int64: types.float64}
 
 @intrinsic
 def array_at(typing: Any, address: Any, length: Any, example: Any) -> Any:
-    """The array of ``example``'s type at an address."""
+    """Returns the array of ``example``'s type at an address."""
     return _array_of(1, example), _generate_array
 
 
 @intrinsic
 def matrix_at(typing: Any, address: Any, rows: Any, columns: Any, example: Any) -> Any:
-    """The row-major matrix of ``example``'s type at an address."""
+    """Returns the row-major matrix of ``example``'s type at an address."""
     return _array_of(2, example), _generate_array
 
 
 def _array_of(axes: int, example: Any) -> Any:
-    """Return the signature ``(address, lengths of the axes, example) -> array``."""
+    """Returns the signature ``(address, lengths of the axes, example) -> array``."""
     return types.Array(types.unliteral(example), axes, "C")(types.int64, *[types.int64] * axes, example)
 
 
 def _generate_array(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Build an array over memory that it does not own. Numba's `carray` is one more function to compile per type."""
+    """Builds an array over memory that it does not own. Numba's `carray` is one more function to compile per type."""
     kind, (address, *lengths, _) = signature.return_type, arguments
     element = context.get_data_type(kind.dtype)
     strides = [context.get_constant(types.intp, context.get_abi_sizeof(element))]
@@ -50,7 +50,7 @@ def _generate_array(context: Any, builder: Any, signature: Any, arguments: Any) 
 
 @intrinsic
 def address_of(typing: Any, array: Any) -> Any:
-    """The address of an array as an int64. Numba's own is a uint64, whose sum with an int64 is a float64."""
+    """Returns the address of an array as an int64. Numba's own is a uint64, whose sum with an int64 is a float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = make_array(array)(context, builder, value=arguments[0]).data
@@ -61,7 +61,7 @@ def address_of(typing: Any, array: Any) -> Any:
 
 @inlined
 def copy(source: Any, target: Any) -> None:
-    """Fill ``target`` with the first elements of ``source``.
+    """Fills ``target`` with the first elements of ``source``.
 
     For an assignment of slices, Numba also compiles its error messages about shapes, which takes seconds.
     """
@@ -71,7 +71,7 @@ def copy(source: Any, target: Any) -> None:
 
 @intrinsic
 def stack_memory(typing: Any, size: Any) -> Any:
-    """The address of unfilled memory on the stack, a literal number of bytes, valid until the part returns."""
+    """Returns the address of unfilled memory on the stack, a literal number of bytes, valid until the part returns."""
     if not isinstance(size, types.IntegerLiteral):
         return None
 
@@ -109,7 +109,7 @@ def _(example):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def fetch_add(typing: Any, address: Any) -> Any:
-    """Atomically increment the int64 at an address; its value before. No two threads get the same value."""
+    """Increments the int64 at an address atomically; returns its value before. No two threads get the same value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         int64 = ir.IntType(64)
@@ -121,7 +121,7 @@ def fetch_add(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def bits_of(typing: Any, real: Any) -> Any:
-    """The bit pattern of a real number, as an integer of its size."""
+    """Returns the bit pattern of a real number, as an integer of its size."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
@@ -131,7 +131,7 @@ def bits_of(typing: Any, real: Any) -> Any:
 
 @intrinsic
 def real_of(typing: Any, bits: Any) -> Any:
-    """The real number of a bit pattern."""
+    """Returns the real number of a bit pattern."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
@@ -141,7 +141,7 @@ def real_of(typing: Any, bits: Any) -> Any:
 
 @intrinsic
 def nearest(typing: Any, real: Any) -> Any:
-    """The nearest integer, as a real number."""
+    """Returns the nearest integer, as a real number."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = arguments[0].type
@@ -154,7 +154,7 @@ def nearest(typing: Any, real: Any) -> Any:
 
 @intrinsic
 def call_gemm(typing, function, transposes, size, factor, a, b, c, beta):  # type: ignore[no-untyped-def]
-    """Call BLAS's ``gemm`` (Fortran's calling convention, 32-bit integers).
+    """Calls BLAS's ``gemm`` (Fortran's calling convention, 32-bit integers).
 
     Args:
         function: address of ``gemm``.
@@ -199,7 +199,7 @@ def call_gemm(typing, function, transposes, size, factor, a, b, c, beta):  # typ
 
 
 def _generate_call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Call the C function at the address of the first argument with the others, which have the result's type."""
+    """Calls the C function at the address of the first argument with the others, which have the result's type."""
     address, *others = arguments
     result = ir.VoidType() if signature.return_type == types.void else others[0].type
     function_type = ir.FunctionType(result, [argument.type for argument in others])
@@ -209,35 +209,36 @@ def _generate_call(context: Any, builder: Any, signature: Any, arguments: Any) -
 
 @intrinsic
 def call_int64(typing: Any, function: Any, argument: Any) -> Any:
-    """Call the C function ``int64_t f(int64_t)`` at an address."""
+    """Calls the C function ``int64_t f(int64_t)`` at an address."""
     return types.int64(types.int64, types.int64), _generate_call
 
 
 @intrinsic
 def call_int32(typing: Any, function: Any, argument: Any) -> Any:
-    """Call the C function ``int f(int)`` at an address."""
+    """Calls the C function ``int f(int)`` at an address."""
     return types.int32(types.int64, types.int32), _generate_call
 
 
 @intrinsic
 def call_kernel(typing: Any, function: Any, arguments: Any) -> Any:
-    """Call the kernel at an address with the address of its arguments."""
+    """Calls the kernel at an address with the address of its arguments."""
     return types.void(types.int64, types.int64), _generate_call
 
 
 @inlined
 def allocate(p: Any, size: int) -> int:
-    """The address of unfilled memory of this many bytes, for `release`; 0 if there is none."""
+    """Returns the address of unfilled memory of this many bytes, for `release`; 0 if there is none."""
     return call_int64(p.malloc, size + sizes.CACHE_LINE)
 
 
 @inlined
 def release(p: Any, memory: int) -> None:
-    """Free the memory of `allocate`."""
+    """Frees the memory of `allocate`."""
     call_int64(p.free, memory)
 
 
 @inlined
 def cache_line(address: int) -> int:
-    """The first cache line at or after an address; memory of `allocate` has room for the requested bytes from there."""
+    """Returns the first cache line at or after an address; memory of `allocate` has room for the requested bytes
+    from there."""
     return sizes.ceil_div(address, sizes.CACHE_LINE) * sizes.CACHE_LINE

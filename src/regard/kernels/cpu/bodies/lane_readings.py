@@ -84,7 +84,7 @@ def bytes_of_lanes(p: Any, zeros: Any, zero: Any) -> int:
 
 @inlined
 def lanes_at(p: Any, memory: int, b: int, h: int, row: int, rows: int, zeros: Any, zero: Any) -> Lanes:
-    """Transpose some queries, and find the keys that they see, in memory from an address on."""
+    """Transposes some queries, and finds the keys that they see, in memory from an address on."""
     real, width, size = type(zero), lanes_of(zeros), size_of(zero)
     scores = memory + p.dim * width * size
     vectors_address = scores + p.keys * width * size
@@ -111,7 +111,7 @@ def lanes_at(p: Any, memory: int, b: int, h: int, row: int, rows: int, zeros: An
 
 @inlined
 def multiply_keys(keys: Matrix, depth: int, lanes: Lanes, zeros: Any, zero: Any) -> None:
-    """Write ``scores[j] = Σ_d keys[j, d] · queries[d]`` for the visible keys.
+    """Writes ``scores[j] = Σ_d keys[j, d] · queries[d]`` for the visible keys.
 
     Args:
         keys: keys with contiguous features.
@@ -144,7 +144,7 @@ def multiply_keys(keys: Matrix, depth: int, lanes: Lanes, zeros: Any, zero: Any)
 
 @inlined
 def score_lanes(p: Any, lanes: Lanes, zeros: Any, zero: Any) -> Any:
-    """Write the scores of the visible keys; return the maximum of each lane, at least `LOWEST`."""
+    """Writes the scores of the visible keys; returns the maximum of each lane, at least `LOWEST`."""
     real, vector = type(zero), lanes_of(zeros) * size_of(zero)
     offset = lanes.batch * p.key_batch + lanes.head // (p.heads // p.kv_heads) * p.key_head
     multiply_keys(Matrix(p.key + offset * size_of(zero), p.key_row, 1), p.dim, lanes, zeros, zero)
@@ -163,7 +163,7 @@ def score_lanes(p: Any, lanes: Lanes, zeros: Any, zero: Any) -> Any:
 
 @inlined
 def write_rows(address: int, vector: Any, p: Any, lanes: Lanes, zero: Any) -> None:
-    """Write one element for each existing row."""
+    """Writes one element for each existing row."""
     offset = address + ((lanes.batch * p.heads + lanes.head) * p.queries + lanes.row) * size_of(zero)
     if lanes.rows == lanes.buffer.size:
         store(vector, offset)
@@ -174,7 +174,7 @@ def write_rows(address: int, vector: Any, p: Any, lanes: Lanes, zero: Any) -> No
 
 @inlined
 def flatten_nonfinite(lanes: Lanes, zeros: Any, zero: Any) -> Any:
-    """Replace all scores but −∞ by 0 in lanes with NaN or +∞; return the sum of these scores in each lane, or 0."""
+    """Replaces all scores but −∞ by 0 in lanes with NaN or +∞; returns the sum of these scores in each lane, or 0."""
     real, vector = type(zero), lanes_of(zeros) * size_of(zero)
     infinite, hidden, nonfinite = broadcast(real(np.inf), zeros), broadcast(real(-np.inf), zeros), zeros
     for j in range(lanes.first, lanes.last):
@@ -189,7 +189,7 @@ def flatten_nonfinite(lanes: Lanes, zeros: Any, zero: Any) -> Any:
 
 @inlined
 def read_lanes(p: Any, lanes: Lanes, chunk: int, has_nonfinite: bool, zeros: Any, zero: Any) -> bool:
-    """Compute all readings of these queries' weights: see `regard.kernels.cpu.bodies.readings`.
+    """Computes all readings of these queries' weights: see `regard.kernels.cpu.bodies.readings`.
 
     Args:
         has_nonfinite: whether a score is known to be NaN or +∞.
@@ -254,7 +254,7 @@ def read_lanes(p: Any, lanes: Lanes, chunk: int, has_nonfinite: bool, zeros: Any
 
 
 def lane_readings(dtype: str) -> Callable[[int], None]:
-    """Return the body for a dtype, for inner products, softmax, and at most one run of keys per row."""
+    """Returns the body for a dtype, for inner products, softmax, and at most one run of keys per row."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:

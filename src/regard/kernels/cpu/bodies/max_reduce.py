@@ -11,7 +11,7 @@ from regard.kernels.cpu.bodies.vectors import broadcast, four_registers, lane_ma
 
 @inlined
 def row_maximum(row: Any) -> Any:
-    """The row's maximum; −inf if it is empty. NaN is ignored."""
+    """Returns the row's maximum; −inf if it is empty. NaN is ignored."""
     maximum, zeros = row.dtype.type(-np.inf), four_registers(row.dtype.type(0))
     vector_end, size = row.size - row.size % lanes_of(zeros), size_of(maximum)
     if vector_end > 0:
@@ -26,7 +26,7 @@ def row_maximum(row: Any) -> Any:
 
 @inlined
 def row_max_abs(row: Any) -> Any:
-    """The maximum of |x| over a row; 0 if it is empty. NaN is ignored."""
+    """Returns the maximum of |x| over a row; 0 if it is empty. NaN is ignored."""
     maximum, zeros = row.dtype.type(0), two_registers(row.dtype.type(0))
     vector_end, size = row.size - row.size % lanes_of(zeros), size_of(maximum)
     if vector_end > 0:

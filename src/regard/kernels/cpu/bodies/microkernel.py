@@ -21,7 +21,7 @@ from regard.kernels.cpu.sizes import LANES
 
 
 def _multiply_add(builder: Any, number: Any, vector: Any, sums: Any) -> Any:
-    """``number · vector + sums``, float32, rounded once."""
+    """Returns ``number · vector + sums``, float32, rounded once."""
     kind = ir.FunctionType(sums.type, [sums.type] * 3)
     return builder.call(
         cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [number, vector, sums]
@@ -29,7 +29,7 @@ def _multiply_add(builder: Any, number: Any, vector: Any, sums: Any) -> Any:
 
 
 def tile(rows: int, vectors: int, prefetch_rows: int = 0) -> Any:
-    """An intrinsic ``(a, b, c, depth, factor, beta) -> None``.
+    """Returns an intrinsic ``(a, b, c, depth, factor, beta) -> None``.
 
     ``c[i, j] = factor · Σ_k a[i, k] b[k, j] + beta · c[i, j]`` for ``rows`` rows and ``vectors · LANES`` columns of
     float32. Each matrix is a tuple of its address in bytes and its row and column strides in elements; the column

@@ -20,7 +20,7 @@ from regard.kernels.cpu.kernel_arguments import FEW_MIXTURES, FEW_SCORES, PLAIN,
 
 @inlined
 def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:
-    """The size and the matrices of a product."""
+    """Returns the size and the matrices of a product."""
     return (
         Size(p.rows, p.columns, p.depth),
         Matrix(p.a, p.a_row, p.a_column),
@@ -30,7 +30,7 @@ def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:
 
 
 def multiply(dtype: str) -> Callable[[int], None]:
-    """Return the body that computes one product, described by a `PRODUCT`; float64 has plain loops only."""
+    """Returns the body that computes one product, described by a `PRODUCT`; float64 has plain loops only."""
 
     def single(address: int) -> None:
         p = product_at(address)

@@ -62,13 +62,13 @@ def _sequence_of(p: Any, task: int) -> Sequence:
 
 @inlined
 def _head_features(address: int, row_stride: int, row: int, head: int, width: int) -> Matrix:
-    """A head's features in a matrix of packed rows, from ``row`` on."""
+    """Returns a head's features in a matrix of packed rows, from ``row`` on."""
     return columns_from(rows_from(Matrix(address, row_stride, 1), row), head * width)
 
 
 @inlined
 def _transposed(source: Matrix, keys: int, features: int, scratch: int, target: int, zero: Any) -> Matrix:
-    """Transpose rows ``[keys, features]`` to ``[features, padded keys]``, padded with zeros.
+    """Transposes rows ``[keys, features]`` to ``[features, padded keys]``, padded with zeros.
 
     Args:
         scratch: address of memory for the padded rows.
@@ -89,19 +89,19 @@ def _transposed(source: Matrix, keys: int, features: int, scratch: int, target: 
 
 @inlined
 def _hide(elements: Any, positions: Any, first: Any, end: Any, hidden: Any) -> Any:
-    """Replace elements outside of the positions from ``first`` to ``end`` by ``hidden``."""
+    """Replaces elements outside of the positions from ``first`` to ``end`` by ``hidden``."""
     return where_less(positions, first, hidden, where_less(positions, end, elements, hidden))
 
 
 @inlined
 def _visible(p: Any, sequence: Sequence, i: int) -> tuple[int, int]:
-    """The first key that a query sees, and the end of the keys."""
+    """Returns the first key that a query sees, and the end of the keys."""
     return max(0, i - p.before), min(sequence.keys, i + 1 + p.after)
 
 
 @inlined
 def _weigh(p: Any, sequence: Sequence, scores: Matrix, positions: int, zero: Any) -> None:
-    """Turn the scores ``[queries, padded keys]`` into weights."""
+    """Turns the scores ``[queries, padded keys]`` into weights."""
     zeros, size = one_register(zero), size_of(zero)
     lanes, real = lanes_of(zeros), type(zero)
     lowest = broadcast(real(-np.inf), zeros)
@@ -128,7 +128,7 @@ def _weigh(p: Any, sequence: Sequence, scores: Matrix, positions: int, zero: Any
 
 @inlined
 def _drop(p: Any, sequence: Sequence, head: int, weights: Matrix, zero: Any) -> None:
-    """Drop some of the weights, or of their gradients: see `drop_row`."""
+    """Drops some of the weights, or of their gradients: see `drop_row`."""
     size = size_of(zero)
     for i in range(sequence.queries):
         row = array_at(weights.address + i * weights.row * size, sequence.keys, zero)
@@ -137,7 +137,7 @@ def _drop(p: Any, sequence: Sequence, head: int, weights: Matrix, zero: Any) -> 
 
 @inlined
 def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, positions: int, zero: Any) -> None:
-    """Turn the weights' gradients into those of the scores: ``weight · (gradient − Σ weight · gradient)``."""
+    """Turns the weights' gradients into those of the scores: ``weight · (gradient − Σ weight · gradient)``."""
     zeros, size = one_register(zero), size_of(zero)
     lanes, real = lanes_of(zeros), type(zero)
     for i in range(sequence.queries):
@@ -160,14 +160,14 @@ def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, p
 
 @inlined
 def _write_positions(positions: int, zero: Any) -> None:
-    """Write 0, 1, 2, … to an address."""
+    """Writes 0, 1, 2, … to an address."""
     elements = array_at(positions, PACKED_LENGTH, zero)
     for j in range(PACKED_LENGTH):
         elements[j] = j
 
 
 def packed_attention(dtype: str) -> Callable[[int], None]:
-    """Return the body of `regard.kernels.cpu.packed_attention.attend`; float32."""
+    """Returns the body of `regard.kernels.cpu.packed_attention.attend`; float32."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:
@@ -201,7 +201,7 @@ def packed_attention(dtype: str) -> Callable[[int], None]:
 
 
 def packed_attention_gradients(dtype: str) -> Callable[[int], None]:
-    """Return the body of `regard.kernels.cpu.packed_attention.gradients`; float32."""
+    """Returns the body of `regard.kernels.cpu.packed_attention.gradients`; float32."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:

@@ -36,7 +36,7 @@ class PartLibrary(JITCodeLibrary):
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return 0: there is no machine code."""
+        """Returns 0: there is no machine code."""
         return 0
 
     @property
@@ -44,7 +44,7 @@ class PartLibrary(JITCodeLibrary):
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Do nothing: Numba needs the environment for error messages, and no kernel raises errors."""
+        """Does nothing: Numba needs the environment for error messages, and no kernel raises errors."""
 
     def _get_module_for_linking(self) -> Any:
         raise RuntimeError(f"only kernels can call {self.name!r}, which is a part of kernels")
@@ -61,7 +61,7 @@ class KernelLibrary(JITCodeLibrary):
         super().finalize()
 
     def _link_parts(self) -> None:
-        """Link all parts, each once, and after them the functions of Numba's libraries that they and the kernel call.
+        """Links all parts, each once, and after them the functions of Numba's libraries that they and the kernel call.
 
         The order matters: of Numba's libraries, LLVM links only functions that are called already.
         """
@@ -110,7 +110,7 @@ def has_feature(name: str) -> bool:
 
 
 def _add_entry(context: Any, library: CPUCodeLibrary, description: Any, _environment: Any, _helper: Any) -> None:
-    """Add the C function that calls a kernel. Numba's own would check for errors, and need their environment."""
+    """Adds the C function that calls a kernel. Numba's own would check for errors, and need their environment."""
     module = context.create_module("entry")
     convention = context.call_conv
     function_type = convention.get_function_type(description.restype, description.argtypes)
@@ -124,7 +124,7 @@ def _add_entry(context: Any, library: CPUCodeLibrary, description: Any, _environ
 
 
 def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
-    """Return Numba's compiler with this class of libraries for its code."""
+    """Returns Numba's compiler with this class of libraries for its code."""
 
     @register_pass(mutates_CFG=False, analysis_only=True)
     class MakeLibrary(AnalysisPass):

@@ -21,7 +21,7 @@ from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_
 
 
 def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
-    """Return the body that computes exponentials of an additive score's keys, or copies keys of rectified units.
+    """Returns the body that computes exponentials of an additive score's keys, or copies keys of rectified units.
 
     A task is a tile of keys.
     """
@@ -60,7 +60,7 @@ def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
 
 
 def transpose_keys(dtype: str) -> Callable[[int], None]:
-    """Return the body that transposes keys into ``key_transposed``; a task is a tile of keys."""
+    """Returns the body that transposes keys into ``key_transposed``; a task is a tile of keys."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:

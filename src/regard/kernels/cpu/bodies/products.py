@@ -19,7 +19,7 @@ _PRODUCT_SIZE = PRODUCT.itemsize
 
 @inlined
 def limit_threads(function: int, threads: int) -> Any:
-    """Limit the threads of this thread's BLAS calls; return the limit before (0: none)."""
+    """Limits the threads of this thread's BLAS calls; returns the limit before (0: none)."""
     return np.int64(call_int32(function, np.int32(threads))) if function != 0 else 0
 
 
@@ -39,7 +39,7 @@ class Routine(NamedTuple):
 
 @inlined
 def routine_of(p: Any) -> Routine:
-    """The routine of a launch."""
+    """Returns the routine of a launch."""
     return Routine(p.products, p.gemm, p.multiply)
 
 
@@ -47,7 +47,7 @@ def routine_of(p: Any) -> Routine:
 def _multiply(
     routine: Routine, method: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int
 ) -> None:
-    """Compute a product by the kernel of `multiply`."""
+    """Computes a product by the kernel of `multiply`."""
     address = stack_memory(_PRODUCT_SIZE)
     p = product_at(address)
     p.method, p.beta, p.factor = method, beta, factor
@@ -62,7 +62,7 @@ def _multiply(
 def _by_blas(
     routine: Routine, transposes: tuple[int, int], size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int
 ) -> None:
-    """Compute a product by BLAS, which is column-major: it computes ``cᵀ = bᵀ aᵀ``."""
+    """Computes a product by BLAS, which is column-major: it computes ``cᵀ = bᵀ aᵀ``."""
     flipped, real_beta = (size.columns, size.rows, size.depth), type(factor)(beta)
     call_gemm(
         routine.gemm, transposes, flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), real_beta
@@ -71,7 +71,7 @@ def _by_blas(
 
 @inlined
 def product(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
-    """``c = factor · a b + beta · c`` for row-major matrices; ``beta`` is 0 or 1."""
+    """Computes ``c = factor · a b + beta · c`` for row-major matrices; ``beta`` is 0 or 1."""
     if routine.method == BLAS:
         _by_blas(routine, (0, 0), size, factor, a, b, c, beta)
     else:
@@ -82,7 +82,7 @@ def product(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: 
 def product_of_transposed(
     routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int
 ) -> None:
-    """``c = factor · aᵀ b + beta · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
+    """Computes ``c = factor · aᵀ b + beta · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
     if routine.method == BLAS:
         _by_blas(routine, (0, 1), size, factor, a, b, c, beta)
     else:
@@ -91,7 +91,7 @@ def product_of_transposed(
 
 @inlined
 def product_with_transposed(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
-    """``c = factor · a bᵀ`` for row-major ``a [rows, depth]`` and ``b [columns, depth]``."""
+    """Computes ``c = factor · a bᵀ`` for row-major ``a [rows, depth]`` and ``b [columns, depth]``."""
     if routine.gemm != 0:
         _by_blas(routine, (1, 0), size, factor, a, b, c, 0)
     else:
@@ -102,7 +102,7 @@ def product_with_transposed(routine: Routine, size: Size, factor: Any, a: Matrix
 def product_with_keys(
     routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
 ) -> None:
-    """``c = factor · a bᵀ``; the microkernel computes it if ``transposed``, which holds bᵀ, has an address.
+    """Computes ``c = factor · a bᵀ``; the microkernel computes it if ``transposed``, which holds bᵀ, has an address.
 
     Rows of ``transposed`` and ``c`` are padded to a multiple of LANES.
     """
@@ -115,11 +115,11 @@ def product_with_keys(
 
 @inlined
 def scores_of_few_rows(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
-    """``c = factor · a bᵀ`` in float32, for a few rows of ``a``."""
+    """Computes ``c = factor · a bᵀ`` in float32, for a few rows of ``a``."""
     _multiply(routine, FEW_SCORES, size, factor, a, b, c, 0)
 
 
 @inlined
 def mixtures_of_few_rows(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
-    """``c = factor · a b + beta · c`` in float32, for a few rows of ``a``; columns are a multiple of LANES."""
+    """Computes ``c = factor · a b + beta · c`` in float32, for a few rows of ``a``; columns are a multiple of LANES."""
     _multiply(routine, FEW_MIXTURES, size, factor, a, b, c, beta)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZERO, ZEROS, arguments_at
-from regard.kernels.cpu.bodies.block import SCORES, Block, block_of, blocks_of_chunk, read_weight, scratch_at
+from regard.kernels.cpu.bodies.block import SCORES, QueryBlock, block_of, blocks_of_chunk, read_weight, scratch_at
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.max_reduce import row_maximum
@@ -30,7 +30,8 @@ from regard.kernels.cpu.sizes import ceil_div
 
 @inlined
 def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]:
-    """Turn scores into weights in place; log Σ exp of the scores and −Σ p ln p, without a logarithm for each weight.
+    """Turns scores into weights in place; returns log Σ exp of the scores and −Σ p ln p, without a logarithm for each
+    weight.
 
     All results are NaN if a score is NaN or +∞. With t_j = s_j − max: −Σ p ln p = P · ln total − Σ p t, where total
     includes the sink and P = Σ p. All terms have the same sign, so nothing cancels. The keys' sum is relative to their
@@ -76,7 +77,7 @@ def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]
 
 @inlined
 def log_sum_exp(row: Any) -> Any:
-    """log Σ exp of a row of scores: −inf for an empty row, NaN if a score is NaN, else +inf if a score is +inf."""
+    """Returns log Σ exp of a row of scores: −inf for an empty row, NaN if a score is NaN, else +inf if one is +inf."""
     real = row.dtype.type
     maximum = row_maximum(row)
     total = real(0)
@@ -94,7 +95,7 @@ def log_sum_exp(row: Any) -> Any:
 
 @inlined
 def entropy_of(row: Any) -> Any:
-    """−Σ p ln p."""
+    """Returns −Σ p ln p."""
     real = row.dtype.type
     total = real(0)
     for j in range(row.size):
@@ -105,13 +106,13 @@ def entropy_of(row: Any) -> Any:
 
 @exact
 def without_sign(number: Any) -> Any:
-    """The number, with 0 for −0: adding 0 changes no other number."""
+    """Returns the number, with 0 for −0: adding 0 changes no other number."""
     return number + type(number)(0)
 
 
 @inlined
 def nan_or_zero(row: Any) -> Any:
-    """NaN if an element of the row is NaN, else 0."""
+    """Returns NaN if an element of the row is NaN, else 0."""
     total = row.dtype.type(0)
     for j in range(row.size):
         total += row.dtype.type(0) if row[j] == row[j] else row[j]
@@ -119,8 +120,8 @@ def nan_or_zero(row: Any) -> Any:
 
 
 @inlined
-def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any) -> None:
-    """Add a row's weights to the cells of the coarse map."""
+def pool_row(p: Any, block: QueryBlock, chunk: int, r: int, begin: int, weights: Any) -> None:
+    """Adds a row's weights to the cells of the coarse map."""
     zero = weights.dtype.type(0)
     size = size_of(zero)
     head = (block.batch * p.heads + block.head) * p.chunks + chunk
@@ -143,8 +144,8 @@ def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
 
 
 @inlined
-def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, nan: Any, maxima: Any) -> None:
-    """Compute all readings of one row's weights but log-sum-exp and entropy.
+def read_row(p: Any, block: QueryBlock, chunk: int, r: int, runs: Any, weights: Any, nan: Any, maxima: Any) -> None:
+    """Computes all readings of one row's weights but log-sum-exp and entropy.
 
     Args:
         runs: runs of the row, at least one.
@@ -174,8 +175,8 @@ def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, 
 
 
 @inlined
-def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any) -> None:
-    """Add or store one row's weights for the keys from ``begin`` on."""
+def read_run(p: Any, block: QueryBlock, chunk: int, r: int, begin: int, weights: Any) -> None:
+    """Adds or stores one row's weights for the keys from ``begin`` on."""
     row, n = block.row + r, weights.size
     zero = weights.dtype.type(0)
     real, size, flat_row = type(zero), size_of(zero), block.flat_row + r
@@ -203,7 +204,7 @@ def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
 
 
 @inlined
-def reads_block(p: Any, block: Block) -> bool:
+def reads_block(p: Any, block: QueryBlock) -> bool:
     """Whether a block has a row that needs readings."""
     if p.only_stored == 0:
         return True
@@ -215,7 +216,7 @@ def reads_block(p: Any, block: Block) -> bool:
 
 
 def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
-    """Return the body for a dtype, float32 or float64, a score's units and a normalizer."""
+    """Returns the body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     softmax, competing = normalizer == "softmax", normalizer not in ("sigmoid", "hard")
     additive, score = units != "product", SCORES[units]

@@ -9,12 +9,12 @@ their exponentials. NaN stays NaN.
 from typing import Any
 
 from regard.kernels.cpu.bodies.parts import embedded, inlined
-from regard.kernels.cpu.bodies.tanh_sum import Gradients, Keys, Queries, Tile
+from regard.kernels.cpu.bodies.tanh_sum import Gradients, Keys, KeyTile, Queries
 
 
 @inlined
 def copy_row(row: Any, target: Any) -> Any:
-    """Copy a query or a key, ``[dim]``, to ``[even dim]``. Returns 0, since sums of any size are within the limit."""
+    """Copies a query or a key, ``[dim]``, to ``[even dim]``. Returns 0, since sums of any size are within the limit."""
     real, dim = target.dtype.type, row.size
     for d in range(dim):
         target[d] = row[d]
@@ -25,7 +25,7 @@ def copy_row(row: Any, target: Any) -> Any:
 
 @embedded
 def score_rectified(query: Any, keys: Keys, first: int, weight: Any, scores: Any) -> None:
-    """Write ``scores = Σ_d weight_d max(query_d + key_d, 0)`` for one query and the keys from ``first`` on.
+    """Writes ``scores = Σ_d weight_d max(query_d + key_d, 0)`` for one query and the keys from ``first`` on.
 
     Args:
         query: ``[even dim]``.
@@ -50,9 +50,9 @@ def score_rectified(query: Any, keys: Keys, first: int, weight: Any, scores: Any
 
 @inlined
 def differentiate_rectified(
-    queries: Queries, keys: Keys, tile: Tile, weight: Any, gradient: Any, sums: Gradients
+    queries: Queries, keys: Keys, tile: KeyTile, weight: Any, gradient: Any, sums: Gradients
 ) -> None:
-    """Add the gradients of a tile's scores to those of queries, keys and weight."""
+    """Adds the gradients of a tile's scores to those of queries, keys and weight."""
     real, padded, count = gradient.dtype.type, keys.padded, tile.keys
     zero = real(0)
     for d in range(weight.size):

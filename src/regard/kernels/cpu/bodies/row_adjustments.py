@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.bodies.block import Block
+from regard.kernels.cpu.bodies.block import QueryBlock
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.parts import embedded, inlined
@@ -16,8 +16,8 @@ from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 
 
 @embedded
-def adjust_row(p: Any, block: Block, r: int, runs: Any, scores: Any) -> Any:
-    """Apply cap, bias, temperature and mask to the visible scores of a block's row ``r``; write −∞ between its runs.
+def adjust_row(p: Any, block: QueryBlock, r: int, runs: Any, scores: Any) -> Any:
+    """Applies cap, bias, temperature and mask to the visible scores of a block's row ``r``; writes −∞ between its runs.
 
     Args:
         runs: runs of the row, at least one.
@@ -35,8 +35,8 @@ def adjust_row(p: Any, block: Block, r: int, runs: Any, scores: Any) -> Any:
 
 
 @inlined
-def adjust_run(p: Any, block: Block, r: int, begin: int, scores: Any) -> None:
-    """Apply cap, bias, temperature and mask to the scores of a block's row ``r`` for the keys from ``begin`` on."""
+def adjust_run(p: Any, block: QueryBlock, r: int, begin: int, scores: Any) -> None:
+    """Applies cap, bias, temperature and mask to the scores of a block's row ``r`` for the keys from ``begin`` on."""
     real = scores.dtype.type
     n = scores.size
     b, h, row = block.batch, block.head, block.row + r
@@ -70,15 +70,15 @@ def adjust_run(p: Any, block: Block, r: int, begin: int, scores: Any) -> None:
 
 @inlined
 def tanh_of_half(x: Any) -> Any:
-    """tanh(x / 2) = (1 − e^−x) / (1 + e^−x), evaluated for |x| to avoid overflow."""
+    """Returns tanh(x / 2) = (1 − e^−x) / (1 + e^−x), evaluated for |x| to avoid overflow."""
     exponential = exp(-abs(x))
     magnitude = (type(x)(1) - exponential) / (type(x)(1) + exponential)
     return magnitude if x >= type(x)(0) else -magnitude
 
 
 @inlined
-def window_row(p: Any, block: Block, r: int, runs: Any, gauss: Any) -> Any:
-    """Write Luong's Gaussian of row ``r``: exp(−((j − center) / sigma)² / 2) for the keys of its runs, 0 between them.
+def window_row(p: Any, block: QueryBlock, r: int, runs: Any, gauss: Any) -> Any:
+    """Writes Luong's Gaussian of row ``r``: exp(−((j − center) / sigma)² / 2) for the keys of its runs, 0 between them.
 
     Args:
         runs: runs of the row, at least one.
@@ -103,7 +103,7 @@ def window_row(p: Any, block: Block, r: int, runs: Any, gauss: Any) -> Any:
 
 @inlined
 def drop_row(p: Any, row: int, begin: int, weights: Any) -> None:
-    """Drop some of a row's weights and scale up the others; the choice depends only on seed, row and key.
+    """Drops some of a row's weights and scales up the others; the choice depends only on seed, row and key.
 
     It comes from a counter-based generator (Salmon et al. 2011): SplitMix64's output function of seed and row (Steele,
     Lea & Flood 2014), followed by MurmurHash3's 32-bit finalizer of that and the key; see

@@ -8,14 +8,21 @@ import numpy as np
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import size_of
 from regard.kernels.cpu.bodies.parts import chosen_for, inlined
-from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.bodies.row_parameters import (
+    Entmax15Row,
+    EntmaxRow,
+    HardRow,
+    SigmoidRow,
+    SoftmaxRow,
+    SparsemaxRow,
+)
 
 SERIES = tuple(1.0 / factorial(k) for k in range(11, 1, -1))
 """Coefficients of the series of (e^y − 1 − y) / y², from the highest power down."""
 
 
 def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:
-    """Turn the gradient of a row's weights into that of its scores, in place; the weights are overwritten.
+    """Turns the gradient of a row's weights into that of its scores, in place; the weights are overwritten.
 
     Returns:
         Σ weights · gradient for softmax, from which a sink's gradient follows; Σ of the result for sigmoid; the
@@ -53,13 +60,13 @@ def _differentiate_hard(normalizer: Any, weights: Any, gradient: Any) -> Any:
 
 @inlined
 def largest_exponent(example: Any) -> Any:
-    """An exponent of e whose powers can be squared and summed without overflow."""
+    """Returns an exponent of e whose powers can be squared and summed without overflow."""
     return type(example)(40) if size_of(example) == 4 else type(example)(350)
 
 
 @inlined
 def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, Any]:
-    """Σ gradient · slope and Σ slope, where slope is a weight's derivative by alpha at a fixed threshold.
+    """Returns Σ gradient · slope and Σ slope, where slope is a weight's derivative by alpha at a fixed threshold.
 
     See `regard.normalizers.entmax_derivative` for the equation: with y = −(α − 1) log p, the slope is −p log² p times
     (e^y − 1 − y) / y², which is computed by a series where y is small.
@@ -84,7 +91,7 @@ def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, 
 
 
 def _differentiate_sparse(mobility: Any) -> Any:
-    """Return `differentiate` for entmax: ∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al.
+    """Returns `differentiate` for entmax: ∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al.
     2019, proposition 2).
 
     Args:
@@ -109,7 +116,7 @@ def _differentiate_sparse(mobility: Any) -> Any:
 
 
 @inlined
-def _sparsemax_mobility(normalizer: Sparsemax, weights: Any) -> None:
+def _sparsemax_mobility(normalizer: SparsemaxRow, weights: Any) -> None:
     real = weights.dtype.type
     for j in range(weights.size):
         # 1, but NaN for NaN, for which both comparisons are false.
@@ -118,13 +125,13 @@ def _sparsemax_mobility(normalizer: Sparsemax, weights: Any) -> None:
 
 
 @inlined
-def _entmax15_mobility(normalizer: Entmax15, weights: Any) -> None:
+def _entmax15_mobility(normalizer: Entmax15Row, weights: Any) -> None:
     for j in range(weights.size):
         weights[j] = np.sqrt(weights[j])
 
 
 @inlined
-def _entmax_mobility(normalizer: Entmax, weights: Any) -> None:
+def _entmax_mobility(normalizer: EntmaxRow, weights: Any) -> None:
     real = weights.dtype.type
     limit = largest_exponent(real(0))
     for j in range(weights.size):
@@ -137,12 +144,12 @@ def _entmax_mobility(normalizer: Entmax, weights: Any) -> None:
 
 
 _DIFFERENTIATE = {
-    Softmax: _differentiate_softmax,
-    Entmax15: _differentiate_sparse(_entmax15_mobility),
-    Sparsemax: _differentiate_sparse(_sparsemax_mobility),
-    Entmax: _differentiate_sparse(_entmax_mobility),
-    Sigmoid: _differentiate_sigmoid,
-    Hard: _differentiate_hard,
+    SoftmaxRow: _differentiate_softmax,
+    Entmax15Row: _differentiate_sparse(_entmax15_mobility),
+    SparsemaxRow: _differentiate_sparse(_sparsemax_mobility),
+    EntmaxRow: _differentiate_sparse(_entmax_mobility),
+    SigmoidRow: _differentiate_sigmoid,
+    HardRow: _differentiate_hard,
 }
 
 

@@ -14,7 +14,15 @@ from regard.kernels.cpu.bodies.entmax_rows import entmax_row, recompute_entmax
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.max_reduce import row_maximum
 from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
-from regard.kernels.cpu.bodies.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.bodies.row_parameters import (
+    NORMALIZERS,
+    Entmax15Row,
+    EntmaxRow,
+    HardRow,
+    SigmoidRow,
+    SoftmaxRow,
+    SparsemaxRow,
+)
 from regard.kernels.cpu.bodies.threshold_rows import (
     entmax15_row,
     recompute_entmax15,
@@ -25,7 +33,7 @@ from regard.kernels.cpu.bodies.threshold_rows import (
 
 @inlined
 def recompute_hard(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> None:
-    """Write the weights of a row from the index of its key."""
+    """Writes the weights of a row from the index of its key."""
     real = row.dtype.type
     row[:] = real(0)
     index = np.int64(statistic)
@@ -37,7 +45,7 @@ def recompute_hard(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> N
 
 @inlined
 def hard_row(normalizer: Any, row: Any, maximum: Any) -> tuple[Any, Any]:
-    """Write 1 at the first maximum, or NaN at the first NaN. Returns the maximum and the index, −1 − index for NaN."""
+    """Writes 1 at the first maximum, or NaN at the first NaN. Returns the maximum and the index, −1 − index for NaN."""
     real = row.dtype.type
     nan_count = real(0)
     for j in range(row.size):
@@ -56,13 +64,13 @@ def hard_row(normalizer: Any, row: Any, maximum: Any) -> tuple[Any, Any]:
 
 @inlined
 def head_number(address: int, h: int, stride: int, example: Any) -> Any:
-    """A head's number in an array at an address; 0 if the address is 0."""
+    """Returns a head's number in an array at an address; 0 if the address is 0."""
     return array_at(address, h * stride + 1, example)[h * stride] if address != 0 else type(example)(0)
 
 
 @cache
 def normalizer_reader(name: str) -> Any:
-    """Return a part ``(p, h, example)`` that returns the normalizer of this name with the parameters of a head."""
+    """Returns a part ``(p, h, example)`` that returns the normalizer of this name with the parameters of a head."""
     Normalizer = NORMALIZERS[name]
 
     @inlined
@@ -76,7 +84,7 @@ def normalizer_reader(name: str) -> Any:
 
 @inlined
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + e^−x), without overflow on either side."""
+    """Returns 1 / (1 + e^−x), without overflow on either side."""
     exponential = exp(-abs(x))
     sigma = type(x)(1) / (type(x)(1) + exponential)
     return sigma if x >= type(x)(0) else exponential * sigma
@@ -84,7 +92,7 @@ def sigmoid(x: Any) -> Any:
 
 @inlined
 def clear_row(row: Any, maximum: Any) -> Any:
-    """Write the weights of a row with the maximum −∞: 0, or NaN where a score is NaN. Returns their sum: 0, or NaN."""
+    """Writes the weights of a row with the maximum −∞: 0, or NaN where a score is NaN. Returns their sum: 0, or NaN."""
     total = row.dtype.type(0)
     for j in range(row.size):
         row[j] = row.dtype.type(0) if row[j] == maximum else row[j]
@@ -94,7 +102,7 @@ def clear_row(row: Any, maximum: Any) -> Any:
 
 @inlined
 def sum_of_nonfinite(row: Any) -> Any:
-    """The sum of the scores that are NaN or +∞, which is the row's log-sum-exp if there are any; else 0."""
+    """Returns the sum of the scores that are NaN or +∞, which is the row's log-sum-exp if there are any; else 0."""
     real = row.dtype.type
     total = real(0)
     for j in range(row.size):
@@ -104,15 +112,16 @@ def sum_of_nonfinite(row: Any) -> Any:
 
 @inlined
 def fill_nan(row: Any) -> None:
-    """Write the weights of a row with a score of NaN or +∞, if keys compete: NaN, but 0 where a score is −∞."""
+    """Writes the weights of a row with a score of NaN or +∞, if keys compete: NaN, but 0 where a score is −∞."""
     real = row.dtype.type
     for j in range(row.size):
         row[j] = real(0) if row[j] == real(-np.inf) else real(np.nan)
 
 
 @inlined
-def softmax_row(normalizer: Softmax, row: Any, maximum: Any) -> tuple[Any, Any]:
-    """Softmax, with the sink's score in the sum if there is a sink. Returns the maximum and the log of the sum."""
+def softmax_row(normalizer: SoftmaxRow, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """Computes softmax, with the sink's score in the sum if there is a sink. Returns the maximum and the log of the
+    sum."""
     real = row.dtype.type
     sink = normalizer.sink
     if normalizer.has_sink and sink > maximum:
@@ -132,12 +141,12 @@ def softmax_row(normalizer: Softmax, row: Any, maximum: Any) -> tuple[Any, Any]:
 
 @exact
 def log_weight(score: Any, maximum: Any, log_sum: Any) -> Any:
-    """``(score − maximum) − log_sum`` in this order: a large maximum would absorb the log of the sum."""
+    """Computes ``(score − maximum) − log_sum`` in this order: a large maximum would absorb the log of the sum."""
     return (score - maximum) - log_sum
 
 
 def normalize(normalizer: Any, row: Any) -> tuple[Any, Any]:
-    """Turn scores, −∞ for hidden keys, into weights in place.
+    """Turns scores, −∞ for hidden keys, into weights in place.
 
     Returns:
         Two statistics of the row, from which `recompute_weights` recomputes the weights.
@@ -146,7 +155,7 @@ def normalize(normalizer: Any, row: Any) -> tuple[Any, Any]:
 
 
 def _normalize_from_maximum(weigh: Any) -> Any:
-    """Return `normalize` for a normalizer of scores relative to the row's maximum."""
+    """Returns `normalize` for a normalizer of scores relative to the row's maximum."""
 
     @inlined
     def normalize_row(normalizer: Any, row: Any) -> Any:
@@ -167,12 +176,12 @@ def _sigmoid_row(normalizer: Any, row: Any) -> Any:
 
 
 def recompute_weights(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> None:
-    """Turn scores into weights by the row's statistics, without a search."""
+    """Turns scores into weights by the row's statistics, without a search."""
     raise NotImplementedError("only in kernels")
 
 
 def _recompute_from_maximum(weigh: Any) -> Any:
-    """Return `recompute_weights` for a normalizer of scores relative to the row's maximum."""
+    """Returns `recompute_weights` for a normalizer of scores relative to the row's maximum."""
 
     @inlined
     def recompute_row(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> Any:
@@ -185,7 +194,7 @@ def _recompute_from_maximum(weigh: Any) -> Any:
 
 
 @inlined
-def _recompute_softmax(normalizer: Softmax, row: Any, maximum: Any, statistic: Any) -> None:
+def _recompute_softmax(normalizer: SoftmaxRow, row: Any, maximum: Any, statistic: Any) -> None:
     for j in range(row.size):
         row[j] = exp(log_weight(row[j], maximum, statistic))
 
@@ -197,20 +206,20 @@ def _recompute_sigmoid(normalizer: Any, row: Any, maximum: Any, statistic: Any) 
 
 
 _NORMALIZE = {
-    Softmax: _normalize_from_maximum(softmax_row),
-    Entmax15: _normalize_from_maximum(entmax15_row),
-    Sparsemax: _normalize_from_maximum(sparsemax_row),
-    Entmax: _normalize_from_maximum(entmax_row),
-    Sigmoid: _sigmoid_row,
-    Hard: _normalize_from_maximum(hard_row),
+    SoftmaxRow: _normalize_from_maximum(softmax_row),
+    Entmax15Row: _normalize_from_maximum(entmax15_row),
+    SparsemaxRow: _normalize_from_maximum(sparsemax_row),
+    EntmaxRow: _normalize_from_maximum(entmax_row),
+    SigmoidRow: _sigmoid_row,
+    HardRow: _normalize_from_maximum(hard_row),
 }
 _RECOMPUTE = {
-    Softmax: _recompute_from_maximum(_recompute_softmax),
-    Entmax15: _recompute_from_maximum(recompute_entmax15),
-    Sparsemax: _recompute_from_maximum(recompute_sparsemax),
-    Entmax: _recompute_from_maximum(recompute_entmax),
-    Sigmoid: _recompute_sigmoid,
-    Hard: _recompute_from_maximum(recompute_hard),
+    SoftmaxRow: _recompute_from_maximum(_recompute_softmax),
+    Entmax15Row: _recompute_from_maximum(recompute_entmax15),
+    SparsemaxRow: _recompute_from_maximum(recompute_sparsemax),
+    EntmaxRow: _recompute_from_maximum(recompute_entmax),
+    SigmoidRow: _recompute_sigmoid,
+    HardRow: _recompute_from_maximum(recompute_hard),
 }
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from regard.kernels import kinds
 
 
-class _Parameters(NamedTuple):
+class RowParameters(NamedTuple):
     """The parameters of a normalizer for a head. The type of the record tells which normalizer it is.
 
     Attributes:
@@ -23,31 +23,31 @@ class _Parameters(NamedTuple):
     shift: float
 
 
-class Softmax(_Parameters):
+class SoftmaxRow(RowParameters):
     """e^s / Σ e^s."""
 
 
-class Entmax15(_Parameters):
+class Entmax15Row(RowParameters):
     """(s/2 − τ)₊²."""
 
 
-class Sparsemax(_Parameters):
+class SparsemaxRow(RowParameters):
     """(s − τ)₊."""
 
 
-class Entmax(_Parameters):
+class EntmaxRow(RowParameters):
     """((alpha − 1) s − τ)₊^{1/(alpha − 1)}."""
 
 
-class Sigmoid(_Parameters):
+class SigmoidRow(RowParameters):
     """1 / (1 + e^−(s + shift))."""
 
 
-class Hard(_Parameters):
+class HardRow(RowParameters):
     """1 on the largest score, 0 on all others."""
 
 
-NORMALIZERS: dict[str, type[_Parameters]] = dict(
-    zip(kinds.NORMALIZERS, (Softmax, Entmax15, Sparsemax, Entmax, Sigmoid, Hard), strict=True)
+NORMALIZERS: dict[str, type[RowParameters]] = dict(
+    zip(kinds.NORMALIZERS, (SoftmaxRow, Entmax15Row, SparsemaxRow, EntmaxRow, SigmoidRow, HardRow), strict=True)
 )
 """The types by name."""

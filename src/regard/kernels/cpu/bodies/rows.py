@@ -15,7 +15,7 @@ for a threshold leaves the memory idle, and the processor's own prefetching stop
 
 
 def entmax_rows(dtype: str, normalizer: str) -> Callable[[int], None]:
-    """Return the body that computes weights of ``queries`` rows of ``keys`` scores; a task has ``block`` rows."""
+    """Returns the body that computes weights of ``queries`` rows of ``keys`` scores; a task has ``block`` rows."""
     zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
 
     def body(address: int) -> None:
@@ -40,7 +40,7 @@ def entmax_rows(dtype: str, normalizer: str) -> Callable[[int], None]:
 
 
 def entmax_rows_backward(dtype: str, normalizer: str) -> Callable[[int], None]:
-    """Return the body that computes the scores' gradient from the weights, at ``query``, and their gradient."""
+    """Returns the body that computes the scores' gradient from the weights, at ``query``, and their gradient."""
     zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
 
     def body(address: int) -> None:

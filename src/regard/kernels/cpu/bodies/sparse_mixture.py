@@ -56,7 +56,7 @@ def are_few(size: Size, weights: Matrix, zero: Any) -> bool:
 
 @inlined
 def mix_sparsely(size: Size, weights: Matrix, values: Matrix, output: Matrix, beta: int) -> None:
-    """``output = weights values + beta · output`` in float32, for finite values with rows of whole vectors."""
+    """Computes ``output = weights values + beta · output`` in float32, for finite values with rows of whole vectors."""
     wide, narrow, number_size = four_registers(np.float32(0)), one_register(np.float32(0)), size_of(np.float32(0))
     for i in range(size.rows):
         row = Matrix(weights.address + i * weights.row * number_size, weights.row, 1)
@@ -72,7 +72,7 @@ def mix_sparsely(size: Size, weights: Matrix, values: Matrix, output: Matrix, be
 
 @inlined
 def _mix_columns(depth: int, weights: Matrix, values: Matrix, output: Matrix, beta: int, zeros: Any) -> None:
-    """Compute one row's mixture for as many columns as a vector has lanes."""
+    """Computes one row's mixture for as many columns as a vector has lanes."""
     number = np.float32(0)
     narrow, size = one_register(number), size_of(number)
     memory = stack_memory(INDEX_BYTES)

@@ -12,7 +12,7 @@ from typing import Any
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
     PREPARATIONS,
-    Block,
+    QueryBlock,
     block_of,
     column_matrix,
     key_matrix,
@@ -60,9 +60,9 @@ from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 
 @inlined
 def differentiate_scores(
-    p: Any, block: Block, routine: Routine, normalizer: Any, gradient: Any, weights: Any, memory: Any
+    p: Any, block: QueryBlock, routine: Routine, normalizer: Any, gradient: Any, weights: Any, memory: Any
 ) -> None:
-    """Compute the gradients of a step's scores, ``gradient [queries, …]``, from those of its output and weights.
+    """Computes the gradients of a step's scores, ``gradient [queries, …]``, from those of its output and weights.
 
     Args:
         weights: memory for the weights of a row.
@@ -116,8 +116,10 @@ def differentiate_scores(
 
 
 @inlined
-def additive_query_gradients(p: Any, block: Block, queries: Queries, gradient: Any, weight: Any, sums: Any) -> None:
-    """Write the gradient of a step's queries from that of its additive scores.
+def additive_query_gradients(
+    p: Any, block: QueryBlock, queries: Queries, gradient: Any, weight: Any, sums: Any
+) -> None:
+    """Writes the gradient of a step's queries from that of its additive scores.
 
     Args:
         sums: memory for the gradient of one query, ``[even dim]``.
@@ -143,8 +145,8 @@ def additive_query_gradients(p: Any, block: Block, queries: Queries, gradient: A
 
 
 @inlined
-def query_gradients(p: Any, block: Block, routine: Routine, gradient: Any) -> None:
-    """Write the gradient of a step's queries for inner products: ``dQ = dS K``, 0 where no key is visible."""
+def query_gradients(p: Any, block: QueryBlock, routine: Routine, gradient: Any) -> None:
+    """Writes the gradient of a step's queries for inner products: ``dQ = dS K``, 0 where no key is visible."""
     zero = gradient.dtype.type(0)
     address = p.grad_query + block.flat_row * p.dim * size_of(zero)
     if block.segment_count == 0:
@@ -158,12 +160,12 @@ def query_gradients(p: Any, block: Block, routine: Routine, gradient: Any) -> No
 
 @inlined
 def grad_weight_of(p: Any, b: int, weight: Any) -> Any:
-    """A batch row's terms of the weight's gradient."""
+    """Returns a batch row's terms of the weight's gradient."""
     return array_at(p.grad_weight + b * weight.size * weight.itemsize, weight.size, weight[0])
 
 
 def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
-    """Return the body of one step's backward pass, for a dtype, a score's units (not relu) and a normalizer.
+    """Returns the body of one step's backward pass, for a dtype, a score's units (not relu) and a normalizer.
 
     A task is a batch row. With an additive score, and if ``grad_key`` is given, it also starts the sums of
     `additive_keys_backward`.
@@ -205,7 +207,7 @@ def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable
 
 
 def additive_keys_backward(dtype: str) -> Callable[[int], None]:
-    """Return the body that adds all steps' gradients of an additive score's keys and weight; a task is a batch row.
+    """Returns the body that adds all steps' gradients of an additive score's keys and weight; a task is a batch row.
 
     ``query`` and ``grad_score`` have the rows of all steps. Terms are added to ``grad_key [batch, keys, dim]`` and
     ``grad_weight [batch, even dim]``, which the first step started.

@@ -8,8 +8,8 @@ from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.bodies.tanh_sum import (
     Gradients,
     Keys,
+    KeyTile,
     Queries,
-    Tile,
     clamp,
     clip_tile,
     exponent_limit,
@@ -57,12 +57,12 @@ class ScoreGradients(NamedTuple):
 
 @inlined
 def partial_sums(address: int, rows: int, example: Any) -> Any:
-    """`Gradients.partial` at an address: two vectors of one register for each row."""
+    """Returns `Gradients.partial` at an address: two vectors of one register for each row."""
     return matrix_at(address, rows, 2 * REGISTER // size_of(example), example)
 
 
 def _differentiation(of_queries: bool) -> Any:
-    """Return `differentiate_tanh`, or without gradients of queries `differentiate_keys`."""
+    """Returns `differentiate_tanh`, or without gradients of queries `differentiate_keys`."""
 
     @embedded
     def add(
@@ -75,7 +75,7 @@ def _differentiation(of_queries: bool) -> Any:
         zeros: Any,
         narrow: Any,
     ) -> Any:
-        """Add the gradients of two features for as many keys as a vector has lanes.
+        """Adds the gradients of two features for as many keys as a vector has lanes.
 
         Args:
             first: the first key.
@@ -117,7 +117,7 @@ def _differentiation(of_queries: bool) -> Any:
     def differentiate(
         queries: Queries, keys: Keys, segment: KeyRange, weight: Any, gradient: Any, sums: Gradients
     ) -> None:
-        """Add the terms of some scores to the gradients of queries, keys and weight, two features at a time.
+        """Adds the terms of some scores to the gradients of queries, keys and weight, two features at a time.
 
         Args:
             queries: queries of a block; a tile of keys skips rows with too large exponents.
@@ -169,7 +169,7 @@ differentiate_tanh, differentiate_keys = _differentiation(of_queries=True), _dif
 
 @embedded
 def _query_terms(a: int, b: int, row: int, gradient: int, one: Any, zeros: Any) -> Any:
-    """The terms of as many keys as a vector has lanes in one query's gradient, for two features: g r (1 − r).
+    """Returns the terms of as many keys as a vector has lanes in one query's gradient, for two features: g r (1 − r).
 
     Args:
         a, b: addresses of the first feature's exponentials of query and keys.
@@ -190,7 +190,7 @@ def _query_terms(a: int, b: int, row: int, gradient: int, one: Any, zeros: Any) 
 def differentiate_query(
     query: Any, extent: Any, keys: Keys, segment: KeyRange, weight: Any, gradient: Any, sums: Any
 ) -> None:
-    """Like `differentiate_tanh`, for the gradient of one query alone.
+    """Differentiates as `differentiate_tanh` does, for the gradient of one query alone.
 
     Args:
         query: its powers, ``[even dim]``.
@@ -222,7 +222,7 @@ def differentiate_query(
 def differentiate_query_directly(
     query: Any, keys: Keys, first: int, weight: Any, gradient: Any, grad_query: Any
 ) -> None:
-    """Like `differentiate_query`, from the raw query and raw keys."""
+    """Differentiates as `differentiate_query` does, from the raw query and raw keys."""
     real, dim = gradient.dtype.type, query.size
     limit = real(exponent_limit(gradient[0]))
     for j in range(gradient.size):
@@ -235,9 +235,9 @@ def differentiate_query_directly(
 
 @inlined
 def differentiate_tile_directly(
-    queries: Queries, keys: Keys, tile: Tile, weight: Any, gradient: Any, sums: Gradients, doubled_keys: Any
+    queries: Queries, keys: Keys, tile: KeyTile, weight: Any, gradient: Any, sums: Gradients, doubled_keys: Any
 ) -> None:
-    """Like `differentiate_tanh`, for the rows that it skips: from raw queries and keys of any size.
+    """Differentiates as `differentiate_tanh` does, for the rows that it skips: from raw queries and keys of any size.
 
     Args:
         doubled_keys: scratch for the tile's keys, doubled and transposed, ``[dim, TILE]``.

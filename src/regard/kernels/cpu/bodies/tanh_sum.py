@@ -64,7 +64,7 @@ class Keys(NamedTuple):
     stride: int
 
 
-class Tile(NamedTuple):
+class KeyTile(NamedTuple):
     """Keys of a tile: its position, the first key, the number of keys, and the first key's column in a block."""
 
     position: int
@@ -91,7 +91,7 @@ class Gradients(NamedTuple):
 
 @inlined
 def keys_of(p: Any, b: int, group: int, example: Any) -> Keys:
-    """All keys of one key-and-value head."""
+    """Returns all keys of one key-and-value head."""
     size, head = size_of(example), b * p.kv_heads + group
     padded, tiles = padded_length(p.keys), ceil_div(p.keys, TILE)
     length = even_length(p.dim) * padded
@@ -107,26 +107,26 @@ def keys_of(p: Any, b: int, group: int, example: Any) -> Keys:
 
 @inlined
 def tiles_between(first: int, stop: int) -> Any:
-    """The indices of the tiles with keys from ``first`` to ``stop``; `clip_tile` returns these keys."""
+    """Returns the indices of the tiles with keys from ``first`` to ``stop``; `clip_tile` returns these keys."""
     return range(first // TILE, ceil_div(stop, TILE))
 
 
 @inlined
-def clip_tile(index: int, first: int, stop: int, column: int) -> Tile:
-    """The keys of a tile between ``first`` and ``stop``; ``column`` is the column of ``first``."""
+def clip_tile(index: int, first: int, stop: int, column: int) -> KeyTile:
+    """Returns the keys of a tile between ``first`` and ``stop``; ``column`` is the column of ``first``."""
     offset = max(index * TILE, first)
-    return Tile(index, offset, min((index + 1) * TILE, stop) - offset, offset - first + column)
+    return KeyTile(index, offset, min((index + 1) * TILE, stop) - offset, offset - first + column)
 
 
 @inlined
 def exponent_limit(example: Any) -> float:
-    """The largest sum of |2a| and |2b| for which the product of two denominators stays finite."""
+    """Returns the largest sum of |2a| and |2b| for which the product of two denominators stays finite."""
     return 43.0 if size_of(example) == 4 else 350.0
 
 
 @inlined
 def prepare_row(row: Any, exponentials: Any) -> Any:
-    """Write e^{2x} of a query or a key x, ``[even dim]``; return the maximum of |2x|, which ignores NaN."""
+    """Writes e^{2x} of a query or a key x, ``[even dim]``; returns the maximum of |2x|, which ignores NaN."""
     real, dim = exponentials.dtype.type, row.size
     limit = real(exponent_limit(exponentials[0]) * 2)
     for d in range(dim):
@@ -140,7 +140,7 @@ def prepare_row(row: Any, exponentials: Any) -> Any:
 
 
 @inlined
-def exceeds_limit(queries: Queries, keys: Keys, tile: Tile) -> bool:
+def exceeds_limit(queries: Queries, keys: Keys, tile: KeyTile) -> bool:
     """Whether the exponents of any row are too large for the tile's keys."""
     bound = exponent_limit(queries.extents[0]) - keys.extents[tile.position]
     exceeds = False
@@ -151,14 +151,14 @@ def exceeds_limit(queries: Queries, keys: Keys, tile: Tile) -> bool:
 
 @inlined
 def clamp(doubled: Any, limit: Any) -> Any:
-    """Clamp a number to ±``limit``; NaN stays NaN."""
+    """Clamps a number to ±``limit``; NaN stays NaN."""
     doubled = limit if doubled > limit else doubled
     return -limit if doubled < -limit else doubled
 
 
 @embedded
 def _score_keys(query: Any, keys: Keys, first: int, weight: Any, total: Any, scores: Any, zeros: Any) -> None:
-    """`score_tile` for as many keys as a vector has lanes; ``scores`` is the address of their scores.
+    """Computes `score_tile` for as many keys as a vector has lanes; ``scores`` is the address of their scores.
 
     Args:
         zeros: a vector of zeros, whose type stays in registers.
@@ -182,7 +182,7 @@ def _score_keys(query: Any, keys: Keys, first: int, weight: Any, total: Any, sco
 
 @embedded
 def score_tile(query: Any, keys: Keys, first: int, weight: Any, total: Any, scores: Any) -> None:
-    """Write ``scores = total − 2 Σ_d weight_d r_d`` for one query and the keys from ``first`` on.
+    """Writes ``scores = total − 2 Σ_d weight_d r_d`` for one query and the keys from ``first`` on.
 
     Args:
         query: e^{2a}, ``[even dim]``.
@@ -202,7 +202,7 @@ def score_tile(query: Any, keys: Keys, first: int, weight: Any, total: Any, scor
 
 @inlined
 def score_tile_directly(query: Any, keys: Keys, first: int, weight: Any, scores: Any) -> None:
-    """`score_tile` from the raw query ``[dim]`` and raw keys, for exponents of any size."""
+    """Computes `score_tile` from the raw query ``[dim]`` and raw keys, for exponents of any size."""
     real, dim = scores.dtype.type, query.size
     limit = real(exponent_limit(scores[0]))
     for j in range(scores.size):

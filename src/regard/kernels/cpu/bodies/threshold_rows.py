@@ -13,7 +13,7 @@ import numpy as np
 from regard.kernels.cpu.bodies.compressing import can_compress, store_above
 from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, size_of, stack_memory
 from regard.kernels.cpu.bodies.parts import exact, inlined
-from regard.kernels.cpu.bodies.row_parameters import Entmax15, Sparsemax
+from regard.kernels.cpu.bodies.row_parameters import Entmax15Row, SparsemaxRow
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
     four_registers,
@@ -40,7 +40,8 @@ _COPY_LIMIT = MAX_CANDIDATES if can_compress() else -1
 
 @inlined
 def find_candidates(row: Any, maximum: Any, factor: Any, memory: Any) -> Any:
-    """Turn scores into ``factor (score − maximum)`` in place, and copy those above −1, which may have positive weights.
+    """Turns scores into ``factor (score − maximum)`` in place, and copies those above −1, which may have positive
+    weights.
 
     Args:
         maximum: the row's maximum.
@@ -74,7 +75,7 @@ def find_candidates(row: Any, maximum: Any, factor: Any, memory: Any) -> Any:
 
 @inlined
 def count_and_sum_above(elements: Any, threshold: Any) -> tuple[Any, Any]:
-    """``#{u > threshold}`` and ``Σ (u − threshold)₊``. The sum is NaN if an element is NaN."""
+    """Returns ``#{u > threshold}`` and ``Σ (u − threshold)₊``. The sum is NaN if an element is NaN."""
     real = elements.dtype.type
     zeros, size = four_registers(real(0)), size_of(threshold)
     thresholds, ones = broadcast(threshold, zeros), broadcast(real(1), zeros)
@@ -94,7 +95,7 @@ def count_and_sum_above(elements: Any, threshold: Any) -> tuple[Any, Any]:
 
 @inlined
 def sums_of_powers_above(elements: Any, threshold: Any) -> tuple[Any, Any]:
-    """``Σ (u − threshold)₊`` and ``Σ (u − threshold)₊²``; NaN if an element is NaN."""
+    """Returns ``Σ (u − threshold)₊`` and ``Σ (u − threshold)₊²``; NaN if an element is NaN."""
     real = elements.dtype.type
     zeros, size = four_registers(real(0)), size_of(threshold)
     thresholds, sums, squares = broadcast(threshold, zeros), zeros, zeros
@@ -114,22 +115,22 @@ def sums_of_powers_above(elements: Any, threshold: Any) -> tuple[Any, Any]:
 
 @exact
 def _excess(score: Any, maximum: Any, factor: Any, threshold: Any) -> Any:
-    """``(score − maximum) · factor − threshold`` in this order: a large maximum would absorb the threshold."""
+    """Computes ``(score − maximum) · factor − threshold`` in this order: a large maximum would absorb the threshold."""
     return (score - maximum) * factor - threshold
 
 
 @exact
 def _positive_excess(score: Any, threshold: Any, correction: Any) -> Any:
-    """The excess over ``threshold + correction``, 0 below it, and NaN for NaN. The first difference is exact near the
-    threshold."""
+    """Returns the excess over ``threshold + correction``, 0 below it, and NaN for NaN. The first difference is exact
+    near the threshold."""
     excess = (score - threshold) - correction
     # The comparison is false for NaN, so NaN passes through.
     return type(score)(0) if excess <= type(score)(0) else excess
 
 
 @inlined
-def sparsemax_row(normalizer: Sparsemax, row: Any, maximum: Any) -> tuple[Any, Any]:
-    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum, and τ relative to it."""
+def sparsemax_row(normalizer: SparsemaxRow, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """Computes (s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum, and τ relative to it."""
     real = row.dtype.type
     candidates = find_candidates(row, maximum, real(1), array_at(stack_memory(BUFFER_BYTES), BUFFER_SIZE, real(0)))
     threshold = real(-1)
@@ -146,8 +147,9 @@ def sparsemax_row(normalizer: Sparsemax, row: Any, maximum: Any) -> tuple[Any, A
 
 
 @inlined
-def entmax15_row(normalizer: Entmax15, row: Any, maximum: Any) -> tuple[Any, Any]:
-    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum, and τ relative to half of it."""
+def entmax15_row(normalizer: Entmax15Row, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """Computes (s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum, and τ relative to half of
+    it."""
     real = row.dtype.type
     candidates = find_candidates(row, maximum, real(0.5), array_at(stack_memory(BUFFER_BYTES), BUFFER_SIZE, real(0)))
     threshold = real(-1)
@@ -168,7 +170,7 @@ def entmax15_row(normalizer: Entmax15, row: Any, maximum: Any) -> tuple[Any, Any
 
 
 @inlined
-def recompute_entmax15(normalizer: Entmax15, row: Any, maximum: Any, threshold: Any) -> None:
+def recompute_entmax15(normalizer: Entmax15Row, row: Any, maximum: Any, threshold: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
         excess = _excess(row[j], maximum, real(0.5), threshold)
@@ -177,7 +179,7 @@ def recompute_entmax15(normalizer: Entmax15, row: Any, maximum: Any, threshold: 
 
 
 @inlined
-def recompute_sparsemax(normalizer: Sparsemax, row: Any, maximum: Any, threshold: Any) -> None:
+def recompute_sparsemax(normalizer: SparsemaxRow, row: Any, maximum: Any, threshold: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
         excess = _excess(row[j], maximum, real(1), threshold)

@@ -15,7 +15,7 @@ GROUP = 32
 
 @inlined
 def take_nan(row: Any, weights: Any, indices: Any) -> Any:
-    """Take the weights that are NaN first; return their number. They are replaced by −2 until `restore_nan`."""
+    """Takes the weights that are NaN first; returns their number. They are replaced by −2 until `restore_nan`."""
     real, count = row.dtype.type, 0
     for j in range(row.size):
         if row[j] != row[j]:
@@ -28,7 +28,7 @@ def take_nan(row: Any, weights: Any, indices: Any) -> Any:
 
 @inlined
 def restore_nan(row: Any) -> None:
-    """Restore the NaN that `take_nan` replaced."""
+    """Restores the NaN that `take_nan` replaced."""
     real = row.dtype.type
     for j in range(row.size):
         row[j] = real(np.nan) if row[j] == real(-2) else row[j]
@@ -36,7 +36,7 @@ def restore_nan(row: Any) -> None:
 
 @inlined
 def take_top(row: Any, weights: Any, indices: Any, maxima: Any) -> None:
-    """Write the largest weights of a row in descending order, the first of equal ones first, and their indices.
+    """Writes the largest weights of a row in descending order, the first of equal ones first, and their indices.
 
     After the last weight above 0, weights are 0 and indices −1.
 

@@ -10,7 +10,7 @@ from regard.kernels.cpu.bodies.wide_product import Matrix
 
 @embedded
 def transpose(source: Matrix, rows: int, columns: int, target: Matrix, zero: Any) -> None:
-    """``target [columns, rows] = sourceᵀ``; rows of both matrices are contiguous."""
+    """Computes ``target [columns, rows] = sourceᵀ``; rows of both matrices are contiguous."""
     square, size = one_register(zero), size_of(zero)
     lanes = lanes_of(square)
     square_rows, square_columns = rows - rows % lanes, columns - columns % lanes

@@ -47,7 +47,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def register_bytes() -> int:
-    """Return the bytes of a vector register on the target processor, as far as the compiler uses them."""
+    """Returns the bytes of a vector register on the target processor, as far as the compiler uses them."""
     return 64 if has_feature("avx512vbmi2") else 32 if has_feature("avx2") else 16
 
 
@@ -78,12 +78,12 @@ registers, one, one or two."""
 
 @intrinsic
 def lanes_of(typing: Any, vector: Any) -> Any:
-    """The number of lanes."""
+    """Returns the number of lanes."""
     return types.int64(vector), lambda context, builder, signature, arguments: ir.Constant(ir.IntType(64), vector.lanes)
 
 
 def _define(operation: Any, instruction: str) -> None:
-    """Define a Python operator as an instruction on two vectors of one type."""
+    """Defines a Python operator as an instruction on two vectors of one type."""
 
     @infer_global(operation)
     class _Operation(AbstractTemplate):
@@ -105,7 +105,7 @@ _define(operator.truediv, "fdiv")
 
 
 def splat(builder: Any, number: Any, lanes: int) -> Any:
-    """Build a vector with a number in all lanes."""
+    """Builds a vector with a number in all lanes."""
     first = builder.insert_element(
         ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined), number, ir.Constant(_INDEX, 0)
     )
@@ -114,7 +114,7 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 
 @intrinsic
 def broadcast(typing: Any, number: Any, like: Any) -> Any:
-    """A number in all lanes."""
+    """Returns a number in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return splat(builder, arguments[0], like.lanes)
@@ -124,7 +124,7 @@ def broadcast(typing: Any, number: Any, like: Any) -> Any:
 
 @intrinsic
 def broadcast_at(typing: Any, address: Any, like: Any) -> Any:
-    """The number at an address in all lanes."""
+    """Returns the number at an address in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], context.get_value_type(like.number).as_pointer())
@@ -135,7 +135,7 @@ def broadcast_at(typing: Any, address: Any, like: Any) -> Any:
 
 @intrinsic
 def load(typing: Any, address: Any, like: Any) -> Any:
-    """The vector at an address."""
+    """Returns the vector at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
@@ -146,7 +146,7 @@ def load(typing: Any, address: Any, like: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, vector: Any, address: Any) -> Any:
-    """Write a vector to an address."""
+    """Writes a vector to an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[1], arguments[0].type.as_pointer())
@@ -157,7 +157,7 @@ def store(typing: Any, vector: Any, address: Any) -> Any:
 
 
 def prefetch(builder: Any, address: Any) -> None:
-    """Prefetch the cache line at an address, which need not be readable."""
+    """Prefetches the cache line at an address, which need not be readable."""
     int32, byte_pointer = ir.IntType(32), ir.IntType(8).as_pointer()
     function_type = ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32])
     function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
@@ -167,7 +167,7 @@ def prefetch(builder: Any, address: Any) -> None:
 
 @intrinsic
 def prefetch_line(typing: Any, address: Any) -> Any:
-    """Prefetch the cache line at an address, which need not be readable."""
+    """Prefetches the cache line at an address, which need not be readable."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         prefetch(builder, arguments[0])
@@ -178,7 +178,7 @@ def prefetch_line(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def store_transposed(typing: Any, source: Any, source_row: Any, target: Any, target_row: Any, like: Any) -> Any:
-    """Transpose a square matrix with as many rows and columns as ``like`` has lanes.
+    """Transposes a square matrix with as many rows and columns as ``like`` has lanes.
 
     Args:
         source, target: addresses of the first elements.
@@ -207,14 +207,14 @@ def store_transposed(typing: Any, source: Any, source_row: Any, target: Any, tar
 
 
 def _part(builder: Any, vector: Any, first: int, lanes: int) -> Any:
-    """Extract some lanes of a vector."""
+    """Extracts some lanes of a vector."""
     chosen = ir.Constant(ir.VectorType(_INDEX, lanes), list(range(first, first + lanes)))
     return builder.shuffle_vector(vector, vector, chosen)
 
 
 @intrinsic
 def folded(typing: Any, vector: Any, like: Any) -> Any:
-    """The sum of the parts of a vector, each with the lanes of ``like``."""
+    """Returns the sum of the parts of a vector, each with the lanes of ``like``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         parts = [_part(builder, arguments[0], first, like.lanes) for first in range(0, vector.lanes, like.lanes)]
@@ -224,7 +224,7 @@ def folded(typing: Any, vector: Any, like: Any) -> Any:
 
 
 def _reduction(builder: Any, operation: str, kind: Any, *start: Any) -> Any:
-    """Return LLVM's function that reduces a vector to one number; some take a number to start from."""
+    """Returns LLVM's function that reduces a vector to one number; some take a number to start from."""
     name = f"llvm.vector.reduce.{operation}.v{kind.count}f{32 if kind.element == ir.FloatType() else 64}"
     function = ir.FunctionType(kind.element, [*start, kind])
     return cgutils.get_or_insert_function(builder.module, function, name)
@@ -232,7 +232,7 @@ def _reduction(builder: Any, operation: str, kind: Any, *start: Any) -> Any:
 
 @intrinsic
 def sum_of(typing: Any, vector: Any) -> Any:
-    """The sum of all lanes."""
+    """Returns the sum of all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number = arguments[0].type.element
@@ -244,7 +244,7 @@ def sum_of(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def lane_max(typing: Any, new: Any, old: Any) -> Any:
-    """The larger element in each lane; NaN in the first vector is ignored."""
+    """Returns the larger element in each lane; NaN in the first vector is ignored."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
@@ -280,7 +280,7 @@ def has_nan(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def nearest_of(typing: Any, vector: Any) -> Any:
-    """The nearest integers, as real numbers."""
+    """Returns the nearest integers, as real numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = arguments[0].type
@@ -293,7 +293,7 @@ def nearest_of(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def power_of_two(typing: Any, exponents: Any) -> Any:
-    """2 to the power of integers from −126 to 127, given in float32."""
+    """Returns 2 to the power of integers from −126 to 127, given in float32."""
     if exponents.number != types.float32:
         return None
 
@@ -308,7 +308,7 @@ def power_of_two(typing: Any, exponents: Any) -> Any:
 
 @intrinsic
 def max_of(typing: Any, vector: Any) -> Any:
-    """The maximum of all lanes, none of which is NaN."""
+    """Returns the maximum of all lanes, none of which is NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.call(_reduction(builder, "fmax", arguments[0].type), arguments)

@@ -39,13 +39,13 @@ class Runs(NamedTuple):
 
 @embedded
 def range_at(ranges: Any, number: int) -> KeyRange:
-    """One range of an array ``[ranges, 3]``."""
+    """Returns one range of an array ``[ranges, 3]``."""
     return KeyRange(ranges[number, FIRST], ranges[number, STOP] - ranges[number, FIRST], ranges[number, COLUMN])
 
 
 @embedded
 def run_of_row(p: Any, b: int, h: int, row: int, number: int) -> tuple[Any, Any]:
-    """The first key and the end of a row's run; they are equal for an empty run."""
+    """Returns the first key and the end of a row's run; they are equal for an empty run."""
     if p.start == 0:
         return np.int64(0), np.int64(p.keys)
     offset = b * p.span_batch + h * p.span_head + row * p.span_row + number * p.span_run
@@ -56,7 +56,7 @@ def run_of_row(p: Any, b: int, h: int, row: int, number: int) -> tuple[Any, Any]
 
 @inlined
 def write_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) -> tuple[Any, Any]:
-    """Write the segments that contain all runs of some rows, in ascending order; each begins at a multiple of LANES.
+    """Writes the segments that contain all runs of some rows, in ascending order; each begins at a multiple of LANES.
 
     Args:
         segments: the output, ``[SEGMENTS_LIMIT + 1, 3]``.
@@ -82,7 +82,7 @@ def write_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) -
 
 @inlined
 def add_run(segments: Any, count: Any, first: int, stop: int) -> Any:
-    """Add the keys ``first <= j < stop`` to ``count`` ascending segments; return the new count."""
+    """Adds the keys ``first <= j < stop`` to ``count`` ascending segments; returns the new count."""
     s = np.int64(0)
     while s < count and segments[s, STOP] + LEAST_GAP <= first:
         s += 1
@@ -107,13 +107,13 @@ def add_run(segments: Any, count: Any, first: int, stop: int) -> Any:
 
 @inlined
 def gap_after(segments: Any, index: Any) -> Any:
-    """The number of keys between a segment and the next."""
+    """Returns the number of keys between a segment and the next."""
     return segments[index + 1, FIRST] - segments[index, STOP]
 
 
 @inlined
 def merge_with_next(segments: Any, count: Any, index: Any) -> Any:
-    """Merge a segment with the next; return the new count."""
+    """Merges a segment with the next; returns the new count."""
     segments[index, STOP] = max(segments[index, STOP], segments[index + 1, STOP])
     for later in range(index + 1, count - 1):
         segments[later, FIRST], segments[later, STOP] = segments[later + 1, FIRST], segments[later + 1, STOP]
@@ -122,7 +122,7 @@ def merge_with_next(segments: Any, count: Any, index: Any) -> Any:
 
 @embedded
 def runs_of_row(p: Any, block: Any, r: int, memory: Any) -> Any:
-    """Write the visible runs of a block's row ``r`` to ``memory``, ``[runs, 3]``, in ascending order."""
+    """Writes the visible runs of a block's row ``r`` to ``memory``, ``[runs, 3]``, in ascending order."""
     count = np.int64(0)
     for number in range(p.runs):
         start, stop = run_of_row(p, block.batch, block.head, block.row + r, number)
@@ -138,14 +138,14 @@ def runs_of_row(p: Any, block: Any, r: int, memory: Any) -> Any:
 
 @embedded
 def column_span(runs: Any) -> tuple[Any, Any]:
-    """The first column of a row's first run, and the end of its last run; the row has at least one."""
+    """Returns the first column of a row's first run, and the end of its last run; the row has at least one."""
     last = range_at(runs.ranges, runs.size - 1)
     return runs.ranges[0, COLUMN], last.column + last.keys
 
 
 @inlined
 def key_at(runs: Any, column: int) -> int:
-    """The key in a column of a row's runs."""
+    """Returns the key in a column of a row's runs."""
     n = np.int64(0)
     while n + 1 < runs.size and runs.ranges[n + 1, COLUMN] <= column:
         n += 1
@@ -154,7 +154,7 @@ def key_at(runs: Any, column: int) -> int:
 
 @embedded
 def fill_gaps(runs: Any, row: Any, number: Any) -> None:
-    """Write a number to the columns between a row's runs."""
+    """Writes a number to the columns between a row's runs."""
     for n in range(1, runs.size):
         previous = range_at(runs.ranges, n - 1)
         for j in range(previous.column + previous.keys, runs.ranges[n, COLUMN]):
@@ -163,7 +163,7 @@ def fill_gaps(runs: Any, row: Any, number: Any) -> None:
 
 @embedded
 def clear_hidden(block: Any, runs: Any, row: Any) -> None:
-    """Write zeros to all columns of a row outside of its runs."""
+    """Writes zeros to all columns of a row outside of its runs."""
     zero = row.dtype.type(0)
     if runs.size == 0:
         row[: block.columns] = zero

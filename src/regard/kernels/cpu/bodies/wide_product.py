@@ -30,7 +30,7 @@ class Matrix(NamedTuple):
 
 @inlined
 def plain_product(start: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
-    """Compute the product in loops, from column ``start`` on; rows of ``b`` and ``c`` are contiguous."""
+    """Computes the product in loops, from column ``start`` on; rows of ``b`` and ``c`` are contiguous."""
     number_size = size_of(factor)
     extent = (size.rows - 1) * a.row + (size.depth - 1) * a.column + 1 if size.depth > 0 else 0
     left = array_at(a.address, extent, factor)
@@ -47,7 +47,7 @@ def plain_product(start: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: 
 
 @inlined
 def plain_product_with_transposed(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
-    """``c = factor · a bᵀ`` in loops."""
+    """Computes ``c = factor · a bᵀ`` in loops."""
     left = array_at(a.address, size.rows * a.row, factor)
     right = array_at(b.address, size.columns * b.row, factor)
     result = array_at(c.address, size.rows * c.row, factor)
@@ -62,7 +62,7 @@ def plain_product_with_transposed(size: Size, factor: Any, a: Matrix, b: Matrix,
 
 
 def over_rows(tile_of: Callable[[int], Any], sizes: tuple[int, ...]) -> Any:
-    """Return a part ``(rows, a, b, c, depth, factor, option) -> None`` that multiplies any number of rows by tiles.
+    """Returns a part ``(rows, a, b, c, depth, factor, option) -> None`` that multiplies any number of rows by tiles.
 
     Args:
         tile_of: returns for a number of rows the intrinsic ``(a, b, c, depth, factor, option)`` that multiplies them.
@@ -93,18 +93,18 @@ def over_rows(tile_of: Callable[[int], Any], sizes: tuple[int, ...]) -> Any:
 
 @inlined
 def rows_from(matrix: Matrix, row: int) -> Matrix:
-    """The rows of a float32 matrix from ``row`` on."""
+    """Returns the rows of a float32 matrix from ``row`` on."""
     return Matrix(matrix.address + row * matrix.row * 4, matrix.row, matrix.column)
 
 
 @inlined
 def columns_from(matrix: Matrix, column: int) -> Matrix:
-    """The columns of a float32 matrix from ``column`` on."""
+    """Returns the columns of a float32 matrix from ``column`` on."""
     return Matrix(matrix.address + column * matrix.column * 4, matrix.row, matrix.column)
 
 
 def _columns_of(vectors: int) -> Any:
-    """Return the product for this many vectors of columns and any number of rows."""
+    """Returns the product for this many vectors of columns and any number of rows."""
     return over_rows(lambda rows: tile(rows, vectors), (6, 4, 2, 1))
 
 
@@ -113,7 +113,7 @@ _four_vectors, _two_vectors, _one_vector = (_columns_of(vectors) for vectors in 
 
 @inlined
 def _whole_vectors(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
-    """Compute the columns of a product that fill whole vectors."""
+    """Computes the columns of a product that fill whole vectors."""
     vector_end = size.columns - size.columns % LANES
     for k in range(0, max(size.depth, 1), DEPTH):
         terms = min(DEPTH, size.depth - k)
@@ -133,7 +133,7 @@ def _whole_vectors(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, bet
 
 @inlined
 def wide_product(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
-    """``c = factor · a b + beta · c`` in vectors of float32; rows of ``b`` and ``c`` are contiguous."""
+    """Computes ``c = factor · a b + beta · c`` in vectors of float32; rows of ``b`` and ``c`` are contiguous."""
     if not is_single(factor):
         return
     _whole_vectors(size, factor, a, b, c, beta)
