@@ -42,17 +42,17 @@ MISSING = "#d0607f"
 
 
 def points(palette: str) -> Sequence[str]:
-    """The colours of a palette's points as ``#rrggbb``."""
+    """Returns the colours of a palette's points as ``#rrggbb``."""
     return [f"#{point}" for point in palette.split()]
 
 
 def head_style(head: int) -> tuple[str, tuple[int, ...]]:
-    """Hue and dash of a head: neighbours differ in both, and 64 heads have 64 different pairs."""
+    """Returns hue and dash of a head: neighbours differ in both, and 64 heads have 64 different pairs."""
     return HEADS[head % len(HEADS)], HEAD_DASHES[(head + head // len(HEADS)) % len(HEAD_DASHES)]
 
 
 def color_at(palette: str, share: float) -> tuple[int, int, int]:
-    """Red, green and blue at a share from 0 to 1, between the points in even steps.
+    """Returns red, green and blue at a share from 0 to 1, between the points in even steps.
 
     Args:
         palette: one of `AMOUNT` or of `SIGN`.

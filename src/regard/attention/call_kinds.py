@@ -275,7 +275,7 @@ def _primitive_name(primitive: Primitive) -> str:
 
 
 def _falling(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
-    """A modification of scores for small problems: it depends on the head and on the distance."""
+    """Returns a modification of scores for small problems: it depends on the head and on the distance."""
     return score - 0.01 * (1 + head) * (query_index - key_index).abs()
 
 

@@ -239,7 +239,8 @@ def _passed_over(name: str, candidates: Candidates) -> str | None:
 
 
 def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `sdpa`: returns why another backend is faster; on a device it is so under a mask or a bias."""
+    """Returns why another backend is faster than `sdpa`; on a device it is so under a mask or a
+    bias."""
     plain = not problem.may_hide
     if not problem.query.is_cpu:
         if plain or problem.lowered.needs_no_mask:
@@ -272,7 +273,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
 
 
 def flex_is_no_faster(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `flex`: returns why a call of it does not pay."""
+    """Returns why a call of `flex` does not pay."""
     if problem.query.device.type == "cpu":
         return "on a CPU others are faster"
     if problem.pairs < COMPILED_PAIRS:
@@ -283,7 +284,7 @@ def flex_is_no_faster(problem: Problem, candidates: Candidates) -> str | None:
 
 
 def fused_kernels_are_no_faster(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `triton`: returns why its kernels do not pay."""
+    """Returns why the kernels of `triton` do not pay."""
     if problem.query.is_cpu:
         return "on a CPU others are faster"
     elements = _elements(problem)
@@ -293,7 +294,7 @@ def fused_kernels_are_no_faster(problem: Problem, candidates: Candidates) -> str
 
 
 def specification_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `reference`: returns why another backend is faster than one that needs so much memory."""
+    """Returns why another backend is faster than `reference`, which needs so much memory."""
     if problem.pairs == 0:
         return None
     reason = _slower_for_documents(problem, candidates) or _slower_for_few_rows(problem, candidates)

@@ -102,12 +102,12 @@ class Lowered:
 
     @once
     def grid(self) -> Grid:
-        """The grid of all pairs."""
+        """Returns the grid of all pairs."""
         return Grid.of(self.query, self.key)
 
     @once
     def spans(self) -> Spans | None:
-        """The visible keys of each row; None without a mask, and if they are not a few runs in every row."""
+        """Returns the visible keys of each row; None without a mask, and if they are not a few runs in every row."""
         return None if self.mask is None else self.mask.spans(self.grid)
 
     @property
@@ -128,7 +128,8 @@ class Lowered:
 
     @once
     def diagonals(self) -> Tensor | None:
-        """The diagonals ``[heads or 1, queries + keys − 1]`` of a bias that is a function of distance; else None."""
+        """Returns the diagonals ``[heads or 1, queries + keys − 1]`` of a bias that is a function of distance; else
+        None."""
         return None if self.bias is None else self.bias.diagonals(self.grid, upcast(self.score.query).dtype)
 
     def dense_bias(self) -> Tensor | None:
@@ -219,7 +220,7 @@ class Problem:
 
     @once
     def lowered(self) -> Lowered:
-        """The problem in primitives."""
+        """Returns the problem in primitives."""
         if self.placed is not None:
             raise BackendError(
                 "only attend, attend_with_weights, observe, plan and layers that call them take sharded sequences: "
@@ -230,7 +231,7 @@ class Problem:
 
     @once
     def row(self) -> RowPrimitive | None:
-        """The normalizer as a row primitive; None if it has no such form."""
+        """Returns the normalizer as a row primitive; None if it has no such form."""
         return self.normalizer.lower()
 
     @property
@@ -245,7 +246,7 @@ class Problem:
 
     @once
     def hiding_mask(self) -> Mask | None:
-        """The mask; None if it is known to hide nothing, such as a causal mask for the last query alone."""
+        """Returns the mask; None if it is known to hide nothing, such as a causal mask for the last query alone."""
         mask = self.mask
         return mask if mask is not None and (is_open(self.pairs) or not mask.hides_nothing(self.grid)) else None
 
@@ -272,7 +273,7 @@ class Problem:
 
     @once
     def grid(self) -> Grid:
-        """The grid of all pairs."""
+        """Returns the grid of all pairs."""
         return Grid.of(self.query, self.key, self.rank)
 
     @property

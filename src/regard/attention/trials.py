@@ -145,7 +145,7 @@ def verify(backend: Backend, problem: Problem) -> Trial | None:
 
 @contextmanager
 def no_trials() -> Iterator[None]:
-    """Context in which this thread has no trials and hears of no outcome."""
+    """Returns a context in which this thread has no trials and hears of no outcome."""
     outer = getattr(_OWN, "is_trial", False)
     _OWN.is_trial = True
     try:

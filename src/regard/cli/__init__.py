@@ -10,7 +10,7 @@ from regard.training.signal_handler import exit_on_signals
 
 @exit_on_signals()
 def main() -> None:
-    """The entry point of ``regard``.
+    """Runs the command ``regard``, its entry point.
 
     A ``RegardError``, a mistake in the options, a refused file and a lack of memory become one line on standard error
     and exit code 2; a second line is the command that was meant, where that is known. An interrupt gives exit code 130.

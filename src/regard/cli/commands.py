@@ -34,7 +34,7 @@ or a function that creates the command for a task."""
 
 
 def default_text(value: object) -> str | None:
-    """The text of a default in the help; None where it is off or empty, which the help omits."""
+    """Returns the text of a default in the help; None where it is off or empty, which the help omits."""
     return None if value is False or value is None or value == "" else str(value)
 
 

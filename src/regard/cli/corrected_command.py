@@ -103,13 +103,13 @@ def command_with_file(arguments: Sequence[str], folder: str, file: str) -> str:
 
 
 def _line(arguments: Sequence[str]) -> str:
-    """The command, if a terminal shows all of it."""
+    """Returns the command, if a terminal shows all of it."""
     line = shlex.join(["regard", *arguments])
     return line if line.isprintable() else ""
 
 
 def _corrected(typed: list[str], error: CycloptsError) -> list[str] | None:
-    """The arguments without one mistake; None if it cannot be corrected."""
+    """Returns the arguments without one mistake; None if it cannot be corrected."""
     match error:
         case mistakes.UnknownOptionError(token=token, argument_collection=arguments):
             name = (token.keyword or token.value).split("=")[0]
@@ -142,7 +142,7 @@ def _with_option(typed: list[str], name: str, known: Sequence[str]) -> list[str]
 
 
 def _with_command(typed: list[str], unknown: str, known: Sequence[str]) -> list[str] | None:
-    """The arguments with a command, or a task, that there is."""
+    """Returns the arguments with a command, or a task, that exists."""
     if typed[:1] == [unknown]:
         if (task := registry.task_elsewhere(unknown)) is not None:
             return ["train", task, *typed[1:]]
@@ -161,7 +161,7 @@ def _with_command(typed: list[str], unknown: str, known: Sequence[str]) -> list[
 
 
 def _with_second_file(typed: list[str], second: str) -> list[str] | None:
-    """The arguments of a training with a second file, which may be aligned with the first, or other data."""
+    """Returns the arguments of a training with a second file, which may be aligned with the first, or other data."""
     from regard.data.tables import READERS
 
     if len(typed) < 3 or typed[2].startswith("-") or not os.path.exists(second):
@@ -176,7 +176,7 @@ def _with_second_file(typed: list[str], second: str) -> list[str] | None:
 
 
 def _column_options(typed: Sequence[str]) -> list[str]:
-    """The options of the columns of a training's table that cannot be told without them."""
+    """Returns the options of the columns of a training's table that cannot be told without them."""
     named = typed[typed.index("--train") + 1 :] if "--train" in typed else typed[2:3]
     if typed[0] != "train" or not named or typed[1] not in registry.BUILT_IN:
         return []

@@ -133,7 +133,7 @@ def _kernel_cache() -> str:
 
 
 def _products() -> str:
-    """Which routine multiplies matrices within kernels."""
+    """Returns the name of the routine that multiplies matrices within kernels."""
     from regard.kernels.availability import microkernel_is_faster, why_missing
 
     missing = why_missing()

@@ -256,7 +256,7 @@ def _write(json: str, picture: Path | None, display: DisplayOptions) -> None:
 
 
 def _color_map(text: str | None) -> str | dict[str, str] | None:
-    """One colour map, or those of steps: ``key=Oranges,query=Purples``."""
+    """Returns one colour map, or those of steps: ``key=Oranges,query=Purples``."""
     if text is None or "=" not in text:
         return text
     parts = [part.partition("=") for part in text.split(",")]

@@ -84,5 +84,5 @@ def _folder_options() -> Iterator[None]:
 
 
 def _short(path: Path) -> Path:
-    """The path as it is typed from the working directory, where that is inside of it."""
+    """Returns the path as it is typed from the working directory, where that is inside of it."""
     return path.relative_to(Path.cwd()) if path.is_absolute() and path.is_relative_to(Path.cwd()) else path

@@ -140,7 +140,7 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
 
 
 def _with_runs(error: RunError, run: str, sentences: list[str]) -> RegardError:
-    """The error of a run that there is not, with the command that was meant: another argument, or a run that there is.
+    """Returns the error of a run that does not exist, with the command that was meant.
 
     Args:
         error: the error.
@@ -180,7 +180,7 @@ def _block_size(options: Any) -> int:
 
 
 def _predicted(trained: "Trained", sources: list[Any], options: Any, done: int = 0) -> "Iterator[Sequence[Prediction]]":
-    """The predictions, a block after the other, from the input number ``done`` on, with which a block begins.
+    """Yields the predictions, one block after the other, from the input number ``done`` on, with which a block begins.
 
     What is drawn at random may depend on the other inputs of a block, so the blocks are the same wherever the
     predictions go.
@@ -191,7 +191,7 @@ def _predicted(trained: "Trained", sources: list[Any], options: Any, done: int =
 
 
 def _counted(predictions: "Sequence[Prediction]", options: Any) -> Counter[str]:
-    """How many answers, or inputs, are not as expected, under what is said of them."""
+    """Counts the answers, or inputs, that are not as expected, under the remark that is made about them."""
     n_best = getattr(options, "n_best", 1)
     return Counter(
         {

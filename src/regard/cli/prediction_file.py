@@ -72,7 +72,7 @@ class PredictionFile:
         self.done = self._earlier()
 
     def _earlier(self) -> int:
-        """The inputs of the blocks whose predictions are complete; what is after them is deleted."""
+        """Returns the inputs of the blocks whose predictions are complete; what is after them is deleted."""
         try:
             require_regular(self.part, LARGEST_DATA)
         except FileNotFoundError:
@@ -107,7 +107,7 @@ class PredictionFile:
         return done
 
     def _rank(self, line: bytes, done: int) -> int:
-        """The rank of the answer that a line holds, 1 if answers have none; 0: the line is damaged.
+        """Returns the rank of the answer that a line holds, 1 if answers have none; 0: the line is damaged.
 
         Args:
             line: the line.
@@ -125,7 +125,7 @@ class PredictionFile:
         return rank if not isinstance(source, str) or written == source else 0
 
     def append(self, predictions: Sequence["Prediction"]) -> None:
-        """Write the next predictions.
+        """Writes the next predictions.
 
         Raises:
             DataError: they cannot be written; those before them are kept.
@@ -143,7 +143,7 @@ class PredictionFile:
         self.done += len(predictions)
 
     def complete(self) -> None:
-        """Replace the file by the complete one.
+        """Replaces the file by the complete one.
 
         Raises:
             DataError: it cannot be written; the predictions are kept in ``<name>.part``.
@@ -157,7 +157,7 @@ class PredictionFile:
         self.part.unlink()
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines of the complete file."""
+        """Yields the lines of the complete file."""
         with self.part.open("rb") as file:
             file.readline()
             if self.path.suffix == ".jsonl":

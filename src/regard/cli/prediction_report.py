@@ -12,7 +12,7 @@ EMPTY = "(empty)"
 
 
 def print_reports(trained: "Trained", predictions: "Sequence[Prediction]", ranked: bool) -> None:
-    """Print each prediction, with an empty line between two of them.
+    """Prints each prediction, with an empty line between two of them.
 
     Args:
         trained: the run that made them.

@@ -84,7 +84,7 @@ def command(
 
 
 def offered_models(runs: Path, device: str) -> "list[ServedModel]":
-    """The models on this machine; says what was found. Without any it says what to do, and ends the command."""
+    """Returns the models on this machine and prints them; without any, prints what to do and ends the command."""
     from regard.page.offers import find_offers, hub_cache
 
     if runs.exists() and not runs.is_dir():

@@ -121,7 +121,7 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
 
 
 def _check_no_folder(data: Any) -> None:
-    """Raise ArgumentError if a run folder was typed where the data stand, as in ``--resume runs/topic``."""
+    """Raises ArgumentError if a run folder was typed where the data stand, as in ``--resume runs/topic``."""
     from regard.training.run_folder import RunFolder
 
     if not isinstance(data, str) or not Path(data).is_dir():

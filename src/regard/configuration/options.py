@@ -176,7 +176,7 @@ class Configuration:
         self.check()
 
     def check(self) -> None:
-        """Raise ArgumentError if fields contradict each other; a field that the data decide may still be None."""
+        """Raises ArgumentError if fields contradict each other; a field that the data decide may still be None."""
 
     def complete(self, *architectures: str) -> Self:
         """Returns the configuration, whose fields must all be known.
@@ -229,13 +229,13 @@ class Configuration:
 
 
 def fill(configuration: Any, **values: Any) -> None:
-    """Set fields of a frozen configuration, while it is made."""
+    """Sets fields of a frozen configuration, while it is made."""
     for name, value in values.items():
         object.__setattr__(configuration, name, value)
 
 
 def check_range(name: str, value: float, within: Range) -> None:
-    """Raise ArgumentError if a number is not in a range, or NaN."""
+    """Raises ArgumentError if a number is not in a range, or NaN."""
     low, high, is_open = within
     if low <= value <= high and not (is_open and value == high):
         return
@@ -247,25 +247,25 @@ def check_range(name: str, value: float, within: Range) -> None:
 
 
 def check_at_least(section: Any, least: float, *names: str) -> None:
-    """Raise ArgumentError if one of these fields is smaller than ``least``, or NaN."""
+    """Raises ArgumentError if one of these fields is smaller than ``least``, or NaN."""
     for name in names:
         check_range(name, getattr(section, name), Range(least, math.inf))
 
 
 def check_between(section: Any, low: float, high: float, *names: str) -> None:
-    """Raise ArgumentError if one of these fields is not from ``low`` to ``high``, or NaN."""
+    """Raises ArgumentError if one of these fields is not from ``low`` to ``high``, or NaN."""
     for name in names:
         check_range(name, getattr(section, name), Range(low, high))
 
 
 def check_probabilities(section: Any, *names: str) -> None:
-    """Raise ArgumentError if one of these fields is not in [0, 1)."""
+    """Raises ArgumentError if one of these fields is not in [0, 1)."""
     for name in names:
         check_range(name, getattr(section, name), RATE)
 
 
 def check_finite(section: Any) -> None:
-    """Raise ArgumentError if a field is infinite or NaN."""
+    """Raises ArgumentError if a field is infinite or NaN."""
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         if isinstance(value, float) and not math.isfinite(value):
@@ -273,7 +273,7 @@ def check_finite(section: Any) -> None:
 
 
 def check_choices(section: Any) -> None:
-    """Raise UnknownNameError if a field whose type is a ``Literal`` has another value."""
+    """Raises UnknownNameError if a field whose type is a ``Literal`` has another value."""
     varying = {field.name for field in dataclasses.fields(section) if "defaults" in field.metadata}
     for name, hint in typing.get_type_hints(type(section)).items():
         known, value = choices(hint), getattr(section, name, None)

@@ -35,7 +35,8 @@ def current() -> tuple[Shards, ...]:
 
 @contextmanager
 def sequence(*shards: Shards) -> Iterator[None]:
-    """Within it, plain tensors of queries, keys and values are this process's parts of sharded sequences.
+    """Returns a context in which plain tensors of queries, keys and values are this process's parts of sharded
+    sequences.
 
     A model that is made of regard's layers runs unchanged on its part of the text: attention sees the whole sequence,
     positions count through it, and everything else must treat each token by itself. PyTorch's own attention would see

@@ -105,7 +105,7 @@ def _printable(path: Path) -> str:
 
 
 def named_output(path: str | os.PathLike[str], option: str) -> Path:
-    """The path of a new file or folder, which must have a name of its own.
+    """Returns the path of a new file or folder, which must have a name of its own.
 
     Args:
         path: the path. The empty text stands for the working folder in Python, which must not be replaced.
@@ -140,7 +140,7 @@ def write_atomically(
 
 @contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """An empty folder that is deleted after the block, and by `discard_temporaries`.
+    """Returns an empty folder that is deleted after the block, and by `discard_temporaries`.
 
     Args:
         parent: the folder that it is made in, as a hidden one; None: the system's folder for temporary files.

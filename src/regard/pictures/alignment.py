@@ -33,7 +33,7 @@ MOST_TOKENS = 10_000
 
 
 def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[range] | None = None) -> Matrix:
-    """Attention between sub-words → attention between words.
+    """Merges attention between sub-words into attention between words.
 
     A word receives the sum of the weights that its parts receive, and gives the mean of those that its parts give,
 
@@ -90,7 +90,7 @@ def alignment(
     color_bar: bool = True,
     axis_names: tuple[str, str] = ("target", "source"),
 ) -> Figure:
-    """Draw attention weights: source on x (labels on top), target on y (read downwards), darker for more attention.
+    """Draws attention weights: source on x (labels on top), target on y (read downwards), darker for more attention.
 
     Args:
         weights: ``[target, source]``, finite; a tensor or array.
@@ -214,7 +214,7 @@ def alignment(
 
 
 def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, length: int, line: str) -> list[str]:
-    """The labels of one side, after groups are joined."""
+    """Returns the labels of one side, after groups are joined."""
     if len(tokens) > MOST_TOKENS:
         raise ShapeError(f"{side}_tokens must have at most {MOST_TOKENS:,} tokens to be drawn; it has {len(tokens):,}")
     tokens = list(tokens)
@@ -255,7 +255,7 @@ def _word(parts: list[str]) -> str:
 
 
 def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
-    """The start of each group; raises unless the groups are a partition of 0 … length."""
+    """Returns the start of each group; raises unless the groups are a partition of 0 … length."""
     position = 0
     for number, group in enumerate(groups):
         if group.step != 1 or group.start != position or group.stop <= group.start:
@@ -270,6 +270,6 @@ def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
 
 
 def _cell_size(longest: int, annotate: bool) -> float:
-    """The side of a cell in inches: large if there are few, readable for sentences, smaller for long ones."""
+    """Returns the side of a cell in inches: large if there are few, readable for sentences, smaller for long ones."""
     smallest = 0.34 if annotate else 0.19
     return min(max(smallest, min(0.42, 7.0 / longest)), LONGEST_SIDE / longest)

@@ -99,7 +99,7 @@ class _Block:
 
 
 def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
-    """Draw a calculation, one panel for each step, in reading order; panels are numbered from 1.
+    """Draws a calculation, one panel for each step, in reading order; panels are numbered from 1.
 
     Args:
         panels: the steps, in the order of the calculation; at least one.
@@ -195,7 +195,7 @@ def _checked(number: int, panel: Panel) -> _Block:
 
 
 def _thinned(labels: Sequence[str]) -> list[str]:
-    """The labels of rows or columns; at most about a thousand of them are drawn."""
+    """Returns the labels of rows or columns; at most about a thousand of them are drawn."""
     step = max(1, len(labels) // 1000)
     return [visible_token(text, 18) if index % step == 0 else "" for index, text in enumerate(labels)]
 
@@ -205,7 +205,8 @@ def _numbered(matrix: Matrix) -> bool:
 
 
 def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
-    """Draw cells, numbers and labels, and note the inches that they need; the image is returned if it needs a scale."""
+    """Draws cells, numbers and labels, and notes the inches that they need; the image is returned if it needs a
+    scale."""
     rows, columns = block.matrix.shape
     axes.xaxis.tick_top()
     if not block.matrix.size:
@@ -251,7 +252,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
 
 
 def _draw_scale(block: _Block, image: AxesImage) -> None:
-    """Draw the scale of a panel whose cells have no numbers."""
+    """Draws the scale of a panel whose cells have no numbers."""
     figure = image.get_figure(root=True)
     assert figure is not None, "draw_cells drew the image on a sheet"
     block.scale = figure.add_axes((0.0, 0.0, 0.1, 0.1), label=f"scale of {block.panel.name}")
@@ -261,7 +262,7 @@ def _draw_scale(block: _Block, image: AxesImage) -> None:
 
 
 def _colors(block: _Block) -> dict[str, Any]:
-    """The colour map of a panel and the values of its ends."""
+    """Returns the colour map of a panel and the values of its ends."""
     finite = block.matrix[np.isfinite(block.matrix)]
     low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
     if block.panel.kind == "table":
@@ -285,7 +286,7 @@ def _line_height(line: list[_Block]) -> float:
 
 
 def _put(line: list[_Block], left: float, top: float, sheet_width: float, sheet_height: float) -> None:
-    """Arrange the panels of one line; their names and their cells begin at the same heights."""
+    """Arranges the panels of one line; their names and their cells begin at the same heights."""
     head = max(block.head[1] for block in line)
     labels = max(block.labels[1] for block in line)
     for block in line:

@@ -27,7 +27,7 @@ MOST_WITH_NUMBERS = 40
 
 
 def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = None) -> Figure:
-    """Draw a confusion matrix: true classes as rows, found ones as columns, each row coloured by its shares.
+    """Draws a confusion matrix: true classes as rows, found ones as columns, each row coloured by its shares.
 
     Args:
         counts: ``[true, found]``, at least 0.

@@ -61,7 +61,7 @@ def training_curves(
     title: str | None = None,
     qualities: Mapping[str, str | Quality] | None = None,
 ) -> Figure:
-    """Draw loss (left) and BLEU, chrF or other qualities (right) over the steps of a training; mark the best values.
+    """Draws loss (left) and BLEU, chrF or other qualities (right) over the steps of a training; marks the best values.
 
     Args:
         metrics: columns by name, or the rows of a ``metrics.csv``. Numbers may be text; ``""`` and None mean "not
@@ -150,7 +150,7 @@ def learning_rate_curve(
     *,
     title: str | None = None,
 ) -> Figure:
-    """Draw the losses of a sweep over growing learning rates, and mark the suggested rate.
+    """Draws the losses of a sweep over growing learning rates, and marks the suggested rate.
 
     Args:
         rates: the learning rate of each step, above 0.
@@ -211,7 +211,7 @@ def bleu_by_length(
     title: str | None = None,
     measure: str = "BLEU",
 ) -> Figure:
-    """Draw the quality of several models by source length (Bahdanau et al. 2015, figure 2).
+    """Draws the quality of several models by source length (Bahdanau et al. 2015, figure 2).
 
     Args:
         bins: a label for each bin, or the lengths in it (``range(1, 11)`` is shown as ``1–10``).
@@ -332,7 +332,7 @@ def _columns(metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]])
 
 
 def _legend_names(columns: Sequence[str]) -> dict[str, str]:
-    """The name of each column in the legend: ``val_bleu`` is ``BLEU``, ``train_loss`` is ``training loss``.
+    """Returns the name of each column in the legend: ``val_bleu`` is ``BLEU``, ``train_loss`` is ``training loss``.
 
     A column keeps its own name if two would have the same.
     """
@@ -368,7 +368,7 @@ def _is_training(column: str) -> bool:
 
 
 def _labelled(columns: Sequence[str], metrics: Mapping[str, Quality]) -> dict[str, str]:
-    """The label of each metric; a column keeps its own name if two would have the same."""
+    """Returns the label of each metric; a column keeps its own name if two would have the same."""
     names = {column: visible(metrics[column].label, 40) for column in columns}
     shared = [name for name, count in Counter(names.values()).items() if count > 1]
     return {column: visible(column, 40) if name in shared else name for column, name in names.items()}

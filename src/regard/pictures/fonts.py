@@ -58,7 +58,7 @@ class MissingGlyphWarning(UserWarning):
 
 
 def visible(text: str, limit: int = 24) -> str:
-    """A text as one line that can be drawn, measured and recognized; different short texts look different.
+    """Returns a text as one line that can be drawn, measured and recognized; different short texts look different.
 
     A space at an end or next to another one is shown as ``␣``, a tab as ``⇥``, a line break as ``↵``, other controls as
     their pictures (``␀``). All other blank characters (other spaces, zero-width characters, lone surrogates, marks that
@@ -85,7 +85,7 @@ def visible(text: str, limit: int = 24) -> str:
 
 
 def visible_token(token: str, limit: int = 24) -> str:
-    """A token as `visible` shows it; ``∅`` for one without characters."""
+    """Returns a token as `visible` shows it; ``∅`` for one without characters."""
     return visible(token, limit) or EMPTY
 
 
@@ -95,7 +95,7 @@ def _cut(cluster: str) -> str:
 
 
 def _mark(character: str, before: str, after: str) -> str | None:
-    """The replacement of a character between two others, or ends (""); None if it is shown unchanged."""
+    """Returns the replacement of a character between two others, or ends (""); None if it is shown unchanged."""
     if character == " ":
         return None if before.strip(" ") and after.strip(" ") else MARKS[" "]
     if character in JOINERS:
@@ -147,7 +147,7 @@ LEAST_LETTERS_OF_TITLE = 44
 
 
 def wrapped(text: str, width: int, lines: int = 4) -> str:
-    """A sentence or title in lines of at most ``width`` characters; its own line breaks remain."""
+    """Returns a sentence or title in lines of at most ``width`` characters; its own line breaks remain."""
     wrap: list[str] = []
     for paragraph in text.split("\n", lines)[:lines]:
         # Spaces of a sentence are no tokens.
@@ -156,7 +156,7 @@ def wrapped(text: str, width: int, lines: int = 4) -> str:
 
 
 def titled(title: str | None, width: int, *notes: str) -> str:
-    """A title, wrapped, with notes in lines below it; an empty note is left out."""
+    """Returns a title, wrapped, with notes in lines below it; an empty note is left out."""
     return "\n".join(wrapped(part, width) for part in (title or "", *notes) if part)
 
 
@@ -197,11 +197,11 @@ class Lettering:
             )
 
     def drawable(self, text: str) -> str:
-        """The text with ``□`` for missing characters; break it into lines and shorten it before."""
+        """Returns the text with ``□`` for missing characters; break it into lines and shorten it before."""
         return "".join(MISSING if character in self.missing else character for character in text)
 
     def families(self, text: str) -> list[str]:
-        """Font families for this text, in the order of fallback.
+        """Returns font families for this text, in the order of fallback.
 
         One font has all of it if possible, since a mark is positioned well only on a letter of its own font.
         """
@@ -219,7 +219,7 @@ class Lettering:
         return [*self._base, *fallbacks]
 
     def letter(self, artist: Text, text: str | None = None) -> Text:
-        """Make a text artist (a title, a label, a tick) show a text, with fonts that have it and never as mathematics.
+        """Makes a text artist (a title, a label, a tick) show a text, with fonts that have it and never as mathematics.
 
         ``text=None`` keeps the artist's text.
         """
@@ -231,7 +231,7 @@ class Lettering:
         return artist
 
     def _candidates(self, characters: set[str]) -> list[tuple[str, frozenset[str]]]:
-        """The fallback fonts that have any of these characters, the best first."""
+        """Returns the fallback fonts that have any of these characters, the best first."""
         for character in characters:
             self._fallback_for(character)
         pairs = [pair for pair in self._fallbacks.items() if characters & pair[1]]
@@ -249,7 +249,7 @@ class Lettering:
 
 
 def _inked(text: Iterable[str]) -> set[str]:
-    """The characters of a text that need a glyph: not joiners, variation selectors and line breaks."""
+    """Returns the characters of a text that need a glyph: not joiners, variation selectors and line breaks."""
     return {
         character
         for character in text
@@ -258,7 +258,7 @@ def _inked(text: Iterable[str]) -> set[str]:
 
 
 def _region(letters: set[str]) -> str:
-    """The region whose forms Chinese characters should have, as the families of Noto CJK name it."""
+    """Returns the region whose forms Chinese characters should have, as the families of Noto CJK name it."""
     if any("\u3040" <= character <= "\u30ff" for character in letters):
         return "JP"
     if any("\uac00" <= character <= "\ud7a3" for character in letters):
@@ -267,7 +267,7 @@ def _region(letters: set[str]) -> str:
 
 
 def _preference(family: str, region: str) -> tuple[bool, bool, bool, bool, str]:
-    """A sort key of families: sans serif before others, and the matching region of a design first."""
+    """Returns a sort key of families: sans serif before others, and the matching region of a design first."""
     name = family.lower()
     elsewhere = "cjk" in name and not family.endswith(region)
     return "mono" in name, "sans" not in name, "serif" in name, elsewhere, family
@@ -275,7 +275,7 @@ def _preference(family: str, region: str) -> tuple[bool, bool, bool, bool, str]:
 
 @functools.cache
 def _coverage(family: str) -> frozenset[str]:
-    """The characters of a family's regular face."""
+    """Returns the characters of a family's regular face."""
     from matplotlib.font_manager import FontProperties, fontManager
     from matplotlib.ft2font import FT2Font
 
@@ -289,7 +289,8 @@ def _coverage(family: str) -> frozenset[str]:
 
 @functools.cache
 def _installed() -> tuple[str, ...]:
-    """The families that can draw text, even fonts that were installed after matplotlib wrote its list of fonts."""
+    """Returns the families that can draw text, even fonts that were installed after matplotlib wrote its list of
+    fonts."""
     import matplotlib
     from matplotlib.font_manager import findSystemFonts, fontManager
 

@@ -49,7 +49,7 @@ class HeadMap:
 
 
 def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Figure:
-    """Draw statistics of heads: heads on x, layers on y, the first layer on top; each map has a scale from 0.
+    """Draws statistics of heads: heads on x, layers on y, the first layer on top; each map has a scale from 0.
 
     Maps with the same `HeadMap.high`, such as 1 for shares, can be compared by their colours. Numbers are written into
     cells that are large enough. A cell without a value is crossed.

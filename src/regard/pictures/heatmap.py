@@ -58,7 +58,8 @@ def heatmap(
     color_bar: bool | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw a matrix as one heat map, with three digits of each number in its cell; numbers up to 1 have equal decimals.
+    """Draws a matrix as one heat map, with three digits of each number in its cell; numbers up to 1 have equal
+    decimals.
 
     Args:
         weights: any real numbers, ``[rows, columns]``: a tensor, an array or nested lists. A vector is a row; with
@@ -156,7 +157,7 @@ def heatmap(
 
 
 def _checked_labels(name: str, labels: Sequence[Any] | None, length: int) -> list[str]:
-    """One text for each row or column; [] without labels."""
+    """Returns one text for each row or column; [] without labels."""
     if labels is None:
         return []
     if isinstance(labels, str):
@@ -172,7 +173,8 @@ def _checked_labels(name: str, labels: Sequence[Any] | None, length: int) -> lis
 def _cell(
     axes: Axes, is_fixed: bool, texts: list[list[str]], shape: tuple[int, ...], values: bool | None
 ) -> tuple[float, float, float]:
-    """The width and the height of a cell in inches, and the size of the letters in it; 0: its number is not written.
+    """Returns the width and the height of a cell in inches, and the size of the letters in it; 0: its number is not
+    written.
 
     Args:
         axes: the axes.
@@ -200,7 +202,7 @@ def _cell(
 
 
 def _scale(matrix: Matrix, colors: str | None, low: float | None, high: float | None) -> dict[str, Any]:
-    """The colour map and the numbers of its ends."""
+    """Returns the colour map and the numbers of its ends."""
     finite = matrix[np.isfinite(matrix)]
     signed = finite.min(initial=0.0) < 0
     high = (float(np.abs(finite).max(initial=0.0)) or 1.0) if high is None else float(high)
@@ -209,7 +211,7 @@ def _scale(matrix: Matrix, colors: str | None, low: float | None, high: float | 
 
 
 def color_map(name: str) -> Colormap:
-    """One of `PALETTES` or of matplotlib's colour maps, with paper for cells without a colour.
+    """Returns one of `PALETTES` or of matplotlib's colour maps, with paper for cells without a colour.
 
     Raises:
         UnknownNameError: no such map.
@@ -226,7 +228,8 @@ def color_map(name: str) -> Colormap:
 
 
 def colored(matrix: Matrix, colors: str) -> np.ma.MaskedArray[Any, Any]:
-    """The cells that have a colour: numbers; with `PALETTES`, in which zero is blank, those that are not zero."""
+    """Returns the cells that have a colour: numbers; with `PALETTES`, in which zero is blank, those that are not
+    zero."""
     return np.ma.masked_where(~np.isfinite(matrix) | (matrix == 0 if colors in PALETTES else False), matrix)
 
 
@@ -236,7 +239,8 @@ def draw_forms(
     missing: NDArray[np.bool_],
     extent: tuple[float, float, float, float] | None = None,
 ) -> None:
-    """Hatch the cells that a mask hides, and cross those that are no number; cell (row, column) is around its centre.
+    """Hatches the cells that a mask hides, and crosses those that are no number; cell (row, column) is around its
+    centre.
 
     Args:
         axes: those of the cells.
@@ -264,13 +268,13 @@ def draw_forms(
 
 
 def form_note(zero: bool, hidden: bool, missing: bool) -> str:
-    """What a picture says of the forms of cells that occur in it; "" without any."""
+    """Returns the notes on the forms of cells that occur in a picture; "" without any."""
     named = ((zero, "blank: zero"), (hidden, "hatched: masked"), (missing, "crossed: NaN"))
     return ", ".join(text for occurs, text in named if occurs)
 
 
 def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: float) -> AxesImage:
-    """Draw a matrix, its first row on top; cell ``(row, column)`` has its centre at ``x = column, y = row``.
+    """Draws a matrix, its first row on top; cell ``(row, column)`` has its centre at ``x = column, y = row``.
 
     Zero is blank with `PALETTES`, −inf is hatched, as a mask hides it; inf and NaN are crossed.
 
@@ -302,13 +306,13 @@ def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: flo
 
 
 def draw_lines(axes: Axes, rows: int, columns: int, *, color: str = "#5c5c5c", width: float = 0.3) -> None:
-    """Draw thin lines between the cells."""
+    """Draws thin lines between the cells."""
     axes.hlines(np.arange(rows - 1) + 0.5, -0.5, columns - 0.5, colors=color, linewidths=width)
     axes.vlines(np.arange(columns - 1) + 0.5, -0.5, rows - 0.5, colors=color, linewidths=width)
 
 
 def write_numbers(axes: Axes, image: AxesImage, texts: list[list[str]], size: float) -> None:
-    """Write a text in each cell, black or white, whichever is easier to read on the cell's colour.
+    """Writes a text in each cell, black or white, whichever is easier to read on the cell's colour.
 
     Args:
         axes: the axes of the image.
@@ -326,21 +330,21 @@ def write_numbers(axes: Axes, image: AxesImage, texts: list[list[str]], size: fl
 
 
 def ink_on(colors: NDArray[Any]) -> NDArray[np.str_]:
-    """Black or white for each colour ``[..., 3 or 4]``, whichever is easier to read on it."""
+    """Returns black or white for each colour ``[..., 3 or 4]``, whichever is easier to read on it."""
     linear = np.where(colors[..., :3] <= 0.04045, colors[..., :3] / 12.92, ((colors[..., :3] + 0.055) / 1.055) ** 2.4)
     # Relative luminance of sRGB (WCAG 2): black and white have the same contrast at 0.179.
     return np.where(linear @ np.array([0.2126, 0.7152, 0.0722]) > 0.179, "black", "white")
 
 
 def label_note(kind: str, step: int, count: int) -> str:
-    """What a picture says if only every ``step``-th label has room; "" if all have."""
+    """Returns the note of a picture in which only every ``step``-th label has room; "" if all have."""
     if step == 1 or count <= 1:
         return ""
     return f"every {ordinal(step)} {kind} has a label"
 
 
 def ordinal(number: int) -> str:
-    """E.g. ``"2nd"``."""
+    """Returns an ordinal number, such as ``"2nd"``."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
@@ -348,7 +352,7 @@ def ordinal(number: int) -> str:
 def write_labels(
     axes: Axes, lettering: Lettering, rows: Sequence[str], columns: Sequence[str], size: float, step: int, width: float
 ) -> tuple[float, float]:
-    """Label every ``step``-th row at the left and column on top; columns upright where a label is too wide.
+    """Labels every ``step``-th row at the left and column on top; columns upright where a label is too wide.
 
     Args:
         axes: the axes of the cells.

@@ -33,7 +33,7 @@ Box = tuple[float, float, float, float]
 
 
 def spread(weights: Any, rows: int, columns: int, size: tuple[int, int], box: Box | None = None) -> NDArray[np.float64]:
-    """The weights of the cells of a grid at each pixel of an image.
+    """Returns the weights of the cells of a grid at each pixel of an image.
 
     The pixel at the centre of a cell has exactly the cell's weight; between centres the weight changes linearly along
     each axis. Pixels outside the box have 0.
@@ -64,7 +64,7 @@ def spread(weights: Any, rows: int, columns: int, size: tuple[int, int], box: Bo
 
 
 def _between(pixels: NDArray[Any], start: float, stop: float, cells: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """For each pixel the shares ``[pixels, cells]`` of the two nearest cells, and whether it is inside."""
+    """Returns for each pixel the shares ``[pixels, cells]`` of the two nearest cells, and whether it is inside."""
     position = np.clip((pixels - start) / (stop - start) * cells - 0.5, 0, cells - 1)
     lower = np.minimum(position.astype(int), max(0, cells - 2))
     share = position - lower
@@ -78,7 +78,7 @@ def _between(pixels: NDArray[Any], start: float, stop: float, cells: int) -> tup
 def overlay(
     image: Any, weights: Any, rows: int, columns: int, box: Box | None = None, *, maximum: float | None = None
 ) -> NDArray[np.uint8]:
-    """The image, bright where the weights are large: full brightness at the largest, `DARKEST` at 0.
+    """Returns the image, bright where the weights are large: full brightness at the largest, `DARKEST` at 0.
 
     Args:
         image: uint8 ``[height, width, 3]``.
@@ -113,7 +113,7 @@ def overlay(
 
 
 def brightness(scale: WeightScale) -> ScalarMappable:
-    """The greys of a scale's bar: the brightness that a veil leaves to white."""
+    """Returns the greys of a scale's bar: the brightness that a veil leaves to white."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap
 
@@ -129,7 +129,7 @@ def image_overlays(
     box: Box | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Draw an image and one overlay of it for each word, all with one scale.
+    """Draws an image and one overlay of it for each word, all with one scale.
 
     It ends at the largest weight, or at four times the weight that all cells would have if they were alike; the title
     also says that weights are nearly uniform.

@@ -18,7 +18,7 @@ MOST_CELLS = 2**22
 
 
 def as_array(name: str, values: Any, *ranks: int) -> Matrix:
-    """An array of float64 with one of these ranks.
+    """Returns an array of float64 with one of these ranks.
 
     Args:
         name: the argument's name, for the message.
@@ -43,7 +43,7 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
 
 
 def as_image(image: Any) -> NDArray[np.uint8]:
-    """An image as uint8 ``[height, width, 3]``.
+    """Returns an image as uint8 ``[height, width, 3]``.
 
     Args:
         image: a tensor or an array of uint8, or nested lists of integers from 0 to 255.
@@ -63,7 +63,7 @@ def as_image(image: Any) -> NDArray[np.uint8]:
 
 
 def number_texts(matrix: Matrix, *, most_decimals: int = 4) -> list[list[str]]:
-    """Every number of a matrix as text, all with the same number of decimals.
+    """Returns every number of a matrix as text, all with the same number of decimals.
 
     There are as few decimals as give every number exactly (in float32's precision), at most ``most_decimals``, and
     fewer for large numbers. −inf is ``−∞``.
@@ -92,13 +92,13 @@ def _number_text(value: float, form: str) -> str:
 
 
 def _plain_power(text: str) -> str:
-    """``1.50e−7`` for ``1.50e-07``."""
+    """Returns a number in scientific notation as it is printed: ``1.50e−7`` for ``1.50e-07``."""
     mantissa, _, power = text.partition("e")
     return f"{mantissa}e{int(power)}".replace("-", "−") if power else text
 
 
 def short_number(value: float) -> str:
-    """A number with three significant digits, without zeros at the end, and a whole one with all of its digits.
+    """Returns a number with three significant digits, without zeros at the end, and a whole one with all of its digits.
 
     ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e−5``. The viewer's legends write the same.
     """
@@ -110,7 +110,8 @@ def short_number(value: float) -> str:
 
 
 def short_numbers(matrix: Matrix) -> list[list[str]]:
-    """The numbers of a matrix with three significant digits; those up to 1, all with the same number of decimals.
+    """Returns the numbers of a matrix with three significant digits; those up to 1, all with the same number of
+    decimals.
 
     Decimals are at most three. Where that would leave fewer than two digits of a number, each has its own, as
     `short_number` writes it.
@@ -122,7 +123,7 @@ def short_numbers(matrix: Matrix) -> list[list[str]]:
 
 
 def cell_number(weight: float) -> str:
-    """A weight in a cell: two decimals, without the zero before the point; "" for one that rounds to 0.
+    """Returns a weight in a cell: two decimals, without the zero before the point; "" for one that rounds to 0.
 
     The viewer's cells have the same.
     """

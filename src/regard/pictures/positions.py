@@ -21,7 +21,7 @@ MOST_NUMBERED = (24, 16)
 
 
 def position_table(table: Any, *, title: str | None = None, color_map: str = "sign") -> Figure:
-    """Draw a table of position encodings: position on y (0 on top), dimension on x, negative red, positive blue.
+    """Draws a table of position encodings: position on y (0 on top), dimension on x, negative red, positive blue.
 
     Args:
         table: ``[length, dim]``, finite, e.g. the sinusoids of Vaswani et al. (2017), section 3.5.

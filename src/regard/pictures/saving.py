@@ -25,7 +25,7 @@ METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": 
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 150.0) -> Path:
-    """Write a picture as PNG, SVG or PDF, according to the suffix.
+    """Writes a picture as PNG, SVG or PDF, according to the suffix.
 
     The file is written under another name in the same folder and then renamed: a reader sees the old file or the new
     one, and a full disk leaves no incomplete picture.
@@ -76,6 +76,6 @@ def _check_dpi(figure: Figure, dpi: float) -> None:
 
 
 def _cut(path: str | os.PathLike[str]) -> str:
-    """A path for a message: quoted, the middle of a long one left out."""
+    """Returns a path for a message: quoted, the middle of a long one left out."""
     text = str(path)
     return repr(text if len(text) <= 200 else f"{text[:100]}…{text[-60:]}")

@@ -64,7 +64,7 @@ def segments(
     attention: PixelAttention | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Draw an image, the classes of its pixels over it, and the attention of one of them: panels side by side.
+    """Draws an image, the classes of its pixels over it, and the attention of one of them: panels side by side.
 
     Pixel (x, y) covers the square from (x, y) to (x + 1, y + 1) in every panel.
 
@@ -148,7 +148,7 @@ def segments(
 
 
 def class_colors(count: int) -> NDArray[np.uint8]:
-    """A colour for each class, uint8 ``[count, 3]``: neighbours differ in hue and in brightness."""
+    """Returns a colour for each class, uint8 ``[count, 3]``: neighbours differ in hue and in brightness."""
     from matplotlib.colors import hsv_to_rgb
 
     number = np.arange(count)
@@ -158,7 +158,8 @@ def class_colors(count: int) -> NDArray[np.uint8]:
 
 
 def overlay(image: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The image ``[height, width, 3]`` in the colours of its pixels' classes; a class below 0 leaves a pixel grey."""
+    """Returns the image ``[height, width, 3]`` in the colours of its pixels' classes; a class below 0 leaves a pixel
+    grey."""
     grey = image.mean(axis=2, keepdims=True).repeat(3, axis=2)
     colors = class_colors(max(1, int(classes.max(initial=0)) + 1))[np.maximum(classes, 0)]
     mixed = np.where((classes >= 0)[..., None], OPACITY * colors + (1 - OPACITY) * grey, grey)

@@ -26,14 +26,14 @@ DASHES = ("-", "--", ":", "-.")
 
 
 def count_axis(axis: Axis) -> None:
-    """Set the ticks of an axis of integers, in steps of 1, 2, 5, 10, ..."""
+    """Sets the ticks of an axis of integers, in steps of 1, 2, 5, 10, ..."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
 def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | None = None) -> Figure:
-    """An empty figure of so many inches.
+    """Returns an empty figure of so many inches.
 
     pyplot stores every figure in a global list and may open a window; this figure is freed with its last reference and
     draws on the Agg canvas on any machine.
@@ -60,7 +60,7 @@ def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | N
 
 
 def text_extent(text: Text) -> tuple[float, float]:
-    """Width and height in inches of a text on a sheet, with its rotation."""
+    """Returns width and height in inches of a text on a sheet, with its rotation."""
     figure = text.get_figure(root=True)
     assert figure is not None, "the text must be part of a figure"
     box = text.get_window_extent()
@@ -68,14 +68,14 @@ def text_extent(text: Text) -> tuple[float, float]:
 
 
 def fit_width(text: Text, width: float) -> None:
-    """Shrink the letters of a text that is wider than so many inches."""
+    """Shrinks the letters of a text that is wider than so many inches."""
     full, _ = text_extent(text)
     if full > width:
         text.set_fontsize(float(text.get_fontsize()) * width / full)
 
 
 def set_position(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:
-    """Position axes on the sheet, in inches from its lower left corner."""
+    """Positions axes on the sheet, in inches from its lower left corner."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "the axes must be part of a figure"
     full_width, full_height = figure.get_size_inches()

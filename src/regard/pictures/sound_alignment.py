@@ -37,7 +37,7 @@ def sound_alignment(
     maximum: float | None = None,
     duration: float | None = None,
 ) -> Figure:
-    """Draw the weights of each token over time, and the spectrogram above them.
+    """Draws the weights of each token over time, and the spectrogram above them.
 
     Column j of the weights covers the time from ``j · seconds`` to ``(j + 1) · seconds``; the spectrogram covers the
     same time as all columns, in frames of equal duration.

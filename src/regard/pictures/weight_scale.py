@@ -63,14 +63,14 @@ class WeightScale(NamedTuple):
         return f"weight, at most {short_number(self.largest)}{root}{line}"
 
     def norm(self) -> Normalize:
-        """The weights → the part of the colours, for matplotlib."""
+        """Maps the weights to their part of the colours, for matplotlib."""
         from matplotlib.colors import Normalize, PowerNorm
 
         return PowerNorm(0.5, 0.0, self.high) if self.root else Normalize(self.low, self.high)
 
 
 def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
-    """The scale of rows of weights, from 0 to the largest one.
+    """Returns the scale of rows of weights, from 0 to the largest one.
 
     It ends at `LEAST_END` times the even weight or above: nearly uniform weights have one light colour, and faint ones
     are not lost in a scale that ends at 1.
@@ -94,7 +94,7 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
 
 
 def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorbar:
-    """Draw a bar of colours with a title, its numbers with three digits.
+    """Draws a bar of colours with a title, its numbers with three digits.
 
     Args:
         figure: the sheet.
@@ -117,7 +117,7 @@ def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorb
 
 
 def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | None = None, **options: Any) -> Colorbar:
-    """Draw the bar of a scale: titled, with a line at the even weight.
+    """Draws the bar of a scale: titled, with a line at the even weight.
 
     Args:
         figure: the sheet.
@@ -133,7 +133,7 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
 
 
 def _draw_line(axes: Axes, value: float, horizontal: bool) -> None:
-    """A line over the bar that is visible on any colour."""
+    """Returns a line over the bar that is visible on any colour."""
     draw = axes.axvline if horizontal else axes.axhline
     draw(value, color="white", linewidth=2.4)
     draw(value, color=ACCENT, linewidth=1.2)

@@ -34,7 +34,7 @@ MOST_WORDS = 4000
 def word_weights(
     words: Sequence[str], weights: Any, *, title: str | None = None, width: float = 9.0, color_map: str = "amount"
 ) -> Figure:
-    """Draw a text word by word, with a row of cells for each head below each line: darker for more weight.
+    """Draws a text word by word, with a row of cells for each head below each line: darker for more weight.
 
     A cell shows its weight in hundredths; all heads have one scale, which ends at the largest weight, or at four times
     the weight that all words would have if they were alike. The title also says that weights are nearly uniform.

@@ -172,7 +172,7 @@ class RandomFeatures(DeclaredModule, fields=("projection",)):
         return self._exponents(vectors).exp()
 
     def of_queries(self, vectors: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape features"]:
-        """The features of each vector, times one number where all of them would be near 0."""
+        """Returns the features of each vector, times one number where all of them would be near 0."""
         exponents = self._exponents(vectors)
         largest = exponents.detach().logsumexp(-1, keepdim=True)
         return (exponents - (largest - LEAST).clamp(torch.finfo(largest.dtype).min, 0.0)).exp()

@@ -84,7 +84,7 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def _without_tensors(value: Any) -> Any:
-    """The same value with an array in place of each tensor."""
+    """Returns the same value with an array in place of each tensor."""
     if isinstance(value, Tensor):
         value = value.detach().cpu()
         return (value.float() if value.is_floating_point() and value.element_size() < 4 else value).numpy()

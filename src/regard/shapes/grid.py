@@ -50,13 +50,13 @@ class Grid:
 
     @classmethod
     def whole(cls, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> "Grid":
-        """The grid of a whole problem."""
+        """Returns the grid of a whole problem."""
         spans = _first(batch), _first(queries), _first(keys)
         return cls(batch, heads, queries, keys, torch.device(device), *spans)
 
     @classmethod
     def of(cls, query: Tensor, key: Tensor, rank: int = 4) -> "Grid":
-        """The grid of the problem that has these queries and keys, ``[batch, heads, length, dim]``."""
+        """Returns the grid of the problem that has these queries and keys, ``[batch, heads, length, dim]``."""
         batch, heads, queries, _ = query.shape
         spans = _first(batch), _first(queries), _first(key.shape[2])
         return cls(batch, heads, queries, key.shape[2], query.device, *spans, rank)

@@ -16,7 +16,7 @@ _portable: ContextVar[bool] = ContextVar("portable operations", default=False)
 
 @contextmanager
 def portable_operations() -> Iterator[None]:
-    """In this context, a traced program consists of PyTorch's own operations, so that it runs without regard.
+    """Returns a context in which a traced program consists of PyTorch's own operations, so that it runs without regard.
 
     Attention is composed of them, and is not one operator of regard. `torch.onnx.export` needs no such context.
 

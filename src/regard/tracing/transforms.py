@@ -141,7 +141,7 @@ def is_on_host(tensor: Tensor) -> bool:
 
 
 def exact_dtype(device: torch.device) -> torch.dtype:
-    """float64; float32 on Apple's GPUs, which have no float64."""
+    """Returns float64; float32 on Apple's GPUs, which have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 

@@ -48,7 +48,7 @@ class Reference(Backend):
     measured = ("small-additive", "small-lengths")
 
     def declines(self, problem: Problem) -> None:
-        """It runs everything."""
+        """Returns None: the specification runs everything."""
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         return specified(problem, gatherer).output

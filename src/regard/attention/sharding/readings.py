@@ -97,7 +97,8 @@ class StepReadings:
         self._put(step, name, collected if name in ("shares", "weights") else collected[..., 0])
 
     def _join_top(self, step: Step, route: Route, blocks: list[Gatherer], anchor: Tensor) -> None:
-        """Every process puts its largest weights into a place of its own; the owner takes the largest of all."""
+        """Collects the largest weights of all processes, each in a place of its own; the owner takes the largest of
+        them."""
         k, shards = self.of_rows.top_k, self.call.placed.keys
         first = shards.rank * k
         batch, heads = anchor.shape[:2]

@@ -179,7 +179,7 @@ def _identity(rows: Rows, row: RowPrimitive) -> list[Tensor]:
 
 
 def _hard(rows: Rows, row: RowPrimitive) -> list[Tensor]:
-    """The first key of the largest score; of a row with NaN, its first NaN."""
+    """Returns the first key of the largest score; of a row with NaN, its first NaN."""
     maxima = rows.maximum([_row_maximum(piece.scores) for piece in rows.pieces])
     firsts = []
     for piece, maximum in zip(rows.pieces, maxima, strict=True):
@@ -278,7 +278,7 @@ def _is_solved(total: Tensor, low: Tensor, high: Tensor) -> bool:
 def _sum_and_slope(
     rows: Rows, scaled: Sequence[Tensor], tau: Sequence[Tensor], powers: Sequence[float | Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The sum of each row's weights at a threshold, and how fast it falls."""
+    """Returns the sum of each row's weights at a threshold, and how fast it falls."""
     parts = []
     for each, at, a in zip(scaled, tau, powers, strict=True):
         weights, derivative = _power(each - at, a)
@@ -288,7 +288,7 @@ def _sum_and_slope(
 
 
 def _power(above: Tensor, a: float | Tensor) -> tuple[Tensor, Tensor]:
-    """``[z]₊^{1/a}`` and its derivative by z."""
+    """Returns ``[z]₊^{1/a}`` and its derivative by z."""
     is_kept = above > 0.0
     safe = torch.where(is_kept, above, 1.0)
     exponent = 1.0 / a

@@ -76,13 +76,14 @@ class Call(NamedTuple):
 
 
 def _form(tensor: Tensor) -> Hashable:
-    """What a compiled kernel depends on: an axis of length 1 is compiled for this length, others for all lengths."""
+    """Returns all that a compiled kernel depends on: an axis of length 1 is compiled for this length, others for all
+    lengths."""
     ones = tuple(length == 1 for length in tensor.shape)
     return tensor.dtype, tensor.device, tensor.requires_grad, ones
 
 
 def _order(tensor: Tensor) -> Hashable:
-    """The order of a tensor's axes in memory."""
+    """Returns the order of a tensor's axes in memory."""
     return tuple(sorted(range(4), key=lambda axis: (-tensor.stride(axis), axis)))
 
 
