@@ -220,8 +220,8 @@ def test_products_of_positions_are_exact():
     assert [record(grid, mask.allows).wide for mask in (narrow, wide)] == [False, True]
     rule = record(grid, wide.allows)
     long = torch.zeros(1, 1, 1 << 16, 16)
-    assert kernels.Call(long, long, long, 1.0, None, rule, None, False).wide
-    assert not kernels.Call(long[:, :, :99], long[:, :, :99], long, 1.0, None, rule, None, False).wide
+    assert kernels.FlexCall(long, long, long, 1.0, None, rule, None, False).wide
+    assert not kernels.FlexCall(long[:, :, :99], long[:, :, :99], long, 1.0, None, rule, None, False).wide
 
 
 def test_auto_never_compiles(monkeypatch):

@@ -26,7 +26,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from regard.attention.backends.reference import Inputs, mix, weigh, whole, with_visible_pairs
+from regard.attention.backends.reference import TileInputs, mix, weigh, whole, with_visible_pairs
 from regard.attention.padding import seen_of, visible_slices
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
@@ -71,7 +71,7 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
     return Attended(torch.cat(outputs), torch.cat(weights) if need_weights else None)
 
 
-def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
+def _isolated(problem: Problem, batch_row: int) -> Iterator[TileInputs]:
     """Yields one batch row in runs of query rows, in which everything that is hidden from a row is finite."""
     prepared, whole = problem.prepared, problem.grid
     query, own_query, value = (t[batch_row, None] for t in (prepared.query, problem.query, problem.value))
@@ -90,7 +90,7 @@ def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
             part = slice(rows.start + start, rows.start + stop)
             cut = replace(prepared, query=_filled(query[:, :, part], row_sees), key=_filled(key, key_seen))
             grid = whole.tile(batch=range(batch_row, batch_row + 1), queries=range(part.start, part.stop))
-            yield Inputs(cut, _filled(own_query[:, :, part], row_sees), _filled(value, key_seen), grid)
+            yield TileInputs(cut, _filled(own_query[:, :, part], row_sees), _filled(value, key_seen), grid)
 
 
 def _filled(tensor: Tensor, seen: Tensor | None) -> Tensor:

@@ -70,7 +70,7 @@ class Trial(NamedTuple):
     has_broken: bool = False
 
 
-class Identity(NamedTuple):
+class TrialKey(NamedTuple):
     """What an outcome holds for.
 
     Attributes:
@@ -99,7 +99,7 @@ class Identity(NamedTuple):
         return " · ".join(str(part) for part in (self.backend.name, *self.kind, self.precision, *words))
 
 
-_OUTCOMES: dict[Identity, str | None] = {}
+_OUTCOMES: dict[TrialKey, str | None] = {}
 _LOCK = ForkLock()
 _OWN = threading.local()
 
@@ -154,15 +154,15 @@ def no_trials() -> Iterator[None]:
         _OWN.is_trial = outer
 
 
-def identity_of(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> Identity:
+def identity_of(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> TrialKey:
     """Returns what the outcome of a call's trial holds for; the arguments are those of `objection`."""
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     kind = backend.kind_of_call(problem, gatherer)
     call = kind if isinstance(kind, CallKind) else CallKind.of(problem)
-    return Identity(backend, problem.query.device, _precision(problem), call, kind, is_deterministic)
+    return TrialKey(backend, problem.query.device, _precision(problem), call, kind, is_deterministic)
 
 
-def decide(identity: Identity, compiles: bool = False) -> None:
+def decide(identity: TrialKey, compiles: bool = False) -> None:
     """Finds the outcome of a backend in the user's cache folder, or by a trial, and keeps it.
 
     Args:
@@ -186,7 +186,7 @@ def decide(identity: Identity, compiles: bool = False) -> None:
         _keep(identity, trial)
 
 
-def _keep(identity: Identity, trial: Trial) -> None:
+def _keep(identity: TrialKey, trial: Trial) -> None:
     _OUTCOMES[identity] = trial.objection
     forget_routes()
     if identity.is_own and trial.is_stable:

@@ -16,7 +16,7 @@ from regard.names.field_texts import field_texts
 
 
 @dataclass(frozen=True)
-class Panel:
+class OptionPanel:
     """A panel of the help, with options for some fields of a configuration."""
 
     title: str
@@ -59,12 +59,12 @@ class Panel:
         ]
 
 
-def panel(title: str, kind: type[Any], **options: Any) -> Panel:
+def panel(title: str, kind: type[Any], **options: Any) -> OptionPanel:
     """Returns a panel with an option for every field of a configuration."""
-    return Panel(title, kind, field_names(kind), **options)
+    return OptionPanel(title, kind, field_names(kind), **options)
 
 
-def signature(panels: Iterable[Panel], positional: Iterable[inspect.Parameter] = ()) -> inspect.Signature:
+def signature(panels: Iterable[OptionPanel], positional: Iterable[inspect.Parameter] = ()) -> inspect.Signature:
     """Returns the signature of a command with these positional arguments and the options of these panels.
 
     Raises:

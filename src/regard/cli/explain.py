@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.explain_options import AttentionOptions, DisplayOptions, Matrices, Source
+from regard.cli.explain_options import AttentionOptions, DisplayOptions, GeneratedSizes, Matrices
 from regard.cli.option_errors import option, options_named
 from regard.cli.typed_options import typed_options
 from regard.errors import ArgumentError, RegardError
@@ -39,7 +39,7 @@ def command(
     /,
     *,
     matrices: Matrices = Matrices(),  # noqa: B008
-    source: Source = Source(),  # noqa: B008
+    source: GeneratedSizes = GeneratedSizes(),  # noqa: B008
     attention: AttentionOptions = AttentionOptions(),  # noqa: B008
     display: DisplayOptions = DisplayOptions(),  # noqa: B008
 ) -> None:
@@ -66,7 +66,11 @@ def command(
 
 
 def _explained(
-    words: list[str] | None, matrices: Matrices, source: Source, attention: AttentionOptions, display: DisplayOptions
+    words: list[str] | None,
+    matrices: Matrices,
+    source: GeneratedSizes,
+    attention: AttentionOptions,
+    display: DisplayOptions,
 ) -> "Explanation":
     """Returns the calculation that the options describe."""
     import torch
@@ -137,7 +141,7 @@ def _mask(text: str, heads: int, queries: int, keys: int) -> "Mask":
     return mask
 
 
-def _one_source(sentence: str | None, source: Source, matrices: Matrices) -> None:
+def _one_source(sentence: str | None, source: GeneratedSizes, matrices: Matrices) -> None:
     typed = list(matrices.texts())
     sources = [
         *([] if sentence is None else ["a sentence"]),
@@ -157,7 +161,7 @@ def _one_source(sentence: str | None, source: Source, matrices: Matrices) -> Non
         raise ArgumentError("--input stands for --query, --key and --value; give it or them")
 
 
-def _refuse_unused_options(sentence: str | None, source: Source) -> None:
+def _refuse_unused_options(sentence: str | None, source: GeneratedSizes) -> None:
     """Raises ArgumentError for an option that has no effect."""
     typed = typed_options()
     if source.positions is not None:

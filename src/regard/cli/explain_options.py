@@ -49,7 +49,7 @@ class Matrices:
 
 @Parameter(name="*", group=Group.create_ordered("A sentence, or positions"))
 @dataclass(frozen=True)
-class Source:
+class GeneratedSizes:
     """The sizes of the embeddings and weights for a sentence, or of a table of positions."""
 
     dim: int = 5

@@ -34,7 +34,7 @@ MOST_RUNS = 5
 
 
 @dataclass(frozen=True)
-class Inputs:
+class PredictionOptions:
     """The source of the inputs, and the form of the outputs."""
 
     file: Path | None = None
@@ -65,7 +65,9 @@ def make_command(task: "Task") -> Callable[..., None]:
     """Returns the function that Cyclopts calls for ``regard predict`` on a run of this task."""
 
     def command(run, sentences=None, **options) -> None:
-        inputs = Inputs(**{name: options.pop(name) for name in field_names(Inputs) if name in options})
+        inputs = PredictionOptions(
+            **{name: options.pop(name) for name in field_names(PredictionOptions) if name in options}
+        )
         _predict(task, run, sentences, inputs, options)
 
     positional = [
@@ -74,7 +76,7 @@ def make_command(task: "Task") -> Callable[..., None]:
     ]
     panels = [
         panel(f"Task {task.name}", task.prediction_config),
-        panel("Inputs and outputs", Inputs, spellings={"output": ("--output", "-o")}),
+        panel("Inputs and outputs", PredictionOptions, spellings={"output": ("--output", "-o")}),
     ]
     command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
     command.__doc__ = """Apply a trained run to inputs: typed ones, lines of a file, rows of a table, files of a folder.
@@ -87,7 +89,9 @@ def make_command(task: "Task") -> Callable[..., None]:
     return command
 
 
-def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs, fields: dict[str, Any]) -> None:
+def _predict(
+    task: "Task", run: str, sentences: list[str] | None, inputs: PredictionOptions, fields: dict[str, Any]
+) -> None:
     from regard.cli.prediction_report import print_reports
     from regard.training.results import answer_rows
     from regard.training.run_folder import RunFolder

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from regard.cli.config_options import Panel, field_names, panel, signature
+from regard.cli.config_options import OptionPanel, field_names, panel, signature
 from regard.cli.run_configuration import RunOptions
 from regard.errors import ArgumentError
 from regard.tasks import registry
@@ -59,7 +59,7 @@ def make_command(task: "Task") -> Callable[..., None]:
     return command
 
 
-def panels(task: "Task") -> list[Panel]:
+def panels(task: "Task") -> list[OptionPanel]:
     """Returns the panels of a task's options."""
     training = task.training_config
     names = field_names(training)
@@ -67,7 +67,7 @@ def panels(task: "Task") -> list[Panel]:
     return [
         panel("Data", task.data_config, spellings=SPELLINGS, negatives=True, fitted=task.fitted),
         panel("Model", task.model_config, negatives=True, fitted=task.fitted),
-        Panel("Training", training, own, negatives=True, fitted=task.fitted),
+        OptionPanel("Training", training, own, negatives=True, fitted=task.fitted),
         panel("Run folder", RunOptions, spellings=SPELLINGS),
-        Panel("Machine", training, tuple(name for name in names if name in MACHINE), SPELLINGS, negatives=True),
+        OptionPanel("Machine", training, tuple(name for name in names if name in MACHINE), SPELLINGS, negatives=True),
     ]

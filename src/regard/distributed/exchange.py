@@ -1,7 +1,7 @@
-"""Exchanges of rows: queries travel to the processes whose keys they see, and what these find out travels back.
+"""Exchanges rows: queries travel to the processes whose keys they see, and the results travel back.
 
-In one step every process owns a block of rows. `Route` says which processes see which blocks, and sends nothing else.
-All processes of the mesh take part in every exchange, in the same order, also where they have nothing to send.
+In one step every process owns a block of rows. `RowRoute` says which processes see which blocks, and sends only those.
+All processes of the mesh take part in every exchange, in the same order, even where they have nothing to send.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from regard.distributed.collectives import begin, collective, wait
 from regard.distributed.shards import Shards
 
 
-class Route:
+class RowRoute:
     """The ways of the rows of one step.
 
     Args:
@@ -163,11 +163,11 @@ class Travelling:
         return self.received.permute(1, 2, 0, 3)
 
 
-class Total(torch.autograd.Function):
+class SumOverProcesses(torch.autograd.Function):
     """The sum of each row over the processes that see it, on each of them; its derivative is the same sum."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, route: Route) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, route: RowRoute) -> Tensor:
         ctx.route = route
         return route.send(route.collect(rows))
 
@@ -177,10 +177,10 @@ class Total(torch.autograd.Function):
 
 
 class CollectColumns(torch.autograd.Function):
-    """`Route.collect_columns` with its derivative."""
+    """`RowRoute.collect_columns` with its derivative."""
 
     @staticmethod
-    def forward(ctx: Any, columns: Tensor, route: Route, fill: float) -> Tensor:
+    def forward(ctx: Any, columns: Tensor, route: RowRoute, fill: float) -> Tensor:
         ctx.route = route
         return route.collect_columns(columns, fill)
 
@@ -190,10 +190,10 @@ class CollectColumns(torch.autograd.Function):
 
 
 class SendColumns(torch.autograd.Function):
-    """`Route.send_columns` with its derivative."""
+    """`RowRoute.send_columns` with its derivative."""
 
     @staticmethod
-    def forward(ctx: Any, whole: Tensor, route: Route) -> Tensor:
+    def forward(ctx: Any, whole: Tensor, route: RowRoute) -> Tensor:
         ctx.route = route
         return route.send_columns(whole)
 

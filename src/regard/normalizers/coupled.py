@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
 from regard.fields import set_field
-from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, log_sum_exp, safe_softmax
+from regard.normalizers.normalizer import Normalizer, WrappingNormalizer, check_rows, log_sum_exp, safe_softmax
 from regard.normalizers.parameter import check_range
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_floating, size
@@ -117,7 +117,7 @@ class Sinkhorn(Normalizer, fields=("iterations",)):
         return safe_softmax(row, dim).to(scores.dtype)
 
 
-class TalkingHeads(Wrapper, fields=("before", "after", "normalizer")):
+class TalkingHeads(WrappingNormalizer, fields=("before", "after", "normalizer")):
     r"""Mixes the scores of all heads before another normalizer, and the weights of all heads after it.
 
     .. math:: w_h = \sum_l normalize\Big(\sum_g s_g \, P^{before}_{gl}\Big) \, P^{after}_{lh}

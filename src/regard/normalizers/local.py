@@ -5,14 +5,14 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.fields import set_field
-from regard.normalizers.normalizer import Normalizer, RowPrimitive, Wrapper, check_rows, hidden_pairs
+from regard.normalizers.normalizer import Normalizer, RowPrimitive, WrappingNormalizer, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_broadcast, check_floating
 from regard.shapes.grid import Grid, upcast
 
 
-class LocalGaussian(Wrapper, fields=("normalizer", "center", "sigma")):
+class LocalGaussian(WrappingNormalizer, fields=("normalizer", "center", "sigma")):
     """Multiplies another normalizer's weights by a Gaussian window around a center.
 
     .. math:: w_j = align_j \\, \\exp\\!\\big(-(j - p)^2 / (2 \\sigma^2)\\big)

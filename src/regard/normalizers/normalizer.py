@@ -168,7 +168,7 @@ class Normalizer(DeclaredModule, ABC):
         return None
 
 
-class Wrapper(Normalizer):
+class WrappingNormalizer(Normalizer):
     """Contains another normalizer, whose randomness, coupling and `log_sum_exp` are its own.
 
     Args:
@@ -251,11 +251,11 @@ def log_sum_exp(scores: Tensor) -> Tensor:
     return torch.logsumexp(visible, dim=-1).masked_fill(empty.squeeze(-1), -torch.inf)
 
 
-class _ThreadState(threading.local):
+class _PlainState(threading.local):
     plain = False
 
 
-_STATE = _ThreadState()
+_STATE = _PlainState()
 
 
 @contextmanager

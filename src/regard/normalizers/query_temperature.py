@@ -7,13 +7,13 @@ from torch import Tensor
 from regard.errors import KindError
 from regard.fields import set_field
 from regard.normalizers.local import check_each_row
-from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, hidden_pairs
+from regard.normalizers.normalizer import Normalizer, WrappingNormalizer, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range
 from regard.shapes.axes import Float
 from regard.shapes.grid import Grid, upcast
 
 
-class QueryTemperature(Wrapper, fields=("temperature", "normalizer")):
+class QueryTemperature(WrappingNormalizer, fields=("temperature", "normalizer")):
     r"""Divides the scores of each query by a temperature of its own, before another normalizer.
 
     .. math:: w_{ij} = normalize_j(s_{ij} / T_i)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.normalizers.coupled import TalkingHeads
-from regard.normalizers.normalizer import Normalizer, Wrapper, check_rows, row_maximum
+from regard.normalizers.normalizer import Normalizer, WrappingNormalizer, check_rows, row_maximum
 from regard.normalizers.parameter import check_range
 from regard.normalizers.unnormalized import Identity, Ratio
 from regard.shapes.axes import Float
@@ -17,7 +17,7 @@ from regard.shapes.checks import size
 from regard.shapes.grid import Grid, upcast
 
 
-class Selection(Wrapper):
+class Selection(WrappingNormalizer):
     """Normalizes the selected scores of each row; a pair that is not selected has weight 0 and gradient 0.
 
     `log_sum_exp` is that of the normalizer, over all visible scores.

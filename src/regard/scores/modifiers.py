@@ -39,7 +39,7 @@ class Cap:
         return self.cap * torch.tanh(scores / self.cap)
 
 
-class Wrapper(Score, ABC):
+class WrappingScore(Score, ABC):
     """Contains another score, whose checks and projections are its own."""
 
     def __init__(self, score: Scoring):
@@ -63,7 +63,7 @@ class Wrapper(Score, ABC):
         return replaced(self, score=self.score.projected())
 
 
-class Modifying(Wrapper, ABC):
+class Modifying(WrappingScore, ABC):
     """Modifies another score after it was scaled."""
 
     @property

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.names.answered import answered
 from regard.scores.inner_product import InnerProduct
-from regard.scores.modifiers import Wrapper
+from regard.scores.modifiers import WrappingScore
 from regard.scores.names import Scoring
 from regard.scores.score import Places, Prepared, Primitive
 from regard.scores.weights import check_device, check_heads, register_weight
@@ -104,7 +104,7 @@ class DeltaProduct(Primitive):
 
 
 @answered
-class Decayed(Wrapper, fields=("score", "log_decay")):
+class Decayed(WrappingScore, fields=("score", "log_decay")):
     """Lets the score of a pair decay with what lies between its query and its key.
 
     .. math::
@@ -217,7 +217,7 @@ class Decayed(Wrapper, fields=("score", "log_decay")):
 
 
 @answered
-class DeltaRule(Wrapper, fields=("score", "beta")):
+class DeltaRule(WrappingScore, fields=("score", "beta")):
     """Weighs values as the delta rule does, which replaces what a key recalls by its value.
 
     .. math::
@@ -287,7 +287,7 @@ class DeltaRule(Wrapper, fields=("score", "beta")):
         return replace(prepared, query=read, key=rows, primitive=DeltaProduct(prepared.primitive))
 
 
-def _product_of(wrapper: Wrapper, query: Tensor, key: Tensor, places: Places | None = None) -> Prepared:
+def _product_of(wrapper: WrappingScore, query: Tensor, key: Tensor, places: Places | None = None) -> Prepared:
     """Returns the inner score of a wrapper, which must lower to a product, prepared in the dtype of the calculation."""
     score = wrapper.score
     prepared = score.prepare(query, key) if places is None else score.prepare_at(query, key, places)

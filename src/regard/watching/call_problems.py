@@ -29,7 +29,7 @@ from regard.errors import ArgumentError, BackendError, KindError
 from regard.masks import And, Mask, causal, keep, lengths, where
 from regard.normalizers import softmax
 from regard.scores import Modified, ScaledDot, Score, SoftCap
-from regard.scores.modifiers import Wrapper
+from regard.scores.modifiers import WrappingScore
 from regard.shapes.checks import check_dense
 from regard.shapes.grid import Grid, spread_heads
 from regard.tracing.transforms import has_data
@@ -494,7 +494,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
         parts = (tensor.detach() for tensor in (placed.query, placed.key, placed.value))
         placed = replace(placed, **dict(zip(("query", "key", "value"), parts, strict=True)))
     innermost = problem.score
-    while isinstance(innermost, Wrapper):
+    while isinstance(innermost, WrappingScore):
         innermost = innermost.score
     scale = getattr(innermost, "scale", None)
     if isinstance(innermost, ScaledDot) and scale is None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.attention.backends.reference import Inputs, weigh, whole
+from regard.attention.backends.reference import TileInputs, weigh, whole
 from regard.attention.execution import choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import WATCHED, Gatherer, Readings
@@ -234,7 +234,7 @@ class ProblemTiles:
             inside = slice(rows.start, rows.stop)
             prepared = replace(problem.prepared, query=problem.prepared.query[:, :, inside])
             grid = problem.grid.tile(queries=rows)
-            inputs = Inputs(prepared, problem.query[:, :, inside], problem.value, grid)
+            inputs = TileInputs(prepared, problem.query[:, :, inside], problem.value, grid)
             parts.append(weigh(problem, inputs).weights[..., keys[0] : keys[1]])
         return self._array(torch.cat(parts, dim=2))
 

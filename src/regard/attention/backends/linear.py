@@ -30,7 +30,7 @@ ROWS = ("identity", "ratio")
 
 
 @dataclass(frozen=True)
-class Order:
+class RecurrenceOrder:
     """What the mask of a problem says, in terms of a recurrence.
 
     Attributes:
@@ -102,7 +102,7 @@ class Linear(Backend):
 
 
 def _with_finite_keys(
-    problem: Problem, order: Order, query: Tensor, key: Tensor, value: Tensor, *gates: Tensor | None
+    problem: Problem, order: RecurrenceOrder, query: Tensor, key: Tensor, value: Tensor, *gates: Tensor | None
 ) -> tuple[Any, Tensor]:
     """Returns the inputs with 0 for keys and values that are not finite, and which outputs depend on such elements.
 
@@ -136,7 +136,7 @@ def _with_finite_keys(
     return (query, key, value, *finite_gates), poisoned
 
 
-def _rows_that_see(order: Order, grid: Grid) -> Tensor | None:
+def _rows_that_see(order: RecurrenceOrder, grid: Grid) -> Tensor | None:
     """Returns which queries see a key, ``[batch or 1, 1, queries or 1, 1]``, as far as lengths tell."""
     rows = None
     for mask in order.lengths:
@@ -151,10 +151,10 @@ def _output(inputs: tuple[Any, ...], offset: int | None, is_ratio: bool) -> Tens
     return divided(output) if is_ratio else output
 
 
-def order_of(problem: Problem) -> Order | None:
+def order_of(problem: Problem) -> RecurrenceOrder | None:
     """Returns what the mask of a problem says; None if it is not causal, with one offset for all rows, or lengths."""
     if problem.score.is_causal:
-        return Order(problem.grid.offset)
+        return RecurrenceOrder(problem.grid.offset)
     grid, offset, lengths = problem.grid, None, []
     for part in joined_masks(problem.hiding_mask):
         if isinstance(part, Lengths):
@@ -168,7 +168,7 @@ def order_of(problem: Problem) -> Order | None:
     if offset is None and grid.queries == 1:
         # The only query sees what the last one sees.
         offset = grid.offset
-    return Order(offset, tuple(lengths))
+    return RecurrenceOrder(offset, tuple(lengths))
 
 
 def _product(primitive: Primitive) -> Primitive:

@@ -74,7 +74,7 @@ def specified(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
     return Attended(mix(problem, inputs, steps.weights), steps.weights)
 
 
-class Inputs(NamedTuple):
+class TileInputs(NamedTuple):
     """The parts of a problem's tensors that belong to one tile.
 
     Attributes:
@@ -95,7 +95,7 @@ class Inputs(NamedTuple):
     shown: Tensor | None = None
 
 
-class Weights(NamedTuple):
+class TileWeights(NamedTuple):
     """All steps up to the weights, each ``[batch, heads, queries, keys]``; float32 for half precision."""
 
     scores: Tensor
@@ -106,17 +106,17 @@ class Weights(NamedTuple):
     weights: Tensor
 
 
-def whole(problem: Problem) -> Inputs:
+def whole(problem: Problem) -> TileInputs:
     """Returns the whole problem as one tile."""
-    return Inputs(problem.prepared, problem.query, problem.value, problem.grid)
+    return TileInputs(problem.prepared, problem.query, problem.value, problem.grid)
 
 
-def guarded(problem: Problem, inputs: Inputs) -> Inputs:
+def guarded(problem: Problem, inputs: TileInputs) -> TileInputs:
     """Returns the inputs with their visible pairs if they are on a device and some may be hidden."""
     return with_visible_pairs(problem, inputs) if problem.may_hide and is_guarded(inputs.value) else inputs
 
 
-def with_visible_pairs(problem: Problem, inputs: Inputs) -> Inputs:
+def with_visible_pairs(problem: Problem, inputs: TileInputs) -> TileInputs:
     """Returns the inputs with their visible pairs, so that no hidden element enters the calculation."""
     grid, mask = inputs.grid, problem.hiding_mask
     shown = torch.ones((), dtype=torch.bool, device=grid.device) if mask is None else mask.allows(grid)
@@ -128,23 +128,23 @@ def with_visible_pairs(problem: Problem, inputs: Inputs) -> Inputs:
     return inputs._replace(bias=bias, shown=shown[(None,) * (4 - shown.dim())])
 
 
-def weigh(problem: Problem, inputs: Inputs) -> Weights:
+def weigh(problem: Problem, inputs: TileInputs) -> TileWeights:
     """Returns scores and weights of one tile."""
-    return Weights(*_calculation(problem, inputs, keeps_steps=True))
+    return TileWeights(*_calculation(problem, inputs, keeps_steps=True))
 
 
-def weights_alone(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
+def weights_alone(problem: Problem, inputs: TileInputs) -> Float[Tensor, "batch heads queries keys"]:
     """Returns the weights of one tile as `weigh` does, but frees the memory of the steps before them."""
     return deque(_calculation(problem, inputs, keeps_steps=False), maxlen=1).pop()
 
 
-def masked_scores(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
+def masked_scores(problem: Problem, inputs: TileInputs) -> Float[Tensor, "batch heads queries keys"]:
     """Returns the scores of one tile, −inf where a pair is hidden, without the weights."""
-    *_, masked = islice(_calculation(problem, inputs, keeps_steps=False), len(Weights._fields) - 1)
+    *_, masked = islice(_calculation(problem, inputs, keeps_steps=False), len(TileWeights._fields) - 1)
     return masked
 
 
-def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterator[Tensor]:
+def _calculation(problem: Problem, inputs: TileInputs, keeps_steps: bool) -> Iterator[Tensor]:
     """Yields the scores, the scaled, capped, biased and masked scores, and the weights.
 
     Args:
@@ -185,7 +185,7 @@ def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterato
 
 
 def mix(
-    problem: Problem, inputs: Inputs, weights: Float[Tensor, "batch heads queries keys"]
+    problem: Problem, inputs: TileInputs, weights: Float[Tensor, "batch heads queries keys"]
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Returns the output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
     dropped = dropout(weights, problem.dropout) if problem.dropout else weights
@@ -219,7 +219,7 @@ def dropout(weights: Tensor, p: float) -> Tensor:
     return weights * factor.mul_(_LEVELS / (_LEVELS - dropped))
 
 
-def empty_output(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:
+def empty_output(inputs: TileInputs) -> Float[Tensor, "batch heads queries value_dim"]:
     """Returns the output of a tile without pairs: zeros, whose gradients to query, key and value are zeros as well."""
     prepared, value, grid = inputs.prepared, inputs.value, inputs.grid
     zeros = value.new_zeros(*grid.shape[:3], value.shape[-1])

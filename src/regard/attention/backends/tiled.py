@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.backends.backend import Backend
-from regard.attention.backends.reference import Inputs, guarded, mix, weigh, weights_alone, whole
+from regard.attention.backends.reference import TileInputs, guarded, mix, weigh, weights_alone, whole
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.masks.mask import visible_keys
@@ -97,7 +97,7 @@ def block_shape(problem: Problem) -> tuple[int, int]:
     return batch, queries
 
 
-def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
+def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[TileInputs]:
     """Yields the problem in blocks of ``shape`` (batch rows, query rows), some batch rows after the other.
 
     Queries are cut by `split`, whose backward pass is one concatenation.
@@ -121,7 +121,7 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
                 tile = tile.tile(keys=visible_keys(problem.mask, tile, KEY_BLOCK))
             keys = tile.key_span
             cut = replace(prepared, query=query, key=_keys(key, keys))
-            yield Inputs(cut, own_query, _keys(value, keys), tile)
+            yield TileInputs(cut, own_query, _keys(value, keys), tile)
 
 
 def attend_in_blocks(
@@ -156,7 +156,7 @@ def read_shares(problem: Problem, gatherer: Gatherer) -> None:
             gatherer.add_shares(weights_alone(problem, guarded(problem, inputs)), inputs.grid)
 
 
-def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None) -> Tensor:
+def _attend_block(problem: Problem, inputs: TileInputs, gatherer: Gatherer | None, versions: Versions | None) -> Tensor:
     """Returns the output of one block; with versions, the backward pass computes the block again."""
     reader, is_again = gatherer, False
 

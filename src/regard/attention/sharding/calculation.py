@@ -7,20 +7,20 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from regard.attention.backends.reference import Inputs, masked_scores, with_visible_pairs
+from regard.attention.backends.reference import TileInputs, masked_scores, with_visible_pairs
 from regard.attention.guarded import visible_product
 from regard.attention.problem import Problem
 from regard.attention.sharding.placement import Placed
-from regard.attention.sharding.rows import Piece, Rows
-from regard.attention.sharding.steps import Block, Step, Steps, part_of_keys
-from regard.distributed.exchange import Route
+from regard.attention.sharding.rows import Rows, ScoredRows
+from regard.attention.sharding.steps import ExchangeStep, RowBlock, Steps, part_of_keys
+from regard.distributed.exchange import RowRoute
 from regard.masks import Mask
 from regard.scores import Places, Prepared
 from regard.shapes.grid import Grid, spread_heads, upcast
 
 
 @dataclass(eq=False)
-class Call:
+class ShardedCall:
     """One call on this process.
 
     Attributes:
@@ -47,19 +47,19 @@ class Call:
         return all(bool(one.isfinite().all()) for one in (self.prepared.key, self.placed.value))
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ExchangeStep]:
         return self.plan.steps
 
-    def route(self, step: Step) -> Route:
+    def route(self, step: ExchangeStep) -> RowRoute:
         """Returns the ways of the rows of a step."""
-        return Route(self.placed.keys, step.counts, step.seen)
+        return RowRoute(self.placed.keys, step.counts, step.seen)
 
-    def own_rows(self, tensor: Tensor, step: Step) -> Tensor:
+    def own_rows(self, tensor: Tensor, step: ExchangeStep) -> Tensor:
         """Returns the part of a tensor ``[batch, heads, own queries, ...]`` that belongs to a step."""
         parts = [tensor.narrow(2, self._index_of(rows.start), len(rows)) for rows in step.own]
         return torch.cat(parts, 2) if parts else tensor.narrow(2, 0, 0)
 
-    def put_rows(self, whole: Tensor, step: Step, rows: Tensor) -> None:
+    def put_rows(self, whole: Tensor, step: ExchangeStep, rows: Tensor) -> None:
         """Writes the rows of a step into such a tensor: the inverse of `own_rows`."""
         for span, part in zip(
             step.own, rows.split([len(span) for span in step.own], dim=2) if step.own else (), strict=True
@@ -124,7 +124,7 @@ def _joined_spans(seen: list[Tensor], placed: Placed) -> Tensor:
     return joined.to(placed.query.device)[:, None, :, None]
 
 
-def prepared_call(problem: Problem, seed: int = 0) -> Call:
+def prepared_call(problem: Problem, seed: int = 0) -> ShardedCall:
     """Returns the call of a placed problem, with the score lowered for this process's queries and keys."""
     placed = without_unseen(problem)
     places = Places(
@@ -135,7 +135,7 @@ def prepared_call(problem: Problem, seed: int = 0) -> Call:
         slice(placed.batch.start, placed.batch.stop),
         placed.queries.of_first,
     )
-    return Call(problem, placed, problem.score.prepare_at(placed.query, placed.key, places), seed)
+    return ShardedCall(problem, placed, problem.score.prepare_at(placed.query, placed.key, places), seed)
 
 
 @dataclass(eq=False)
@@ -180,7 +180,7 @@ class Calculated:
     partial: Tensor
 
 
-def calculate(call: Call, step: Step, route: Route, received: Received) -> Calculated:
+def calculate(call: ShardedCall, step: ExchangeStep, route: RowRoute, received: Received) -> Calculated:
     """Returns weights and partial output of a step."""
     problem, placed = call.problem, call.placed
     is_finite = not problem.may_hide or (call.is_finite and bool(received.query.isfinite().all()))
@@ -200,7 +200,7 @@ def calculate(call: Call, step: Step, route: Route, received: Received) -> Calcu
     return Calculated(rows, weights, torch.cat(outputs, dim=2))
 
 
-def _with_starts(blocks: Sequence[Block]) -> list[tuple[Block, int]]:
+def _with_starts(blocks: Sequence[RowBlock]) -> list[tuple[RowBlock, int]]:
     """Returns each block with its first row among the received rows."""
     starts, before = [], 0
     for block in blocks:
@@ -210,8 +210,8 @@ def _with_starts(blocks: Sequence[Block]) -> list[tuple[Block, int]]:
 
 
 def _score(
-    call: Call, received: Received, block: Block, first: int, is_finite: bool
-) -> tuple[Piece, Tensor, Tensor | None]:
+    call: ShardedCall, received: Received, block: RowBlock, first: int, is_finite: bool
+) -> tuple[ScoredRows, Tensor, Tensor | None]:
     """Returns the scores of a block, its values, and which pairs are visible where some inputs are not finite."""
     problem, placed = call.problem, call.placed
     count = len(block.rows)
@@ -223,7 +223,7 @@ def _score(
         key, own_value = received.part(at, len(keys))
         value = upcast(own_value)
         cut = replace(call.prepared, query=query, key=key)
-        inputs = Inputs(cut, own_query, value, whole_rows.tile(keys=keys))
+        inputs = TileInputs(cut, own_query, value, whole_rows.tile(keys=keys))
         if problem.may_hide and not is_finite:
             inputs = with_visible_pairs(problem, inputs)
             assert inputs.shown is not None
@@ -236,9 +236,9 @@ def _score(
         columns.append(torch.arange(at, at + len(keys), device=value.device))
     if not scores:
         empty = query.new_empty(0, dtype=torch.int64)
-        piece = Piece(upcast(query)[..., :0], empty, empty, whole_rows)
+        piece = ScoredRows(upcast(query)[..., :0], empty, empty, whole_rows)
         return piece, upcast(received.value)[:, :, :0], None
-    piece = Piece(torch.cat(scores, -1), torch.cat(positions), torch.cat(columns), whole_rows)
+    piece = ScoredRows(torch.cat(scores, -1), torch.cat(positions), torch.cat(columns), whole_rows)
     return piece, torch.cat(values, 2), torch.cat(shown, -1) if shown else None
 
 
@@ -259,7 +259,7 @@ def _shifted(bits: Tensor, places: int) -> Tensor:
 _LOW = (1 << 32) - 1
 
 
-def keep_factors(call: Call, piece: Piece, dtype: torch.dtype) -> Tensor:
+def keep_factors(call: ShardedCall, piece: ScoredRows, dtype: torch.dtype) -> Tensor:
     """Returns 0 for each dropped weight and ``1 / (1 − p)`` for the others, ``[batch, heads, rows, keys]``.
 
     The choice depends on the seed, the row and the key alone, as in the CPU kernels

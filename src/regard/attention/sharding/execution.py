@@ -14,12 +14,12 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.attention.sharding.agreement import begin_call
-from regard.attention.sharding.calculation import Calculated, Call, Received, calculate, prepared_call
+from regard.attention.sharding.calculation import Calculated, Received, ShardedCall, calculate, prepared_call
 from regard.attention.sharding.plan import needs_whole
 from regard.attention.sharding.readings import StepReadings
-from regard.attention.sharding.steps import Step
+from regard.attention.sharding.steps import ExchangeStep
 from regard.attention.sharding.whole import attend_whole
-from regard.distributed.exchange import Route, Travelling
+from regard.distributed.exchange import RowRoute, Travelling
 from regard.distributed.shards import Shards, agree_backward
 from regard.errors import BackendError
 from regard.shapes.grid import upcast
@@ -61,7 +61,7 @@ def execute_sharded(
         if torch.is_grad_enabled():
             _check_independence(others)
         inputs = prepared.query.expand(query.shape[0], query.shape[1], -1, -1), prepared.key, value, own_query
-        output, weights = _Attend.apply(call, gatherer, need_weights, *inputs, *others)
+        output, weights = _ShardedAttend.apply(call, gatherer, need_weights, *inputs, *others)
     return Attended(output, weights if need_weights else None)
 
 
@@ -99,12 +99,12 @@ def _common_seed(shards: Shards) -> int:
     return int(shards.of_first(torch.randint(2**62, ()).to(shards.mesh.device_type)))
 
 
-class _Attend(torch.autograd.Function):
+class _ShardedAttend(torch.autograd.Function):
     """Implements `execute_sharded`."""
 
     @staticmethod
     def forward(
-        ctx: Any, call: Call, gatherer: Gatherer | None, need_weights: bool, *tensors: Tensor | None
+        ctx: Any, call: ShardedCall, gatherer: Gatherer | None, need_weights: bool, *tensors: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         query, key, value, own_query = tensors[:4]
         assert query is not None
@@ -135,7 +135,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        call: Call = ctx.call
+        call: ShardedCall = ctx.call
         agree_backward(call.placed.queries, call.placed.number, gradients, ctx.versions)
         query, key, value, own_query, *others = ctx.saved_tensors
         grad_output, grad_weights = gradients
@@ -187,11 +187,11 @@ def _or_zeros(gradient: Tensor | None, like: Tensor) -> Tensor:
 
 
 def _journeys(
-    call: Call, query: Tensor, own_query: Tensor | None, key: Tensor, value: Tensor
-) -> Iterator[tuple[Step, Route, Received]]:
+    call: ShardedCall, query: Tensor, own_query: Tensor | None, key: Tensor, value: Tensor
+) -> Iterator[tuple[ExchangeStep, RowRoute, Received]]:
     """Yields the steps with what has arrived; the rows of the next step travel while one is calculated."""
 
-    def depart(step: Step) -> tuple[Route, list[Travelling]]:
+    def depart(step: ExchangeStep) -> tuple[RowRoute, list[Travelling]]:
         route = call.route(step)
         rows = (query,) if own_query is None else (query, own_query)
         return route, [route.depart(call.own_rows(each.detach(), step)) for each in rows]

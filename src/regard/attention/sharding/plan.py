@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from regard.attention.planner import Candidates, Plan
 from regard.attention.problem import Problem
 from regard.attention.sharding.agreement import NAME, begin_call
-from regard.attention.sharding.calculation import Call, prepared_call
+from regard.attention.sharding.calculation import ShardedCall, prepared_call
 from regard.attention.sharding.placement import Placed
 from regard.attention.sharding.rows import KINDS, STEPS_TO_AGREE
-from regard.distributed.exchange import Route
+from regard.distributed.exchange import RowRoute
 from regard.names.counted import counted
 from regard.scores.score import Score
 from regard.shapes.grid import upcast
@@ -115,7 +115,7 @@ def _plan_of_whole(problem: Problem, placed: Placed, why: str) -> ShardedPlan:
     )
 
 
-def _bytes_a_row(call: Call) -> int:
+def _bytes_a_row(call: ShardedCall) -> int:
     """Returns the bytes of the queries that travel, over the batch rows and heads of one position."""
     query, prepared = call.placed.query, call.prepared.query
     bias = call.problem.bias
@@ -123,7 +123,7 @@ def _bytes_a_row(call: Call) -> int:
     return len(call.placed.batch) * query.shape[1] * (prepared.shape[3] * prepared.element_size() + own)
 
 
-def _sent(call: Call, route: Route) -> tuple[int, int]:
+def _sent(call: ShardedCall, route: RowRoute) -> tuple[int, int]:
     """Returns the bytes that this process sends in one step: in the forward pass, and in the backward pass."""
     placed, row, me = call.placed, call.problem.row, call.placed.keys.rank
     size = upcast(placed.value).element_size()

@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from regard.attention.readings import Gatherer, Readings
-from regard.attention.sharding.calculation import Calculated, Call
+from regard.attention.sharding.calculation import Calculated, ShardedCall
 from regard.attention.sharding.rows import log_sum_exp
-from regard.attention.sharding.steps import Block, Step, part_of_keys
+from regard.attention.sharding.steps import ExchangeStep, RowBlock, part_of_keys
 from regard.distributed.collectives import collective
-from regard.distributed.exchange import Route
+from regard.distributed.exchange import RowRoute
 from regard.distributed.shards import Shards
 
 OF_ROWS = {"entropy": "sum", "peak": "max", "distance": "sum", "shares": "sum", "weights": "sum"}
@@ -29,7 +29,7 @@ class StepReadings:
         gatherer: gets this process's part of them at the end.
     """
 
-    def __init__(self, call: Call, gatherer: Gatherer):
+    def __init__(self, call: ShardedCall, gatherer: Gatherer):
         self.call, self.gatherer = call, gatherer
         placed, read = call.placed, gatherer.read
         grid = call.problem.grid.tile(batch=placed.batch)
@@ -44,7 +44,7 @@ class StepReadings:
             for span in (placed.keys.own or (range(0),))
         ]
 
-    def add(self, step: Step, route: Route, calculated: Calculated) -> None:
+    def add(self, step: ExchangeStep, route: RowRoute, calculated: Calculated) -> None:
         """Reads one step."""
         blocks = [self._read(block, piece.scores, weights) for block, piece, weights in zip(
             step.blocks, calculated.rows.pieces, calculated.weights, strict=True
@@ -58,7 +58,7 @@ class StepReadings:
         if self.of_rows.top_k:
             self._join_top(step, route, blocks, anchor)
 
-    def _read(self, block: Block, scores: Tensor, weights: Tensor) -> Gatherer:
+    def _read(self, block: RowBlock, scores: Tensor, weights: Tensor) -> Gatherer:
         """Returns what one block says of its rows; what it says of keys is added to the columns."""
         placed = self.call.placed
         rows = self.call.problem.grid.tile(batch=placed.batch, queries=block.rows)
@@ -86,7 +86,9 @@ class StepReadings:
                 )
         return joined
 
-    def _join(self, step: Step, route: Route, name: str, how: str, parts: list[Tensor], anchor: Tensor) -> None:
+    def _join(
+        self, step: ExchangeStep, route: RowRoute, name: str, how: str, parts: list[Tensor], anchor: Tensor
+    ) -> None:
         batch, heads = anchor.shape[:2]
         features = {"shares": len(self.of_rows.shares), "weights": self.call.problem.grid.keys}.get(name, 1)
         rows = [part.reshape(batch, heads, -1, features) for part in parts]
@@ -96,7 +98,7 @@ class StepReadings:
             collected = collected.masked_fill(collected == -torch.inf, 0.0)
         self._put(step, name, collected if name in ("shares", "weights") else collected[..., 0])
 
-    def _join_top(self, step: Step, route: Route, blocks: list[Gatherer], anchor: Tensor) -> None:
+    def _join_top(self, step: ExchangeStep, route: RowRoute, blocks: list[Gatherer], anchor: Tensor) -> None:
         """Collects the largest weights of all processes, each in a place of its own; the owner takes the largest of
         them."""
         k, shards = self.of_rows.top_k, self.call.placed.keys
@@ -117,7 +119,7 @@ class StepReadings:
         self._put(step, "top_weights", top_weights)
         self._put(step, "top_indices", top_indices)
 
-    def _put(self, step: Step, name: str, rows: Tensor) -> None:
+    def _put(self, step: ExchangeStep, name: str, rows: Tensor) -> None:
         self.call.put_rows(getattr(self.of_own_rows, name), step, rows)
 
     def finish(self) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
-from regard.distributed.exchange import CollectColumns, Route, SendColumns, Total
+from regard.distributed.exchange import CollectColumns, RowRoute, SendColumns, SumOverProcesses
 from regard.normalizers.local import gaussian_window, windowed
 from regard.normalizers.normalizer import RowPrimitive, plain_rows, tempered
 from regard.normalizers.parameter import along_heads
@@ -28,7 +28,7 @@ ROUNDINGS = 4.0
 """A sum that differs from 1 by at most this many roundings is 1."""
 
 
-class Piece(NamedTuple):
+class ScoredRows(NamedTuple):
     """The scores of one block of rows against the keys that this process holds.
 
     Attributes:
@@ -55,13 +55,13 @@ class Rows:
         own: tiles of the rows that this process owns.
     """
 
-    def __init__(self, route: Route, pieces: Sequence[Piece], anchor: Tensor, own: Sequence[Grid]):
+    def __init__(self, route: RowRoute, pieces: Sequence[ScoredRows], anchor: Tensor, own: Sequence[Grid]):
         self.route, self.pieces, self.anchor, self.own = route, pieces, anchor, own
 
     def total(self, parts: Sequence[Tensor], width: int = 1) -> list[Tensor]:
         """Returns the sum over all processes of numbers of each row, ``[batch, heads, rows, width]`` a block."""
         first = self.anchor.expand(*self.anchor.shape[:3], width)
-        whole: Tensor = Total.apply(torch.cat([first, *parts], dim=2), self.route)
+        whole: Tensor = SumOverProcesses.apply(torch.cat([first, *parts], dim=2), self.route)
         self.anchor = whole[:, :, :0, :1]
         return self._split(whole)
 
@@ -163,7 +163,7 @@ def _shares(rows: Rows, parts: Sequence[Tensor], totals: Sequence[Tensor]) -> li
     ]
 
 
-def _hidden(piece: Piece) -> Tensor:
+def _hidden(piece: ScoredRows) -> Tensor:
     return piece.scores == -torch.inf
 
 
@@ -191,7 +191,7 @@ def _hard(rows: Rows, row: RowPrimitive) -> list[Tensor]:
     return [_one_hot(piece, first, maximum) for piece, first, maximum in zip(rows.pieces, chosen, maxima, strict=True)]
 
 
-def _one_hot(piece: Piece, first: Tensor, maximum: Tensor) -> Tensor:
+def _one_hot(piece: ScoredRows, first: Tensor, maximum: Tensor) -> Tensor:
     weight = torch.where(maximum.isnan(), torch.nan, 1.0).to(piece.scores.dtype)
     return torch.where(piece.key_index == -first, weight, torch.zeros_like(weight))
 
@@ -297,7 +297,7 @@ def _power(above: Tensor, a: float | Tensor) -> tuple[Tensor, Tensor]:
     return weights, torch.where(is_kept, exponent * safe ** (exponent - 1.0), 0.0)
 
 
-def _windowed(row: RowPrimitive, weights: Tensor, piece: Piece) -> Tensor:
+def _windowed(row: RowPrimitive, weights: Tensor, piece: ScoredRows) -> Tensor:
     """Luong's Gaussian window over the weights."""
     assert row.center is not None
     assert row.sigma is not None

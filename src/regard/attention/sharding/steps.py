@@ -26,7 +26,7 @@ PROBES = 5
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Neighbouring query rows of one owner, and the keys of this process that they see.
 
     Attributes:
@@ -39,7 +39,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Step:
+class ExchangeStep:
     """The rows that travel at once.
 
     Attributes:
@@ -51,7 +51,7 @@ class Step:
 
     counts: tuple[int, ...]
     seen: tuple[tuple[bool, ...], ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[RowBlock, ...]
     own: tuple[range, ...]
 
 
@@ -118,7 +118,7 @@ class Steps:
         ]
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ExchangeStep]:
         """The steps, in the order in which all processes take them."""
         processes = range(self.queries.processes)
         blocks = [self._blocks_of(process) for process in processes]
@@ -126,7 +126,7 @@ class Steps:
             [[self.keys_of(rows, other) for other in processes] for rows in blocks[process]] for process in processes
         ]
         limit = self.limit
-        steps: list[Step] = []
+        steps: list[ExchangeStep] = []
         first, last = 0, max(map(len, blocks), default=0)
         while first < last:
             stop, load = first, [0] * len(processes)
@@ -145,7 +145,9 @@ class Steps:
             first = stop
         return steps
 
-    def _step(self, blocks: list[list[range]], visible: list[list[list[tuple[range, ...]]]], indices: range) -> Step:
+    def _step(
+        self, blocks: list[list[range]], visible: list[list[list[tuple[range, ...]]]], indices: range
+    ) -> ExchangeStep:
         processes, me = range(self.queries.processes), self.keys.rank
         chosen = [[index for index in indices if index < len(blocks[owner])] for owner in processes]
         seen = tuple(
@@ -153,16 +155,16 @@ class Steps:
             for owner in processes
         )
         mine = tuple(
-            Block(blocks[owner][index], visible[owner][index][me])
+            RowBlock(blocks[owner][index], visible[owner][index][me])
             for owner in processes
             if seen[owner][me]
             for index in chosen[owner]
         )
         counts = tuple(sum(len(blocks[owner][index]) for index in chosen[owner]) for owner in processes)
-        return Step(counts, seen, mine, tuple(blocks[me][index] for index in chosen[me]))
+        return ExchangeStep(counts, seen, mine, tuple(blocks[me][index] for index in chosen[me]))
 
 
-def part_of_keys(block: Block, spans: tuple[range, ...]) -> list[tuple[range, int]]:
+def part_of_keys(block: RowBlock, spans: tuple[range, ...]) -> list[tuple[range, int]]:
     """Returns the runs of keys of a block, each with where it begins among the keys that this process holds."""
     parts, before = [], 0
     for span, keys in zip(spans, block.keys, strict=True):

@@ -99,7 +99,7 @@ def attend_documents(call: PackedCall, problem: Problem) -> Tensor:
     prepared = problem.prepared
     query, key, value = (_rows(upcast(heads)) for heads in (prepared.query, prepared.key, problem.value))
     if problem.wants_gradient:
-        output = _Attend.apply(call, query, key, value)
+        output = _AttendDocuments.apply(call, query, key, value)
     else:
         from regard.kernels.cpu.packed_attention import attend
 
@@ -113,7 +113,7 @@ def _rows(heads: Tensor) -> Tensor:
     return rows if rows.stride(1) == 1 else rows.contiguous()
 
 
-class _Attend(torch.autograd.Function):
+class _AttendDocuments(torch.autograd.Function):
     """Attention of rows, whose backward pass computes the weights again."""
 
     @staticmethod

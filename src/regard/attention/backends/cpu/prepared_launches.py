@@ -167,7 +167,7 @@ class PreparedCall:
         return output if self.spans is None or isfinite(output.sum()) else None
 
 
-class Part(NamedTuple):
+class ReadingMemory(NamedTuple):
     """The part of the memory of all readings that belongs to one reading.
 
     Attributes:
@@ -218,7 +218,7 @@ class PreparedReading:
     statistics: tuple[int, ...]
     launches: "tuple[PreparedLaunch, ...]"
     initial: Tensor
-    parts: dict[str, Part]
+    parts: dict[str, ReadingMemory]
     transposed: int
     spans: tuple[Tensor | None, ...]
     _room: Room = field(default_factory=Room, init=False)
@@ -265,7 +265,9 @@ class PreparedReading:
         parts, elements = {}, 0
         for reading, tensor in zip(READINGS, options.tensors(inputs, chunks).values(), strict=True):
             if tensor.numel():
-                parts[reading.name] = Part(elements, tuple(tensor.shape), tensor.dtype, reading.over_rows is not None)
+                parts[reading.name] = ReadingMemory(
+                    elements, tuple(tensor.shape), tensor.dtype, reading.over_rows is not None
+                )
                 # An int64 begins at an even index.
                 elements += 2 * ceil_div(tensor.numel() * tensor.element_size(), 8)
         if 4 * elements > LARGEST_READINGS:
@@ -309,7 +311,7 @@ class PreparedReading:
         return {name: sum_of_chunks(each) if self.parts[name].is_sum else each for name, each in readings.items()}
 
 
-def _cut(memory: Tensor, part: Part) -> Tensor:
+def _cut(memory: Tensor, part: ReadingMemory) -> Tensor:
     """Returns a reading as a view of the memory of all readings."""
     size, count = part.dtype.itemsize // 4, torch.Size(part.shape).numel()
     return memory[part.first : part.first + size * count].view(part.dtype).view(part.shape)

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.flex import kernels
 from regard.attention.backends.flex.blocks import blocks_of
-from regard.attention.backends.flex.kernels import Call
+from regard.attention.backends.flex.kernels import FlexCall
 from regard.attention.backends.flex.rules import LARGEST, NotPointwiseError, Rule, record
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
@@ -124,7 +124,7 @@ class _Rules(NamedTuple):
 
 
 _RULES: "weakref.WeakKeyDictionary[Problem, _Rules]" = weakref.WeakKeyDictionary()
-_CALLS: "weakref.WeakKeyDictionary[Problem, Call]" = weakref.WeakKeyDictionary()
+_CALLS: "weakref.WeakKeyDictionary[Problem, FlexCall]" = weakref.WeakKeyDictionary()
 
 
 def _rules(problem: Problem) -> _Rules:
@@ -177,7 +177,7 @@ def _score_rule(problem: Problem) -> Rule | None:
         raise NotPointwiseError(f"the score is changed by no function of single pairs: {error}") from None
 
 
-def _call(problem: Problem) -> Call:
+def _call(problem: Problem) -> FlexCall:
     """Returns the call of FlexAttention, prepared once."""
     call = _CALLS.get(problem)
     if call is not None:
@@ -197,7 +197,7 @@ def _call(problem: Problem) -> Call:
         key, value = spread_heads(key, heads), spread_heads(value, heads)
     query, key, value = (_laid_out(tensor, batch, query.dtype) for tensor in (query, key, value))
     blocks = None if mask is None or rules.mask is None else blocks_of(mask, rules.mask, problem.grid)
-    call = Call(query, key, value, float(scale), rules.score, rules.mask, blocks, row.sink is not None)
+    call = FlexCall(query, key, value, float(scale), rules.score, rules.mask, blocks, row.sink is not None)
     _CALLS[problem] = call
     return call
 

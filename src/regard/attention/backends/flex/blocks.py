@@ -30,7 +30,7 @@ CACHED = 16
 """Masks whose blocks are cached. The layers of a model share theirs."""
 
 
-class Blocks(NamedTuple):
+class FlexBlocks(NamedTuple):
     """The blocks of a mask: for each block of queries the number of its blocks of keys, and these blocks in order.
 
     Partial blocks are those with visible and hidden pairs; full ones have no hidden pair. int32
@@ -48,16 +48,16 @@ class Blocks(NamedTuple):
     full_q_index: Tensor
 
 
-class _Entry(NamedTuple):
-    blocks: Blocks
+class _CachedBlocks(NamedTuple):
+    blocks: FlexBlocks
     tensors: tuple[weakref.ref[Tensor], ...]
 
 
-_CACHE: OrderedDict[Hashable, _Entry] = OrderedDict()
+_CACHE: OrderedDict[Hashable, _CachedBlocks] = OrderedDict()
 _LOCK = Lock()
 
 
-def blocks_of(mask: Mask, rule: Rule, grid: Grid) -> Blocks:
+def blocks_of(mask: Mask, rule: Rule, grid: Grid) -> FlexBlocks:
     """Returns the blocks of a mask, cached for its rule, the versions of its tensors, and the sizes of the problem.
 
     Args:
@@ -78,25 +78,25 @@ def blocks_of(mask: Mask, rule: Rule, grid: Grid) -> Blocks:
             return entry.blocks
     blocks = _compute(mask, not tensors, grid)
     with _LOCK:
-        _CACHE[key] = _Entry(blocks, tuple(map(weakref.ref, tensors)))
+        _CACHE[key] = _CachedBlocks(blocks, tuple(map(weakref.ref, tensors)))
         while len(_CACHE) > CACHED:
             _CACHE.popitem(last=False)
     return blocks
 
 
-def _compute(mask: Mask, is_on_host: bool, grid: Grid) -> Blocks:
+def _compute(mask: Mask, is_on_host: bool, grid: Grid) -> FlexBlocks:
     # The blocks are kept for trainings too, which save them.
     with torch.inference_mode(False):
         return _listed_blocks(mask, is_on_host, grid)
 
 
-def _listed_blocks(mask: Mask, is_on_host: bool, grid: Grid) -> Blocks:
+def _listed_blocks(mask: Mask, is_on_host: bool, grid: Grid) -> FlexBlocks:
     spans = mask.spans(grid) if is_on_host or grid.device.type == "cpu" else None
     touched, full = _in_slices(mask, grid) if spans is None else _of_spans(spans, grid)
     touched, full = sent(touched, grid.device), sent(full, grid.device)
     partial = touched & ~full
     matrices = partial, full, partial.mT, full.mT
-    return Blocks(*(tensor for matrix in matrices for tensor in _listed(matrix)))
+    return FlexBlocks(*(tensor for matrix in matrices for tensor in _listed(matrix)))
 
 
 def _listed(matrix: Tensor) -> tuple[Tensor, Tensor]:

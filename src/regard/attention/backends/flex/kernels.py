@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental import _config as shapes_config
 
-from regard.attention.backends.flex.blocks import BLOCK, Blocks
+from regard.attention.backends.flex.blocks import BLOCK, FlexBlocks
 from regard.attention.backends.flex.rules import Rule
 from regard.errors import BackendError
 
@@ -31,7 +31,7 @@ SHORT = 1 << 15
 """Number of keys or queries up to which the product of two indices is exact in int32."""
 
 
-class Call(NamedTuple):
+class FlexCall(NamedTuple):
     """The arguments of one call of FlexAttention.
 
     Attributes:
@@ -49,7 +49,7 @@ class Call(NamedTuple):
     scale: float
     score: Rule | None
     mask: Rule | None
-    blocks: Blocks | None
+    blocks: FlexBlocks | None
     needs_lse: bool
 
     @property
@@ -97,17 +97,17 @@ _LOCK = Lock()
 _NUMBER = count()
 
 
-def failure(call: Call) -> str | None:
+def failure(call: FlexCall) -> str | None:
     """Returns why this kind of call could not be compiled; None if it was, or was not tried."""
     return FAILED.get(call.kind)
 
 
-def is_compiled(call: Call) -> bool:
+def is_compiled(call: FlexCall) -> bool:
     """Whether a call of this kind was run already."""
     return call.kind in COMPILED
 
 
-def run(call: Call) -> tuple[Tensor, Tensor | None]:
+def run(call: FlexCall) -> tuple[Tensor, Tensor | None]:
     """Returns the output, and the log-sum-exps if they are needed; the first call of a kind compiles its kernel.
 
     Raises:
@@ -123,7 +123,7 @@ def run(call: Call) -> tuple[Tensor, Tensor | None]:
     return _compiled(call, kind, arguments) if kernel is None else kernel(*arguments)
 
 
-def _compiled(call: Call, kind: Hashable, arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
+def _compiled(call: FlexCall, kind: Hashable, arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
     """Compiles the kernel of a call by running it, and caches it."""
     kernel = torch.compile(_kernel(call), backend=COMPILER, fullgraph=True, dynamic=DYNAMIC)
     try:
@@ -147,7 +147,7 @@ def _compiled(call: Call, kind: Hashable, arguments: tuple[Any, ...]) -> tuple[T
     return result
 
 
-def _kernel(call: Call) -> Callable[..., Any]:
+def _kernel(call: FlexCall) -> Callable[..., Any]:
     """Returns the function to compile for calls of this kind."""
     from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
@@ -171,7 +171,7 @@ def _kernel(call: Call) -> Callable[..., Any]:
         value: Tensor,
         score_inputs: tuple[Tensor, ...],
         mask_inputs: tuple[Tensor, ...],
-        blocks: Blocks | None,
+        blocks: FlexBlocks | None,
     ) -> tuple[Tensor, Tensor | None]:
         for is_whole, tensor in zip(whole_blocks, (query, key), strict=True):
             if is_whole:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend, Bound
-from regard.attention.backends.reference import Inputs, empty_output
+from regard.attention.backends.reference import TileInputs, empty_output
 from regard.attention.backends.sdpa import device
 from regard.attention.backends.tiled import attend_in_blocks, blocks
 from regard.attention.kinds import SHORT_ROW, enabled_kernels
@@ -196,7 +196,7 @@ def _in_slices(problem: Problem) -> Tensor | None:
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
 
-def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
+def _masked(problem: Problem, inputs: TileInputs) -> Tensor | None:
     """Returns the output of one slice of queries under a mask, a bias or both; None as from `_kernel`."""
     grid = inputs.grid
     if not grid.key_span:

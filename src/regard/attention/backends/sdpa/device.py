@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.backends.reference import Inputs
+from regard.attention.backends.reference import TileInputs
 from regard.attention.kinds import enabled_kernels
 from regard.attention.problem import Problem
 from regard.masks import Band
@@ -38,7 +38,7 @@ MASK_ELEMENTS = 1 << 26
 """Elements of a dense mask of all heads together that are made at a time: 128 MiB in half precision."""
 
 
-class Case(Enum):
+class HiddenPairs(Enum):
     """What a kernel is told about hidden pairs."""
 
     FULL = auto()
@@ -48,12 +48,12 @@ class Case(Enum):
     BIASED = auto()
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """Query rows and keys of a problem, and how its pairs are hidden; ``None`` if the rows see no key."""
 
     rows: range
     keys: range
-    case: Case | None
+    case: HiddenPairs | None
 
 
 class Form(NamedTuple):
@@ -68,7 +68,7 @@ class Form(NamedTuple):
     width: int = 0
 
 
-class Sizes(NamedTuple):
+class KernelSizes(NamedTuple):
     """What PyTorch's choice of a kernel depends on; widths and dtype are those that the kernel gets."""
 
     device: torch.device
@@ -91,29 +91,35 @@ def obstacle(problem: Problem) -> str | None:
     return None
 
 
-def parts(problem: Problem) -> list[Part]:
+def parts(problem: Problem) -> list[SplitPart]:
     """Returns the parts of a problem, in the order of its rows; one part for a mask that becomes dense."""
     Q, K = problem.grid.queries, problem.grid.keys
     mask, rows, keys = problem.hiding_mask, range(Q), range(K)
     if problem.bias is not None:
-        return [Part(rows, keys, Case.BIASED)]
+        return [SplitPart(rows, keys, HiddenPairs.BIASED)]
     if mask is None:
-        return [Part(rows, keys, Case.FULL)]
+        return [SplitPart(rows, keys, HiddenPairs.FULL)]
     offset = mask.offset_on(problem.grid) if isinstance(mask, Band) and mask.offset is None else None
     if not (isinstance(mask, Band) and isinstance(offset, int) and mask.is_causal):
-        return [Part(rows, keys, Case.MASKED)]
+        return [SplitPart(rows, keys, HiddenPairs.MASKED)]
     empty, last = min(max(-offset, 0), Q), min(max(K - offset, 0), Q)
     offset = max(offset, 0)
     # Row `last` would be the first to see keys that do not exist.
     seen = range(min(offset + last - empty, K))
     is_square = len(seen) == last - empty
-    causal = Case.CAUSAL if is_square else Case.LOWER_RIGHT if problem.query.device.type in ASKED else Case.MASKED
-    if causal is Case.MASKED:
-        return [Part(rows, keys, Case.MASKED)]
+    causal = (
+        HiddenPairs.CAUSAL
+        if is_square
+        else HiddenPairs.LOWER_RIGHT
+        if problem.query.device.type in ASKED
+        else HiddenPairs.MASKED
+    )
+    if causal is HiddenPairs.MASKED:
+        return [SplitPart(rows, keys, HiddenPairs.MASKED)]
     cut = [
-        Part(range(empty), range(0), None),
-        Part(range(empty, last), seen, causal),
-        Part(range(last, Q), keys, Case.FULL),
+        SplitPart(range(empty), range(0), None),
+        SplitPart(range(empty, last), seen, causal),
+        SplitPart(range(last, Q), keys, HiddenPairs.FULL),
     ]
     return [part for part in cut if part.rows]
 
@@ -139,7 +145,7 @@ def attend(problem: Problem, in_slices: Callable[[Problem], Tensor | None]) -> T
     for rows, keys, case in parts(problem):
         if case is None:
             outputs.append(value.new_zeros(*problem.query.shape[:2], len(rows), value.shape[3]))
-        elif case in (Case.MASKED, Case.BIASED):
+        elif case in (HiddenPairs.MASKED, HiddenPairs.BIASED):
             output = in_slices(problem)
             assert output is not None
             return output
@@ -156,13 +162,13 @@ def options_of_one_call(problem: Problem) -> tuple[bool, bool] | None:
         problem: scores its own queries and keys, which are of one width with the values.
     """
     first, *others = parts(problem)
-    if others or first.case not in (Case.FULL, Case.CAUSAL) or len(first.keys) != problem.grid.keys:
+    if others or first.case not in (HiddenPairs.FULL, HiddenPairs.CAUSAL) or len(first.keys) != problem.grid.keys:
         return None
     sizes = _sizes(problem, first.case)
     form = _form(sizes, first.case, enabled_kernels()) if problem.query.device.type in ASKED else Form()
     if form != Form() or problem.key.shape[0] != problem.query.shape[0] or _are_one_head(sizes, first.case):
         return None
-    return first.case is Case.CAUSAL, problem.key.shape[1] != problem.query.shape[1]
+    return first.case is HiddenPairs.CAUSAL, problem.key.shape[1] != problem.query.shape[1]
 
 
 def _cut(tensor: Tensor, positions: range) -> Tensor:
@@ -170,9 +176,15 @@ def _cut(tensor: Tensor, positions: range) -> Tensor:
     return tensor if len(positions) == tensor.shape[2] else tensor.narrow(2, positions.start, len(positions))
 
 
-def masked_kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None) -> Tensor:
+def masked_kernel(problem: Problem, inputs: TileInputs, attn_mask: Tensor | None) -> Tensor:
     """Returns the output of a slice of queries under a mask or bias of four axes, which is None if it needs none."""
-    case = Case.FULL if attn_mask is None else Case.BIASED if problem.bias is not None else Case.MASKED
+    case = (
+        HiddenPairs.FULL
+        if attn_mask is None
+        else HiddenPairs.BIASED
+        if problem.bias is not None
+        else HiddenPairs.MASKED
+    )
     empty = None
     if attn_mask is not None:
         if attn_mask.is_floating_point():
@@ -194,7 +206,7 @@ def masked_kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None) ->
 
 
 def _kernel(
-    problem: Problem, query: Tensor, key: Tensor, value: Tensor, case: Case, attn_mask: Tensor | None = None
+    problem: Problem, query: Tensor, key: Tensor, value: Tensor, case: HiddenPairs, attn_mask: Tensor | None = None
 ) -> Tensor:
     """Returns the output of PyTorch's kernel for some rows, in the value's dtype.
 
@@ -222,22 +234,22 @@ def _kernel(
     if form.width:
         query, key, value = (_widened(tensor, form.width) for tensor in (query, key, value))
     query, key, value = (tensor if tensor.stride(3) == 1 else tensor.contiguous() for tensor in (query, key, value))
-    if case is Case.LOWER_RIGHT:
+    if case is HiddenPairs.LOWER_RIGHT:
         from torch.nn.attention.bias import causal_lower_right
 
         attn_mask = causal_lower_right(query.shape[2], key.shape[2])
     is_grouped = key.shape[1] != query.shape[1]
     output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask, problem.dropout, case is Case.CAUSAL, scale=scale, enable_gqa=is_grouped
+        query, key, value, attn_mask, problem.dropout, case is HiddenPairs.CAUSAL, scale=scale, enable_gqa=is_grouped
     )
     return output[..., :value_dim].reshape(*rows, value_dim).to(dtype)
 
 
-def _sizes(problem: Problem, case: Case) -> Sizes:
+def _sizes(problem: Problem, case: HiddenPairs) -> KernelSizes:
     prepared, value = problem.prepared, problem.value
-    in_float32 = case is Case.BIASED or isinstance(prepared.scale, Tensor)
+    in_float32 = case is HiddenPairs.BIASED or isinstance(prepared.scale, Tensor)
     heads, kv_heads = problem.query.shape[1], value.shape[1]
-    sizes = Sizes(
+    sizes = KernelSizes(
         problem.query.device,
         upcast(value).dtype if in_float32 else prepared.query.dtype,
         heads,
@@ -250,9 +262,9 @@ def _sizes(problem: Problem, case: Case) -> Sizes:
     return sizes._replace(heads=sizes.kv_heads) if _are_one_head(sizes, case) else sizes
 
 
-def _are_one_head(sizes: Sizes, case: Case) -> bool:
+def _are_one_head(sizes: KernelSizes, case: HiddenPairs) -> bool:
     """Whether the query heads that share keys are passed as rows of one head, since all of them see all keys."""
-    return case is Case.FULL and sizes.kv_heads < sizes.heads
+    return case is HiddenPairs.FULL and sizes.kv_heads < sizes.heads
 
 
 def _scale(problem: Problem) -> float:
@@ -268,7 +280,7 @@ def _widened(tensor: Tensor, width: int) -> Tensor:
 
 
 @cache
-def _form(sizes: Sizes, case: Case, enabled: tuple[bool, ...]) -> Form | None:
+def _form(sizes: KernelSizes, case: HiddenPairs, enabled: tuple[bool, ...]) -> Form | None:
     """Returns the form with the fewest copies in which a kernel with linear memory takes a call; None if none does.
 
     ``enabled`` makes the answer depend on which kernels the user allows.
@@ -283,10 +295,10 @@ def _form(sizes: Sizes, case: Case, enabled: tuple[bool, ...]) -> Form | None:
     return None
 
 
-def _is_taken(sizes: Sizes, case: Case, form: Form) -> bool:
+def _is_taken(sizes: KernelSizes, case: HiddenPairs, form: Form) -> bool:
     """Whether one of PyTorch's kernels with linear memory takes a call of these sizes in this form."""
     kv_heads = sizes.heads if form.spreads else sizes.kv_heads
-    queries, keys = (64, 64) if case is Case.CAUSAL else (64, 128)
+    queries, keys = (64, 64) if case is HiddenPairs.CAUSAL else (64, 128)
 
     def tensor(heads: int, length: int, dim: int) -> Tensor:
         shape = 1, heads, length, form.width or dim
@@ -295,13 +307,13 @@ def _is_taken(sizes: Sizes, case: Case, form: Form) -> bool:
     query = tensor(sizes.heads, queries, sizes.dim)
     key, value = tensor(kv_heads, keys, sizes.dim), tensor(kv_heads, keys, sizes.value_dim)
     is_grouped, dropout = kv_heads != sizes.heads, 0.5 if sizes.dropout else 0.0
-    if case is Case.LOWER_RIGHT:
+    if case is HiddenPairs.LOWER_RIGHT:
         from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 
         parameters = SDPAParams(query, key, value, None, dropout, False, is_grouped)
         return can_use_flash_attention(parameters) or can_use_efficient_attention(parameters)
     mask = None
-    if case in (Case.MASKED, Case.BIASED):
+    if case in (HiddenPairs.MASKED, HiddenPairs.BIASED):
         mask = torch.empty(1, 1, queries, keys, dtype=sizes.dtype, device=sizes.device)
-    causal = case is Case.CAUSAL
+    causal = case is HiddenPairs.CAUSAL
     return torch._fused_sdp_choice(query, key, value, mask, dropout, causal, enable_gqa=is_grouped) > 0
