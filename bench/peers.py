@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.cli.peers import PEERS
+from regard.cli.peers import PEER_PACKAGES
 
 
 def load(column: str, module: str | None = None) -> Any:
@@ -31,4 +31,4 @@ def load(column: str, module: str | None = None) -> Any:
     with warnings.catch_warnings():
         # Peers warn about their own dependencies.
         warnings.simplefilter("ignore")
-        return importlib.import_module(PEERS[column].modules[0] if module is None else module)
+        return importlib.import_module(PEER_PACKAGES[column].modules[0] if module is None else module)

@@ -17,7 +17,7 @@ from bench.limits import Peaks, cpu_name
 from bench.measurement import Measurement
 from bench.target import Target
 from bench.task import Work
-from regard.cli.peers import PEERS, absence, version
+from regard.cli.peers import PEER_PACKAGES, absence, version
 from regard.errors import DataError
 from regard.files.atomic import write_atomically
 from regard.files.regular import LARGEST_TEXT, read_text
@@ -172,13 +172,13 @@ def describe_versions() -> dict[str, str | None]:
         "regard": distribution_version("regard"),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        **{column: version(column) for column in PEERS},
+        **{column: version(column) for column in PEER_PACKAGES},
     }
 
 
 def describe_absent() -> dict[str, str]:
     """Column → why the peer cannot run."""
-    reasons = {column: absence(column) for column in PEERS}
+    reasons = {column: absence(column) for column in PEER_PACKAGES}
     return {column: reason for column, reason in reasons.items() if reason is not None}
 
 

@@ -58,7 +58,7 @@ class Implementation:
     """An implementation of a task.
 
     Attributes:
-        column: a key of `bench.columns.COLUMNS`; for a peer also a key of `regard.cli.peers.PEERS`.
+        column: a key of `bench.columns.COLUMNS`; for a peer also a key of `regard.cli.peers.PEER_PACKAGES`.
         build: prepares it for the inputs; layouts and compilation, which many calls share, are made there.
         backend: the backend that regard chooses for these inputs; None for other implementations.
         note: a note on what it computes or how it is called.

@@ -10,7 +10,7 @@ from mechanism_catalogue import Mechanism
 from numpy.typing import NDArray
 
 from regard import masks
-from regard.palette import HATCH, MASKED
+from regard.palette import HATCH, MASKED_PAPER
 from regard.pictures.fonts import Lettering
 from regard.pictures.heatmap import color_map, draw_cells, draw_lines, write_labels, write_numbers
 from regard.pictures.sheet import new_sheet
@@ -130,7 +130,7 @@ def _save_cells(file: Path, matrix: Matrix, high: float | None = None) -> None:
     hidden = np.kron(np.isneginf(matrix), np.ones((cell, cell), bool)).astype(bool)
     down, across = np.indices(hidden.shape)
     image[blank] = 1.0
-    image[hidden] = _color(MASKED)
+    image[hidden] = _color(MASKED_PAPER)
     image[hidden & ((down + across) % 12 < 2)] = _color(HATCH)
     if cell > 8:
         image[::cell] = image[:, ::cell] = 1.0

@@ -22,7 +22,7 @@ SIGN = {
 }
 """Signed numbers: negative is red, zero is paper in the middle, positive is blue."""
 
-HEADS = ("#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f")
+HEAD_HUES = ("#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f")
 """Hues of heads on light paper; a head has a dash and its number too."""
 
 PAPER, INK, MUTED, BORDER = "#ffffff", "#16181d", "#565d69", "#c3c8d0"
@@ -34,10 +34,10 @@ HEAD_DASHES = ((), (8, 3), (2, 3), (9, 3, 2, 3), (14, 4), (4, 2), (9, 3, 2, 3, 2
 ACCENT = "#c2410c"
 """What is chosen, and marks over a picture."""
 
-MASKED, HATCH = "#f4f5f7", "#a3abb8"
+MASKED_PAPER, HATCH = "#f4f5f7", "#a3abb8"
 """The ground and the lines of the hatches over what a mask hides."""
 
-MISSING = "#d0607f"
+MISSING_MARK = "#d0607f"
 """The crosses over NaN."""
 
 
@@ -48,7 +48,7 @@ def points(palette: str) -> Sequence[str]:
 
 def head_style(head: int) -> tuple[str, tuple[int, ...]]:
     """Returns hue and dash of a head: neighbours differ in both, and 64 heads have 64 different pairs."""
-    return HEADS[head % len(HEADS)], HEAD_DASHES[(head + head // len(HEADS)) % len(HEAD_DASHES)]
+    return HEAD_HUES[head % len(HEAD_HUES)], HEAD_DASHES[(head + head // len(HEAD_HUES)) % len(HEAD_DASHES)]
 
 
 def color_at(palette: str, share: float) -> tuple[int, int, int]:

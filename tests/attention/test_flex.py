@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(autouse=True)
 def _runs_here(monkeypatch):
-    monkeypatch.setattr(kernels, "COMPILED", type(kernels.COMPILED)())
+    monkeypatch.setattr(kernels, "COMPILED", type(kernels.COMPILED_KERNELS)())
     if DEVICE == "cpu":
         monkeypatch.setattr(backend, "DEVICES", {"cpu"})
         monkeypatch.setattr(kernels, "COMPILER", "eager")
@@ -211,7 +211,7 @@ def test_few_kernels_are_cached(monkeypatch):
     monkeypatch.setattr(kernels, "CACHED", 2)
     for before in (1, 2, 3):
         regard.attend(*problem(), mask=masks.window(before, 0), backend="flex")
-    assert len(kernels.COMPILED) == 2
+    assert len(kernels.COMPILED_KERNELS) == 2
 
 
 def test_products_of_positions_are_exact():
@@ -229,7 +229,7 @@ def test_auto_never_compiles(monkeypatch):
     inputs = problem(queries=2100, keys=2100) if DEVICE == "cuda" else problem()
     with kernels_awaited():
         regard.attend(*inputs, **arguments)
-    assert not kernels.COMPILED
+    assert not kernels.COMPILED_KERNELS
     assert regard.plan(*inputs, **arguments).reasons["flex"].startswith("not yet: ")
     regard.attend(*inputs, backend="flex", **arguments)
     plan = regard.plan(*inputs, **arguments)

@@ -17,19 +17,19 @@ from regard.masks.names import NAMES, WITH_ARGUMENTS
 from regard.names.foreign_arguments import KEYWORDS
 from regard.names.foreign_names import READY_NAMES, WRITTEN_HERE
 from regard.normalizers import as_normalizer
-from regard.normalizers.names import _CONSTRUCTORS, _NAMED
-from regard.scores.names import READY, WEIGHTED
+from regard.normalizers.names import _CONSTRUCTORS, _NAMED_NORMALIZERS
+from regard.scores.names import READY_SCORES, WEIGHTED_SCORES
 
 QUERY, KEY, VALUE = problem(torch.float32)
 VERBS = [regard.attend, regard.observe, regard.attend_with_weights, regard.plan, regard.explain]
 
 
-@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize("name", READY_SCORES)
 def test_a_score_without_weights_has_its_value(name):
     assert getattr(scores, name) is scores.as_score(name)
 
 
-@pytest.mark.parametrize("name", [name for name in _NAMED if name not in _CONSTRUCTORS])
+@pytest.mark.parametrize("name", [name for name in _NAMED_NORMALIZERS if name not in _CONSTRUCTORS])
 def test_a_normalizer_has_its_value(name):
     assert getattr(normalizers, name) is as_normalizer(name)
 
@@ -66,8 +66,8 @@ def test_a_factory_says_that_it_is_one(name):
     ("kind", "name"),
     [
         *(("mask", name) for name in WITH_ARGUMENTS),
-        *(("normalizer", name) for name in _CONSTRUCTORS if name not in _NAMED),
-        *(("score", name) for name in WEIGHTED),
+        *(("normalizer", name) for name in _CONSTRUCTORS if name not in _NAMED_NORMALIZERS),
+        *(("score", name) for name in WEIGHTED_SCORES),
     ],
 )
 def test_a_name_that_needs_arguments_says_so(kind, name):
@@ -115,7 +115,8 @@ def test_the_line_for_a_foreign_name_is_right(kind, name):
 
 def test_the_names_of_each_argument_are_those_that_it_takes():
     taken = {
-        "score": READY, "normalizer": _NAMED, "mask": NAMES, "bias": BIASES, "backend": ("auto", *OWN_BACKENDS),
+        "score": READY_SCORES, "normalizer": _NAMED_NORMALIZERS, "mask": NAMES, "bias": BIASES,
+        "backend": ("auto", *OWN_BACKENDS),
     }  # fmt: skip
     assert {kind: sorted(names) for kind, names in READY_NAMES.items()} == {
         kind: sorted(names) for kind, names in taken.items()

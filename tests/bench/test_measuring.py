@@ -159,7 +159,7 @@ def test_gradients_are_taken_where_they_are_part_of_the_task(nobody):
 def test_a_peer_that_is_away_is_named(monkeypatch):
     assert peers.absence("regard") is None
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
-    for column in peers.PEERS:
+    for column in peers.PEER_PACKAGES:
         assert "pip install 'regard[bench]'" in peers.absence(column)
 
 

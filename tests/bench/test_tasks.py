@@ -15,7 +15,7 @@ from bench.tasks.bahdanau import build_decoder, step
 from processors import runs_lstm_in_bfloat16
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.execution import BACKENDS
-from regard.cli.peers import PEERS, absence
+from regard.cli.peers import PEER_PACKAGES, absence
 from regard.errors import BackendError, UnknownNameError
 
 SMALL = {"batch": 2, "heads": 2, "queries": 37, "keys": 37, "dim": 8, "rows": 13, "columns": 17, "length": 11,
@@ -69,7 +69,7 @@ def test_contenders_compute_the_same(task, implementation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "implementation"), cases(*PEERS))
+@pytest.mark.parametrize(("task", "implementation"), cases(*PEER_PACKAGES))
 def test_peers_compute_the_same(task, implementation):
     if absence(implementation.column):
         pytest.skip(absence(implementation.column))

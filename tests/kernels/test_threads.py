@@ -146,13 +146,13 @@ def test_blocks_depend_on_shapes_alone():
 def memory(monkeypatch):
     """Stands in for C's malloc in kernels: gives memory as long as the list that it returns holds a true value."""
     answers = []
-    real = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(launch._SHARED[POSITIONS["malloc"]])
+    real = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(launch._SHARED_ARGUMENTS[POSITIONS["malloc"]])
 
     @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     def malloc(size):
         return real(size) if answers.pop(0) else 0
 
-    numbers = launch._SHARED.copy()
+    numbers = launch._SHARED_ARGUMENTS.copy()
     numbers[POSITIONS["malloc"]] = ctypes.cast(malloc, ctypes.c_void_p).value
     monkeypatch.setattr(launch, "_SHARED", numbers)
     yield answers

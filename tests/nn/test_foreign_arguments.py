@@ -19,7 +19,7 @@ from regard.models.transformer_decoding import TransformerState
 from regard.names.answered import answered
 from regard.names.foreign_arguments import CACHES, LAYER_KEYWORDS, argument_names
 from regard.names.foreign_names import POSITION_NAMES, WRITTEN_HERE
-from regard.names.missing_names import ATTRIBUTES, CALLED, MISSING
+from regard.names.missing_names import ATTRIBUTES, CALLED_PACKAGES, MISSING_NAMES
 from regard.nn.attention_names import AttentionName
 from regard.nn.named_positions import RELATIVE_POSITIONS
 from regard.tasks.classify import Classification, TrainedClassifier
@@ -295,14 +295,17 @@ def test_lengths_outside_of_the_keys_name_the_row():
         nn.MultiheadAttention(DIM, 2, batch_first=True)(INPUT, INPUT, INPUT, mask=masks.lengths([4, 7]))
 
 
-@pytest.mark.parametrize(("package", "name"), [(package, name) for package, names in MISSING.items() for name in names])
+@pytest.mark.parametrize(
+    ("package", "name"), [(package, name) for package, names in MISSING_NAMES.items() for name in names]
+)
 def test_a_missing_name_is_answered_with_the_line(package, name):
     module = import_module(package)
     with pytest.raises(AttributeError) as raised:
         getattr(module, name)
-    assert str(raised.value).endswith(f"has no attribute {name!r}: here it is {MISSING[package][name]}")
+    assert str(raised.value).endswith(f"has no attribute {name!r}: here it is {MISSING_NAMES[package][name]}")
     for part in re.findall(
-        r"(regard\.)?(nn|masks|positions|normalizers|pictures|scores|biases|watching)\.(\w+)", MISSING[package][name]
+        r"(regard\.)?(nn|masks|positions|normalizers|pictures|scores|biases|watching)\.(\w+)",
+        MISSING_NAMES[package][name],
     ):
         assert hasattr(import_module(f"regard.{part[1]}"), part[2])
 
@@ -325,10 +328,11 @@ def test_a_missing_attribute_is_answered_with_the_line(owner, name):
         _ = thing.nothing
 
 
-@pytest.mark.parametrize("package", CALLED)
+@pytest.mark.parametrize("package", CALLED_PACKAGES)
 def test_a_package_that_is_called_names_the_function(package):
-    function = re.match(r"regard\.(\w+)\(", CALLED[package])
+    function = re.match(r"regard\.(\w+)\(", CALLED_PACKAGES[package])
     assert function is not None
     assert hasattr(regard, function[1])
-    with pytest.raises(KindError, match=re.escape(f"{package} is a package and no function: write {CALLED[package]}")):
+    message = f"{package} is a package and no function: write {CALLED_PACKAGES[package]}"
+    with pytest.raises(KindError, match=re.escape(message)):
         import_module(package)(INPUT)

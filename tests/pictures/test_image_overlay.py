@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.pictures import image_overlays, overlay
-from regard.pictures.image_overlay import DARKEST, spread
+from regard.pictures.image_overlay import DARKEST_FACTOR, spread
 
 
 def test_a_planted_object_is_bright_and_the_rest_dark():
@@ -16,11 +16,11 @@ def test_a_planted_object_is_bright_and_the_rest_dark():
     weights = np.zeros(15)
     weights[2 * 5 + 1] = 0.7
     found = overlay(image, weights, 3, 5)[:, :, 0]
-    rows, columns = np.nonzero(found > 200 * (DARKEST + 0.5 * (1 - DARKEST)) - 1)
+    rows, columns = np.nonzero(found > 200 * (DARKEST_FACTOR + 0.5 * (1 - DARKEST_FACTOR)) - 1)
     assert (rows.min(), rows.max()) == (28, 41)
     assert (columns.min(), columns.max()) == (14, 27)
-    assert found[:14].max() == round(200 * DARKEST)
-    assert found[:, 35:].max() == round(200 * DARKEST)
+    assert found[:14].max() == round(200 * DARKEST_FACTOR)
+    assert found[:, 35:].max() == round(200 * DARKEST_FACTOR)
     assert found.max() >= 200 * 0.9
 
 
@@ -50,7 +50,7 @@ def test_the_middle_pixel_of_a_cell_has_its_weight(rows, columns, cell, corner, 
 def test_equal_weights_leave_the_image_as_it_is_and_none_make_it_dark():
     image = np.random.default_rng(0).integers(0, 256, (11, 13, 3), dtype=np.uint8)
     assert np.array_equal(overlay(image, np.full(6, 0.3), 2, 3), image)
-    assert np.array_equal(overlay(image, np.zeros(6), 2, 3), np.rint(image * DARKEST).astype(np.uint8))
+    assert np.array_equal(overlay(image, np.zeros(6), 2, 3), np.rint(image * DARKEST_FACTOR).astype(np.uint8))
 
 
 def test_one_panel_for_each_word():

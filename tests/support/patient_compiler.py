@@ -6,5 +6,5 @@ Kernels share parts, which a worker that was started for one kernel compiles ane
 from regard.kernels.cpu import compiling
 
 if __name__ == "__main__":
-    compiling.IDLE = 3600.0  # it ends with the session, whatever that is
+    compiling.IDLE_SECONDS = 3600.0  # it ends with the session, whatever that is
     compiling._serve()

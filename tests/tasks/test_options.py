@@ -18,7 +18,7 @@ from regard.configuration.options import is_union, option_fields, option_types
 from regard.configuration.upgrades import upgraded
 from regard.errors import ArgumentError, RunError
 from regard.models import checkpoint
-from regard.names.old_names import FOREIGN, RENAMED, WRITTEN_ANEW
+from regard.names.old_names import FOREIGN_FIELDS, RENAMED_FIELDS, REPLACED_OPTIONS
 from regard.tasks import registry
 from regard.training.config import RunConfig
 
@@ -212,7 +212,7 @@ def test_the_configuration_of_an_old_run_and_an_old_file_are_read(name, tmp_path
         assert {option: getattr(config.model, option) for option in new} == new
         again = yaml.safe_load(as_yaml(config))
         assert RunConfig.from_dict(again, "config.yaml", task) == config
-        assert not again["model"].keys() & {one for formers in RENAMED.values() for one in formers} - {"context"}
+        assert not again["model"].keys() & {one for formers in RENAMED_FIELDS.values() for one in formers} - {"context"}
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_every_suggestion_is_an_option_of_some_command():
     for task in tasks:
         for kind in (*sections(task).values(), task.prediction_config, task.evaluation_config):
             known |= {field.name for field in dataclasses.fields(kind)}
-    assert set(RENAMED) <= known
-    assert {name for names in FOREIGN.values() for name in names} <= known
-    for line in WRITTEN_ANEW.values():
+    assert set(RENAMED_FIELDS) <= known
+    assert {name for names in FOREIGN_FIELDS.values() for name in names} <= known
+    for line in REPLACED_OPTIONS.values():
         assert {part.removeprefix("--") for part in line.split() if part.startswith("--")} <= known

@@ -60,13 +60,13 @@ def test_the_viewer_and_python_have_one_palette(scheme):
     assert table("sign", scheme) == palette.points(palette.SIGN[scheme])
     if scheme == "light":
         colors = theme("light")
-        assert tuple(colors["heads"]) == palette.HEADS
+        assert tuple(colors["heads"]) == palette.HEAD_HUES
         dashes = re.search(r"const DASHES = \[(.*)\];", (MODULES / "themes.js").read_text())[1]
         assert tuple(map(tuple, json.loads(f"[{dashes}]"))) == palette.HEAD_DASHES
         names = ["background", "text", "muted", "border", "accent", "maskedFill", "hatch", "missing"]
         assert [colors[name] for name in names] == [
-            palette.PAPER, palette.INK, palette.MUTED, palette.BORDER, palette.ACCENT, palette.MASKED, palette.HATCH,
-            palette.MISSING,
+            palette.PAPER, palette.INK, palette.MUTED, palette.BORDER, palette.ACCENT, palette.MASKED_PAPER,
+            palette.HATCH, palette.MISSING_MARK,
         ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard import masks, pictures, watching
-from regard.attention.readings import NAMED
+from regard.attention.readings import NAMED_READINGS
 from regard.errors import ArgumentError, KindError
 
 TOKENS = list("abcde")
@@ -129,5 +129,5 @@ def test_modules_that_observe_know_the_name_as_well():
     attention = regard.nn.PositionAttention(4)
     named = attention.observe(torch.randn(1, 4, 3, 3), "view")
     assert named.weights is not None
-    assert NAMED["view"] == regard.Readings(entropy=True, peak=True, received=True, weights=True)
+    assert NAMED_READINGS["view"] == regard.Readings(entropy=True, peak=True, received=True, weights=True)
     assert named.entropy is not None

@@ -15,7 +15,7 @@ from regard.masks import Mask
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_capturing, sent, stream_of
 
-KEPT = 16
+STORED_MASKS = 16
 """How many masks of different calls are kept."""
 
 
@@ -44,7 +44,7 @@ def device_runs(problem: Problem) -> DeviceRuns | None:
     return runs
 
 
-@lru_cache(KEPT)
+@lru_cache(STORED_MASKS)
 def _kept(mask: Mask, grid: Grid, stream: int) -> DeviceRuns | None:
     """Returns the runs for the calls of one stream, whose order the copies have.
 

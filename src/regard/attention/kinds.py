@@ -188,7 +188,7 @@ def enabled_kernels() -> tuple[bool, ...]:
     return kernels.flash_sdp_enabled(), kernels.mem_efficient_sdp_enabled(), kernels.cudnn_sdp_enabled()
 
 
-_COMBINED: WeakKeyDictionary[Mask, Hashable] = WeakKeyDictionary()
+_COMBINED_KINDS: WeakKeyDictionary[Mask, Hashable] = WeakKeyDictionary()
 """The kinds of combined masks whose fields are numbers: those of all parts take half as long as a small call."""
 
 
@@ -202,11 +202,11 @@ def _kind_of_mask(mask: object, query: Tensor, key: Tensor) -> Hashable:
     if not isinstance(mask, Mask):
         raise _NoKindError
     is_combined = type(mask) is Or or type(mask) is And
-    kind = _COMBINED.get(mask) if is_combined else None
+    kind = _COMBINED_KINDS.get(mask) if is_combined else None
     if kind is None:
         kind = _kind_of_part(mask)
         if is_combined and _holds_no_tensor(mask):
-            _COMBINED[mask] = kind
+            _COMBINED_KINDS[mask] = kind
     if type(mask).hides_nothing is Mask.hides_nothing:
         return kind
     rank = query.dim()

@@ -17,7 +17,7 @@ from regard.shapes.grid import Grid
 from regard.shapes.layout import other_readings
 from regard.tracing.transforms import has_data
 
-SEARCHED = 1 << 24
+SEARCHED_ELEMENTS = 1 << 24
 """Most elements of a mask whose structure is looked for."""
 
 
@@ -87,7 +87,7 @@ def _hidden_structure(problem: Problem) -> Iterator[str]:
     if mask is None or not isinstance(inner, Keep) or not has_data(inner.tensor):
         return
     tensor, grid = inner.tensor, problem.grid
-    if tensor.numel() > SEARCHED or tensor.dim() < 2 or 0 in grid.shape or grid.queries == 1 or grid.keys == 1:
+    if tensor.numel() > SEARCHED_ELEMENTS or tensor.dim() < 2 or 0 in grid.shape or grid.queries == 1 or grid.keys == 1:
         return
     allowed = tensor if mask is inner else ~tensor
     allowed = allowed[(None,) * (4 - allowed.dim())]

@@ -41,7 +41,7 @@ from regard.records.shaded_table import shade
 from regard.scores import InnerProduct, TanhSum
 from regard.shapes.layout import sizes_of
 
-HALF = (torch.bfloat16, torch.float16)
+HALF_DTYPES = (torch.bfloat16, torch.float16)
 """The dtypes of half precision."""
 
 
@@ -96,7 +96,7 @@ class Plan:
     def _isolating(self) -> str | None:
         """The backend that keeps apart what a mask hides pair by pair, on a device where this one does not."""
         backends, device = self.candidates.backends, self.candidates.problem.query.device.type
-        if device in trials.UNTRIED or backends[self.backend].isolates:
+        if device in trials.UNTRIED_DEVICES or backends[self.backend].isolates:
             return None
         able = [name for name, one in backends.items() if one.isolates and self.candidates.declined(name) is None]
         return next(name for name in ("triton", "tiled", "reference") if name in able)
@@ -134,7 +134,7 @@ def refusal(backend: Backend, problem: Problem) -> str | None:
 def obstacle(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
     """Returns why a backend cannot run a problem, or must not on its device; None if it may."""
     reason = refusal(backend, problem)
-    if reason is None and problem.query.device.type not in trials.UNTRIED:
+    if reason is None and problem.query.device.type not in trials.UNTRIED_DEVICES:
         return trials.objection(backend, problem, gatherer)
     return reason
 
@@ -160,7 +160,7 @@ class Candidates:
         """
         if name not in self._declined:
             backend = self.backends[name]
-            is_tried = self.problem.query.device.type not in trials.UNTRIED
+            is_tried = self.problem.query.device.type not in trials.UNTRIED_DEVICES
             reason = refusal(backend, self.problem)
             if reason is None and is_tried and self.delay(name) is None:
                 reason = trials.objection(backend, self.problem)
@@ -256,7 +256,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
         return reason
     wants_gradient = _wants_gradient(problem)
     # PyTorch multiplies in half precision in its forward pass, which is faster still; its backward pass is slower.
-    slow_half = wants_gradient and problem.query.dtype in HALF and not multiplies_half_in_tiles()
+    slow_half = wants_gradient and problem.query.dtype in HALF_DTYPES and not multiplies_half_in_tiles()
     small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
     if slow_half and problem.pairs < small:
         return f"in half precision with a gradient 'reference' is faster below {small:,} pairs"

@@ -81,10 +81,10 @@ class Readings:
 ReadingName = Literal["view"]
 """Names of readings: ``"view"`` is what `regard.View` shows."""
 
-NAMED: dict[str, Readings] = {"view": Readings(entropy=True, peak=True, received=True, weights=True)}
+NAMED_READINGS: dict[str, Readings] = {"view": Readings(entropy=True, peak=True, received=True, weights=True)}
 """The readings of each name: the viewer shows weights, and of each head the entropy, peaks and received attention."""
 
-WATCHED = 'with regard.watch(model, read="view") as watched: model(**inputs)'
+WATCHING_LINE = 'with regard.watch(model, read="view") as watched: model(**inputs)'
 """The line for messages about weights that `regard.watch` did not read."""
 
 
@@ -99,7 +99,7 @@ def as_readings(read: object, default: Readings) -> Readings:
     """
     if read is None:
         return default
-    return NAMED.get(read, cast(Readings, read)) if isinstance(read, str) else cast(Readings, read)
+    return NAMED_READINGS.get(read, cast(Readings, read)) if isinstance(read, str) else cast(Readings, read)
 
 
 @exportable

@@ -22,7 +22,7 @@ from regard.shapes.grid import Grid
 from regard.shapes.layout import pairs_by_batch, with_four_axes
 from regard.tracing.transforms import reverse_mode_only
 
-LIMIT = 1024
+ROUTE_LIMIT = 1024
 """Number of kinds that are kept; then all are forgotten."""
 
 MOST_LAYOUTS = 8
@@ -184,7 +184,7 @@ def keep_route(problem: Problem, backend: Backend) -> None:
         return
     if not reverse_mode_only(problem.query):
         return
-    if len(ROUTES) >= LIMIT:
+    if len(ROUTES) >= ROUTE_LIMIT:
         ROUTES.clear()
     kind, layout = problem.kind
     hides, grid = problem.hiding_mask is not None, None if kind[0] else problem.grid

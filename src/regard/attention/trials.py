@@ -39,7 +39,7 @@ from regard.files.fork_lock import ForkLock
 from regard.files.regular import LARGEST_RECORD, path_inside, read_text
 from regard.tracing.transforms import has_data, is_capturing, is_transformed
 
-UNTRIED = {"cpu", "meta"}
+UNTRIED_DEVICES = {"cpu", "meta"}
 """Types of devices whose backends need no trial: the tests of regard cover the CPU."""
 
 SPECIFICATION = ("reference", "tiled")
@@ -101,7 +101,7 @@ class TrialKey(NamedTuple):
 
 _OUTCOMES: dict[TrialKey, str | None] = {}
 _LOCK = ForkLock()
-_OWN = threading.local()
+_THREAD_STATE = threading.local()
 
 
 def objection(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
@@ -109,10 +109,14 @@ def objection(backend: Backend, problem: Problem, gatherer: Gatherer | None = No
 
     Args:
         backend: it does not decline the problem.
-        problem: the problem, on any device; on those of `UNTRIED` there are no trials.
+        problem: the problem, on any device; on those of `UNTRIED_DEVICES` there are no trials.
         gatherer: gets the readings; None if there are none.
     """
-    if problem.query.device.type in UNTRIED or backend.name in SPECIFICATION or getattr(_OWN, "is_trial", False):
+    if (
+        problem.query.device.type in UNTRIED_DEVICES
+        or backend.name in SPECIFICATION
+        or getattr(_THREAD_STATE, "is_trial", False)
+    ):
         return None
     identity = identity_of(backend, problem, gatherer)
     if identity not in _OUTCOMES and _may_wait(problem.query):
@@ -131,14 +135,14 @@ def is_pending(backend: Backend, problem: Problem) -> bool:
     device = problem.query.device.type
     if device == "cpu" or backend.name in SPECIFICATION:
         return False
-    return device in UNTRIED or identity_of(backend, problem) not in _OUTCOMES
+    return device in UNTRIED_DEVICES or identity_of(backend, problem) not in _OUTCOMES
 
 
 def verify(backend: Backend, problem: Problem) -> Trial | None:
     """Tries a backend on a small problem of this kind again, and keeps the outcome; returns as `compare`."""
     device = problem.query.device
     trial = compare(backend, CallKind.of(problem), device)
-    if trial is not None and device.type not in UNTRIED and backend.name not in SPECIFICATION:
+    if trial is not None and device.type not in UNTRIED_DEVICES and backend.name not in SPECIFICATION:
         _keep(identity_of(backend, problem), trial)
     return trial
 
@@ -146,12 +150,12 @@ def verify(backend: Backend, problem: Problem) -> Trial | None:
 @contextmanager
 def no_trials() -> Iterator[None]:
     """Returns a context in which this thread has no trials and hears of no outcome."""
-    outer = getattr(_OWN, "is_trial", False)
-    _OWN.is_trial = True
+    outer = getattr(_THREAD_STATE, "is_trial", False)
+    _THREAD_STATE.is_trial = True
     try:
         yield
     finally:
-        _OWN.is_trial = outer
+        _THREAD_STATE.is_trial = outer
 
 
 def identity_of(backend: Backend, problem: Problem, gatherer: Gatherer | None = None) -> TrialKey:
@@ -346,7 +350,7 @@ def _in_own_thread(function: Callable[[], Any], device: torch.device) -> Any:
     errors: list[BaseException] = []
 
     def run() -> None:
-        _OWN.is_trial = True
+        _THREAD_STATE.is_trial = True
         try:
             if device.index:
                 torch.accelerator.set_device_index(device.index)

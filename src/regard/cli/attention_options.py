@@ -14,7 +14,7 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.names.foreign_names import written_in_command
 from regard.normalizers.normalizer import Normalizer
-from regard.scores.names import NAMES, WEIGHTED
+from regard.scores.names import NAMES, WEIGHTED_SCORES
 from regard.scores.score import Score
 
 NORMALIZERS = ("softmax", "sparsemax", "entmax15", "entmax", "sigmoid", "hard", "softmax_with_sink")
@@ -62,7 +62,7 @@ def make_score(
         score = _scaled(name, make_scale(scale))
     elif weight is not None:
         score = scores.General(weight)
-    elif name not in WEIGHTED:
+    elif name not in WEIGHTED_SCORES:
         score = scores.as_score(name)
     else:
         with torch.random.fork_rng(devices=[]):

@@ -21,10 +21,10 @@ from regard.tasks import registry
 if TYPE_CHECKING:
     from cyclopts import App
 
-MOST = 10
+MOST_MISTAKES = 10
 """Mistakes that are corrected in one command."""
 
-POSITIONAL = {
+POSITIONAL_ARGUMENTS = {
     "evaluate": {
         "run": 1,
         "model": 1,
@@ -57,7 +57,7 @@ def corrected_command(arguments: Sequence[str], error: CycloptsError, app_of: "C
         app_of: builds the command line for arguments.
     """
     typed: list[str] | None = list(arguments)
-    for _ in range(MOST):
+    for _ in range(MOST_MISTAKES):
         typed = _corrected(typed, error)
         if typed is None:
             return ""
@@ -128,7 +128,7 @@ def _with_option(typed: list[str], name: str, known: Sequence[str]) -> list[str]
         return None
     _, equals, value = typed[place].partition("=")
     field = field_of(name)
-    position = POSITIONAL.get(typed[0], {}).get(field)
+    position = POSITIONAL_ARGUMENTS.get(typed[0], {}).get(field)
     if position is not None and (equals or place + 1 < len(typed)):
         value, end = (value, place + 1) if equals else (typed[place + 1], place + 2)
         rest = typed[:place] + typed[end:]

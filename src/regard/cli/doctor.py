@@ -109,10 +109,12 @@ def _version(name: str, extra: str) -> str:
 
 def _peers() -> str:
     """Returns the peers that the benchmark can measure, in one line."""
-    from regard.cli.peers import PEERS, absence, version
+    from regard.cli.peers import PEER_PACKAGES, absence, version
 
-    installed = [f"{peer.distribution} {version(name)}" for name, peer in PEERS.items() if absence(name) is None]
-    absent = [peer.distribution for name, peer in PEERS.items() if absence(name) is not None]
+    installed = [
+        f"{peer.distribution} {version(name)}" for name, peer in PEER_PACKAGES.items() if absence(name) is None
+    ]
+    absent = [peer.distribution for name, peer in PEER_PACKAGES.items() if absence(name) is not None]
     missing = [f"missing: {', '.join(absent)} (pip install 'regard[bench]')"] if absent else []
     return "; ".join([", ".join(installed)] * bool(installed) + missing)
 

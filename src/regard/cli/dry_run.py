@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from regard.training.config import FittedConfig
     from regard.training.task import Experiment, Task
 
-WARMING, TIMED, MOST_SECONDS = 2, 8, 20.0
+WARMING_STEPS, TIMED_STEPS, MOST_SECONDS = 2, 8, 20.0
 """Untimed steps, which include compilation; timed steps; and seconds after which timing stops early."""
 
 
@@ -54,7 +54,7 @@ def dry_run(task: "Task", fitted: "FittedConfig") -> None:
         print(f"data: {experiment.description} · {counted(len(batches), 'batch', ' an epoch')}")
         for line in parameter_lines(experiment.model):
             print(line)
-        seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), fabric)
+        seconds, activations = _measured(experiment, itertools.islice(batches, WARMING_STEPS + TIMED_STEPS), fabric)
     parameters = sum(parameter.numel() * parameter.element_size() for parameter in experiment.model.parameters())
     sharing = getattr(training, "sequence_processes", 1)
     activations //= sharing
@@ -118,9 +118,9 @@ def _measured(experiment: "Experiment", batches: Iterable[Any], fabric: "Fabric"
             torch.accelerator.synchronize()
         most = max(most, sum(saved.values()))
         seconds.append(time.perf_counter() - start)
-        if number >= WARMING and time.perf_counter() - began > MOST_SECONDS:
+        if number >= WARMING_STEPS and time.perf_counter() - began > MOST_SECONDS:
             break
-    return statistics.median(seconds[WARMING:] or seconds), most
+    return statistics.median(seconds[WARMING_STEPS:] or seconds), most
 
 
 def _size(count: int) -> str:

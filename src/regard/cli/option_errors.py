@@ -11,10 +11,10 @@ from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
 
 from regard.errors import ArgumentError
-from regard.names.old_names import COMMANDS_ELSEWHERE, TASKS_ELSEWHERE, WRITTEN_ANEW, in_minutes, unknown_name
+from regard.names.old_names import COMMANDS_ELSEWHERE, REPLACED_OPTIONS, TASKS_ELSEWHERE, in_minutes, unknown_name
 from regard.training.sections import kind_name
 
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
+TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 """Python type → its name in messages."""
 
 
@@ -43,18 +43,18 @@ def message(error: CycloptsError) -> str:
     match error:
         case mistakes.CoercionError(token=token) if token is not None:
             name = token.keyword or _name(error)
-            anew = WRITTEN_ANEW.get(f"{name} {token.value}")
+            anew = REPLACED_OPTIONS.get(f"{name} {token.value}")
             if anew is not None:
                 return f"{name} {token.value} is now {anew}"
             hint = in_minutes(name, token.value)
-            return f"{name} must be {kind_name(error.target_type, KINDS)}; it is {token.value!r}{hint}"
+            return f"{name} must be {kind_name(error.target_type, TYPE_NAMES)}; it is {token.value!r}{hint}"
         case mistakes.ValidationError(exception_message=reason):
             return f"{_name(error)} {reason}"
         case mistakes.UnknownOptionError(token=token, argument_collection=arguments):
             name = (token.keyword or token.value).split("=")[0]
             known = [field_of(name) for argument in arguments for name in argument.names if name.startswith("--")]
-            if name in WRITTEN_ANEW:
-                return f"{name} is now {WRITTEN_ANEW[name]}"
+            if name in REPLACED_OPTIONS:
+                return f"{name} is now {REPLACED_OPTIONS[name]}"
             spell = option if name.startswith("--") else str
             return f"{unknown_name('option', field_of(name), known, spell)}; see {_command(error)} --help"
         case mistakes.UnknownCommandError(unused_tokens=tokens):

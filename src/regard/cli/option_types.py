@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-LARGEST = 2**63 - 1
+LARGEST_INTEGER = 2**63 - 1
 """Largest integer that PyTorch and the files of a run can hold."""
 
 
@@ -26,7 +26,7 @@ def between(low: float, high: float) -> Callable[[Any, Any], None]:
 Threads = Annotated[int, Parameter(validator=between(0, 1024))]
 """A number of CPU threads; 0: PyTorch's own number."""
 
-Seed = Annotated[int, Parameter(validator=between(0, LARGEST))]
+Seed = Annotated[int, Parameter(validator=between(0, LARGEST_INTEGER))]
 """A seed of random numbers."""
 
 Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, or hf://OWNER/NAME on the hub.")]

@@ -21,7 +21,7 @@ class Peer:
     modules: tuple[str, ...]
 
 
-PEERS = {
+PEER_PACKAGES = {
     peer.column: peer
     for peer in (
         Peer("keras", "keras", ("keras",)),
@@ -35,7 +35,7 @@ PEERS = {
 
 def absence(column: str) -> str | None:
     """Returns why the peer of this column cannot run, or None if it can or if the column needs no other package."""
-    peer = PEERS.get(column)
+    peer = PEER_PACKAGES.get(column)
     if peer is None:
         return None
     missing = [module for module in peer.modules if importlib.util.find_spec(module) is None]
@@ -49,6 +49,6 @@ def absence(column: str) -> str | None:
 def version(column: str) -> str | None:
     """Returns the installed version of the peer, or None if it is not installed."""
     try:
-        return importlib.metadata.version(PEERS[column].distribution)
+        return importlib.metadata.version(PEER_PACKAGES[column].distribution)
     except importlib.metadata.PackageNotFoundError:
         return None

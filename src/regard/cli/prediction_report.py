@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from regard.training.results import Prediction
     from regard.training.task import Trained
 
-EMPTY = "(empty)"
+EMPTY_ANSWER = "(empty)"
 """What is printed for an answer that says nothing."""
 
 
@@ -53,4 +53,4 @@ def report_lines(trained: "Trained", prediction: "Prediction", ranked: bool) -> 
 
 
 def _answer(prediction: "Prediction") -> str:
-    return EMPTY if prediction.is_empty else prediction.shown
+    return EMPTY_ANSWER if prediction.is_empty else prediction.shown

@@ -28,7 +28,7 @@ from regard.training.processes import is_first_process
 if TYPE_CHECKING:
     from regard.training.task import Task
 
-RESUMABLE = (
+RESUMABLE_OPTIONS = (
     "epochs", "max_minutes", "patience", "patience_after", "checkpoint_minutes", "checkpoint_steps", "threads",
     "accelerator", "devices", "strategy", "logger", "test", "license",
 )  # fmt: skip
@@ -110,12 +110,12 @@ def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[
     for section, fields in options_by_section(task, options).items():
         for name, wanted in fields.items():
             value = getattr(getattr(old, section), name)
-            if wanted != value and name not in RESUMABLE:
+            if wanted != value and name not in RESUMABLE_OPTIONS:
                 raise ArgumentError(
                     f"{option(name)} is {value!r} in this run and cannot become {wanted!r} with --resume; "
                     "leave it out, or start another run"
                 )
-    changes = options_by_section(task, {name: value for name, value in options.items() if name in RESUMABLE})
+    changes = options_by_section(task, {name: value for name, value in options.items() if name in RESUMABLE_OPTIONS})
     with options_named(all_options(task)):
         new = dataclasses.replace(
             old,

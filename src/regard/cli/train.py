@@ -4,7 +4,7 @@ from cyclopts import App
 
 from regard.tasks import registry
 
-WRITES = (
+FILES = (
     "Writes runs/NAME/ with the best model, metrics, samples, checkpoints and pictures. An interrupted run continues "
     "with --resume."
 )
@@ -13,4 +13,4 @@ app = App(name="train", help="Train a model on your own data.")
 
 for _order, (_name, _summary) in enumerate(registry.names().items()):
     # The module creates the command of a task when it is called, so that no other task is imported.
-    app.command(f"regard.cli.train_commands:{_name}", name=_name, help=f"{_summary}\n\n{WRITES}", sort_key=_order)
+    app.command(f"regard.cli.train_commands:{_name}", name=_name, help=f"{_summary}\n\n{FILES}", sort_key=_order)

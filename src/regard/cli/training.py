@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.cli.option_errors import options_named
 from regard.cli.run_configuration import (
-    RESUMABLE,
+    RESUMABLE_OPTIONS,
     RunOptions,
     all_options,
     as_yaml,
@@ -180,7 +180,7 @@ def _has_options(path: Path, task: "Task", fields: dict[str, Any]) -> bool:
         folder = RunFolder(path)
         if folder.read_sections()["task"] != task.name:
             return False
-        fixed = {name: value for name, value in fields.items() if name not in RESUMABLE}
+        fixed = {name: value for name, value in fields.items() if name not in RESUMABLE_OPTIONS}
         resume_config(task, folder.read_config(task), fixed)
     except RegardError:
         return False

@@ -8,16 +8,16 @@ from typing import Any
 
 from cyclopts import UNSET, App, ArgumentCollection
 
-from regard.cli.option_types import LARGEST
+from regard.cli.option_types import LARGEST_INTEGER
 from regard.errors import ArgumentError
 
 MAY_BE_EMPTY = ("--title", "--logger")
 """Options for which an empty text means none."""
 
-WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
 """An integer as Python reads it."""
 
-_TYPED: ContextVar[tuple[str, ...]] = ContextVar("typed options", default=())
+_TYPED_OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("typed options", default=())
 
 
 def remember_typed_options(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -37,7 +37,7 @@ def remember_typed_options(app: App, commands: tuple[str, ...], arguments: Argum
         for token in argument.tokens:
             if token.implicit_value is UNSET:
                 _check(token.keyword or argument.name, token.value, (argument.hint, *typing.get_args(argument.hint)))
-    _TYPED.set(tuple(argument.name for argument in typed))
+    _TYPED_OPTIONS.set(tuple(argument.name for argument in typed))
 
 
 def _check(name: str, text: str, kinds: tuple[Any, ...]) -> None:
@@ -46,10 +46,10 @@ def _check(name: str, text: str, kinds: tuple[Any, ...]) -> None:
     if "\0" in text:
         raise ArgumentError(f"{name} must not have a NUL character; it is {text!r}")
     if int in kinds:  # Cyclopts would round 1.5.
-        if not WHOLE.fullmatch(text):
+        if not WHOLE_NUMBER.fullmatch(text):
             raise ArgumentError(f"{name} must be a whole number; it is {text!r}")
-        if len(text) > 30 or abs(int(text)) > LARGEST:
-            raise ArgumentError(f"{name} must be at most {LARGEST:,}; it is {text}")
+        if len(text) > 30 or abs(int(text)) > LARGEST_INTEGER:
+            raise ArgumentError(f"{name} must be at most {LARGEST_INTEGER:,}; it is {text}")
     elif float in kinds and not _is_finite(text):
         raise ArgumentError(f"{name} must be a finite number; it is {text!r}")
 
@@ -63,4 +63,4 @@ def _is_finite(text: str) -> bool:
 
 def typed_options() -> tuple[str, ...]:
     """Returns the options that the user typed for the current command, e.g. ``("--dim", "--seed")``."""
-    return _TYPED.get()
+    return _TYPED_OPTIONS.get()

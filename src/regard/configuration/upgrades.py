@@ -7,7 +7,7 @@ from typing import Any
 from regard.configuration.options import Configuration, fill
 from regard.names.old_names import FORMER_NAMES
 
-MOVED = {"backbone_weights": ("model", "training"), "freeze_backbone": ("model", "training")}
+MOVED_FIELDS = {"backbone_weights": ("model", "training"), "freeze_backbone": ("model", "training")}
 """Field → the sections of a run's configuration in which it was, and in which it is."""
 
 FORMER_MEANINGS: dict[str, tuple[str, Callable[[Any], bool], Any]] = {
@@ -77,7 +77,7 @@ def upgraded_sections(sections: dict[str, Any], kinds: Mapping[str, Any]) -> dic
         sections["training"]["logger"] = "tensorboard" if sections["training"].pop("tensorboard") else ""
         if sections.get("model", {}).get("score") == "location":  # had 200 keys, whatever the length of the data
             sections["model"] = {"max_source": 200, **sections["model"]}
-    for name, (old, new) in MOVED.items():
+    for name, (old, new) in MOVED_FIELDS.items():
         if name in sections.get(old, ()) and name not in known[old] and name in known[new]:
             sections.setdefault(new, {})[name] = sections[old].pop(name)
     return {name: upgraded(kinds[name], content) if name in kinds else content for name, content in sections.items()}

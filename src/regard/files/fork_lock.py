@@ -3,7 +3,7 @@
 import os
 import threading
 
-LONGEST = 20.0
+LONGEST_WAIT = 20.0
 """Seconds that a fork waits for the thread that holds a lock; to compile a kernel takes a few."""
 
 
@@ -12,7 +12,7 @@ class ForkLock:
 
     A child has the thread that forked and no other: a lock that another thread held would stay locked in it for ever,
     and what that thread was about to change (the state of a compiler, a module that is imported) would stay half
-    changed. After `LONGEST` seconds the fork goes on, and the child gets a new lock.
+    changed. After `LONGEST_WAIT` seconds the fork goes on, and the child gets a new lock.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class ForkLock:
         self._lock.release()
 
     def _before_fork(self) -> None:
-        self._forking.holds = self._lock.acquire(timeout=LONGEST)
+        self._forking.holds = self._lock.acquire(timeout=LONGEST_WAIT)
 
     def _in_parent(self) -> None:
         if self._forking.holds:

@@ -31,7 +31,7 @@ CHUNK = 64
 """Tokens of a chunk. Products inside of a chunk take time proportional to it, and a chunk's operations have a cost of
 their own."""
 
-DIRECT = 4
+DIRECT_TOKENS = 4
 """Tokens of a block whose products are computed one by one, with an exponential for each gate of each pair."""
 
 
@@ -126,7 +126,7 @@ def decayed_products(
     if decay.shape[-1] == 1:
         return (query @ key.mT) * _kept(decay - decay.mT, key)
     tokens = query.shape[1]
-    size = DIRECT << (-(-tokens // DIRECT) - 1).bit_length()
+    size = DIRECT_TOKENS << (-(-tokens // DIRECT_TOKENS) - 1).bit_length()
     if size > tokens:
         query, key = (F.pad(tensor, (0, 0, 0, size - tokens)) for tensor in (query, key))
         decay = torch.cat((decay, decay[:, -1:].expand(-1, size - tokens, -1)), dim=1)
@@ -134,9 +134,9 @@ def decayed_products(
 
 
 def _quarters(query: Tensor, key: Tensor, decay: Tensor) -> Tensor:
-    """Returns `decayed_products` of a number of tokens that is `DIRECT` times a power of two."""
+    """Returns `decayed_products` of a number of tokens that is `DIRECT_TOKENS` times a power of two."""
     rows, tokens, _ = query.shape
-    if tokens == DIRECT:
+    if tokens == DIRECT_TOKENS:
         factors = _kept(decay[:, :, None] - decay[:, None], key)
         return ((query[:, :, None] * key[:, None]) * factors).sum(-1)
     halves = [tensor.reshape(2 * rows, tokens // 2, -1) for tensor in (query, key, decay)]

@@ -26,7 +26,7 @@ Sizes = int | Sequence[int]
 RUNS_CONSIDERED = 64
 """Largest number of runs in a row that are joined: the runs of neighboring rows of a grid may be one."""
 
-CACHED = 16
+CACHED_GRIDS = 16
 """Masks of different grids whose runs are cached."""
 
 
@@ -120,7 +120,7 @@ class GridMask(Mask):
         return _spans(self, grid)
 
 
-@lru_cache(CACHED)
+@lru_cache(CACHED_GRIDS)
 def _spans(mask: GridMask, grid: Grid) -> Spans | None:
     """Returns the runs of visible keys: one for each visible row of the grid, and in it one, or one for each key.
 

@@ -16,7 +16,7 @@ from regard.tracing.transforms import has_data, sent
 RUNS_LIMIT = 16
 """Largest number of runs in a row; a mask with more of them has no spans."""
 
-_EMPTY = torch.iinfo(torch.int32).max
+_EMPTY_START = torch.iinfo(torch.int32).max
 """The start of an empty run during sorting, so that it comes last."""
 
 
@@ -70,18 +70,18 @@ class Spans(NamedTuple):
         if 0 in start.shape:
             return _one_run(start[..., :1], stop[..., :1])
         # Runs are sorted by their start; empty ones come last.
-        start, order = torch.where(start < stop, start, _EMPTY).sort(dim=-1)
-        stop = stop.gather(-1, order).masked_fill(start == _EMPTY, 0).cummax(dim=-1).values
+        start, order = torch.where(start < stop, start, _EMPTY_START).sort(dim=-1)
+        stop = stop.gather(-1, order).masked_fill(start == _EMPTY_START, 0).cummax(dim=-1).values
         # There is a gap before a run that starts after the ends of all previous runs.
-        gap = (start[..., 1:] > stop[..., :-1]) & (start[..., 1:] != _EMPTY)
+        gap = (start[..., 1:] > stop[..., :-1]) & (start[..., 1:] != _EMPTY_START)
         count = 1 + int(gap.sum(-1).amax())
         if count > RUNS_LIMIT:
             return None
         # What begins behind a gap, and what ends before one: both ascend, so the n-th of one belongs to that of others.
-        begins, ends = start[..., 1:].masked_fill(~gap, _EMPTY), stop[..., :-1].masked_fill(~gap, _EMPTY)
+        begins, ends = start[..., 1:].masked_fill(~gap, _EMPTY_START), stop[..., :-1].masked_fill(~gap, _EMPTY_START)
         start = torch.cat((start[..., :1], begins.sort(dim=-1).values[..., : count - 1]), dim=-1)
         stop = torch.cat((ends, stop[..., -1:]), dim=-1).sort(dim=-1).values[..., :count]
-        empty = start == _EMPTY
+        empty = start == _EMPTY_START
         return cls(start.masked_fill(empty, 0).contiguous(), stop.masked_fill(empty, 0).contiguous())
 
     @property

@@ -6,7 +6,8 @@ from importlib import import_module
 from types import ModuleType
 
 _GUESSED_FUNCTIONS = ("regard.attention", "regard.explanations", "regard.watching", "regard.viewer", "regard.training")
-"""Packages that are called as if they were functions: those of `regard.names.missing_names.CALLED`."""
+"""Packages that are called as if they were functions: those of `regard.names.missing_names.CALLED_PACKAGES_PACKAGES`.
+"""
 
 
 def lazy_names(

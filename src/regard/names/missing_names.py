@@ -16,7 +16,7 @@ _PATCH = (
     "heads off, by regard.watching.ablate(model, layer, head)"
 )
 
-MISSING: dict[str, dict[str, str]] = {
+MISSING_NAMES: dict[str, dict[str, str]] = {
     "regard": {
         "Attention": 'regard.nn.Attention("scaled_dot")',
         "attention_map": "regard.pictures.heatmap(weights)",
@@ -210,10 +210,10 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 
 def missing_name(package: str, name: str) -> str:
     """Returns a message about a name that a package does not have."""
-    return f"module {package!r} has no attribute {name!r}{_here(MISSING.get(package, {}).get(name))}"
+    return f"module {package!r} has no attribute {name!r}{_here(MISSING_NAMES.get(package, {}).get(name))}"
 
 
-CALLED = {
+CALLED_PACKAGES = {
     "regard.attention": "regard.attend(query, key, value)",
     "regard.explanations": "regard.explain(query, key, value)",
     "regard.watching": "regard.watch(model)",
@@ -224,8 +224,8 @@ CALLED = {
 
 
 def called_package(package: str) -> KindError:
-    """Returns the error for a package of `CALLED` that was called."""
-    return KindError(f"{package} is a package and no function: write {CALLED[package]}")
+    """Returns the error for a package of `CALLED_PACKAGES` that was called."""
+    return KindError(f"{package} is a package and no function: write {CALLED_PACKAGES[package]}")
 
 
 def hinted(kind: _Class) -> _Class:

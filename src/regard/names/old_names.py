@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 
-RENAMED: dict[str, tuple[str, ...]] = {
+RENAMED_FIELDS: dict[str, tuple[str, ...]] = {
     "architecture": ("encoder", "network", "model", "cell"),
     "attention": ("context",),
     "decoder_hidden": ("decoder_dim",),
@@ -25,7 +25,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
 }
 """Name of a field → its names in earlier versions. A configuration that still has such a field keeps it."""
 
-FOREIGN: dict[str, tuple[str, ...]] = {
+FOREIGN_FIELDS: dict[str, tuple[str, ...]] = {
     name: tuple(here.split())
     for here, names in {
         "batch_size tokens_per_batch": "batch bs",
@@ -120,7 +120,7 @@ TASKS_ELSEWHERE = {
 }  # fmt: skip
 """Task by its name elsewhere → its name here."""
 
-WRITTEN_ANEW = {
+REPLACED_OPTIONS = {
     "--no-tied": "--tied none",
     "--norm-first": "--norm pre",
     "--no-norm-first": "--norm post",
@@ -136,7 +136,7 @@ _LEAST_ALIKE = 0.65
 
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 
-FORMER_NAMES = {former: name for name, formers in RENAMED.items() for former in formers}
+FORMER_NAMES = {former: name for name, formers in RENAMED_FIELDS.items() for former in formers}
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], spell: Callable[[str], str] = repr) -> str:
@@ -160,14 +160,14 @@ def suggestion(name: str, known: Iterable[str], spell: Callable[[str], str] = re
     here = suggested_name(name, names)
     if here is None:
         return ""
-    is_known = here in (FORMER_NAMES.get(name), *FOREIGN.get(name, ()))
+    is_known = here in (FORMER_NAMES.get(name), *FOREIGN_FIELDS.get(name, ()))
     return f"; here it is {spell(here)}" if is_known else f"; did you mean {spell(here)}?"
 
 
 def suggested_name(name: str, known: Iterable[str]) -> str | None:
     """Returns the field that an unknown one may be; None if it is like none; arguments as `unknown_name`."""
     names = list(known)
-    here = next((one for one in (FORMER_NAMES.get(name), *FOREIGN.get(name, ())) if one in names), None)
+    here = next((one for one in (FORMER_NAMES.get(name), *FOREIGN_FIELDS.get(name, ())) if one in names), None)
     return here or next(iter(difflib.get_close_matches(name, names, n=1, cutoff=_LEAST_ALIKE)), None)
 
 

@@ -125,7 +125,7 @@ sinkhorn = Sinkhorn()
 entmax15 = Entmax(1.5)
 """Entmax with alpha 1.5 (Peters et al. 2019)."""
 
-_NAMED: dict[str, Normalizer] = {
+_NAMED_NORMALIZERS: dict[str, Normalizer] = {
     "softmax": softmax,
     "sparsemax": sparsemax,
     "entmax15": entmax15,
@@ -177,15 +177,15 @@ def as_normalizer(value: object) -> Normalizer:
         >>> normalizers.as_normalizer("entmax15")
         Entmax(alpha=1.5)
     """
-    if isinstance(value, str) and value in _NAMED:
-        return _NAMED[value]
+    if isinstance(value, str) and value in _NAMED_NORMALIZERS:
+        return _NAMED_NORMALIZERS[value]
     if isinstance(value, Normalizer):
         return value
     for name, (constructor, arguments) in _CONSTRUCTORS.items():
         if value is constructor or value == name:
             raise ArgumentError(f"normalizer {name!r} needs arguments: pass normalizers.{name}({arguments})")
     if isinstance(value, str):
-        names = {*_NAMED, *_CONSTRUCTORS}
+        names = {*_NAMED_NORMALIZERS, *_CONSTRUCTORS}
         raise UnknownNameError("normalizer", value, names, written_here("normalizer", value))
     if isinstance(value, type) and issubclass(value, Normalizer):
         raise KindError(f"normalizer must be an instance; got the class {value.__name__}: call it first")

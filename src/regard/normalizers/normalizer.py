@@ -273,7 +273,7 @@ def are_rows_plain() -> bool:
     return _STATE.plain
 
 
-_PLAIN = RowPrimitive("softmax")
+_PLAIN_SOFTMAX = RowPrimitive("softmax")
 
 
 @answered
@@ -318,7 +318,7 @@ class Softmax(Normalizer, fields=("temperature",)):
     def lower(self) -> RowPrimitive | None:
         temperature = self.temperature
         if type(temperature) is float and temperature == 1.0:
-            return _PLAIN
+            return _PLAIN_SOFTMAX
         return RowPrimitive("softmax", temperature=temperature)
 
 

@@ -37,7 +37,7 @@ SCALE_WIDTH = 0.12
 SCALE_GAP = 0.1
 LEAST_SCALE = 0.8
 LARGEST_SCALE = 2.5
-PALE = "#505050"
+PALE_INK = "#505050"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,9 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
         block.artists = [
             # Aligned by the base line, so that names with and without descenders are level.
             lettering.letter(figure.text(0, 0, "", fontsize=11, va="baseline"), block.title),
-            lettering.letter(figure.text(0, 0, "", fontsize=8.5, va="top", linespacing=1.25, color=PALE), block.note),
+            lettering.letter(
+                figure.text(0, 0, "", fontsize=8.5, va="top", linespacing=1.25, color=PALE_INK), block.note
+            ),
         ]
         extents = [text_extent(artist) if artist.get_text() else (0.0, 0.0) for artist in block.artists]
         block.head = max(extents)[0], TITLE_HEIGHT + (extents[1][1] + 0.07 if block.note else 0.0)

@@ -21,7 +21,7 @@ from regard.errors import MissingPartError
 if TYPE_CHECKING:
     from matplotlib.text import Text
 
-MISSING = "□"
+MISSING_GLYPH = "□"
 """Replaces a character that no installed font has."""
 
 JOINERS = "\u200c\u200d"
@@ -33,7 +33,7 @@ MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\x7f": "␡"}
 FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 """Characters that Unicode counts as letters, marks or symbols, but that are blank."""
 
-EMPTY = "∅"
+EMPTY_TOKEN = "∅"
 """Replaces a token without characters."""
 
 LONGEST_CLUSTER = 12
@@ -86,7 +86,7 @@ def visible(text: str, limit: int = 24) -> str:
 
 def visible_token(token: str, limit: int = 24) -> str:
     """Returns a token as `visible` shows it; ``∅`` for one without characters."""
-    return visible(token, limit) or EMPTY
+    return visible(token, limit) or EMPTY_TOKEN
 
 
 def _cut(cluster: str) -> str:
@@ -190,15 +190,15 @@ class Lettering:
             ]
             rest = f" and {len(named) - 8} more" if len(named) > 8 else ""
             warnings.warn(
-                f"no installed font has {', '.join(named[:8])}{rest}: drawn as {MISSING}. Install a font that has "
-                "them, for example Noto (Debian: fonts-noto-core, fonts-noto-cjk; others: notofonts.github.io)",
+                f"no installed font has {', '.join(named[:8])}{rest}: drawn as {MISSING_GLYPH}. Install a font that "
+                "has them, for example Noto (Debian: fonts-noto-core, fonts-noto-cjk; others: notofonts.github.io)",
                 MissingGlyphWarning,
                 stacklevel=3,
             )
 
     def drawable(self, text: str) -> str:
         """Returns the text with ``□`` for missing characters; break it into lines and shorten it before."""
-        return "".join(MISSING if character in self.missing else character for character in text)
+        return "".join(MISSING_GLYPH if character in self.missing else character for character in text)
 
     def families(self, text: str) -> list[str]:
         """Returns font families for this text, in the order of fallback.

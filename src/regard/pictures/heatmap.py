@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.names.answered import answered
-from regard.palette import AMOUNT, HATCH, MASKED, MISSING, PAPER, SIGN, points
+from regard.palette import AMOUNT, HATCH, MASKED_PAPER, MISSING_MARK, PAPER, SIGN, points
 from regard.pictures.fonts import LEAST_LETTERS_OF_TITLE, Lettering, visible_token, wrapped
 from regard.pictures.numbers import Matrix, as_array, short_numbers
 from regard.pictures.sheet import new_sheet, set_position, text_extent
@@ -253,7 +253,10 @@ def draw_forms(
     down, across = hidden.shape
     first, last, top_edge, bottom_edge = (-0.5, across - 0.5, -0.5, down - 0.5) if extent is None else extent
     width, height = (last - first) / max(1, across), (bottom_edge - top_edge) / max(1, down)
-    for cells, hatch, ground, color in ((hidden, "//////", MASKED, HATCH), (missing, "xxxxxx", PAPER, MISSING)):
+    for cells, hatch, ground, color in (
+        (hidden, "//////", MASKED_PAPER, HATCH),
+        (missing, "xxxxxx", PAPER, MISSING_MARK),
+    ):
         padded = np.pad(cells, ((0, 0), (1, 1))).astype(np.int8)
         (rows, starts), (_, ends) = (np.nonzero(np.diff(padded) == change) for change in (1, -1))
         if not len(rows):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-DARKEST = 0.15
+DARKEST_FACTOR = 0.15
 """The factor of the brightness for weight 0."""
 
 COLUMNS = 5
@@ -78,7 +78,7 @@ def _between(pixels: NDArray[Any], start: float, stop: float, cells: int) -> tup
 def overlay(
     image: Any, weights: Any, rows: int, columns: int, box: Box | None = None, *, maximum: float | None = None
 ) -> NDArray[np.uint8]:
-    """Returns the image, bright where the weights are large: full brightness at the largest, `DARKEST` at 0.
+    """Returns the image, bright where the weights are large: full brightness at the largest, `DARKEST_FACTOR` at 0.
 
     Args:
         image: uint8 ``[height, width, 3]``.
@@ -109,7 +109,7 @@ def overlay(
         raise ArgumentError("weights must be finite and at least 0")
     largest = max(float(cells.max(initial=0.0)), maximum or 0.0)
     light = spread(cells / largest if largest else cells, rows, columns, image.shape[:2], box)
-    return np.rint(image * (DARKEST + (1 - DARKEST) * light)[:, :, None]).astype(np.uint8)
+    return np.rint(image * (DARKEST_FACTOR + (1 - DARKEST_FACTOR) * light)[:, :, None]).astype(np.uint8)
 
 
 def brightness(scale: WeightScale) -> ScalarMappable:
@@ -117,7 +117,7 @@ def brightness(scale: WeightScale) -> ScalarMappable:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap
 
-    return ScalarMappable(scale.norm(), ListedColormap(np.linspace(DARKEST, 1, 256)[:, None].repeat(3, axis=1)))
+    return ScalarMappable(scale.norm(), ListedColormap(np.linspace(DARKEST_FACTOR, 1, 256)[:, None].repeat(3, axis=1)))
 
 
 def image_overlays(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible
-from regard.pictures.image_overlay import DARKEST, brightness
+from regard.pictures.image_overlay import DARKEST_FACTOR, brightness
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
@@ -203,7 +203,7 @@ def _draw_attention(
     height, width = pixels.shape[:2]
     across, down = attention.cell
     veil = np.zeros((*weights.shape, 4))
-    veil[..., 3] = (1 - DARKEST) * (1 - np.asarray(scale.norm()(weights)))
+    veil[..., 3] = (1 - DARKEST_FACTOR) * (1 - np.asarray(scale.norm()(weights)))
     _show(axes, pixels, (0.0, float(width), float(height), 0.0))
     _show(axes, veil, (0.0, weights.shape[1] * across, weights.shape[0] * down, 0.0))
     axes.set_xlim(0, width)

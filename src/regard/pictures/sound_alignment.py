@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROW = 0.2  # inches, as all lengths below
 SECOND = 2.2
-NARROWEST, WIDEST = 6.0, 40.0
+NARROWEST_PICTURE, WIDEST_PICTURE = 6.0, 40.0
 
 
 def sound_alignment(
@@ -96,7 +96,7 @@ def sound_alignment(
     heading = titled(title, 90, scale.note)
     lettering = Lettering([*labels, heading])
     height = max(0.6, ROW * rows)
-    width = min(max(NARROWEST, SECOND * end + 1.5), WIDEST)
+    width = min(max(NARROWEST_PICTURE, SECOND * end + 1.5), WIDEST_PICTURE)
     figure = new_sheet(width, height + 2.6 + 0.2 * heading.count("\n"), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.3, height])
     above.set_label("spectrogram")

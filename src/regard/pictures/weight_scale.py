@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 LEAST_END = 4.0
 """A scale ends at this multiple of the even weight or above, so that weights which differ little look alike."""
 
-EVEN = 2.0
+EVEN_MULTIPLE = 2.0
 """No weight of nearly uniform ones is above this multiple of the even weight."""
 
-FAINT = 0.1
+FAINT_SHARE = 0.1
 """Colours follow the square root of the weights if half of the rows have no weight above this part of the scale."""
 
 NEARLY_UNIFORM = 0.1
@@ -86,10 +86,10 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
     uniform = False
     if even is not None and keys > 1 and low >= 0:
         moved = np.abs(weights - even).sum(axis=1).max(initial=0.0) / 2
-        uniform = bool(moved <= NEARLY_UNIFORM and largest <= EVEN * even)
+        uniform = bool(moved <= NEARLY_UNIFORM and largest <= EVEN_MULTIPLE * even)
     high = max(largest, maximum or 0.0, least) or 1.0
     # The first tokens of a causal model have few keys to attend to, and so have large weights.
-    faint = weights.size > 0 and maximum is None and float(np.median(weights.max(axis=1))) < FAINT * high
+    faint = weights.size > 0 and maximum is None and float(np.median(weights.max(axis=1))) < FAINT_SHARE * high
     return WeightScale(low, high, keys, even if keys > 1 else None, uniform, largest, faint and low >= 0)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MARGIN = 0.15  # inches, as all lengths below
 WORD_HEIGHT = 0.26
 CELL_HEIGHT = 0.17
-NARROWEST = 0.26
+NARROWEST_CELL = 0.26
 GAP = 0.05
 LINE_GAP = 0.14
 
@@ -88,7 +88,7 @@ def word_weights(
     title_height = text_extent(title_text)[1] + 0.12 if heading else 0.0
 
     texts = [written(word, 10) for word in shown]
-    widths = [max(NARROWEST, text_extent(text)[0] + 0.06) for text in texts]
+    widths = [max(NARROWEST_CELL, text_extent(text)[0] + 0.06) for text in texts]
     positions, x, line = [], left, 0
     for one in widths:
         if x > left and x + one > width - MARGIN:

@@ -26,7 +26,7 @@ def _elu_plus_one(tensor: Tensor) -> Tensor:
 MAPS: dict[str, Callable[[Tensor], Tensor]] = {"elu": _elu_plus_one, "relu": torch.relu}
 """The feature maps that have a name."""
 
-LEAST = -40.0
+LEAST_EXPONENT = -40.0
 """The logarithm of the least sum of the random features of a query."""
 
 FeatureMapName = Literal["elu", "relu"]
@@ -175,7 +175,7 @@ class RandomFeatures(DeclaredModule, fields=("projection",)):
         """Returns the features of each vector, times one number where all of them would be near 0."""
         exponents = self._exponents(vectors)
         largest = exponents.detach().logsumexp(-1, keepdim=True)
-        return (exponents - (largest - LEAST).clamp(torch.finfo(largest.dtype).min, 0.0)).exp()
+        return (exponents - (largest - LEAST_EXPONENT).clamp(torch.finfo(largest.dtype).min, 0.0)).exp()
 
     def _exponents(self, vectors: Tensor) -> Tensor:
         features, dim = self.projection.shape

@@ -31,10 +31,15 @@ AnyScoreName = Literal[ContentScoreName, "location", "location_aware"]
 Scoring = Score | ScoreName | Callable[[Tensor, Tensor], Tensor]
 """A score, the name of one without weights, or a function of queries and keys."""
 
-READY: dict[str, Callable[[], Score]] = {"dot": Dot, "scaled_dot": ScaledDot, "cosine": Cosine, "distance": Distance}
+READY_SCORES: dict[str, Callable[[], Score]] = {
+    "dot": Dot,
+    "scaled_dot": ScaledDot,
+    "cosine": Cosine,
+    "distance": Distance,
+}
 """Scores without weights."""
 
-WEIGHTED = {
+WEIGHTED_SCORES = {
     "general": "General(weight)",
     "additive": "Additive(weight, query_projection, key_projection)",
     "concat": "Additive(weight, query_projection, key_projection)",
@@ -44,12 +49,12 @@ WEIGHTED = {
 }
 """Scores with weights, and their constructors for messages."""
 
-NAMES = (*READY, *WEIGHTED)
+NAMES = (*READY_SCORES, *WEIGHTED_SCORES)
 """Every name that `create` knows."""
 
 # These scores have no state, so one instance of each serves all calls.
-dot, scaled_dot, cosine, distance = (create_score() for create_score in READY.values())
-_SHARED = dict(zip(READY, (dot, scaled_dot, cosine, distance), strict=True))
+dot, scaled_dot, cosine, distance = (create_score() for create_score in READY_SCORES.values())
+_SHARED_SCORES = dict(zip(READY_SCORES, (dot, scaled_dot, cosine, distance), strict=True))
 
 OPTIONAL_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cosine": ("heads",),
@@ -83,11 +88,11 @@ def as_score(value: object) -> Score:
         Custom()
     """
     if isinstance(value, str):
-        if value in READY:
-            return _SHARED[value]
-        if value in WEIGHTED:
+        if value in READY_SCORES:
+            return _SHARED_SCORES[value]
+        if value in WEIGHTED_SCORES:
             raise ArgumentError(
-                f"score {value!r} has weights of its own: pass regard.scores.{WEIGHTED[value]}, "
+                f"score {value!r} has weights of its own: pass regard.scores.{WEIGHTED_SCORES[value]}, "
                 f"or create one with regard.scores.create({_created(value)})"
             )
         raise UnknownNameError("score", value, NAMES, written_here("score", value))
@@ -172,13 +177,13 @@ def create(
             check_sizes(**{size_name: size})
     _check_arguments(name, {**sizes, "hidden": hidden})
     units = key_dim if dim is None else dim
-    if name in READY:
+    if name in READY_SCORES:
         if query_dim != key_dim:
             raise ShapeError(
                 f"score {name!r} compares queries and keys directly: query_dim and key_dim must be equal; "
                 f"they are {query_dim} and {key_dim}"
             )
-        return Cosine.create(heads) if name == "cosine" else READY[name]()
+        return Cosine.create(heads) if name == "cosine" else READY_SCORES[name]()
     match name:
         case "general":
             return General.create(query_dim, key_dim, heads)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Never
 from regard.configuration.options import option_types
 from regard.errors import ArgumentError, ColumnError, KindError, RegardError, RunError
 from regard.files.atomic import named_output
-from regard.names.old_names import WRITTEN_ANEW, unknown_name
+from regard.names.old_names import REPLACED_OPTIONS, unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
 from regard.training.config import fit_config, options_by_section, section_kinds
@@ -270,9 +270,9 @@ def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
 def _raise_if_anew(name: str, value: Any) -> None:
     """Raise ArgumentError if an earlier version had the option with this value, and it is written otherwise today."""
     option = f"--{name.replace('_', '-')}"
-    anew = WRITTEN_ANEW.get(f"{option} {value}")
+    anew = REPLACED_OPTIONS.get(f"{option} {value}")
     if isinstance(value, bool):
-        anew = WRITTEN_ANEW.get(option if value else f"--no-{option[2:]}")
+        anew = REPLACED_OPTIONS.get(option if value else f"--no-{option[2:]}")
     if anew is not None:
         words = re.sub(r"--([a-z-]+) (\S+)", lambda one: f"{one[1].replace('-', '_')}={one[2]!r}", anew)
         raise ArgumentError(f"{name}={value!r} is now {words.replace(' ', ', ')}")

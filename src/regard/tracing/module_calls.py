@@ -83,11 +83,11 @@ def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> 
     )
 
 
-_PLAIN = (
+_PLAIN_MODULES = (
     nn.Linear, NonDynamicallyQuantizableLinear, nn.Dropout, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.ReLU, nn.GELU,
     nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Softplus, nn.Mish, nn.PReLU,
 )  # fmt: skip
-_FORWARDS: dict[type, Callable[..., Any]] = {kind: kind.forward for kind in _PLAIN}
+_FORWARDS: dict[type, Callable[..., Any]] = {kind: kind.forward for kind in _PLAIN_MODULES}
 
 
 def is_plain_part(module: nn.Module) -> bool:

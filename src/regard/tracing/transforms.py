@@ -26,8 +26,8 @@ from torch.utils._pytree import _register_namedtuple
 Named = TypeVar("Named", bound=type)
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_BATCHED = torch._C._dispatch_key_parse("Batched")
-_BATCHING = torch._C._dispatch_key_parse("VmapMode")
+_BATCHED_KEY = torch._C._dispatch_key_parse("Batched")
+_BATCHING_KEY = torch._C._dispatch_key_parse("VmapMode")
 """The dispatch key of batched gradients; ``torch.func`` has its own stack."""
 
 
@@ -156,7 +156,7 @@ def can_branch_on(*tensors: Tensor) -> bool:
         return False
     if peek_interpreter_stack() is not None or _len_torch_dispatch_stack():
         return False
-    batching = _is_included(_BATCHING)
+    batching = _is_included(_BATCHING_KEY)
     for tensor in tensors:
         kind = type(tensor)
         if (kind is not Tensor and kind is not Parameter) or tensor.is_meta or (batching and is_batched(tensor)):
@@ -236,7 +236,7 @@ def uncompiled(function: Function) -> Function:
 
 def is_batched(tensor: Tensor) -> bool:
     """Whether a tensor stands for a batch, as in ``vmap`` and with ``is_grads_batched``."""
-    by_autograd = _is_included(_BATCHING) and torch._C._dispatch_keys(tensor).has(_BATCHED)
+    by_autograd = _is_included(_BATCHING_KEY) and torch._C._dispatch_keys(tensor).has(_BATCHED_KEY)
     return by_autograd or is_functorch_wrapped_tensor(tensor)
 
 

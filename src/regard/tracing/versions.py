@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from regard.errors import BackendError
 
-_PLAIN = (str, bytes, int, float, complex, type(None))
+_PLAIN_TYPES = (str, bytes, int, float, complex, type(None))
 _NUMBERS = (int, float, complex)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _CONTENTS = ("_parameters", "_buffers", "_modules")
@@ -77,7 +77,7 @@ def leaves_of(owner: object) -> list[Tensor | FunctionType | float | complex]:
         value, names = pending.pop()
         if isinstance(value, (Tensor, *_NUMBERS)):
             leaves[id(value)] = value
-        elif id(value) not in seen and not isinstance(value, _PLAIN):
+        elif id(value) not in seen and not isinstance(value, _PLAIN_TYPES):
             # A reference keeps the id from being reused.
             seen[id(value)] = value
             if isinstance(value, FunctionType):

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.attention import Attended, Observed
-from regard.attention.readings import WATCHED
+from regard.attention.readings import WATCHING_LINE
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.explanations import Explanation
 from regard.explanations.model_attention import worked_steps
@@ -41,13 +41,13 @@ WITH_STEPS = "with regard.watch(model, keep=True) as watched: model(**inputs); t
 NO_ATTENTIONS = (
     "the model returned no attentions, since its attention implementation (such as 'sdpa') computes no weights: write "
     "model.set_attn_implementation('eager') before the call with output_attentions=True, or keep it and write "
-    f"{WATCHED}; then View(watched, tokenizer)"
+    f"{WATCHING_LINE}; then View(watched, tokenizer)"
 )
 
 NOT_READ = (
     "these weights are None: they were not read, or the model returned none, as one of transformers with "
     "output_attentions=True whose implementation (such as 'sdpa') computes none. Write "
-    f"{WATCHED}; then View(watched, tokens); or "
+    f"{WATCHING_LINE}; then View(watched, tokens); or "
     'observed = regard.observe(query, key, value, read="view"); then View(observed, tokens)'
 )
 
@@ -271,7 +271,7 @@ def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
     """The records of what was watched, and the batch row that they show."""
     calls = watched.stitched() if watched.calls else []
     if not calls:
-        raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {WATCHED}")
+        raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {WATCHING_LINE}")
     if all(call.weights is None and call.tiles is None for call in calls):
         if any(call.tiles is not None for call in watched.calls):
             raise ArgumentError(
@@ -280,8 +280,8 @@ def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
                 f'{len(watched.calls)} calls, or for the whole sequence read="view" in place of keep=True'
             )
         raise ArgumentError(
-            f"the weights were not read; write {WATCHED}; then View(watched, tokens). For long inputs write keep=True "
-            "in place of read"
+            f"the weights were not read; write {WATCHING_LINE}; then View(watched, tokens). For long inputs write "
+            "keep=True in place of read"
         )
     row = labels.row(calls[0].batch * shared_by(calls)[0], "View(watched, tokens, example=0)")
     rows, columns = labels.rows, labels.columns
@@ -312,7 +312,7 @@ def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
 
 def _of_call(call: AttentionCall, labels: Labels) -> Document:
     if call.weights is None and call.tiles is None:
-        raise ArgumentError(f"the weights were not read; write {WATCHED}; then View(watched.calls[0], tokens)")
+        raise ArgumentError(f"the weights were not read; write {WATCHING_LINE}; then View(watched.calls[0], tokens)")
     row = labels.row(call.batch, "View(call, tokens, example=0)")
     (record,) = numbered_records([call], row)
     if (labels.tokens, labels.rows, labels.columns) != (None, None, None):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.backends.reference import TileInputs, weigh, whole
 from regard.attention.execution import choose_reader
 from regard.attention.problem import Problem
-from regard.attention.readings import WATCHED, Gatherer, Readings
+from regard.attention.readings import WATCHING_LINE, Gatherer, Readings
 from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, keep
@@ -87,7 +87,7 @@ def records_of(
         records += _by_map(call, record)
     if not records:
         raise ArgumentError(
-            f"there is no record with weights; write {WATCHED}; keep=True keeps those of single calls, as "
+            f"there is no record with weights; write {WATCHING_LINE}; keep=True keeps those of single calls, as "
             "View(watched.calls[0]) shows them"
         )
     return records

@@ -19,12 +19,12 @@ from regard.errors import BackendError
 from regard.tracing.transforms import active_transform
 from regard.tracing.versions import leaves_of
 
-NAME = "sharded"
+SHARDED_BACKEND = "sharded"
 """What the backend of sharded calls is called."""
 
 _digests = WeakIdKeyDictionary()  # tensor → its version and its digest
 
-_OWN = re.compile(r" at 0x[0-9a-fA-F]+|(?<=cuda):\d+|(?<=xpu):\d+")
+_PROCESS_DETAILS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=cuda):\d+|(?<=xpu):\d+")
 """What differs between processes in the text of equal values: addresses and numbers of devices."""
 
 
@@ -67,8 +67,10 @@ def begin_call(
 
 
 def _check_runs(backend: str) -> None:
-    if backend not in ("auto", NAME):
-        raise BackendError(f"backend {backend!r} cannot run this: the sequence is sharded; only {NAME!r} runs it")
+    if backend not in ("auto", SHARDED_BACKEND):
+        raise BackendError(
+            f"backend {backend!r} cannot run this: the sequence is sharded; only {SHARDED_BACKEND!r} runs it"
+        )
     why = active_transform()
     if why is not None:
         raise BackendError(f"a sharded call has derivatives in reverse mode alone, and {why}")
@@ -84,7 +86,7 @@ def text_of(value: Any) -> str:
 
     What is no part of regard contributes its tensors, its numbers, and the instructions of its functions.
     """
-    shown = _OWN.sub("", repr(value))
+    shown = _PROCESS_DETAILS.sub("", repr(value))
     if value is None:
         return shown
     parts = Parts(foreign=lambda one: f"{type(one).__name__} {sorted(map(_text_of_leaf, leaves_of(one)))}")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from regard.attention.planner import Candidates, Plan
 from regard.attention.problem import Problem
-from regard.attention.sharding.agreement import NAME, begin_call
+from regard.attention.sharding.agreement import SHARDED_BACKEND, begin_call
 from regard.attention.sharding.calculation import ShardedCall, prepared_call
 from regard.attention.sharding.placement import Placed
 from regard.attention.sharding.rows import KINDS, STEPS_TO_AGREE
@@ -80,9 +80,9 @@ def plan_sharded(problem: Problem, name: str) -> ShardedPlan:
     processes = placed.queries.processes
     arrived = max((_bytes_a_row(call) * route.arrived for route in routes), default=0)
     return ShardedPlan(
-        backend=NAME,
+        backend=SHARDED_BACKEND,
         way="rows",
-        reasons={NAME: f"queries travel to the keys that they see, and back with {kind}; keys stay"},
+        reasons={SHARDED_BACKEND: f"queries travel to the keys that they see, and back with {kind}; keys stay"},
         candidates=Candidates(problem, {}, waits=False),
         processes=processes,
         steps=len(routes),
@@ -102,9 +102,9 @@ def _plan_of_whole(problem: Problem, placed: Placed, why: str) -> ShardedPlan:
         widest = max(map(shards.count, range(processes)))
         gathered += widest * batch * heads * features * part.element_size() * (processes - 1)
     return ShardedPlan(
-        backend=NAME,
+        backend=SHARDED_BACKEND,
         way="whole",
-        reasons={NAME: f"every process gets the whole sequences and keeps its own rows: {why}"},
+        reasons={SHARDED_BACKEND: f"every process gets the whole sequences and keeps its own rows: {why}"},
         candidates=Candidates(problem, {}, waits=False),
         processes=processes,
         steps=0,

@@ -21,7 +21,7 @@ from regard.kernels.cpu import cache
 from regard.kernels.cpu.machine_code import MachineCode
 from regard.kernels.cpu.target import KERNELS, target
 
-IDLE = 20.0
+IDLE_SECONDS = 20.0
 """Seconds without a request after which the process ends. Until then, kernels share compiled parts."""
 
 
@@ -92,7 +92,8 @@ def compile_and_store(source: KernelSource) -> None:
 
 
 def _serve() -> None:
-    """Compiles the kernels that the input's lines name, until the input ends or no request has come for `IDLE` seconds.
+    """Compiles the kernels that the input's lines name, until the input ends or no request has come for `IDLE_SECONDS`
+    seconds.
 
     The command line's argument is the niceness relative to the process that started this one.
     """
@@ -105,7 +106,7 @@ def _serve() -> None:
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     while True:
         try:
-            line = lines.get(timeout=IDLE)
+            line = lines.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             break
         if not line:

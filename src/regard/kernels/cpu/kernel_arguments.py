@@ -496,7 +496,7 @@ BLAS, WIDE, PLAIN, PLAIN_TRANSPOSED, FEW_SCORES, FEW_MIXTURES = range(6)
 """Methods of matrix products: BLAS, the microkernel, plain loops (``a b`` or ``a bᵀ``), and for an ``a`` of few rows,
 scores (``a bᵀ``) and mixtures of values (``a b``)."""
 
-PRODUCT = np.dtype(
+PRODUCT_RECORD = np.dtype(
     [
         *((name, np.int64) for name in ("method", "beta", "rows", "columns", "depth")),
         *((name, np.int64) for name in ("a", "a_row", "a_column", "b", "b_row", "c", "c_row")),
@@ -507,7 +507,7 @@ PRODUCT = np.dtype(
 
 PACKED_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
 
-PACKED = np.dtype(
+PACKED_RECORD = np.dtype(
     [
         *((name, np.int64) for name in ("counter", "batch", "heads", "kv_heads", "dim", "value_dim")),
         *((name, np.int64) for name in ("query_starts", "query_counts", "key_starts", "key_counts")),

@@ -29,12 +29,12 @@ from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 from regard.tracing.transforms import in_memory
 
-_PACKED = struct.Struct("".join(FORMATS.values()))
+_PACKED_FORMAT = struct.Struct("".join(FORMATS.values()))
 _C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
-_SHARED: list[float] = [0] * len(FORMATS)
+_SHARED_ARGUMENTS: list[float] = [0] * len(FORMATS)
 """The arguments that all launches share: the addresses of ``malloc`` and ``free``."""
 for _name in ("malloc", "free"):
-    _SHARED[POSITIONS[_name]] = ctypes.cast(getattr(_C, _name), ctypes.c_void_p).value or 0
+    _SHARED_ARGUMENTS[POSITIONS[_name]] = ctypes.cast(getattr(_C, _name), ctypes.c_void_p).value or 0
 
 _SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
 _INPUTS = Writer(KernelInputs, POSITIONS)
@@ -68,7 +68,7 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
     query, value = inputs.query, inputs.value
     batch, heads, queries, dim = query.shape
     _, kv_heads, keys, value_dim = value.shape
-    arguments = _SHARED.copy()
+    arguments = _SHARED_ARGUMENTS.copy()
     if inputs.bias is not None:
         arguments[_BIAS_KIND] = DIAGONAL_BIAS if inputs.diagonal else DENSE_BIAS
         if inputs.diagonal:
@@ -99,7 +99,7 @@ def dropout_numbers(rate: float) -> tuple[float, int]:
 
 def named_arguments(**values: float) -> list[float]:
     """Returns a kernel's arguments with these values; all others are 0."""
-    arguments = _SHARED.copy()
+    arguments = _SHARED_ARGUMENTS.copy()
     write_named(values, arguments)
     return arguments
 
@@ -245,7 +245,7 @@ class PreparedLaunch(NamedTuple):
 
 def packed(arguments: list[float]) -> "array[int]":
     """Returns the arguments as the record that kernels read; a ``float`` is stored as its bits."""
-    return array("q", _PACKED.pack(*arguments))
+    return array("q", _PACKED_FORMAT.pack(*arguments))
 
 
 def check_inputs(inputs: KernelInputs) -> None:

@@ -55,7 +55,7 @@ _LIBRARY.define(f"readings({_INPUTS}, {_OPTIONS}) -> Tensor[]")
 GRADIENTS = differentiable(KernelInputs)
 """The gradients that the backward operator returns, in this order; an empty tensor for an input that is None."""
 
-_CLEARED = ("key", "value")
+_CLEARED_GRADIENTS = ("key", "value")
 """The largest gradients; the kernel itself sets their sums to zero."""
 
 
@@ -116,7 +116,7 @@ def _attend_backward(
     shapes["bias"] = (B, H, chunks, Q + K - 1) if inputs.diagonal else (B, H, Q, K)
     grads = {}
     for name, shape in shapes.items():
-        new = inputs.query.new_empty if name in _CLEARED else inputs.query.new_zeros
+        new = inputs.query.new_empty if name in _CLEARED_GRADIENTS else inputs.query.new_zeros
         grads[name] = new(shape if getattr(inputs, name) is not None else 0)
     key_transposed, value_transposed = _transposed(inputs, "key"), _transposed(inputs, "value")
     arguments = fill_arguments(

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_arguments import PACKED, PACKED_MATRICES, address_of
+from regard.kernels.cpu.kernel_arguments import PACKED_MATRICES, PACKED_RECORD, address_of
 from regard.kernels.cpu.launch import KernelArguments, dropout_numbers
 from regard.kernels.cpu.packed_call import PackedCall
 
-_ARGUMENTS = KernelArguments(PACKED)
+_ARGUMENTS = KernelArguments(PACKED_RECORD)
 
 WORK = 16.0
 """Approximate number of elementary operations per score, besides its products."""

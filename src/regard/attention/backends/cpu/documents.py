@@ -20,7 +20,7 @@ from regard.scores import InnerProduct
 from regard.shapes.grid import Grid, upcast
 from regard.tracing.transforms import can_branch_on, has_dense_cpu_storage, in_memory, reverse_mode_only
 
-ALL = 1 << 40
+ALL_KEYS = 1 << 40
 """A number of keys that exceeds every document: no limit before or after a query's own key."""
 
 
@@ -76,7 +76,7 @@ def _sequences(mask: Mask, grid: Grid) -> tuple[Sequences, Sequences, int, int] 
 
     None if the documents are not runs of rows, or if the kernel does not know another part of the mask.
     """
-    rows, before, after, is_band = None, ALL, ALL, False
+    rows, before, after, is_band = None, ALL_KEYS, ALL_KEYS, False
     for part in joined_masks(mask):
         if type(part) is Documents and rows is None:
             rows = part.rows(grid.batch)

@@ -23,7 +23,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.flex import kernels
 from regard.attention.backends.flex.blocks import blocks_of
 from regard.attention.backends.flex.kernels import FlexCall
-from regard.attention.backends.flex.rules import LARGEST, NotPointwiseError, Rule, record
+from regard.attention.backends.flex.rules import LARGEST_INTEGER, NotPointwiseError, Rule, record
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.biases.bias import PairBias
@@ -56,7 +56,7 @@ class Flex(Backend):
         return _obstacle(problem)
 
     def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
-        if kernels.COMPILED and self.declines(problem) is None and kernels.is_compiled(_call(problem)):
+        if kernels.COMPILED_KERNELS and self.declines(problem) is None and kernels.is_compiled(_call(problem)):
             return None
         return "this kind of call is compiled by one that names it, backend='flex', which takes seconds"
 
@@ -106,7 +106,7 @@ def _obstacle(problem: Problem) -> str | None:
     widest = max(prepared.query.shape[3], problem.value.shape[3])
     if widest > LARGEST_DIM or 0 in (prepared.query.shape[3], problem.value.shape[3]):
         return f"its kernels take widths of 1 to {LARGEST_DIM}; this one is {widest}"
-    if max(problem.grid.shape) > LARGEST:
+    if max(problem.grid.shape) > LARGEST_INTEGER:
         return "it has more positions than its kernels can count"
     bias = problem.bias
     if bias is not None and bias.needs_gradient(problem.query) and torch.are_deterministic_algorithms_enabled():
@@ -115,7 +115,7 @@ def _obstacle(problem: Problem) -> str | None:
         _rules(problem)
     except NotPointwiseError as error:
         return str(error)
-    return kernels.failure(_call(problem)) if kernels.FAILED else None
+    return kernels.failure(_call(problem)) if kernels.FAILED_KERNELS else None
 
 
 class _Rules(NamedTuple):

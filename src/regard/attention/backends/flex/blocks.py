@@ -26,7 +26,7 @@ BLOCK = 128
 SLICE_PAIRS = 1 << 24
 """Pairs whose visibility is in memory at once: 16 MiB of bools."""
 
-CACHED = 16
+CACHED_MASKS = 16
 """Masks whose blocks are cached. The layers of a model share theirs."""
 
 
@@ -79,7 +79,7 @@ def blocks_of(mask: Mask, rule: Rule, grid: Grid) -> FlexBlocks:
     blocks = _compute(mask, not tensors, grid)
     with _LOCK:
         _CACHE[key] = _CachedBlocks(blocks, tuple(map(weakref.ref, tensors)))
-        while len(_CACHE) > CACHED:
+        while len(_CACHE) > CACHED_MASKS:
             _CACHE.popitem(last=False)
     return blocks
 

@@ -21,13 +21,13 @@ COMPILER = "inductor"
 DYNAMIC = True
 """Whether one kernel serves all lengths and batches; otherwise each combination is a kind of its own."""
 
-CACHED = 128
+CACHED_KERNELS = 128
 """Kinds of calls whose kernels are cached; the kind that was not used for longest is forgotten first."""
 
 LONGEST_REASON = 300
 """Characters of a compiler's message that are shown."""
 
-SHORT = 1 << 15
+SHORT_LENGTH = 1 << 15
 """Number of keys or queries up to which the product of two indices is exact in int32."""
 
 
@@ -55,7 +55,7 @@ class FlexCall(NamedTuple):
     @property
     def wide(self) -> bool:
         """Whether indices must be int64."""
-        is_long = max(self.query.shape[2], self.key.shape[2]) > SHORT
+        is_long = max(self.query.shape[2], self.key.shape[2]) > SHORT_LENGTH
         return is_long and any(rule is not None and rule.wide for rule in (self.score, self.mask))
 
     @property
@@ -87,10 +87,10 @@ def _order(tensor: Tensor) -> Hashable:
     return tuple(sorted(range(4), key=lambda axis: (-tensor.stride(axis), axis)))
 
 
-COMPILED: OrderedDict[Hashable, Callable[..., Any]] = OrderedDict()
+COMPILED_KERNELS: OrderedDict[Hashable, Callable[..., Any]] = OrderedDict()
 """The compiled kernel of each kind of call."""
 
-FAILED: OrderedDict[Hashable, str] = OrderedDict()
+FAILED_KERNELS: OrderedDict[Hashable, str] = OrderedDict()
 """Why a kind of call could not be compiled."""
 
 _LOCK = Lock()
@@ -99,12 +99,12 @@ _NUMBER = count()
 
 def failure(call: FlexCall) -> str | None:
     """Returns why this kind of call could not be compiled; None if it was, or was not tried."""
-    return FAILED.get(call.kind)
+    return FAILED_KERNELS.get(call.kind)
 
 
 def is_compiled(call: FlexCall) -> bool:
     """Whether a call of this kind was run already."""
-    return call.kind in COMPILED
+    return call.kind in COMPILED_KERNELS
 
 
 def run(call: FlexCall) -> tuple[Tensor, Tensor | None]:
@@ -115,9 +115,9 @@ def run(call: FlexCall) -> tuple[Tensor, Tensor | None]:
     """
     kind = call.kind
     with _LOCK:
-        kernel = COMPILED.get(kind)
+        kernel = COMPILED_KERNELS.get(kind)
         if kernel is not None:
-            COMPILED.move_to_end(kind)
+            COMPILED_KERNELS.move_to_end(kind)
     inputs = tuple(() if rule is None else rule.inputs for rule in (call.score, call.mask))
     arguments = call.query, call.key, call.value, *inputs, call.blocks
     return _compiled(call, kind, arguments) if kernel is None else kernel(*arguments)
@@ -136,14 +136,14 @@ def _compiled(call: FlexCall, kind: Hashable, arguments: tuple[Any, ...]) -> tup
         cause = " ".join(str(error).split("\n\n")[0].split())
         reason = f"PyTorch could not compile it ({type(error).__name__}: {cause[:LONGEST_REASON]})"
         with _LOCK:
-            FAILED[kind] = reason
-            while len(FAILED) > CACHED:
-                FAILED.popitem(last=False)
+            FAILED_KERNELS[kind] = reason
+            while len(FAILED_KERNELS) > CACHED_KERNELS:
+                FAILED_KERNELS.popitem(last=False)
         raise BackendError(f"backend 'flex' cannot run this: {reason}; with backend='tiled' it runs") from error
     with _LOCK:
-        COMPILED[kind] = kernel
-        while len(COMPILED) > CACHED:
-            COMPILED.popitem(last=False)
+        COMPILED_KERNELS[kind] = kernel
+        while len(COMPILED_KERNELS) > CACHED_KERNELS:
+            COMPILED_KERNELS.popitem(last=False)
     return result
 
 

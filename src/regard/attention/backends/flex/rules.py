@@ -21,13 +21,13 @@ from regard.shapes.checks import kind_of
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import sent
 
-LARGEST = 1 << 29
+LARGEST_INTEGER = 1 << 29
 """Integers of rules may not exceed this magnitude, so that sums of a few of them are exact in int32."""
 
 STAND_IN_DEVICE = torch.device("cpu")
 """The device of the tensors on which a rule runs while it is recorded."""
 
-_NARROW = frozenset({
+_NARROW_INTEGERS = frozenset({
     "__abs__", "__add__", "__floordiv__", "__getitem__", "__mod__", "__neg__", "__radd__", "__rsub__", "__sub__",
     "abs", "add", "clamp", "double", "float", "int", "long", "minimum", "maximum", "neg", "remainder", "rsub",
     "sub", "to", "where",
@@ -126,7 +126,7 @@ class Pair(Grid):
         return tensor[index] if index else tensor
 
     def number(self, value: int) -> Tensor:
-        if abs(value) > LARGEST:
+        if abs(value) > LARGEST_INTEGER:
             raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
         return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.recorder.device))
 
@@ -204,7 +204,7 @@ class _Recorder(TorchFunctionMode):
         if isinstance(value, (tuple, list)):
             items = ", ".join(map(self._text, value))
             return f"({items},)" if isinstance(value, tuple) and items else f"[{items}]"
-        if isinstance(value, int) and abs(value) > LARGEST:
+        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
             raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
         if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device)):
             return repr(self._on_device(value))
@@ -247,7 +247,7 @@ class _Recorder(TorchFunctionMode):
             text = f"{texts[0]}.{name}({', '.join(texts[1:])})"
         else:
             text = f"{resolve_name(func)}({', '.join(texts)})"
-        if name not in _NARROW and not result.is_floating_point() and result.dtype != torch.bool:
+        if name not in _NARROW_INTEGERS and not result.is_floating_point() and result.dtype != torch.bool:
             self.wide = True
         self.lines.append(f"    v{len(self.lines)} = {text}")
         return self._named(result, f"v{len(self.lines) - 1}")

@@ -31,7 +31,7 @@ from regard.masks import Band
 from regard.shapes.grid import span_length, spread_heads, upcast
 from regard.tracing.transforms import shared_scalar
 
-ASKED = {"cuda"}
+FORETELLING_DEVICES = {"cuda"}
 """Types of devices on which PyTorch says beforehand which kernel it takes; ROCm's is ``cuda`` as well."""
 
 MASK_ELEMENTS = 1 << 26
@@ -83,7 +83,7 @@ class KernelSizes(NamedTuple):
 
 def obstacle(problem: Problem) -> str | None:
     """Returns why PyTorch would need quadratic memory; None if it would not, or on devices that it says nothing of."""
-    if problem.query.device.type not in ASKED:
+    if problem.query.device.type not in FORETELLING_DEVICES:
         return None
     for part in parts(problem):
         if part.case is not None and _form(_sizes(problem, part.case), part.case, enabled_kernels()) is None:
@@ -111,7 +111,7 @@ def parts(problem: Problem) -> list[SplitPart]:
         HiddenPairs.CAUSAL
         if is_square
         else HiddenPairs.LOWER_RIGHT
-        if problem.query.device.type in ASKED
+        if problem.query.device.type in FORETELLING_DEVICES
         else HiddenPairs.MASKED
     )
     if causal is HiddenPairs.MASKED:
@@ -165,7 +165,7 @@ def options_of_one_call(problem: Problem) -> tuple[bool, bool] | None:
     if others or first.case not in (HiddenPairs.FULL, HiddenPairs.CAUSAL) or len(first.keys) != problem.grid.keys:
         return None
     sizes = _sizes(problem, first.case)
-    form = _form(sizes, first.case, enabled_kernels()) if problem.query.device.type in ASKED else Form()
+    form = _form(sizes, first.case, enabled_kernels()) if problem.query.device.type in FORETELLING_DEVICES else Form()
     if form != Form() or problem.key.shape[0] != problem.query.shape[0] or _are_one_head(sizes, first.case):
         return None
     return first.case is HiddenPairs.CAUSAL, problem.key.shape[1] != problem.query.shape[1]
@@ -228,7 +228,7 @@ def _kernel(
         key, value = spread_heads(key, rows[1]), spread_heads(value, rows[1])
     if _are_one_head(sizes, case):
         query = query.reshape(rows[0], key.shape[1], -1, query.shape[3])
-    form = (_form(sizes, case, enabled_kernels()) if query.device.type in ASKED else None) or Form()
+    form = (_form(sizes, case, enabled_kernels()) if query.device.type in FORETELLING_DEVICES else None) or Form()
     if form.spreads:
         key, value = spread_heads(key, rows[1]), spread_heads(value, rows[1])
     if form.width:

@@ -24,7 +24,7 @@ KEYS = 4
 TILES = (4, 2, 1)
 """Rows of the tiles."""
 
-PREFETCHED = 2048
+PREFETCHED_ELEMENTS = 2048
 """Elements that are prefetched, since memory is slower than these products: a sixth of a first-level cache."""
 
 
@@ -139,7 +139,7 @@ _few_keys, _one_key = (over_rows(lambda rows, keys=keys: dot_tile(rows, keys), T
 def scores_of_few_rows(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
     """Computes ``c = factor · a bᵀ`` in float32, for a few rows of ``a``; the features of ``a`` and ``b`` are
     contiguous."""
-    prefetch_rows, j = PREFETCHED // size.depth, 0
+    prefetch_rows, j = PREFETCHED_ELEMENTS // size.depth, 0
     while j + KEYS <= size.columns:
         _few_keys(size.rows, a, rows_from(b, j), columns_from(c, j), size.depth, factor, prefetch_rows)
         j += KEYS
@@ -149,7 +149,7 @@ def scores_of_few_rows(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix)
 
 
 _four_vectors, _one_vector = (
-    over_rows(lambda rows, vectors=vectors: tile(rows, vectors, PREFETCHED // (vectors * LANES)), TILES)
+    over_rows(lambda rows, vectors=vectors: tile(rows, vectors, PREFETCHED_ELEMENTS // (vectors * LANES)), TILES)
     for vectors in (4, 1)
 )
 

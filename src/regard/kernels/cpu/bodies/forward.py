@@ -31,7 +31,7 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import fill_nan, normalize, normalizer_reader, sum_of_nonfinite
-from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
+from regard.kernels.cpu.bodies.sparse_mixture import SPARSE_NORMALIZERS, are_few, are_finite, mix_sparsely
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, range_at, runs_of_row
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, WIDE
@@ -121,7 +121,7 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
     """Returns the body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, score, competing = units != "product", SCORES[units], normalizer not in ("sigmoid", "hard")
-    may_be_sparse = dtype == "float32" and normalizer in SPARSE and can_compress()
+    may_be_sparse = dtype == "float32" and normalizer in SPARSE_NORMALIZERS and can_compress()
 
     def body(address: int) -> None:
         p = arguments_at(address)

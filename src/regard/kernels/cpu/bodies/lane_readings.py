@@ -44,7 +44,7 @@ from regard.kernels.cpu.bodies.wide_product import Matrix
 KEYS = 4
 """Keys that are scored together: with fewer, each product would wait for the previous sum."""
 
-LOWEST = np.finfo(np.float32).min
+LOWEST_SCORE = np.finfo(np.float32).min
 """The lowest finite number: the maximum of a row without a higher score, so that the exponential of −∞ is 0."""
 
 
@@ -144,11 +144,11 @@ def multiply_keys(keys: Matrix, depth: int, lanes: Lanes, zeros: Any, zero: Any)
 
 @inlined
 def score_lanes(p: Any, lanes: Lanes, zeros: Any, zero: Any) -> Any:
-    """Writes the scores of the visible keys; returns the maximum of each lane, at least `LOWEST`."""
+    """Writes the scores of the visible keys; returns the maximum of each lane, at least `LOWEST_SCORE`."""
     real, vector = type(zero), lanes_of(zeros) * size_of(zero)
     offset = lanes.batch * p.key_batch + lanes.head // (p.heads // p.kv_heads) * p.key_head
     multiply_keys(Matrix(p.key + offset * size_of(zero), p.key_row, 1), p.dim, lanes, zeros, zero)
-    scale, maxima = broadcast(real(p.scale), zeros), broadcast(real(LOWEST), zeros)
+    scale, maxima = broadcast(real(p.scale), zeros), broadcast(real(LOWEST_SCORE), zeros)
     masked = p.start != 0 or lanes.rows < lanes_of(zeros)
     for j in range(lanes.first, lanes.last):
         score = scale * load(lanes.scores + j * vector, zeros)

@@ -11,10 +11,10 @@ from regard.kernels.cpu.bodies.arguments import product_at
 from regard.kernels.cpu.bodies.intrinsics import call_gemm, call_int32, call_kernel, stack_memory
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.kernel_arguments import BLAS, FEW_MIXTURES, FEW_SCORES, PLAIN_TRANSPOSED, PRODUCT, WIDE
+from regard.kernels.cpu.kernel_arguments import BLAS, FEW_MIXTURES, FEW_SCORES, PLAIN_TRANSPOSED, PRODUCT_RECORD, WIDE
 from regard.kernels.cpu.sizes import padded_length
 
-_PRODUCT_SIZE = PRODUCT.itemsize
+_PRODUCT_SIZE = PRODUCT_RECORD.itemsize
 
 
 @inlined

@@ -17,7 +17,7 @@ from regard.kernels.cpu.bodies.vectors import broadcast, four_registers, lanes_o
 from regard.kernels.cpu.bodies.wide_product import DEPTH, Matrix, Size, columns_from
 from regard.kernels.cpu.sizes import LANES
 
-SPARSE = ("entmax15", "sparsemax", "entmax", "hard")
+SPARSE_NORMALIZERS = ("entmax15", "sparsemax", "entmax", "hard")
 """Normalizers with which most weights are 0."""
 
 WEIGHTS_PER_NONZERO = 4
