@@ -10,7 +10,7 @@ import torch
 import regard
 from regard.attention import Attended
 from regard.records import AttentionRecord, DenseTiles, Document, TokenAxis
-from regard.records.shaded_table import NEGATIVE, OPACITY, POSITIVE, shade, shaded_table
+from regard.records.shaded_table import NEGATIVE_COLOR, OPACITY, POSITIVE_COLOR, shade, shaded_table
 
 HOSTILE = ("<script>alert(1)</script>", "' onmouseover='x", "\u202eabc", "a\nb\x00", "")
 READ = regard.Readings(weights=True, received=True)
@@ -74,7 +74,7 @@ def test_tables_are_small_and_escaped(name, length):
 @pytest.mark.parametrize("length", [5, 100])
 def test_weights_are_shaded_and_more_is_named(name, length):
     page = RESULTS[name](length)._repr_html_()
-    assert f"rgba({POSITIVE}" in page
+    assert f"rgba({POSITIVE_COLOR}" in page
     assert re.search(r"<code>(regard\.)?View\(\w+(, tokens)?\)</code> shows", page)
     assert ("100 × 100" in page) == (length == 100)
 
@@ -86,8 +86,8 @@ def test_the_chosen_backend_is_shaded():
 
 
 def test_a_shade_is_the_share_of_the_largest_magnitude():
-    assert shade(0.5, 2.0) == f"background:rgba({POSITIVE},{OPACITY / 4:.3f})"
-    assert shade(-2.0, 2.0) == f"background:rgba({NEGATIVE},{OPACITY:.3f})"
+    assert shade(0.5, 2.0) == f"background:rgba({POSITIVE_COLOR},{OPACITY / 4:.3f})"
+    assert shade(-2.0, 2.0) == f"background:rgba({NEGATIVE_COLOR},{OPACITY:.3f})"
     assert shade(0.0, 2.0) == shade(1.0, 0.0) == ""
     assert [shade(hole, 1.0).count("repeating") for hole in (-np.inf, np.nan, np.inf)] == [1, 2, 2]
 
@@ -116,7 +116,7 @@ def test_a_large_matrix_is_a_map_of_means():
     page = shaded_table(matrix)
     assert page.count("<tr") == page.count("<td") // 32 == 32
     largest = matrix[-2:, -3:].mean()
-    shares = [float(share) for share in re.findall(rf"rgba\({POSITIVE},([\d.]+)\)", page)]
+    shares = [float(share) for share in re.findall(rf"rgba\({POSITIVE_COLOR},([\d.]+)\)", page)]
     assert len(shares) == 1024
     assert abs(shares[0] - OPACITY * matrix[:2, :3].mean() / largest) < 1e-3
     assert f"the darkest one {largest:.3g}" in page

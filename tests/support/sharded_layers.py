@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import regard
 from regard import distributed, masks, models, nn
-from regard.watching.attention_call import POSTPONED
+from regard.watching.attention_call import POSTPONED_ATTRIBUTES
 
 BATCH, DIM, HEADS, SOURCE, TARGET = 2, 12, 2, 7, 13
 ORDERS = ("contiguous", "balanced")
@@ -267,7 +267,7 @@ def watched(rank, processes, order):
         assert (part.name, part.kind, part.mask, part.shape) == (whole.name, whole.kind, whole.mask, whole.shape)
         assert part.entropy.shape[2] == part.received.shape[2] == shards.count()
         joined = part.gathered()
-        for name in POSTPONED:
+        for name in POSTPONED_ATTRIBUTES:
             one, other = getattr(whole, name), getattr(joined, name)
             if isinstance(one, torch.Tensor):
                 found[name] = max(found.get(name, 0.0), _difference(one.double(), other.double()))

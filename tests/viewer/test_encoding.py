@@ -8,8 +8,8 @@ from hypothesis.extra import numpy as arrays
 
 from regard.errors import ArgumentError
 from regard.viewer.encoding import (
+    CODE_STEPS,
     NAN_CODE,
-    STEPS,
     decoded,
     packed,
     packed_codes,
@@ -29,7 +29,7 @@ def test_the_error_is_at_most_four_thousandths(weights, maximum):
     error = np.abs(decoded(square_root_codes(weights, maximum), maximum) - weights)
     assert (error <= 0.004 * maximum).all()
     roots = np.sqrt(weights.astype(np.float64) / maximum)
-    assert (error <= maximum * (roots / STEPS + 0.2500001 / STEPS**2)).all()
+    assert (error <= maximum * (roots / CODE_STEPS + 0.2500001 / CODE_STEPS**2)).all()
 
 
 @given(WEIGHTS)

@@ -71,7 +71,7 @@ def test_rollout_is_the_product_of_the_layers(seed, layers, heads, length, resid
 def test_blocks_of_rows_give_the_same(monkeypatch):
     weights = random_layers(1, 3, 2, 11)
     whole = rollout(records_of(weights))
-    monkeypatch.setattr("regard.watching.layer_graph.BLOCK", 3 * 2 * 11)
+    monkeypatch.setattr("regard.watching.layer_graph.BLOCK_WEIGHTS", 3 * 2 * 11)
     assert np.allclose(rollout(records_of(weights)).weights, whole.weights, atol=1e-7)
 
 

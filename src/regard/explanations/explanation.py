@@ -23,7 +23,7 @@ from regard.summaries import record_html, record_summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STEPS = {
+STEP_NOTES = {
     "query": "what asks",
     "key": "what it is compared with",
     "value": "what is mixed",
@@ -38,19 +38,22 @@ STEPS = {
 }
 """The steps in the order of the calculation, with a note on each."""
 
-PROJECTED = {"query": "what asks, projected by the score (W q)", "key": "what it is compared with, projected (U k)"}
+PROJECTED_NOTES = {
+    "query": "what asks, projected by the score (W q)",
+    "key": "what it is compared with, projected (U k)",
+}
 """The notes of steps that the score has projected (Bahdanau et al. 2015, Luong et al. 2015)."""
 
 UNIT_WEIGHTS = {"unit_weights": "how much each unit counts", "unit_bias": "added to each weighted sum of units"}
 """The notes on the parameters that turn the units of a score into scores, and their names."""
 
-PAIRS = ("scores", "scaled", "capped", "biased", "masked", "weights")
+PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 """Steps with a column for each key."""
 
 SHOWN_SLICES = 4
 """The most (batch row, head) pairs that are printed unless more are asked for."""
 
-OPTIONAL = ("scaled", "capped", "biased", "masked")
+OPTIONAL_STEPS = ("scaled", "capped", "biased", "masked")
 """Steps that a calculation may lack; their tensor is then that of the previous step."""
 
 
@@ -134,7 +137,7 @@ class Explanation:
 
     def __getitem__(self, step: str) -> Tensor:
         name = self._name(step)
-        if name in STEPS:
+        if name in STEP_NOTES:
             return getattr(self, name)
         return self._unit_steps[name][1] if name in self._unit_steps else self._layers[name].values
 
@@ -193,7 +196,7 @@ class Explanation:
         """The names of the steps that this calculation has, in its order."""
         names, previous = [], self.scores
         for name in self._named_tensors:
-            if name in OPTIONAL:
+            if name in OPTIONAL_STEPS:
                 tensor: Tensor = getattr(self, name)
                 if tensor is previous:
                     continue
@@ -205,8 +208,8 @@ class Explanation:
     @property
     def _named_tensors(self) -> tuple[str, ...]:
         """The names of the attention's tensors in their order, and of steps that it does not have."""
-        before_scores = list(STEPS).index("scores")
-        return (*list(STEPS)[:before_scores], *self._unit_steps, *list(STEPS)[before_scores:])
+        before_scores = list(STEP_NOTES).index("scores")
+        return (*list(STEP_NOTES)[:before_scores], *self._unit_steps, *list(STEP_NOTES)[before_scores:])
 
     def steps(self) -> Iterator[tuple[str, Tensor]]:
         """The steps that this calculation has, in its order, as (name, tensor)."""
@@ -233,7 +236,7 @@ class Explanation:
     def column_labels(self, step: str) -> list[str]:
         """The labels of a step's columns: keys, or features."""
         step = self._name(step)
-        if step in PAIRS:
+        if step in PAIR_STEPS:
             return list(self.key_labels or _numbered("k", self.key.shape[-2]))
         features = self.value if step == "weighted_values" else self[step]
         return _numbered("", features.shape[-1] if features.dim() else 1)
@@ -355,13 +358,13 @@ class Explanation:
         if name in self._layers:
             return self._layers[name].note
         if name in self.projected:
-            return PROJECTED[name]
+            return PROJECTED_NOTES[name]
         if name == "scaled":
             return _scale_note(self.scores, self.scaled)
         if name == "scores" and self.units is not None and self.units.weight is not None:
             bias = "" if self.units.bias is None else " + unit bias"
             return f"{self.units.steps[-1].name} · unit weights{bias}, for each query and key"
-        return self._unit_steps[name][0] if name in self._unit_steps else STEPS[name]
+        return self._unit_steps[name][0] if name in self._unit_steps else STEP_NOTES[name]
 
     def arithmetic(
         self, query: int, steps: str | Sequence[str] | None = None, *, batch: int = 0, head: int = 0, decimals: int = 4
@@ -394,7 +397,7 @@ class Explanation:
         numbers = QueryArithmetic(
             self.row_labels("query")[query],
             self.row_labels("key"),
-            {name: matrix(name)[query] for name in ("query", *PAIRS, "output") if name in names},
+            {name: matrix(name)[query] for name in ("query", *PAIR_STEPS, "output") if name in names},
             matrix("key"),
             matrix("value"),
             "query" in self.projected,
@@ -533,8 +536,8 @@ def _as_matrix(parameter: Tensor) -> Tensor:
 def _scale_note(scores: Tensor, scaled: Tensor) -> str:
     """The note of the scaled scores, with the scale if it is one number for all pairs."""
     if not scores.numel():
-        return STEPS["scaled"]
+        return STEP_NOTES["scaled"]
     raw, scaled = (tensor.detach().double().flatten() for tensor in (scores, scaled))
     largest = raw.abs().argmax()
     factor = scaled[largest] / raw[largest]
-    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else STEPS["scaled"]
+    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else STEP_NOTES["scaled"]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.explanations.step import Step
-from regard.records.shaded_table import CAPTION, TABLE, shade
+from regard.records.shaded_table import CAPTION_STYLE, TABLE_STYLE, shade
 
-LIMIT = 12
+TABLE_LIMIT = 12
 """The most rows and the most columns of a table; of more, the middle is left out."""
 
 LONGEST_LABEL = 24
@@ -37,7 +37,7 @@ class MatrixTexts:
         self.matrix, self.rows, self.columns = matrix.detach().double().cpu(), rows, columns
         exact = (digits for digits in range(decimals) if is_whole(self.matrix * 10**digits, tolerance=1e-9))
         self.digits = next(exact, decimals)
-        self.shown_rows = shortened(len(rows), LIMIT)
+        self.shown_rows = shortened(len(rows), TABLE_LIMIT)
 
     @property
     def labels(self) -> list[str]:
@@ -125,8 +125,8 @@ def html_tables(steps: Sequence[Step], rest: str = "") -> str:
 def _table(number: int, step: Step) -> str:
     additive = step.name == "weights"
     texts = MatrixTexts(step.matrix, step.row_labels, step.column_labels, decimals=HTML_DECIMALS, additive=additive)
-    columns = texts.drawn(LIMIT)
-    shaded = list(zip(columns, texts.styles(LIMIT), strict=True))
+    columns = texts.drawn(TABLE_LIMIT)
+    shaded = list(zip(columns, texts.styles(TABLE_LIMIT), strict=True))
     head = "".join(f"<th>{_shown(label)}</th>" for label, *_ in columns)
     rows = (
         f"<tr><th>{_shown(label)}</th>{''.join(_cell(cells[row], style[row]) for cells, style in shaded)}</tr>"
@@ -136,7 +136,7 @@ def _table(number: int, step: Step) -> str:
     slice_name = f", {step.slice_name}" if step.slice_name else ""
     caption = f"<b>{number}. {escape(step.name)}</b>{slice_name} [{shape}]: {escape(step.note)}"
     return (
-        f"<table style='{TABLE}'><caption style='{CAPTION}'>{caption}</caption>"
+        f"<table style='{TABLE_STYLE}'><caption style='{CAPTION_STYLE}'>{caption}</caption>"
         f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 

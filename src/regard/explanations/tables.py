@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from regard.explanations.matrix_texts import LIMIT, MatrixTexts
+from regard.explanations.matrix_texts import TABLE_LIMIT, MatrixTexts
 from regard.explanations.step import Step
 
 
@@ -57,7 +57,7 @@ class MatrixTable(MatrixTexts):
         labels = self.labels
         # Three spaces are between columns, and two at each end of the table.
         room = options.max_width - max((cell_len(label) for label in labels), default=0) - 4
-        most = LIMIT
+        most = TABLE_LIMIT
         while True:
             drawn = self.drawn(most)
             width = sum(3 + max(map(cell_len, cells)) for cells in drawn)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.explanations.explanation import Explanation
-from regard.records.document import ORDER
+from regard.records.document import STEP_ORDER
 
 Matrices = dict[str, NDArray[np.float64]]
 
@@ -18,7 +18,7 @@ def head_matrices(explanation: Explanation, batch: int, head: int) -> Matrices:
         return explanation.matrix(name, batch, head).cpu().double().numpy()
 
     names = explanation.step_names
-    matrices = {name: matrix(name) for name in names if name in ORDER}
+    matrices = {name: matrix(name) for name in names if name in STEP_ORDER}
     for name in ("query", "key", "value"):
         source = "input" if explanation.one_input else f"{name}_input"
         # A score with a projection of its own projects once more.

@@ -285,13 +285,13 @@ def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
     return (np.arange(bins + 1, dtype=np.int64) * length + bins - 1) // bins
 
 
-WITHIN = ("##", "·")
+MARKS_WITHIN = ("##", "·")
 """Marks before a piece within a word: those of WordPiece and of regard's own tokenizers."""
 
-BEFORE = ("▁", "Ġ", " ")
+MARKS_BEFORE = ("▁", "Ġ", " ")
 """Marks before the first piece of a word: those of SentencePiece and of byte-level BPE."""
 
-AFTER = "@@"
+MARK_AFTER = "@@"
 """The mark after a piece that another piece of the same word follows (subword-nmt)."""
 
 
@@ -318,9 +318,9 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
     if len(alone) != len(tokens):
         raise ShapeError(f"special must have one entry for each of {len(tokens)} tokens; it has {len(alone)}")
     texts = [token for token, flag in zip(tokens, alone, strict=True) if not flag]
-    marks_within = any(token.startswith(WITHIN) and len(token) > 1 for token in texts)
-    marks_after = any(token.endswith(AFTER) and len(token) > len(AFTER) for token in texts)
-    marks_before = any(token.startswith(BEFORE) for token in texts)
+    marks_within = any(token.startswith(MARKS_WITHIN) and len(token) > 1 for token in texts)
+    marks_after = any(token.endswith(MARK_AFTER) and len(token) > len(MARK_AFTER) for token in texts)
+    marks_before = any(token.startswith(MARKS_BEFORE) for token in texts)
     if not (marks_within or marks_after or marks_before):
         return ()
     starts = []
@@ -328,11 +328,11 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
         first = position == 0 or alone[position] or alone[position - 1]
         if not first:
             if marks_within:
-                first = not (token.startswith(WITHIN) and len(token) > 1)
+                first = not (token.startswith(MARKS_WITHIN) and len(token) > 1)
             elif marks_after:
-                first = not tokens[position - 1].endswith(AFTER)
+                first = not tokens[position - 1].endswith(MARK_AFTER)
             else:
-                first = token.startswith(BEFORE)
+                first = token.startswith(MARKS_BEFORE)
         if first:
             starts.append(position)
     return tuple(range(start, stop) for start, stop in zip(starts, [*starts[1:], len(tokens)], strict=True))
@@ -353,8 +353,8 @@ def join_pieces(pieces: Sequence[str]) -> str:
     for number, piece in enumerate(pieces):
         text = piece
         if number == 0 and (len(piece) > 1 or len(pieces) > 1):
-            text = next((piece.removeprefix(mark) for mark in BEFORE if piece.startswith(mark)), piece)
+            text = next((piece.removeprefix(mark) for mark in MARKS_BEFORE if piece.startswith(mark)), piece)
         elif number > 0:
-            text = next((piece.removeprefix(mark) for mark in WITHIN if piece.startswith(mark)), piece)
-        joined.append(text if number == len(pieces) - 1 else text.removesuffix(AFTER))
+            text = next((piece.removeprefix(mark) for mark in MARKS_WITHIN if piece.startswith(mark)), piece)
+        joined.append(text if number == len(pieces) - 1 else text.removesuffix(MARK_AFTER))
     return "".join(joined)

@@ -16,11 +16,11 @@ from regard.records.attention_record import AttentionRecord
 from regard.records.axis import as_number, as_numbers
 from regard.records.shaded_table import LONGEST_LINE
 
-PAIRS = ("scores", "scaled", "capped", "biased", "masked", "weights")
+PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 """Steps with an element for each (query, key), in the order of the calculation."""
 
-ORDER = ("query", "key", "value", *PAIRS, "output")
-INPUTS = ("query_input", "key_input", "value_input", "w_query", "w_key", "w_value")
+STEP_ORDER = ("query", "key", "value", *PAIR_STEPS, "output")
+INPUT_MATRICES = ("query_input", "key_input", "value_input", "w_query", "w_key", "w_value")
 """What queries, keys and values were projected from, and the matrices that did it."""
 
 MOST_RECORDS = 3
@@ -29,7 +29,7 @@ MOST_RECORDS = 3
 PARAMETERS = {"temperature": 0.0, "sink": None, "alpha": 1.0, "bias": None}
 """Each parameter of a normalizer, and the number that it must be above; None: any number."""
 
-NEEDED = ("query", "key", "value", "scores", "weights", "output")
+REQUIRED_MATRICES = ("query", "key", "value", "scores", "weights", "output")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,19 +92,19 @@ class StepsRecord:
 
     def __post_init__(self) -> None:
         for name in self.matrices:
-            if name not in (*ORDER, *INPUTS):
-                raise UnknownNameError("matrix", name, (*ORDER, *INPUTS))
-        for name in NEEDED:
+            if name not in (*STEP_ORDER, *INPUT_MATRICES):
+                raise UnknownNameError("matrix", name, (*STEP_ORDER, *INPUT_MATRICES))
+        for name in REQUIRED_MATRICES:
             if name not in self.matrices:
-                raise ArgumentError(f"matrices must have {', '.join(NEEDED)}; {name} is missing")
+                raise ArgumentError(f"matrices must have {', '.join(REQUIRED_MATRICES)}; {name} is missing")
         matrices = {
             name: as_numbers(f"matrices[{name!r}]", self.matrices[name]).astype(np.float64)
-            for name in (*ORDER, *INPUTS)
+            for name in (*STEP_ORDER, *INPUT_MATRICES)
             if name in self.matrices
         }
         queries, keys = len(self.query_labels), len(self.key_labels)
         dim, value_dim = matrices["query"].shape[-1:], matrices["value"].shape[-1:]
-        expected = dict.fromkeys(PAIRS, (queries, keys)) | {
+        expected = dict.fromkeys(PAIR_STEPS, (queries, keys)) | {
             "query": (queries, *dim),
             "key": (keys, *(dim if self.score == "dot" else matrices["key"].shape[-1:])),
             "value": (keys, *value_dim),

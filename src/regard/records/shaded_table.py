@@ -32,21 +32,21 @@ LONGEST_LINE = 300
 OPACITY = 0.6
 """The opacity of the largest magnitude: with it black and white letters are readable on either colour."""
 
-POSITIVE, NEGATIVE = (",".join(map(str, color_at(SIGN["light"], share))) for share in (13 / 16, 3 / 16))
+POSITIVE_COLOR, NEGATIVE_COLOR = (",".join(map(str, color_at(SIGN["light"], share))) for share in (13 / 16, 3 / 16))
 """Red, green, blue of positive and negative numbers: blue and red, strong enough to be seen on light and on dark."""
 
 LINES = "rgba(128,128,128,.35) 0 1px,transparent 1px 5px"
-HATCHED = f"background:repeating-linear-gradient(-45deg,{LINES})"
+HATCHED_STYLE = f"background:repeating-linear-gradient(-45deg,{LINES})"
 """The style of a pair that the mask hides."""
 
-CROSSED = f"background:repeating-linear-gradient(-45deg,{LINES}),repeating-linear-gradient(45deg,{LINES})"
+CROSSED_STYLE = f"background:repeating-linear-gradient(-45deg,{LINES}),repeating-linear-gradient(45deg,{LINES})"
 """The style of what is no number."""
 
-TABLE = "border-collapse:collapse;margin:8px 0;font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums"
-CAPTION = "text-align:left;caption-side:top;padding:4px 0"
+TABLE_STYLE = "border-collapse:collapse;margin:8px 0;font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums"
+CAPTION_STYLE = "text-align:left;caption-side:top;padding:4px 0"
 """The styles of tables and of their captions."""
 
-MAPS = ("weights", "tile", "rows", "pooled_mean", "received", "entropy")
+MAP_READINGS = ("weights", "tile", "rows", "pooled_mean", "received", "entropy")
 """The readings that can be shown as a map, the best one first."""
 
 
@@ -58,10 +58,11 @@ def shade(value: float, largest: float) -> str:
         largest: the largest magnitude of the matrix.
     """
     if not np.isfinite(value):
-        return HATCHED if np.isneginf(value) else CROSSED
+        return HATCHED_STYLE if np.isneginf(value) else CROSSED_STYLE
     if not largest or not value:
         return ""
-    return f"background:rgba({POSITIVE if value > 0 else NEGATIVE},{OPACITY * min(abs(value) / largest, 1):.3f})"
+    color = POSITIVE_COLOR if value > 0 else NEGATIVE_COLOR
+    return f"background:rgba({color},{OPACITY * min(abs(value) / largest, 1):.3f})"
 
 
 def shaded_table(
@@ -96,8 +97,8 @@ def shaded_table(
         caption = f"{caption}; {reduced}"
     below = f"<div><code>{escape(more)}</code> shows more</div>" if more else ""
     return (
-        f"<table style='{TABLE}'>"
-        f"<caption style='{CAPTION}'>{escape(caption[:LONGEST_LINE])}</caption>"
+        f"<table style='{TABLE_STYLE}'>"
+        f"<caption style='{CAPTION_STYLE}'>{escape(caption[:LONGEST_LINE])}</caption>"
         f"<tbody>{body}</tbody></table>{below}"
     )
 
@@ -159,7 +160,7 @@ def readings_html(name: str, fields: Iterable[tuple[str, object]], more: str) ->
     """
     named = dict(fields)
     table = record_html(name, named.items())
-    for reading in MAPS:
+    for reading in MAP_READINGS:
         tensor = named.get(reading)
         if isinstance(tensor, Tensor) and tensor.dim() >= 2 and tensor.numel() and has_data(tensor):
             leading = tensor.shape[:-2]

@@ -33,10 +33,10 @@ from regard.shapes.arrays import as_array
 from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import ProblemTiles, numbered_records, shared_by
 
-OUTPUTS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
+OUTPUT_FIELDS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
 
-WITH_STEPS = "with regard.watch(model, keep=True) as watched: model(**inputs); then View(watched, steps=[(0, 0)])"
+STEPS_USAGE = "with regard.watch(model, keep=True) as watched: model(**inputs); then View(watched, steps=[(0, 0)])"
 
 NO_ATTENTIONS = (
     "the model returned no attentions, since its attention implementation (such as 'sdpa') computes no weights: write "
@@ -44,21 +44,21 @@ NO_ATTENTIONS = (
     f"{WATCHING_LINE}; then View(watched, tokenizer)"
 )
 
-NOT_READ = (
+MISSING_WEIGHTS = (
     "these weights are None: they were not read, or the model returned none, as one of transformers with "
     "output_attentions=True whose implementation (such as 'sdpa') computes none. Write "
     f"{WATCHING_LINE}; then View(watched, tokens); or "
     'observed = regard.observe(query, key, value, read="view"); then View(observed, tokens)'
 )
 
-HOW = (
+ACCEPTED_CONTENTS = (
     "View shows weights (a tensor, an array or nested lists) with tokens, outputs.attentions, what regard.watch, "
     "observe, attend_with_weights, explain or predict gives, records and a Document"
 )
 
 
 @dataclass(frozen=True)
-class Labels:
+class TokenLabels:
     """The tokens that a caller named, and the example of a batch.
 
     Attributes:
@@ -129,7 +129,7 @@ class Labels:
 
 
 def as_document(
-    content: Any, labels: Labels | None = None, title: str | None = None, steps: Sequence[tuple[int, int]] = ()
+    content: Any, labels: TokenLabels | None = None, title: str | None = None, steps: Sequence[tuple[int, int]] = ()
 ) -> Document:
     """A document of anything that a view can show.
 
@@ -146,8 +146,8 @@ def as_document(
     """
     steps = _pairs(steps)
     if not isinstance(content, Watch) and steps:
-        raise ArgumentError(f"steps are those of what regard.watch recorded: {WITH_STEPS}")
-    document = _document(content, Labels() if labels is None else labels, steps)
+        raise ArgumentError(f"steps are those of what regard.watch recorded: {STEPS_USAGE}")
+    document = _document(content, TokenLabels() if labels is None else labels, steps)
     return document if title is None else replace(document, title=title)
 
 
@@ -163,7 +163,7 @@ def _pairs(steps: Any) -> list[tuple[int, int]]:
     return [(int(layer), int(head)) for layer, head in pairs]
 
 
-def _document(content: Any, labels: Labels, steps: Sequence[tuple[int, int]]) -> Document:
+def _document(content: Any, labels: TokenLabels, steps: Sequence[tuple[int, int]]) -> Document:
     if isinstance(content, Document):
         labels.refuse("a Document")
         return content
@@ -176,9 +176,11 @@ def _document(content: Any, labels: Labels, steps: Sequence[tuple[int, int]]) ->
     if isinstance(content, (Observed, Attended)):
         return _of_result(content, labels)
     if content is None:
-        raise ArgumentError(NOT_READ)
-    fields = [name for name in OUTPUTS if getattr(content, name, None) is not None]
-    if fields or any(hasattr(type(content), name) or name in getattr(content, "__dict__", {}) for name in OUTPUTS):
+        raise ArgumentError(MISSING_WEIGHTS)
+    fields = [name for name in OUTPUT_FIELDS if getattr(content, name, None) is not None]
+    if fields or any(
+        hasattr(type(content), name) or name in getattr(content, "__dict__", {}) for name in OUTPUT_FIELDS
+    ):
         raise ArgumentError(_of_output(fields))
     own = getattr(content, "document", None)
     if callable(own) and not isinstance(content, type):
@@ -190,7 +192,7 @@ def _document(content: Any, labels: Labels, steps: Sequence[tuple[int, int]]) ->
     if isinstance(content, (torch.Tensor, np.ndarray)):
         return _of_weights(content, labels)
     if isinstance(content, (str, bytes, dict)) or not isinstance(content, Iterable):
-        raise KindError(f"{HOW}; this is of type {type(content).__name__}")
+        raise KindError(f"{ACCEPTED_CONTENTS}; this is of type {type(content).__name__}")
     parts = list(content)
     if any(isinstance(part, (AttentionRecord, StepsRecord, Explanation)) for part in parts):
         labels.refuse("a record")
@@ -213,8 +215,8 @@ def _of_parts(parts: Sequence[Any]) -> Document:
     return Document(names[0] if len(names) == 1 else "attention", tuple(records), tuple(steps))
 
 
-def _labelled(explanation: Explanation, labels: Labels) -> Explanation:
-    if labels == Labels():
+def _labelled(explanation: Explanation, labels: TokenLabels) -> Explanation:
+    if labels == TokenLabels():
         return explanation
     replace(labels, tokens=None, rows=None, columns=None).refuse("an Explanation")
     queries, keys = labels.axes(explanation.query.shape[-2], explanation.key.shape[-2])
@@ -234,7 +236,7 @@ def _of_output(fields: Sequence[str]) -> str:
     return f"a model's output has more than weights; write {' or '.join(lines)}"
 
 
-def _of_watch(watched: Watch, labels: Labels, steps: Sequence[tuple[int, int]]) -> Document:
+def _of_watch(watched: Watch, labels: TokenLabels, steps: Sequence[tuple[int, int]]) -> Document:
     document, row = _document_of_watch(watched, labels)
     calls = watched.stitched()
     shown = [
@@ -258,7 +260,7 @@ def _worked(
     record, (call, row) = records[number], shown[number]
     tiles = call.tiles
     if tiles is None:
-        raise ArgumentError(f"the queries, keys and values of {record.name!r} were not kept; write {WITH_STEPS}")
+        raise ArgumentError(f"the queries, keys and values of {record.name!r} were not kept; write {STEPS_USAGE}")
     source = tiles[row]
     if not isinstance(source, ProblemTiles):
         raise ArgumentError(f"{record.name!r} shows its weights alone; its queries, keys and values are unknown")
@@ -267,7 +269,7 @@ def _worked(
     return replace(worked, head=head)
 
 
-def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
+def _document_of_watch(watched: Watch, labels: TokenLabels) -> tuple[Document, int]:
     """The records of what was watched, and the batch row that they show."""
     calls = watched.stitched() if watched.calls else []
     if not calls:
@@ -310,7 +312,7 @@ def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
     return watched.document(queries, keys, title=title, batch_row=row), row
 
 
-def _of_call(call: AttentionCall, labels: Labels) -> Document:
+def _of_call(call: AttentionCall, labels: TokenLabels) -> Document:
     if call.weights is None and call.tiles is None:
         raise ArgumentError(f"the weights were not read; write {WATCHING_LINE}; then View(watched.calls[0], tokens)")
     row = labels.row(call.batch, "View(call, tokens, example=0)")
@@ -321,7 +323,7 @@ def _of_call(call: AttentionCall, labels: Labels) -> Document:
     return Document(call.name or "attention", (record,))
 
 
-def _of_result(result: Observed | Attended, labels: Labels) -> Document:
+def _of_result(result: Observed | Attended, labels: TokenLabels) -> Document:
     if result.weights is None:
         line = (
             'observed = regard.observe(query, key, value, read="view")'
@@ -339,7 +341,7 @@ def _of_result(result: Observed | Attended, labels: Labels) -> Document:
     return _of_weights(weights, labels)
 
 
-def _of_weights(content: Any, labels: Labels) -> Document:
+def _of_weights(content: Any, labels: TokenLabels) -> Document:
     layers = _layers(content, labels)
     records = []
     for number, layer in enumerate(layers):
@@ -357,7 +359,7 @@ def _of_weights(content: Any, labels: Labels) -> Document:
     return Document("attention", tuple(records))
 
 
-def _layers(content: Any, labels: Labels) -> list[NDArray[Any]]:
+def _layers(content: Any, labels: TokenLabels) -> list[NDArray[Any]]:
     """The weights of each layer ``[heads, queries, keys]``."""
     if isinstance(content, (list, tuple)):
         if not content or any(part is None for part in content):
@@ -378,7 +380,7 @@ def _layers(content: Any, labels: Labels) -> list[NDArray[Any]]:
     return [_one_layer("weights", weights, labels)]
 
 
-def _one_layer(name: str, content: Any, labels: Labels) -> NDArray[Any]:
+def _one_layer(name: str, content: Any, labels: TokenLabels) -> NDArray[Any]:
     layer = as_array(content, name)
     if layer.ndim == 4:
         line = "View(weights, tokens, example=0)"

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError
 
-STEPS = 253
+CODE_STEPS = 253
 NAN_CODE = 255
-LEVEL = 9
+COMPRESSION_LEVEL = 9
 """The compression of zlib: the smallest result."""
 
-BLOCK = 2**22
+BLOCK_ELEMENTS = 2**22
 """How many elements are encoded at once, so that temporary arrays stay small."""
 
-WORST_ERROR = 1 / STEPS
+WORST_ERROR = 1 / CODE_STEPS
 """The largest error of a weight, relative to the maximum (the exact bound is a little lower)."""
 
 
@@ -42,27 +42,27 @@ def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8
         raise ArgumentError(f"maximum must be above 0 and finite; it is {maximum}")
     flat = np.ascontiguousarray(weights).reshape(-1)
     codes = np.empty(flat.shape, np.uint8)
-    for start in range(0, flat.size, BLOCK):
-        part = flat[start : start + BLOCK].astype(np.float64)
+    for start in range(0, flat.size, BLOCK_ELEMENTS):
+        part = flat[start : start + BLOCK_ELEMENTS].astype(np.float64)
         missing = np.isnan(part)
         if ((part < 0) | (part > maximum)).any():
             raise ArgumentError(f"weights must be from 0 to {maximum}, or NaN")
         roots = np.sqrt(np.where(missing, 0.0, part) / maximum)
-        coded = np.where(part == 0, 0, 1 + np.rint(STEPS * roots))
-        codes[start : start + BLOCK] = np.where(missing, NAN_CODE, coded)
+        coded = np.where(part == 0, 0, 1 + np.rint(CODE_STEPS * roots))
+        codes[start : start + BLOCK_ELEMENTS] = np.where(missing, NAN_CODE, coded)
     return codes.reshape(np.shape(weights))
 
 
 def decoded(codes: NDArray[np.uint8], maximum: float) -> NDArray[np.float64]:
     """The weights that the viewer reads from 8-bit square roots."""
-    roots = np.maximum(codes.astype(np.float64) - 1, 0) / STEPS
+    roots = np.maximum(codes.astype(np.float64) - 1, 0) / CODE_STEPS
     return np.where(codes == NAN_CODE, np.nan, roots**2 * maximum)
 
 
 def packed(data: bytes | NDArray[Any]) -> str:
     """Bytes, compressed by deflate (with zlib's header) and written in base64."""
     raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()
-    return base64.b64encode(zlib.compress(raw, LEVEL)).decode("ascii")
+    return base64.b64encode(zlib.compress(raw, COMPRESSION_LEVEL)).decode("ascii")
 
 
 def unpacked(text: str) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from regard.errors import DataError
 
-STYLE = (
+PAGE_STYLE = (
     "html,body{margin:0;height:100%}body{background:Canvas;color:CanvasText}"
     "#viewer{height:100vh;height:100dvh}noscript{display:block;padding:1em;font:1rem system-ui,sans-serif}"
     "@media print{#viewer{height:auto}}"
@@ -19,7 +19,7 @@ STYLE = (
 
 LANGUAGE_TAGS = {"en": "en", "zh": "zh-Hans"}
 
-START = """
+START_SCRIPT = """
 const regardInput = JSON.parse(document.getElementById("input").textContent);
 mount(document.getElementById("viewer"), regardInput.payload, { ...regardInput.options, address: true });
 """
@@ -71,11 +71,11 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
     The payload is a block of JSON without ``<``, ``>`` or ``&``, so that no text can end the block; scripts and styles
     run only if they have the hash that the policy names, and nothing can be loaded.
     """
-    script = "\n" + module_text() + START
+    script = "\n" + module_text() + START_SCRIPT
     tag = LANGUAGE_TAGS[options.get("language", "en")]
     title = _plain(str(payload["title"]))[:200] or "regard"
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'; "
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(PAGE_STYLE)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
@@ -84,7 +84,7 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         '<link rel="icon" href="data:,">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{html.escape(title)}</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>\n"
         '<main id="viewer"></main>\n<noscript>This view of attention weights needs JavaScript.</noscript>\n'
         f'<script type="application/json" id="input">{inert_json({"payload": payload, "options": options})}</script>\n'
         f'<script type="module">{script}</script>\n</body>\n</html>\n'

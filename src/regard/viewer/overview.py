@@ -13,13 +13,13 @@ from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
 from regard.viewer.patterns import Chance, diagonals, sinks, spikes
 
-FINEST = 512
+FINEST_SIDE = 512
 """The most rows and columns of the pooled maps."""
 
-COARSEST = 64
+COARSEST_SIDE = 64
 """The fewest rows and columns of the maps, for any budget."""
 
-TILE = 64
+TILE_SIDE = 64
 """The queries and keys of one exact tile."""
 
 MOST_TILES = 48
@@ -47,7 +47,7 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
     pooled = [_pooled(source, *side) for source, side in zip(sources, sides, strict=True)]
     packed = [_packed_maps(*maps) for maps in pooled]
     while sum(size for _, size in packed) > budget_bytes:
-        large = [number for number, (mean, _) in enumerate(pooled) if min(mean.shape[1:]) >= 2 * COARSEST]
+        large = [number for number, (mean, _) in enumerate(pooled) if min(mean.shape[1:]) >= 2 * COARSEST_SIDE]
         if not large:
             break
         for number in large:
@@ -61,10 +61,10 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
 
 
 def _first_sides(source: TileSource, heads: int, budget_bytes: int) -> tuple[int, int]:
-    """The rows and columns of the maps to try first: `FINEST`, or fewer if all heads would take too much memory."""
-    rows, columns = min(FINEST, source.queries), min(FINEST, source.keys)
+    """Returns the numbers of rows and columns to try first: `FINEST_SIDE`, or fewer if all heads need too much memory."""
+    rows, columns = min(FINEST_SIDE, source.queries), min(FINEST_SIDE, source.keys)
     most = max(16 * budget_bytes, MOST_BINS)
-    while 2 * heads * rows * columns > most and min(rows, columns) >= 2 * COARSEST:
+    while 2 * heads * rows * columns > most and min(rows, columns) >= 2 * COARSEST_SIDE:
         rows, columns = rows // 2, columns // 2
     return rows, columns
 
@@ -80,7 +80,7 @@ def _overview(
     return {
         "rows": rows,
         "columns": columns,
-        "tile": TILE,
+        "tile": TILE_SIDE,
         "hidden": record.kind == "causal" or (record.visible is not None and not record.visible.all()),
         **maps,
         "findings": findings,
@@ -180,10 +180,10 @@ def _tiles(record: AttentionRecord, findings: dict[str, Any], budget: int) -> li
         points.append((q, min(max(q + diagonal["offset"], 0), source.keys - 1)))
     tiles: dict[tuple[int, int], dict[str, Any]] = {}
     for query, key in points:
-        corner = (query // TILE * TILE, key // TILE * TILE)
+        corner = (query // TILE_SIDE * TILE_SIDE, key // TILE_SIDE * TILE_SIDE)
         if corner in tiles or len(tiles) == MOST_TILES:
             continue
-        q1, k1 = min(corner[0] + TILE, source.queries), min(corner[1] + TILE, source.keys)
+        q1, k1 = min(corner[0] + TILE_SIDE, source.queries), min(corner[1] + TILE_SIDE, source.keys)
         numbers = tile_payload(record, (corner[0], q1), (corner[1], k1))
         if len(numbers["data"]) > budget:
             break

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from regard.records import AttentionRecord, TileSource, bin_edges
 
-MOST = 8
+MOST_FINDINGS = 8
 """The most findings of one kind."""
 
 SINK_SHARE = 0.02
@@ -38,10 +38,10 @@ SPIKE_TIMES = 10
 SPIKE_GAP = 3
 """The least ratio of a spike to the largest weight of its head that is no finding."""
 
-SAMPLES = 5
+SAMPLED_TILES = 5
 """How many tiles along a diagonal are read to decide which offsets to read as a whole."""
 
-SIDE = 128
+TILE_SIDE = 128
 """The most queries of such a tile, and the span of offsets that are read together."""
 
 MOST_CELLS = 2**24
@@ -104,7 +104,7 @@ def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
     shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
     is_sink = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
     ordered = sorted(((float(shares[h, k]), int(h), int(k)) for h, k in np.argwhere(is_sink)), reverse=True)
-    return [{"head": head, "key": key, "share": share} for share, head, key in ordered[:MOST]]
+    return [{"head": head, "key": key, "share": share} for share, head, key in ordered[:MOST_FINDINGS]]
 
 
 def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) 
         uniform = (chance.of_queries[:, queries] * seen).sum(-1) / np.maximum(seen.sum(-1), 1)
         heads = np.flatnonzero(shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform)).tolist()
         candidates += [(float(shares[head]), head, offset) for head in heads]
-    ordered = sorted(candidates, reverse=True)[:MOST]
+    ordered = sorted(candidates, reverse=True)[:MOST_FINDINGS]
     return [{"head": head, "offset": offset, "share": share} for share, head, offset in ordered]
 
 
@@ -131,14 +131,14 @@ def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
     best: dict[int, float] = {}
     for offset in _bright_offsets(np.nan_to_num(maximum)):
         first, last = max(0, -offset), min(rows, columns - offset)
-        sampled = np.unique(np.linspace(first, last - 1, SAMPLES).astype(int))
+        sampled = np.unique(np.linspace(first, last - 1, SAMPLED_TILES).astype(int))
         sums: dict[int, NDArray[np.float64]] = {}
         counts: dict[int, int] = {}
         for row in sampled.tolist():
             q0 = int(query_edges[row])
-            q1 = min(int(query_edges[row + 1]), q0 + SIDE)
+            q1 = min(int(query_edges[row + 1]), q0 + TILE_SIDE)
             k0 = max(0, int(key_edges[row + offset]) - 1)
-            k1 = min(source.keys, int(key_edges[row + offset + 1]) + SIDE)
+            k1 = min(source.keys, int(key_edges[row + offset + 1]) + TILE_SIDE)
             tile = np.nan_to_num(source.tile((q0, q1), (k0, k1))).astype(np.float64)
             for distance in range(k0 - q1 + 1, k1 - q0):
                 line = np.diagonal(tile, distance + q0 - k0, axis1=1, axis2=2)
@@ -149,7 +149,7 @@ def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
         for distance, total in sums.items():
             best[distance] = max(best.get(distance, 0.0), float(total.max()) / counts[distance])
     likely = sorted((offset for offset in best if 2 * best[offset] >= DIAGONAL_SHARE), key=lambda offset: -best[offset])
-    return likely[:MOST]
+    return likely[:MOST_FINDINGS]
 
 
 def _diagonal_means(
@@ -158,10 +158,10 @@ def _diagonal_means(
     """The mean weight of each head along whole diagonals, over the queries that see the key."""
     groups: list[list[int]] = []  # offsets that are near each other are read from the same tiles
     for offset in sorted(offsets):
-        if not groups or offset - groups[-1][0] > SIDE:
+        if not groups or offset - groups[-1][0] > TILE_SIDE:
             groups.append([])
         groups[-1].append(offset)
-    step = max(SIDE, int((MOST_CELLS / max(1, source.heads)) ** 0.5))
+    step = max(TILE_SIDE, int((MOST_CELLS / max(1, source.heads)) ** 0.5))
     for group in groups:
         totals = {offset: np.zeros(source.heads) for offset in group}
         for q0 in range(max(0, -group[-1]), min(source.queries, source.keys - group[0]), step):
@@ -212,11 +212,11 @@ def spikes(
     largest_weights = []
     for head in range(heads):
         flat = values[head].ravel()
-        order = np.argsort(-flat, kind="stable")[: MOST + 1]
+        order = np.argsort(-flat, kind="stable")[: MOST_FINDINGS + 1]
         largest = np.append(flat[order], 0.0)
         gaps = [
             n
-            for n in range(1, min(MOST, len(order)) + 1)
+            for n in range(1, min(MOST_FINDINGS, len(order)) + 1)
             if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]
         ]
         for cell in order[: max(gaps, default=0)].tolist():
@@ -226,4 +226,4 @@ def spikes(
             q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
             weight = float(block[q, k])
             largest_weights.append({"head": head, "query": q0 + q, "key": k0 + k, "weight": weight})
-    return sorted(largest_weights, key=lambda spike: -spike["weight"])[:MOST]
+    return sorted(largest_weights, key=lambda spike: -spike["weight"])[:MOST_FINDINGS]

@@ -18,23 +18,23 @@ from regard.pictures.heatmap import color_map, colored, draw_forms, form_note
 from regard.pictures.sheet import NOTE, new_sheet
 from regard.pictures.weight_scale import titled_bar
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis, bin_edges
-from regard.records.document import ORDER
+from regard.records.document import STEP_ORDER
 from regard.viewer.overview import tile_source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = "amount"
+COLOR_MAP_NAME = "amount"
 MOST_TOKENS = 400
 """The most tokens of one side of a picture that shows their names."""
 
 MOST_LINES = 2000
-LEAST_LINE = 0.02
+LEAST_LINE_WEIGHT = 0.02
 """The least weight that is drawn as a line."""
 
-POOLED = 256
-THUMBNAIL = 96
+POOLED_SIDE = 256
+THUMBNAIL_SIDE = 96
 """The most points of a side of a large and of a small map."""
 
 LEAST_COLUMNS = 5
@@ -124,8 +124,8 @@ def _pattern(record: AttentionRecord, head: int | None, title: str) -> Figure:
     note = form_note(bool(((matrix == 0) & ~hidden).any()), bool(hidden.any()), bool(missing.any()))
     title = f"{title}\n{note}" if note else title
     drawn = alignment(
-        np.nan_to_num(matrix), record.keys.labels, record.queries.labels, title=title, color_map=COLORS, maximum=None,
-        axis_names=("target", "source") if record.kind == "cross" else ("query", "key"),
+        np.nan_to_num(matrix), record.keys.labels, record.queries.labels, title=title,
+        color_map=COLOR_MAP_NAME, maximum=None, axis_names=("target", "source") if record.kind == "cross" else ("query", "key"),
     )  # fmt: skip
     draw_forms(drawn.axes[0], hidden, missing)
     return drawn
@@ -143,11 +143,11 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
     if record.visible is not None:
         weights = np.where(record.visible, weights, 0.0)
     heads = range(weights.shape[0]) if head is None else [head]
-    lines = np.argwhere(weights >= LEAST_LINE)
+    lines = np.argwhere(weights >= LEAST_LINE_WEIGHT)
     lines = lines[np.isin(lines[:, 0], heads)]
     order = np.argsort(weights[tuple(lines.T)])[::-1][:MOST_LINES]
     shown = f"the {len(order):,} largest of {len(lines):,}" if len(order) < len(lines) else f"the {len(order):,}"
-    title = f"{title}; lines: {shown} weights of at least {LEAST_LINE}"
+    title = f"{title}; lines: {shown} weights of at least {LEAST_LINE_WEIGHT}"
     lettering = Lettering([*sides[0], *sides[1], wrapped(title, 70)])
     sheet = new_sheet(7.5, max(2.5, 0.24 * rows + 1.3), layout="constrained")
     axes = sheet.add_subplot()
@@ -185,7 +185,7 @@ def _grid(document: Document) -> Figure:
     grid = sheet.add_gridspec(rows, columns)
     for row, record in enumerate(document.records):
         source = tile_source(record)
-        _, maximum = source.pooled(min(source.queries, THUMBNAIL), min(source.keys, THUMBNAIL))
+        _, maximum = source.pooled(min(source.queries, THUMBNAIL_SIDE), min(source.keys, THUMBNAIL_SIDE))
         for one in range(record.heads):
             axes = sheet.add_subplot(grid[row, one])
             _image_of(axes, maximum[one])
@@ -197,12 +197,12 @@ def _grid(document: Document) -> Figure:
                 axes.set_title(f"head {one}", fontsize=8)
             if one == 0:
                 axes.set_ylabel(f"layer {record.layer}\n{record.kind}", fontsize=8)
-    sizes = [_bin_size(record, THUMBNAIL) for record in document.records]
+    sizes = [_bin_size(record, THUMBNAIL_SIDE) for record in document.records]
     bound = "about" if len(set(sizes)) == 1 else "up to"
     size = f"{max(down for down, _ in sizes):g} × {max(across for _, across in sizes):g}"
     points = "a point is one weight" if size == "1 × 1" else f"a point is the largest of {bound} {size} pairs"
     _write_title(sheet, f"{document.title}\nqueries downwards, keys to the right; {points}")
-    shares = ScalarMappable(cmap=color_map(COLORS))
+    shares = ScalarMappable(cmap=color_map(COLOR_MAP_NAME))
     titled_bar(
         sheet,
         shares,
@@ -229,7 +229,12 @@ def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
     draw_forms(axes, np.zeros(matrix.shape, np.bool_), np.isnan(matrix))
     high = float(matrix[np.isfinite(matrix)].max(initial=0.0)) or 1.0
     return axes.imshow(
-        colored(matrix, COLORS), cmap=color_map(COLORS), vmin=0, vmax=high, aspect="auto", interpolation="nearest"
+        colored(matrix, COLOR_MAP_NAME),
+        cmap=color_map(COLOR_MAP_NAME),
+        vmin=0,
+        vmax=high,
+        aspect="auto",
+        interpolation="nearest",
     )
 
 
@@ -288,14 +293,14 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
 def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
     """The largest weight and the mean weight of each bin, averaged over the heads; all weights if each has its bin."""
     source = tile_source(record)
-    mean, maximum = source.pooled(min(POOLED, source.queries), min(POOLED, source.keys))
+    mean, maximum = source.pooled(min(POOLED_SIDE, source.queries), min(POOLED_SIDE, source.keys))
     if mean.shape[1:] == (source.queries, source.keys):
         return _pattern(replace(record, weights=mean, source=None), head, title)
     pictures = {
         "largest": maximum.mean(axis=0) if head is None else maximum[head],
         "mean": mean.mean(axis=0) if head is None else mean[head],
     }
-    down, across = _bin_size(record, POOLED)
+    down, across = _bin_size(record, POOLED_SIDE)
     hidden = record.kind == "causal" or (record.visible is not None and not record.visible.all())
     sheet = new_sheet(10.0, 4.8, layout="constrained")
     for axes, (name, matrix) in zip(sheet.subplots(1, 2), pictures.items(), strict=True):
@@ -316,7 +321,7 @@ def _steps(document: Document) -> Figure:
     keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
     panels = []
     for name, matrix in steps.matrices.items():
-        if name not in ORDER:
+        if name not in STEP_ORDER:
             continue
         features = name in ("query", "key", "value", "output")
         columns = [str(d) for d in range(matrix.shape[1])] if features else steps.key_labels

@@ -15,7 +15,7 @@ from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import is_whole_number
-from regard.viewer.contents import Labels, as_document
+from regard.viewer.contents import TokenLabels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
 from regard.viewer.surveyed import with_survey
@@ -23,7 +23,7 @@ from regard.watching import HeadStatistics, Survey
 
 ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long", "difference"]
 VIEWS = get_args(ViewName)
-FORMER = {"alignment": "pattern", "heads": "lines", "model": "grid", "steps": "walk", "text": "words"}
+FORMER_NAMES = {"alignment": "pattern", "heads": "lines", "model": "grid", "steps": "walk", "text": "words"}
 """What views were called in earlier versions; both names are taken."""
 
 Theme = Literal["auto", "light", "dark"]
@@ -127,7 +127,7 @@ class View:
         budget_bytes: int = BUDGET,
         steps: Sequence[tuple[int, int]] = (),
     ):
-        self.document = as_document(content, Labels(tokens, rows, columns, example), title, steps)
+        self.document = as_document(content, TokenLabels(tokens, rows, columns, example), title, steps)
         if survey is not None:
             self.document = with_survey(self.document, survey)
         view = cast("ViewName | None", present_name(view))
@@ -211,7 +211,7 @@ def present_name(view: Any) -> str | None:
     if view is None:
         return None
     if isinstance(view, str):
-        view = FORMER.get(view, view)
+        view = FORMER_NAMES.get(view, view)
     _check_name("view", view, VIEWS)
     return view
 

@@ -20,7 +20,7 @@ from regard.viewer.view import HEIGHT, View
 if TYPE_CHECKING:
     from anywidget import AnyWidget
 
-START = """
+START_SCRIPT = """
 function render({ model, el }) {
   const options = { ...model.get("options"), height: model.get("height") };
   options.fetchTile = (record, q0, q1, k0, k1) => new Promise((resolve, reject) => {
@@ -74,7 +74,7 @@ def _widget_class() -> Any:
     class AttentionWidget(anywidget.AnyWidget):
         """The viewer's module with its payload."""
 
-        _esm = module_text() + START
+        _esm = module_text() + START_SCRIPT
         payload = traitlets.Dict().tag(sync=True)
         options = traitlets.Dict().tag(sync=True)
         height = traitlets.Int(HEIGHT).tag(sync=True)

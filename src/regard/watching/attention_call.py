@@ -15,7 +15,7 @@ from regard.records.shaded_table import readings_html
 from regard.shapes.checks import Requested
 from regard.shapes.grid import Grid
 from regard.summaries import record_summary
-from regard.watching.intercepted import READ
+from regard.watching.intercepted import READING_NAMES
 from regard.watching.mechanisms import Mechanism
 
 if TYPE_CHECKING:
@@ -165,16 +165,16 @@ class AttentionCall:
         self.settle()
         queries, keys = self.shards
         readings = {
-            **{name: _joined(getattr(self, name), queries, 2) for name in OF_QUERIES},
-            **{name: _joined(getattr(self, name), keys, axis) for name, axis in OF_KEYS.items()},
+            **{name: _joined(getattr(self, name), queries, 2) for name in QUERY_ATTRIBUTES},
+            **{name: _joined(getattr(self, name), keys, axis) for name, axis in KEY_ATTRIBUTES.items()},
         }
         path = self.path
         if path is not None and path.scale is not None:
             path = replace(path, scale=_joined(path.scale, queries, 2))
         return replace(self, shards=None, path=path, **readings)
 
-    def postpone(self, postponed: Postponed, names: Sequence[str] = READ) -> None:
-        """Let another object deliver some attributes later, by `receive`: the readings, and others of `POSTPONED`."""
+    def postpone(self, postponed: Postponed, names: Sequence[str] = READING_NAMES) -> None:
+        """Lets another object deliver some of `POSTPONED_ATTRIBUTES` later, by `receive`."""
         own = vars(self)
         for name in names:
             del own[name]
@@ -240,17 +240,21 @@ class AttentionCall:
 
     def _shown(self) -> list[tuple[str, object]]:
         attributes = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
-        return [(name, value) for name, value, default in attributes if value is not default and name not in _NOT_SHOWN]
+        return [
+            (name, value)
+            for name, value, default in attributes
+            if value is not default and name not in _HIDDEN_ATTRIBUTES
+        ]
 
 
-_NOT_SHOWN = ("visible_mask", "path", "unprojected")
+_HIDDEN_ATTRIBUTES = ("visible_mask", "path", "unprojected")
 
-OF_QUERIES = (
+QUERY_ATTRIBUTES = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares", "head_output",
 )  # fmt: skip
 """The attributes that have an axis of queries, the third."""
 
-OF_KEYS = {"received": 2, "rows": 3, "value_norms": 2, "value": 2}
+KEY_ATTRIBUTES = {"received": 2, "rows": 3, "value_norms": 2, "value": 2}
 """The attributes of which each process has those of its own keys, and the axis of the keys."""
 
 
@@ -258,8 +262,8 @@ def _joined(tensor: Tensor | None, shards: "Shards", axis: int) -> Tensor | None
     return None if tensor is None else shards.join(tensor.to(shards.mesh.device_type), axis).cpu()
 
 
-POSTPONED = (*READ, "value_norms", "head_output", "value", "reach", "visible_mask")
+POSTPONED_ATTRIBUTES = (*READING_NAMES, "value_norms", "head_output", "value", "reach", "visible_mask")
 """The attributes that may be delivered later, because they are on an accelerator."""
 
-for _name in POSTPONED:
+for _name in POSTPONED_ATTRIBUTES:
     setattr(AttentionCall, _name, _Reading(_name))

@@ -16,19 +16,19 @@ from torch import Tensor
 
 from regard.watching.attention_call import AttentionCall
 
-ELEMENTS = 8
+MARK_ELEMENTS = 8
 """So many elements of a key, of its first head, tell it from others."""
 
-BRANCHES = 64
+BRANCHES_LIMIT = 64
 """So many sequences of a module can be continued; the oldest ones are complete."""
 
-ROUNDED, REQUANTIZED = 1e-3, 0.25
+ROUNDING_TOLERANCE, QUANTIZATION_TOLERANCE = 1e-3, 0.25
 """The largest distance of equal keys, in parts of their length: computed again, or stored in fewer bits."""
 
 
 def marks_of(key: Tensor) -> Tensor:
     """What tells keys ``[batch, heads, keys, dim]`` from others, ``[batch, keys, elements]``; memory of its own."""
-    return key.select(1, 0).narrow(2, 0, min(key.shape[3], ELEMENTS)).clone()
+    return key.select(1, 0).narrow(2, 0, min(key.shape[3], MARK_ELEMENTS)).clone()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +60,12 @@ class CachedSequence:
     is_unseen: bool = False
 
     def __post_init__(self) -> None:
-        self.last: Piece
+        self.last: SequenceCall
 
-    def pieces(self) -> list[tuple["Piece", int]]:
+    def pieces(self) -> list[tuple["SequenceCall", int]]:
         """The calls whose tokens the cache still holds, and how many of each call's queries these are."""
-        pieces: list[tuple[Piece, int]] = []
-        piece: Piece | None = self.last
+        pieces: list[tuple[SequenceCall, int]] = []
+        piece: SequenceCall | None = self.last
         end = self.end
         while piece is not None:
             count = min(end, piece.end) - piece.first_query
@@ -75,7 +75,7 @@ class CachedSequence:
 
 
 @dataclass(eq=False)
-class Piece:
+class SequenceCall:
     """One call of a sequence.
 
     Attributes:
@@ -90,7 +90,7 @@ class Piece:
 
     call: AttentionCall
     sequence: CachedSequence
-    parent: "Piece | None"
+    parent: "SequenceCall | None"
     rows: Tensor | None
     first_query: int
     first_key: int
@@ -113,7 +113,7 @@ class _Branch:
         own: how many of them are of the sequence.
     """
 
-    piece: Piece
+    piece: SequenceCall
     marks: Tensor | None
     own: int
 
@@ -178,7 +178,7 @@ class CachedKeys:
     def __init__(self) -> None:
         self.reorderings: list[Reordering] = []
         self.caches: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        self.pieces: dict[int, Piece] = {}
+        self.pieces: dict[int, SequenceCall] = {}
         self.other_sources: set[int] = set()
         self.rewritten: set[int] = set()
         self.sequences: dict[tuple[str, int, int], list[CachedSequence]] = {}
@@ -213,7 +213,7 @@ class CachedKeys:
         """Find out what all settled calls continue."""
         unlinked, self._unlinked = self._unlinked, []
         # What the calls of one token say of the batch rows, by their modules.
-        step: dict[tuple[str, int, int], tuple[_Equal, Piece | None]] = {}
+        step: dict[tuple[str, int, int], tuple[_Equal, SequenceCall | None]] = {}
         forward = -1
         for call, marks in unlinked:
             module = call.name, call.layer, call.part
@@ -229,7 +229,7 @@ class CachedKeys:
         """The reorderings between two calls."""
         return [each for each in self.reorderings if before.number < each.number <= after.number]
 
-    def _find_rows(self, step: list[tuple[_Equal, Piece | None]]) -> None:
+    def _find_rows(self, step: list[tuple[_Equal, SequenceCall | None]]) -> None:
         """Find which earlier batch rows those of a step continue; all its calls agree in that."""
         for sizes in {(len(equal.new), len(equal.old)) for equal, _ in step}:
             group = [(equal, piece) for equal, piece in step if (len(equal.new), len(equal.old)) == sizes]
@@ -275,12 +275,12 @@ class CachedKeys:
         equal = None
         if call.kind == "cross" and call.keys and marks is not None:
             sources = [_Cached(each, call.keys, 0, 0, each.own) for each in branches if not each.piece.source]
-            equal = next(filter(None, (_equal(call, each, marks, ROUNDED) for each in sources)), None)
+            equal = next(filter(None, (_equal(call, each, marks, ROUNDING_TOLERANCE) for each in sources)), None)
             if sources and equal is None:
                 self.other_sources.add(call.number)
                 former = sources[0].branch.marks
                 if former is not None and former.shape == marks.shape:
-                    replaced = int((~_are_close(marks, former, ROUNDED)).any(0).sum())
+                    replaced = int((~_are_close(marks, former, ROUNDING_TOLERANCE)).any(0).sum())
                     if replaced <= call.queries and replaced < call.keys:
                         self.rewritten.add(call.number)
         self._begin(call, marks, branches)
@@ -296,7 +296,7 @@ class CachedKeys:
             self._record(parent)
         first_key = parent.first_key + cached.first
         own = cached.number + call.queries
-        piece = Piece(call, sequence, parent, None, first_key + cached.number, first_key, own, cached.source)
+        piece = SequenceCall(call, sequence, parent, None, first_key + cached.number, first_key, own, cached.source)
         if cached.first + cached.number == cached.own:
             branch.piece, branch.marks, branch.own = piece, marks, own
         else:  # what was removed here can still be continued
@@ -309,7 +309,7 @@ class CachedKeys:
         start = max(own - call.queries, 0) if call.kind == "causal" else 0
         is_unseen = start > 0 and any(branch.piece.sequence.start == 0 or branch.end == start for branch in branches)
         sequence = CachedSequence(start, start + call.queries, is_unseen)
-        sequence.last = Piece(call, sequence, None, None, start, 0, own)
+        sequence.last = SequenceCall(call, sequence, None, None, start, 0, own)
         if call.kind == "cross":
             # Calls that read a source alone are many, and alike.
             branches[:] = [branch for branch in branches if branch.piece.source]
@@ -317,7 +317,7 @@ class CachedKeys:
             self._record(sequence.last)
         self._keep(_Branch(sequence.last, marks, own), branches)
 
-    def _record(self, first: Piece) -> None:
+    def _record(self, first: SequenceCall) -> None:
         """Record a sequence by its first call."""
         call = first.call
         if call.number not in self.pieces:
@@ -327,7 +327,7 @@ class CachedKeys:
     @staticmethod
     def _keep(branch: _Branch, branches: list[_Branch]) -> None:
         branches.append(branch)
-        if len(branches) > BRANCHES:
+        if len(branches) > BRANCHES_LIMIT:
             del branches[0]
 
 
@@ -342,20 +342,26 @@ def _candidates(
     latest = branches[::-1]
     places = [(branch, *each) for branch in latest for each in _ends(call, branch)]
     grown = [_Cached(branch, count, 0, source, own) for branch, count, source, own in places if count == own > 0]
-    yield from ((cached, ROUNDED) for cached in grown)
+    yield from ((cached, ROUNDING_TOLERANCE) for cached in grown)
     if marks is None:
         return
     shorter = [candidate for candidate in places if 0 < candidate[1] < candidate[3]]
     for branch, count, source, own in shorter:
         # A window has lost the oldest keys; a search has removed the newest ones.
         ends = (own - count, 0) if "window" in branch.piece.call.mask or branch.piece.first_key else (0, own - count)
-        yield from ((_Cached(branch, count, first, source, own), ROUNDED) for first in ends)
+        yield from ((_Cached(branch, count, first, source, own), ROUNDING_TOLERANCE) for first in ends)
     for branch, count, source, own in shorter:
         if branch.marks is not None and branch.marks.shape[2:] == marks.shape[2:]:
             # Both: the last of the cached keys stands where the branch has it.
-            last = _are_close(marks[0, count - 1], branch.marks, ROUNDED).any(0)[count : own - 1].nonzero()[:, 0]
-            yield from ((_Cached(branch, count, first + 1, source, own), ROUNDED) for first in last.flip(0).tolist())
-    yield from ((cached, REQUANTIZED) for cached in grown)
+            last = (
+                _are_close(marks[0, count - 1], branch.marks, ROUNDING_TOLERANCE)
+                .any(0)[count : own - 1]
+                .nonzero()[:, 0]
+            )
+            yield from (
+                (_Cached(branch, count, first + 1, source, own), ROUNDING_TOLERANCE) for first in last.flip(0).tolist()
+            )
+    yield from ((cached, QUANTIZATION_TOLERANCE) for cached in grown)
 
 
 def _ends(call: AttentionCall, branch: _Branch) -> Iterator[tuple[int, int, int]]:

@@ -205,15 +205,15 @@ def _read_causal_bias(bias: Any, queries: int, keys: int) -> MaskReading:
     return MaskReading.of("causal" if queries > 1 else "none", causal(), queries > 1)
 
 
-_CAUSAL = MaskReading.of("causal", causal(align="start"), causal=True)
+_CAUSAL_READING = MaskReading.of("causal", causal(align="start"), causal=True)
 
 
 def causal_from_start(queries: int, keys: int) -> MaskReading:
     """The mask of ``is_causal=True``: the first query sees the first key."""
     return (
-        replace(_CAUSAL, kind="causal" if keys > 1 else "none", causal=queries > 1)
+        replace(_CAUSAL_READING, kind="causal" if keys > 1 else "none", causal=queries > 1)
         if min(queries, keys) < 2
-        else _CAUSAL
+        else _CAUSAL_READING
     )
 
 

@@ -18,7 +18,7 @@ from regard.attention.readings import Readings
 from regard.masks import Mask
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
-from regard.watching.attention_call import POSTPONED, AttentionCall, Kind
+from regard.watching.attention_call import POSTPONED_ATTRIBUTES, AttentionCall, Kind
 from regard.watching.call_records import mask_on_host
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
@@ -117,7 +117,7 @@ class CallReader:
         if is_on_host(intercepted.tensor):
             return readings.settle(call)
         self._on_device.append((call, readings))
-        return call.postpone(readings, POSTPONED)
+        return call.postpone(readings, POSTPONED_ATTRIBUTES)
 
     def _launches(self, intercepted: Intercepted) -> tuple[PreparedReading, int] | None:
         """The launches that read a call and its reach; None if they are not enough, or not compiled yet.
@@ -161,7 +161,7 @@ class CallReader:
         return list(copies)
 
 
-PACKED = 1 << 18
+PACKED_ELEMENTS = 1 << 18
 """Elements of a tensor up to which it is copied from a device together with others."""
 
 
@@ -170,7 +170,7 @@ def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
     copies = [tensor.detach() for tensor in tensors]
     packed: dict[torch.dtype, list[int]] = {}
     for number, tensor in enumerate(copies):
-        if is_on_host(tensor) or tensor.numel() > PACKED:
+        if is_on_host(tensor) or tensor.numel() > PACKED_ELEMENTS:
             copies[number] = tensor.cpu()
         else:
             packed.setdefault(tensor.dtype, []).append(number)

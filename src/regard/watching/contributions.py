@@ -11,7 +11,7 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, wide
 from regard.watching.logit_path import LogitPath
 
-NOT_KEPT = "watch with outputs=True; a record that was pickled or sent to another process does not keep it"
+LOST_PATH = "watch with outputs=True; a record that was pickled or sent to another process does not keep it"
 
 
 @torch.no_grad()
@@ -173,7 +173,7 @@ def _path(call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> Logit
 
 def _known(call: AttentionCall) -> LogitPath:
     if call.path is None:
-        raise ArgumentError(f"what follows the heads of {call.name!r} is not known: {call.unprojected or NOT_KEPT}")
+        raise ArgumentError(f"what follows the heads of {call.name!r} is not known: {call.unprojected or LOST_PATH}")
     return call.path
 
 

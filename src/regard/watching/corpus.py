@@ -16,11 +16,11 @@ from regard.watching.head_statistics import Texts
 Text = str | Sequence[int] | Tensor
 """A text; or its token ids, where there is no tokenizer."""
 
-EXAMPLE = "The 1,024 naïve readers asked: ¿Dónde está Пётр? (It's not-so-clear…)"
+EXAMPLE_TEXT = "The 1,024 naïve readers asked: ¿Dónde está Пётр? (It's not-so-clear…)"
 """A text that tokenizers cut in different ways."""
 
 
-class Batch(NamedTuple):
+class CorpusBatch(NamedTuple):
     """Consecutive texts of the corpus.
 
     Attributes:
@@ -43,24 +43,24 @@ class Batch(NamedTuple):
         return int.from_bytes(hashed.digest())
 
 
-def batches(texts: Iterable[Text], size: int) -> Iterator[Batch]:
+def batches(texts: Iterable[Text], size: int) -> Iterator[CorpusBatch]:
     """The corpus in batches of ``size`` texts; the last one may be smaller."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise KindError(f"texts must be an iterable of texts; it is {kind_of(texts)}")
     iterator, number = iter(texts), 0
     while some := list(islice(iterator, size)):
-        yield Batch(number, number * size, some)
+        yield CorpusBatch(number, number * size, some)
         number += 1
 
 
-class Tokens(NamedTuple):
+class TextTokens(NamedTuple):
     """The ids of one text's tokens, and which of them count: all but special ones."""
 
     ids: tuple[int, ...]
     counted: tuple[bool, ...]
 
 
-class Tokenizer:
+class CorpusTokenizer:
     """Texts → tokens, by a tokenizer of Hugging Face or any function; the arguments are those of `survey`.
 
     Attributes:
@@ -78,7 +78,7 @@ class Tokenizer:
         self._max_length = max_length
         self.cut = 0
 
-    def tokens(self, text: Text, number: int) -> Tokens:
+    def tokens(self, text: Text, number: int) -> TextTokens:
         """The tokens of one text.
 
         Raises:
@@ -101,7 +101,7 @@ class Tokenizer:
             else:
                 ids, marked = ids[: self._max_length], marked and marked[: self._max_length]
         counted = (token not in self._special and not (marked and marked[index]) for index, token in enumerate(ids))
-        return Tokens(tuple(ids), tuple(counted))
+        return TextTokens(tuple(ids), tuple(counted))
 
     def _of_transformers(self, text: Text, **options: Any) -> tuple[list[int], list[int]]:
         encoded = self._tokenizer(text, return_special_tokens_mask=True, **options)
@@ -112,7 +112,7 @@ class Tokenizer:
         if self._tokenizer is None:
             return "none"
         try:
-            ids, marked = self._encoded(EXAMPLE, 0)
+            ids, marked = self._encoded(EXAMPLE_TEXT, 0)
         except (DataError, KindError):
             return type(self._tokenizer).__qualname__
         return hashlib.sha256(repr((ids, marked)).encode()).hexdigest()
@@ -140,9 +140,9 @@ class Tokenizer:
         return [whole_number(f"token {index} of text {number}", token, low=0) for index, token in enumerate(ids)]
 
 
-def of_equal_length(batch: Batch, tokenizer: Tokenizer, device: torch.device) -> list[Texts]:
+def of_equal_length(batch: CorpusBatch, tokenizer: CorpusTokenizer, device: torch.device) -> list[Texts]:
     """A batch as tokens, grouped by length, so that there is no padding; texts without tokens are left out."""
-    groups: dict[int, list[tuple[int, Tokens]]] = {}
+    groups: dict[int, list[tuple[int, TextTokens]]] = {}
     for number, text in enumerate(batch.texts, batch.first):
         tokens = tokenizer.tokens(text, number)
         if tokens.ids:
@@ -179,7 +179,7 @@ def _is_of_transformers(value: object) -> bool:
 
 def _is_of_library(value: object) -> bool:
     library: Any = sys.modules.get("tokenizers")
-    return library is not None and isinstance(value, library.Tokenizer)
+    return library is not None and isinstance(value, library.CorpusTokenizer)
 
 
 def check_vocabulary(ids: Tensor, model: torch.nn.Module) -> None:

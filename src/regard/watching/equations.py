@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-Labels = tuple[object, ...]
+AxisLabels = tuple[object, ...]
 """The names of a tensor's axes."""
 
 
@@ -21,8 +21,8 @@ class Equation(NamedTuple):
     """
 
     operands: tuple[Tensor, ...]
-    labels: tuple[Labels, ...]
-    output: Labels
+    labels: tuple[AxisLabels, ...]
+    output: AxisLabels
 
 
 def matmul(left: Tensor, right: Tensor) -> Equation:
@@ -34,7 +34,7 @@ def matmul(left: Tensor, right: Tensor) -> Equation:
     return Equation((left, right), (first, second), (*_batch(max(left.dim(), right.dim()) - 2), *rows, *columns))
 
 
-def _batch(axes: int) -> Labels:
+def _batch(axes: int) -> AxisLabels:
     return tuple(range(axes - 1, -1, -1))
 
 
@@ -108,14 +108,14 @@ def _letters(text: str) -> list[object]:
     return [*before, *([...] if dots else []), *after]
 
 
-def _spelled(labels: Sequence[object], axes: int) -> Labels:
+def _spelled(labels: Sequence[object], axes: int) -> AxisLabels:
     """The labels with a name for each axis that ``...`` stands for."""
     return tuple(
         name for label in labels for name in (((..., axis) for axis in _batch(axes)) if label is ... else (label,))
     )
 
 
-def _named(side: str, axes: int) -> Labels:
+def _named(side: str, axes: int) -> AxisLabels:
     return tuple((side, axis) for axis in range(axes))
 
 
@@ -131,7 +131,7 @@ EQUATIONS = {
 }
 """By the name of a function of PyTorch: its equation, and the number of arguments before the operands."""
 
-_OPERANDS = (
+_OPERAND_NAMES = (
     "input", "other", "batch1", "batch2", "mat", "mat1", "mat2", "tensor", "vec", "vec2", "weight", "a", "b", "x", "y",
 )  # fmt: skip
 """Names of operands that a model may pass by name."""
@@ -142,7 +142,7 @@ def equation_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Equat
     make, skipped = EQUATIONS[name]
     if make is einsum:
         return einsum(*args)
-    operands = [*args, *(kwargs[each] for each in _OPERANDS if each in kwargs)][skipped:]
+    operands = [*args, *(kwargs[each] for each in _OPERAND_NAMES if each in kwargs)][skipped:]
     options = {each: kwargs[each] for each in ("dims", "dim") if each in kwargs}
     if make is tensordot or make is vecdot:
         return make(*operands[: 3 if make is tensordot else 2], **options)

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import keep
-from regard.watching.attention_call import OF_QUERIES, AttentionCall
-from regard.watching.cached_keys import CachedKeys, CachedSequence, Piece
+from regard.watching.attention_call import QUERY_ATTRIBUTES, AttentionCall
+from regard.watching.cached_keys import CachedKeys, CachedSequence, SequenceCall
 from regard.watching.logit_path import LogitPath
 
-ROW_READINGS = tuple(name for name in OF_QUERIES if name != "weights")
+ROW_READINGS = tuple(name for name in QUERY_ATTRIBUTES if name != "weights")
 """Readings of each query, which are joined along the queries."""
 
 
 @dataclass(eq=False)
-class Part:
+class JoinedPart:
     """What one call gives to a joined record.
 
     Attributes:
@@ -94,7 +94,7 @@ class Generation:
     def __init__(self, calls: Sequence[AttentionCall], cached: CachedKeys):
         self._cached = cached
         self._modules: dict[tuple[str, int, int], list[JoinedCalls]] = {}
-        queries: dict[int, list[Piece]] = {}
+        queries: dict[int, list[SequenceCall]] = {}
         for key, sequences in cached.sequences.items():
             self._modules[key] = []
             for sequence in sequences:
@@ -140,7 +140,7 @@ class Generation:
         joined = (join(parts) for parts in self.parts(sequence, beam_indices) if parts)
         return sorted(joined, key=lambda call: call.number)
 
-    def parts(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[list[Part]]:
+    def parts(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[list[JoinedPart]]:
         """What the calls of each module give to the record of a sequence, in the order of its queries."""
         if beam_indices is not None and (
             not isinstance(beam_indices, Tensor) or beam_indices.dim() != 2 or beam_indices.is_floating_point()
@@ -150,7 +150,7 @@ class Generation:
             raise KindError(f"sequence must be an integer; it is a {type(sequence).__name__}")
         return [self._parts(sequences, sequence, beam_indices) for sequences in self._modules.values()]
 
-    def _parts(self, sequences: list[JoinedCalls], number: int, beam_indices: Tensor | None) -> list[Part]:
+    def _parts(self, sequences: list[JoinedCalls], number: int, beam_indices: Tensor | None) -> list[JoinedPart]:
         if len(sequences) == 1 and number not in (0, -1):  # an encoder that ran once for several sequences
             number = -1
         if not -len(sequences) <= number < len(sequences):
@@ -162,7 +162,7 @@ class Generation:
                 number, beams = _beams_of_pass(sequences, number, beams)
         return self._parts_of(sequences[number], beams)
 
-    def _parts_of(self, joined: JoinedCalls, beams: Tensor | None) -> list[Part]:
+    def _parts_of(self, joined: JoinedCalls, beams: Tensor | None) -> list[JoinedPart]:
         cached = joined.cached
         if not self._cached.rewritten.isdisjoint(call.number for call in joined.calls.values()):
             raise _unjoined(
@@ -186,12 +186,12 @@ class Generation:
             if call is None or (call is not piece.call and call is not joined.first and self._has_other_source(call)):
                 raise _unjoined(joined.first.name, f"they are not one for each call of {piece.call.name!r}")
             if call is not piece.call:
-                parts.append(Part(call, of_call, count, piece.first_query, 0, call.keys))
+                parts.append(JoinedPart(call, of_call, count, piece.first_query, 0, call.keys))
             elif len(pieces) == 1 and call.kind != "causal":
-                parts.append(Part(call, of_call, count, 0, 0, call.keys))
+                parts.append(JoinedPart(call, of_call, count, 0, 0, call.keys))
             else:
                 keys = min(piece.own, cached.end - piece.first_key)
-                parts.append(Part(call, of_call, count, piece.first_query, piece.first_key, keys, piece.source))
+                parts.append(JoinedPart(call, of_call, count, piece.first_query, piece.first_key, keys, piece.source))
         return parts
 
     def _has_other_source(self, call: AttentionCall) -> bool:
@@ -209,16 +209,16 @@ class Generation:
                 return
         sequences.append(JoinedCalls(None, {call.number: call}))
 
-    def _recurrent_parts(self, calls: list[AttentionCall]) -> list[Part]:
+    def _recurrent_parts(self, calls: list[AttentionCall]) -> list[JoinedPart]:
         """The steps of a decoder without attention to its own tokens."""
         rows = self._rows_back([(call, None) for call in calls], torch.arange(calls[-1].batch))
-        parts: list[Part] = []
+        parts: list[JoinedPart] = []
         for call, of_call in zip(calls, rows, strict=True):
             first = parts[-1].end if parts else 0
-            parts.append(Part(call, of_call, call.queries, first, 0, call.keys))
+            parts.append(JoinedPart(call, of_call, call.queries, first, 0, call.keys))
         return parts
 
-    def _rows(self, pieces: list[Piece], beams: Tensor | None) -> list[Tensor]:
+    def _rows(self, pieces: list[SequenceCall], beams: Tensor | None) -> list[Tensor]:
         """For each call, its batch rows from which the last ones came, or those of the returned sequences."""
         known = [(piece.call, piece.rows) for piece in pieces]
         if beams is None:
@@ -270,7 +270,7 @@ class Generation:
         return self._cached.expected_rows(before, after, after.batch, before.batch)[rows]
 
 
-def _partner(call: AttentionCall, pieces: Sequence[Piece]) -> Piece | None:
+def _partner(call: AttentionCall, pieces: Sequence[SequenceCall]) -> SequenceCall | None:
     """The decoder's call with the same queries: the one before, or else the one after."""
     alike = [p for p in pieces if (p.call.batch, p.call.queries) == (call.batch, call.queries)]
     before = [piece for piece in alike if piece.call.number < call.number]
@@ -304,7 +304,7 @@ def _beams_of_pass(sequences: list[JoinedCalls], number: int, beams: Tensor) -> 
     return first + step, rows
 
 
-def join(parts: list[Part]) -> AttentionCall:
+def join(parts: list[JoinedPart]) -> AttentionCall:
     """The record of one sequence of one module."""
     first, last = parts[0], parts[-1]
     if len(parts) == 1 and first.is_whole:
@@ -362,7 +362,7 @@ def join(parts: list[Part]) -> AttentionCall:
     )
 
 
-def _joined_path(parts: Sequence[Part]) -> LogitPath | None:
+def _joined_path(parts: Sequence[JoinedPart]) -> LogitPath | None:
     """The path of all queries: its modules are those of the last call, its statistics those of each one."""
     paths = [part.call.path for part in parts]
     last = paths[-1]
@@ -376,7 +376,7 @@ def _joined_path(parts: Sequence[Part]) -> LogitPath | None:
     return replace(last, scale=torch.cat(pieces, dim=2))
 
 
-def _moved(indices: Tensor, part: Part, own: int) -> Tensor:
+def _moved(indices: Tensor, part: JoinedPart, own: int) -> Tensor:
     """Indices of a call's keys as those of the joined record; -1: none."""
     of_source = indices - (part.call.keys - part.source)
     moved = torch.where((of_source >= 0) & (part.source > 0), of_source + own, indices + part.first_key)
@@ -391,7 +391,7 @@ def _distance(weights: Tensor | None, start: int, source: int) -> Tensor | None:
     return (weights * gap.abs()).sum(-1)
 
 
-def _received(parts: list[Part], weights: Tensor | None, batch: int, keys: int) -> Tensor | None:
+def _received(parts: list[JoinedPart], weights: Tensor | None, batch: int, keys: int) -> Tensor | None:
     """The sum of the weights of each key; None where a call has more queries than are joined, and no weights."""
     readings = [part.call.received for part in parts]
     if any(reading is None for reading in readings):
@@ -412,7 +412,7 @@ def _mask_of(first: AttentionCall, last: AttentionCall) -> str:
     return "causal" if kind == "none" else f"causal+{kind}"
 
 
-def _visible(parts: list[Part], queries: int, keys: int) -> Tensor:
+def _visible(parts: list[JoinedPart], queries: int, keys: int) -> Tensor:
     """The pairs that a joined record can see, bool ``[batch, heads or 1, queries, keys]``."""
     start, rows = parts[0].first_query, parts[-1].rows
     heads = max((part.call.visible(0).shape[0] for part in parts if part.call.batch), default=1)

@@ -25,7 +25,7 @@ from regard.watching.call_problems import (
 from regard.watching.head_axis import HeadAxes
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
-from regard.watching.softmax_tracking import SOURCES, track
+from regard.watching.softmax_tracking import SOURCE_RULES, track
 from regard.watching.thread_state import (
     SDPA,
     STATE,
@@ -40,7 +40,7 @@ from regard.watching.thread_state import (
     without_mode,
 )  # fmt: skip
 
-COMPILED_FLEX = "compile_friendly_flex_attention"
+COMPILED_FLEX_NAME = "compile_friendly_flex_attention"
 """The function of transformers that compiles FlexAttention."""
 
 
@@ -125,7 +125,7 @@ def _handle_encoder_layer(function: Function, args: Any, kwargs: Any) -> Any:
 @cache
 def watched_flex(original: Function) -> Function:
     """FlexAttention under one of its names, which is watched."""
-    is_compiled = hasattr(original, "_torchdynamo_orig_callable") or original.__name__ == COMPILED_FLEX
+    is_compiled = hasattr(original, "_torchdynamo_orig_callable") or original.__name__ == COMPILED_FLEX_NAME
 
     @wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,7 @@ HANDLERS: dict[Any, Callable[[Function, Any, Any], Any]] = {
     F.multi_head_attention_forward: _handle_multi_head,
     torch._native_multi_head_attention: _handle_native,
     torch._transformer_encoder_layer_fwd: _handle_encoder_layer,
-    **dict.fromkeys(SOURCES, track),
+    **dict.fromkeys(SOURCE_RULES, track),
 }
 """The functions that the mode handles at any time; others run at once, or are tracked while there are weights."""
 

@@ -12,16 +12,26 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.files.atomic import AtomicFile
 from regard.names.missing_names import hinted
 from regard.watching.head_statistics import STATISTICS, names, offset_name
-from regard.watching.survey_state import Part
+from regard.watching.survey_state import SurveyPart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-SHOWN = ("entropy", "distance", "first", "special", "offset -1", "offset 0", "offset +1", "same_token", "induction")
+TABLE_STATISTICS = (
+    "entropy",
+    "distance",
+    "first",
+    "special",
+    "offset -1",
+    "offset 0",
+    "offset +1",
+    "same_token",
+    "induction",
+)
 """The statistics in the table; `Survey.heads` has all."""
 
-PATTERN = 0.5
+PATTERN_SHARE = 0.5
 """The least share of a head's weight that names the head after a pattern."""
 
 
@@ -56,10 +66,10 @@ class HeadStatistics:
         offsets = {name: value for name, value in self.values.items() if name.startswith("offset ")}
         shares = {name: self.values[name] for name in ("first", "special", "induction", "same_token")} | offsets
         name, share = max(shares.items(), key=lambda item: -1.0 if math.isnan(item[1]) else item[1])
-        return _PATTERNS.get(name, name.replace("offset ", "token at ")) if share >= PATTERN else ""
+        return _PATTERN_NAMES.get(name, name.replace("offset ", "token at ")) if share >= PATTERN_SHARE else ""
 
 
-_PATTERNS = {
+_PATTERN_NAMES = {
     "first": "first token", "special": "special tokens", "same_token": "same token", "offset -1": "previous token",
     "offset 0": "own token", "offset +1": "next token",
 }  # fmt: skip
@@ -122,7 +132,7 @@ class Survey:
     offsets: int
 
     @classmethod
-    def of(cls, part: Part, offsets: int) -> "Survey":
+    def of(cls, part: SurveyPart, offsets: int) -> "Survey":
         """The means that follow from the sums of all texts."""
         heads = []
         for name, sums in sorted(part.heads.items(), key=lambda item: (item[1].layer, item[0])):
@@ -164,7 +174,7 @@ class Survey:
                 prunable.append(Prunable(head, f"its entropy is {entropy:.1%} of that of uniform weights"))
         return prunable
 
-    def table(self, statistics: Sequence[str] = SHOWN) -> "Table":
+    def table(self, statistics: Sequence[str] = TABLE_STATISTICS) -> "Table":
         """A table of Rich, a row for each head.
 
         Args:

@@ -26,7 +26,7 @@ from regard.tracing.transforms import has_data
 from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, numbers_of, padding_mask
 from regard.watching.thread_state import STATE
 
-_WITHOUT_EFFECT = frozenset({
+_IGNORED_OPTIONS = frozenset({
     # Already part of the mask, or needed beforehand by other implementations.
     "sliding_window", "position_ids", "cache_position", "max_length_q", "max_length_k", "deterministic",
     "kernel_options", "target_dtype", "use_top_left_mask", "implementation",
@@ -38,7 +38,7 @@ _WITHOUT_EFFECT = frozenset({
 })  # fmt: skip
 """Arguments that models pass to the attention function without an effect on its result."""
 
-_INSTEAD = {
+_REFUSED_OPTIONS = {
     "cache": "a paged cache; use continuous batching with 'paged|eager'",
     "indices": "a sparse choice of keys that only its own kernel reads; use 'eager'",
     "block_indices": "a sparse choice of blocks that only its own kernel reads; use 'eager'",
@@ -48,7 +48,7 @@ _INSTEAD = {
 }
 """Arguments that are refused: what each is, and what to use instead."""
 
-_BUILT_IN = ("eager", "sdpa", "flex_attention", "flash_attention")
+_BUILT_IN_NAMES = ("eager", "sdpa", "flex_attention", "flash_attention")
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,9 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     """
     if not isinstance(name, str):
         raise KindError(f"name must be a text; it is {kind_of(name)}")
-    if not name or re.search(r"[|/:@\s]", name) or any(reserved in name for reserved in _BUILT_IN):
+    if not name or re.search(r"[|/:@\s]", name) or any(reserved in name for reserved in _BUILT_IN_NAMES):
         raise ArgumentError(
-            f"name must be a word without '|', '/', ':' and '@', and hold none of {', '.join(_BUILT_IN)}; "
+            f"name must be a word without '|', '/', ':' and '@', and hold none of {', '.join(_BUILT_IN_NAMES)}; "
             f"it is {name!r}"
         )
     if backend not in (known := (*BACKENDS, "auto")):
@@ -212,7 +212,7 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     implementation = Implementation(backend)
     AttentionInterface.register(name, implementation.attention)
     AttentionMaskInterface.register(name, implementation.mask)
-    _REGISTERED.add(name)
+    _REGISTERED_NAMES.add(name)
     _refuse_own_classes()
     choice = "_attn_implementation"
     if not isinstance(original := vars(PreTrainedConfig)[choice], SaidChoice):
@@ -220,7 +220,7 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     return name
 
 
-_REGISTERED: set[str] = set()
+_REGISTERED_NAMES: set[str] = set()
 """The names of all registered implementations of regard."""
 
 
@@ -248,7 +248,7 @@ class SaidChoice(property):
         before = getattr(config, "_attn_implementation_internal", None)
         self.__wrapped__.__set__(config, value)
         after = config._attn_implementation_internal
-        watched = before in _REGISTERED or (before is not None and STATE.observers)
+        watched = before in _REGISTERED_NAMES or (before is not None and STATE.observers)
         if before != after and watched and not _makes_a_model():
             warnings.warn(
                 f"the attention implementation of {_family(type(config))} was set from {before!r} to {after!r}, and "
@@ -274,7 +274,7 @@ def _refuse_own_classes() -> None:
     @wraps(check)
     def checked(self: Any, requested_attention: str | None, *args: Any, **options: Any) -> str:
         implementation = check(self, requested_attention, *args, **options)
-        if implementation in _REGISTERED:
+        if implementation in _REGISTERED_NAMES:
             for kind in type(self).__mro__:
                 for table in _attention_tables(kind.__module__):
                     table.setdefault(implementation, _Refusal(table))
@@ -307,15 +307,15 @@ class _Refusal:
 
 def _check_options(module: torch.nn.Module, options: dict[str, Any]) -> None:
     for name, value in options.items():
-        if name in _OPTIONS or name in _WITHOUT_EFFECT or value is None or value is False:
+        if name in _COMPUTED_OPTIONS or name in _IGNORED_OPTIONS or value is None or value is False:
             continue
-        reason = _INSTEAD.get(name, "an unknown option of attention; use 'eager'")
+        reason = _REFUSED_OPTIONS.get(name, "an unknown option of attention; use 'eager'")
         config = getattr(module, "config", None)
         family = type(module).__name__ if config is None else _family(type(config))
         raise ArgumentError(f"{family}: the attention implementation of regard cannot compute {name}: {reason}")
 
 
-_OPTIONS = frozenset({
+_COMPUTED_OPTIONS = frozenset({
     "scaling", "dropout", "is_causal", "position_bias", "softcap", "s_aux", "cu_seq_lens_q", "cu_seq_lens_k",
 })  # fmt: skip
 

@@ -59,7 +59,7 @@ MaskBuilder = Callable[[dict[str, Any], Positions], Mask | None]
 
 def as_mask(function: MaskFunction, at: Positions) -> Mask | None:
     """The mask that a function of transformers describes; None if every query sees every key."""
-    recognize = _PARTS.get(_name(function))
+    recognize = _PART_BUILDERS.get(_name(function))
     return _where(function, at) if recognize is None else recognize(_closure(function), at)
 
 
@@ -136,10 +136,10 @@ def _moved(parts: dict[str, Any], at: Positions) -> Mask | None:
 def _intersection(parts: dict[str, Any], at: Positions) -> Mask | None:
     functions = list(parts["mask_functions"])
     by_name = {_name(function): _closure(function) for function in functions}
-    packed, remapped = (by_name.get(name) for name in ("packed_sequence_mask_function", _REMAPPED))
+    packed, remapped = (by_name.get(name) for name in ("packed_sequence_mask_function", _REMAPPED_PART))
     if packed is not None and remapped is not None and _counts_within(packed, remapped, at):
         # Within one sequence, positions ascend by one: what depends on distances alone needs no remapping.
-        functions = [f for f in functions if _name(f) != _REMAPPED] + [remapped["mask_function"]]
+        functions = [f for f in functions if _name(f) != _REMAPPED_PART] + [remapped["mask_function"]]
     return reduce(both, (as_mask(function, at) for function in functions))
 
 
@@ -161,15 +161,15 @@ def _depends_on_distance(function: MaskFunction) -> bool:
     name = _name(function)
     if name == "and_masks.<locals>.and_mask":
         return all(_depends_on_distance(part) for part in _closure(function)["mask_functions"])
-    return name in _OF_DISTANCE
+    return name in _DISTANCE_PARTS
 
 
-_REMAPPED = "remap_positions_for_packed_sequence"
-_OF_DISTANCE = (
+_REMAPPED_PART = "remap_positions_for_packed_sequence"
+_DISTANCE_PARTS = (
     "causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay",
     "sliding_window_bidirectional_overlay",
 )  # fmt: skip
-_PARTS: dict[str, MaskBuilder] = {
+_PART_BUILDERS: dict[str, MaskBuilder] = {
     "bidirectional_mask_function": lambda parts, at: None,
     "causal_mask_function": lambda parts, at: masks.causal(offset=at.offset),
     # The library's window counts the query's own key.
@@ -193,10 +193,10 @@ def numbers_of(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, torch.finfo(dtype).min)
 
 
-_UNCHANGED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+_IDENTITY_OPERATIONS = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
-_KEYS = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()  # type: ignore[attr-defined]
+_DISPATCH_KEYS = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()  # type: ignore[attr-defined]
 """The dispatch keys that are on, and off, outside of any operation."""
 
 
@@ -284,7 +284,7 @@ class StructuredMask(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _UNCHANGED:
+        if func in _IDENTITY_OPERATIONS:
             return args[0].of_tile(args[0].grid)
         if func is torch.ops.aten.slice.Tensor and (grid := _tile(*args)) is not None:
             return args[0].of_tile(grid)
@@ -292,7 +292,7 @@ class StructuredMask(Tensor):
         # Their results share memory with an argument.
         is_view = any(result.alias_info is not None for result in schema.returns)
         # Functions of a user are mapped by `torch.vmap`, which needs the dispatch keys that are off in here.
-        with torch._C._ForceDispatchKeyGuard(*_KEYS):  # type: ignore[attr-defined]
+        with torch._C._ForceDispatchKeyGuard(*_DISPATCH_KEYS):  # type: ignore[attr-defined]
             plain = tree_map_only(StructuredMask, cls.stored if is_view else cls.dense, (args, kwargs))
         result = func(*plain[0], **plain[1])
         for index, argument in enumerate(schema.arguments):

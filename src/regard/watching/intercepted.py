@@ -18,7 +18,7 @@ from regard.watching.mask_kind import NO_MASK, MaskReading
 SMALL_PAIRS = 1 << 16
 """Below so many pairs of all heads, PyTorch's operations read weights faster than a compiled kernel starts."""
 
-READ = (
+READING_NAMES = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_mean", "pooled_max", "rows",
     "tile", "weights", "shares",
 )  # fmt: skip
@@ -126,7 +126,7 @@ class Intercepted:
                 reader = BACKENDS["reference"] if small else choose_reader(problem)
                 reader.read(problem, gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)
-        readings = {name: getattr(observed, name) for name in READ}
+        readings = {name: getattr(observed, name) for name in READING_NAMES}
         if self.weights is not None and self.scores is None:
             readings["lse"] = None
         return readings

@@ -31,7 +31,7 @@ from regard.attention.execution import LISTENERS
 from regard.files.fork_lock import ForkLock
 from regard.nn.key_values import SequenceCache
 from regard.tracing.module_calls import OWN_HOOKS
-from regard.watching.handlers import COMPILED_FLEX, HANDLERS, listen, watched_flex, watched_sdpa
+from regard.watching.handlers import COMPILED_FLEX_NAME, HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.hugging_face import SaidChoice
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import (
@@ -170,10 +170,10 @@ def _reported_crop(method: Function) -> Function:
     return crop
 
 
-_FUNCTION, _FLEX = "scaled_dot_product_attention", "flex_attention"
+_SDPA_NAME, _FLEX_NAME = "scaled_dot_product_attention", "flex_attention"
 """The names to replace: looked up once in each module of Python, then in those that had one and those of the model."""
 
-_NEVER_SEARCHED = ("torch._C", "torch._dynamo", "regard.watching")
+_UNSEARCHED_MODULES = ("torch._C", "torch._dynamo", "regard.watching")
 
 
 class _Installation:
@@ -241,15 +241,15 @@ class _Installation:
             self._search_new()
         own = [_names_in(sys.modules.get(module)) for module in ("__main__", *used)]
         for names in (*self._functions, *own):
-            if names.get(_FUNCTION) is SDPA:
-                self._replace(names, _FUNCTION, watched_sdpa)
+            if names.get(_SDPA_NAME) is SDPA:
+                self._replace(names, _SDPA_NAME, watched_sdpa)
         function = self._flex_function
         if function is not None:
             for names in (*self._flex, *own):
-                bound: Any = names.get(_FLEX)
+                bound: Any = names.get(_FLEX_NAME)
                 compiled = type(bound) is FunctionType and getattr(bound, "_torchdynamo_orig_callable", None)
                 if bound is function or compiled is function:
-                    self._replace(names, _FLEX, watched_flex(bound))
+                    self._replace(names, _FLEX_NAME, watched_flex(bound))
         for holder, name, wrapper in self._wrapped:
             original = _names_of(holder)[name]
             if not hasattr(original, "__wrapped__"):
@@ -258,18 +258,18 @@ class _Installation:
     def _search_new(self) -> None:
         """Find the names to replace in the modules that were imported since the last search."""
         for name, module in dict(sys.modules).items():
-            if self._searched.get(name) is module or name.startswith(_NEVER_SEARCHED):
+            if self._searched.get(name) is module or name.startswith(_UNSEARCHED_MODULES):
                 continue
             self._searched[name] = module
             names = _names_in(module)
-            if _FUNCTION in names and not name.startswith("torch."):
+            if _SDPA_NAME in names and not name.startswith("torch."):
                 self._functions.append(names)
             if name == "torch.nn.attention.flex_attention":
-                self._flex_function = names.get(_FLEX)
-            if name == "transformers.integrations.flex_attention" and COMPILED_FLEX in names:
+                self._flex_function = names.get(_FLEX_NAME)
+            if name == "transformers.integrations.flex_attention" and COMPILED_FLEX_NAME in names:
                 # It compiles `flex_attention` once, for good, so that name stays what it is.
-                self._wrapped.append((names, COMPILED_FLEX, watched_flex))
-            elif type(names.get(_FLEX)) is FunctionType:
+                self._wrapped.append((names, COMPILED_FLEX_NAME, watched_flex))
+            elif type(names.get(_FLEX_NAME)) is FunctionType:
                 self._flex.append(names)
             if name == "transformers.configuration_utils" and "PreTrainedConfig" in names:
                 self._wrapped.append((names["PreTrainedConfig"], "_attn_implementation", SaidChoice))

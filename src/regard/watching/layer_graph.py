@@ -18,7 +18,7 @@ from regard.shapes.checks import kind_of, whole_number
 Fusion = Literal["mean", "max", "min"]
 """How the heads of a layer become one: the mean, the largest or the least weight of each pair."""
 
-BLOCK = 1 << 22
+BLOCK_WEIGHTS = 1 << 22
 """How many weights are read from a record at once."""
 
 
@@ -64,7 +64,7 @@ class LayerGraph:
     def blocks(self, layer: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """The rows of :math:`A` of one layer, a block at a time: their slice, and ``[rows, positions]``."""
         record, length = self.records[layer], self.positions
-        step = max(1, BLOCK // (length * record.heads)) if length else 1
+        step = max(1, BLOCK_WEIGHTS // (length * record.heads)) if length else 1
         for start in range(0, length, step):
             rows = slice(start, min(start + step, length))
             matrix = (1 - self.residual) * self._fused(record, rows)

@@ -25,10 +25,10 @@ AXIS_LENGTH = 64.0
 """How long the axes are that a module is called with: a power of two beyond usual constants, which would take their
 digits in half precision."""
 
-ELEMENTS = 1 << 24
+OUTPUTS_LIMIT = 1 << 24
 """How many outputs of made-up inputs are held at once."""
 
-SAMPLES = 8
+SAMPLE_ROWS = 8
 """How many rows of the model's own run are kept to compare with."""
 
 
@@ -121,7 +121,9 @@ class ModuleCall:
     def sampled(self) -> "ModuleCall":
         """The same call with a few of its rows, whose memory is its own."""
         rows = self.input.reshape(-1, self.input.shape[-1])
-        chosen = torch.linspace(0, max(len(rows) - 1, 0), min(SAMPLES, len(rows)), device="cpu").round().long().unique()
+        chosen = (
+            torch.linspace(0, max(len(rows) - 1, 0), min(SAMPLE_ROWS, len(rows)), device="cpu").round().long().unique()
+        )
         chosen = chosen.to(rows.device)
         lead = (1,) * (self.input.dim() - 2) + (len(chosen),) if self.input.dim() > 1 else ()
         input = rows[chosen].reshape(*lead, -1)
@@ -186,8 +188,8 @@ class ModuleCall:
     def _asked_matrix(self, chosen: Any) -> Tensor:
         features, outputs = self.input.shape[-1], self.output.shape[-1]
         lead, parts = (1,) * (self.input.dim() - 2), []
-        for first in range(0, features, max(1, ELEMENTS // max(outputs, features))):
-            count = min(features - first, max(1, ELEMENTS // max(outputs, features)))
+        for first in range(0, features, max(1, OUTPUTS_LIMIT // max(outputs, features))):
+            count = min(features - first, max(1, OUTPUTS_LIMIT // max(outputs, features)))
             axes = self.input.new_zeros(count, features)
             axes[torch.arange(count), torch.arange(first, first + count)] = AXIS_LENGTH
             axes = axes.reshape(*lead, count, features) if self.input.dim() > 1 else axes

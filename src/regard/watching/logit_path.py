@@ -9,9 +9,9 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
 from regard.watching.linear_maps import ModuleCall, Normalization, first_tensor, wide
-from regard.watching.residual_stream import Heads, Mapped, Moved, ResidualStream, Scaled, Step, Sum
+from regard.watching.residual_stream import Mapped, Moved, ProjectedHeads, ResidualStream, Scaled, StreamStep, Sum
 
-Part = ModuleCall | Normalization | float | Tensor
+PathPart = ModuleCall | Normalization | float | Tensor
 """A module that is linear; a normalization; a factor, of all features or of each."""
 
 
@@ -28,12 +28,12 @@ class LogitPath:
     """
 
     projection: ModuleCall
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PathPart, ...] = ()
     scale: Tensor | None = None
     reason: str = ""
 
     @classmethod
-    def of(cls, heads: Heads, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
+    def of(cls, heads: ProjectedHeads, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
         """The way from some heads to the output of the model, as far as it is known.
 
         Args:
@@ -112,7 +112,7 @@ class LogitPath:
         return self.scale is not None and any(isinstance(part, ModuleCall) for part in self.parts[last:])
 
 
-def _end(heads: Heads, stream: ResidualStream, output: object) -> tuple[Step | None, str]:
+def _end(heads: ProjectedHeads, stream: ResidualStream, output: object) -> tuple[StreamStep | None, str]:
     """The last step of a way, and why it is not that of the model's output."""
     logits = _logits(output)
     step = stream.step(logits)
@@ -142,7 +142,7 @@ def _logits(output: Any) -> Tensor | None:
     return first_tensor(output)
 
 
-def _way(heads: Heads, end: Step) -> list[Step]:
+def _way(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
     """The steps from some heads to the last one, in their order, without the first.
 
     Raises:
@@ -158,7 +158,7 @@ def _way(heads: Heads, end: Step) -> list[Step]:
     return steps[::-1]
 
 
-def _parts(steps: Sequence[Step], heads: Heads, count: int) -> tuple[list[Part], Tensor]:
+def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tuple[list[PathPart], Tensor]:
     """The parts of a way, and the product of the statistics of its normalizations for each row.
 
     Raises:
@@ -199,7 +199,7 @@ def _parts(steps: Sequence[Step], heads: Heads, count: int) -> tuple[list[Part],
     return parts, scale
 
 
-def _moved(step: Moved, rows: Tensor, heads: Heads) -> Tensor:
+def _moved(step: Moved, rows: Tensor, heads: ProjectedHeads) -> Tensor:
     """Where the rows are after their elements were moved."""
     moved: Tensor = step.move(rows[..., None].expand(*rows.shape, step.shape[-1]))
     if moved.shape[-1] != step.shape[-1] or bool((moved != moved[..., :1]).any()):

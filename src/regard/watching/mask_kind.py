@@ -24,13 +24,13 @@ MASK_KINDS = (
 )  # fmt: skip
 """The names of masks: how far a query sees, whether documents are apart, and padding; ``"dense"`` is any other mask."""
 
-HIDING = -1e8
+HIDING_SCORE = -1e8
 """A pair counts as masked if at most this is added to its score: its weight is 0 if the query sees another key."""
 
 PAIRS_LIMIT = 1 << 24
 """The most pairs for which what a function or a score hides is made dense, to name it."""
 
-CACHED = 4
+READINGS_LIMIT = 4
 """How many analyses are cached: mostly, all layers of a model share one mask."""
 
 
@@ -90,7 +90,7 @@ class MaskReader:
         reading = read_tensor(mask if causal_rows is None else _causal_part(mask, causal_rows))
         if identity is not None:
             reading = replace(reading, launches={})
-            self._known = [*self._known[1 - CACHED :], (weakref.ref(base), identity, reading)]
+            self._known = [*self._known[1 - READINGS_LIMIT :], (weakref.ref(base), identity, reading)]
         return reading
 
     def clear(self) -> None:
@@ -112,8 +112,8 @@ def _causal_part(mask: Tensor, queries: int) -> Tensor:
 
 
 def hides(scores: Tensor) -> Tensor:
-    """Which scores, or numbers that are added to scores, hide their pairs: −∞ and those below `HIDING`."""
-    return scores <= max(float(HIDING), torch.finfo(scores.dtype).min / 2)
+    """Which scores, or numbers that are added to scores, hide their pairs: −∞ and those below `HIDING_SCORE`."""
+    return scores <= max(float(HIDING_SCORE), torch.finfo(scores.dtype).min / 2)
 
 
 @torch.no_grad()

@@ -8,8 +8,8 @@ from regard.nn import DifferentialAttention, LatentAttention, SelfAttention
 
 Mechanism = Literal["differential", "latent", "gated"]
 
-_LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
-_COMPRESSION = "kv_a_proj_with_mqa"
+_LAMBDA_NAMES = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
+_COMPRESSION_NAME = "kv_a_proj_with_mqa"
 
 
 def mechanism_of(module: nn.Module) -> Mechanism | None:
@@ -23,9 +23,9 @@ def mechanism_of(module: nn.Module) -> Mechanism | None:
     ``gated``         ``q_proj`` has twice the features of all heads      Qwen3-Next, and its relatives
     ================  ==================================================  ======================================
     """
-    if isinstance(module, DifferentialAttention) or all(name in module._parameters for name in _LAMBDAS):
+    if isinstance(module, DifferentialAttention) or all(name in module._parameters for name in _LAMBDA_NAMES):
         return "differential"
-    if isinstance(module, LatentAttention) or _COMPRESSION in module._modules:
+    if isinstance(module, LatentAttention) or _COMPRESSION_NAME in module._modules:
         return "latent"
     if isinstance(module, SelfAttention):
         return None if module.gate is None else "gated"

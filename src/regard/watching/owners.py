@@ -203,7 +203,7 @@ def _integers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".") if part.isdigit())
 
 
-class _Parameters(NamedTuple):
+class _FunctionParameters(NamedTuple):
     """The parameters of a function that matter here.
 
     Attributes:
@@ -217,23 +217,27 @@ class _Parameters(NamedTuple):
     of_keys: frozenset[str]
 
 
-_KNOWN_PARAMETERS: dict[int, _Parameters] = {}
+_CACHED_PARAMETERS: dict[int, _FunctionParameters] = {}
 """By the ``id`` of the code, which the value keeps alive. Hashing a code would take longer than all other work."""
 
 
-def _parameters(code: CodeType) -> _Parameters:
-    parameters = _KNOWN_PARAMETERS.get(id(code))
+def _parameters(code: CodeType) -> _FunctionParameters:
+    parameters = _CACHED_PARAMETERS.get(id(code))
     if parameters is None:
-        if len(_KNOWN_PARAMETERS) >= CODES_LIMIT:
-            _KNOWN_PARAMETERS.clear()
+        if len(_CACHED_PARAMETERS) >= CODES_LIMIT:
+            _CACHED_PARAMETERS.clear()
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         first = names[0] if code.co_argcount and names[0] in SELF_ARGUMENTS else None
         of_keys = (*CROSS_ARGUMENTS, "key", "keys") if code.co_name == "forward" else CROSS_ARGUMENTS
-        parameters = _KNOWN_PARAMETERS[id(code)] = _Parameters(code, first, frozenset(of_keys).intersection(names))
+        parameters = _CACHED_PARAMETERS[id(code)] = _FunctionParameters(
+            code, first, frozenset(of_keys).intersection(names)
+        )
     return parameters
 
 
-def _takes_other_keys(module: nn.Module, frame: FrameType, parameters: _Parameters, variables: dict[str, Any]) -> bool:
+def _takes_other_keys(
+    module: nn.Module, frame: FrameType, parameters: _FunctionParameters, variables: dict[str, Any]
+) -> bool:
     """Whether the arguments of a module's own method say that it attends to another sequence.
 
     Args:

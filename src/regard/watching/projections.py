@@ -17,7 +17,7 @@ from regard.errors import ArgumentError
 from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, first_tensor, wide
 from regard.watching.logit_path import LogitPath
-from regard.watching.residual_stream import Heads, ResidualStream
+from regard.watching.residual_stream import ProjectedHeads, ResidualStream
 from regard.watching.thread_state import without_mode
 
 Arguments = ParamSpec("Arguments")
@@ -78,7 +78,7 @@ class Projections:
         self._names, self._norms, self._stream = names, norms, stream
         self._expected: Expected | None = None
         self._running: list[_Running] = []
-        self._in_forward: list[tuple[AttentionCall, Heads, int]] = []
+        self._in_forward: list[tuple[AttentionCall, ProjectedHeads, int]] = []
         self._norms_of: list[tuple[AttentionCall, Tensor]] = []
         self._refused: dict[int, AttentionCall] = {}
 
@@ -249,7 +249,7 @@ class Projections:
             )
             record.path = LogitPath(sample, reason=reason)
             return
-        heads = Heads(sample, rows)
+        heads = ProjectedHeads(sample, rows)
         record.path = LogitPath(sample, reason="the model itself was not called, or did not return")
         self._stream.begin(output, heads)
         queries = record.queries if expected.rows is None else len(expected.rows) // max(record.batch, 1)

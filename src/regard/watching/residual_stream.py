@@ -1,10 +1,10 @@
-"""The way of an attention's output through the residual stream to the logits of a model.
+"""The path of an attention's output through the residual stream to the logits of a model.
 
-While a model is watched with ``outputs=True``, each tensor on such a way is known as a `Step`: the output of a
-projection of heads (`Heads`); a sum with something else (`Sum`); the same elements elsewhere or times a constant
-(`Moved`, `Scaled`); or what a module returned for it (`Mapped`). A sum continues the terms that passed the fewest
-modules, which is the residual connection: a later layer's output is no part of the way. What the way does to features
-is asked of its modules afterwards (`logit_path`).
+While a model is watched with ``outputs=True``, each tensor on such a path is represented by a `StreamStep`: the output
+of a projection of heads (`ProjectedHeads`); a sum with another tensor (`Sum`); the same elements in other positions or
+times a constant (`Moved`, `Scaled`); or the result of a module (`Mapped`). A sum continues the terms that passed the
+fewest modules, which is the residual connection: a later layer's output is not part of the path. Afterwards
+`logit_path` calls the modules again to find out how the path transforms features.
 """
 
 from collections.abc import Callable
@@ -15,37 +15,37 @@ import torch
 from torch import Tensor, nn
 
 from regard.watching.linear_maps import ModuleCall, Normalization
-from regard.watching.softmax_tracking import KEPT, MOVES, ROUNDED
+from regard.watching.softmax_tracking import CONVERSION_FUNCTIONS, IDENTITY_FUNCTIONS, MOVE_FUNCTIONS
 from regard.watching.tracked_tensors import Tracked, TrackedTensors
 
 Move = Callable[[Tensor], Any]
 
 
-class Step(Tracked):
+class StreamStep(Tracked):
     """One tensor on the way.
 
     Attributes:
         parents: the steps that it comes from.
-        costs: by the number of each `Heads` that it comes from, how many modules were passed since.
+        costs: by the number of each `ProjectedHeads` that it comes from, how many modules were passed since.
     """
 
-    parents: "tuple[Step, ...]"
+    parents: "tuple[StreamStep, ...]"
     costs: dict[int, int]
 
-    def __init__(self, *parents: "Step", passed: int = 0):
+    def __init__(self, *parents: "StreamStep", passed: int = 0):
         self.parents = parents
         self.costs = {}
         for parent in parents:
             for heads, cost in parent.costs.items():
                 self.costs[heads] = min(cost + passed, self.costs.get(heads, cost + passed))
 
-    def before(self, heads: int) -> "tuple[Step, ...]":
+    def before(self, heads: int) -> "tuple[StreamStep, ...]":
         """The parents through which the way from some heads leads."""
         least = min((parent.costs[heads] for parent in self.parents if heads in parent.costs), default=0)
         return tuple(parent for parent in self.parents if parent.costs.get(heads) == least)
 
 
-class Heads(Step):
+class ProjectedHeads(StreamStep):
     """The output of a module that projects the heads of one attention call.
 
     Attributes:
@@ -64,7 +64,7 @@ class Heads(Step):
 _numbers = count()
 
 
-class Sum(Step):
+class Sum(StreamStep):
     """A sum.
 
     Attributes:
@@ -73,7 +73,7 @@ class Sum(Step):
             residual connection.
     """
 
-    def __init__(self, *parents: Step, has_others: bool):
+    def __init__(self, *parents: StreamStep, has_others: bool):
         least: dict[int, int] = {}
         for parent in parents:
             for heads, cost in parent.costs.items():
@@ -90,7 +90,7 @@ class Sum(Step):
         return self.has_others or any(heads not in parent.costs for parent in self.parents)
 
 
-def _is_fork(term: Step, other: Step) -> bool:
+def _is_fork(term: StreamStep, other: StreamStep) -> bool:
     """Whether a term that passed more modules than another one does not come from it."""
     common = term.costs.keys() & other.costs.keys()
     if not common:
@@ -108,26 +108,26 @@ def _is_fork(term: Step, other: Step) -> bool:
     return id(other) not in stream
 
 
-class Moved(Step):
+class Moved(StreamStep):
     """The same elements in other places."""
 
-    def __init__(self, parent: Step, move: Move, shape: torch.Size):
+    def __init__(self, parent: StreamStep, move: Move, shape: torch.Size):
         super().__init__(parent)
         self.move, self.shape = move, shape
 
 
-class Scaled(Step):
+class Scaled(StreamStep):
     """Each element times a number, or a number of its feature."""
 
-    def __init__(self, parent: Step, factor: float | Tensor):
+    def __init__(self, parent: StreamStep, factor: float | Tensor):
         super().__init__(parent)
         self.factor = factor
 
 
-class Mapped(Step):
+class Mapped(StreamStep):
     """What a module returned."""
 
-    def __init__(self, parent: Step, call: ModuleCall):
+    def __init__(self, parent: StreamStep, call: ModuleCall):
         super().__init__(parent, passed=1)
         # A normalization keeps the number of features, and depends on all rows.
         self.call = call if call.input.shape[-1] == call.output.shape[-1] else call.sampled()
@@ -162,12 +162,12 @@ class ResidualStream:
         self.last: Mapped | None = None
         self.lost = ""
 
-    def step(self, tensor: object) -> Step | None:
+    def step(self, tensor: object) -> StreamStep | None:
         """The step that a tensor is; None: it is on no way."""
         known = self._steps.get(tensor)
-        return known if isinstance(known, Step) else None
+        return known if isinstance(known, StreamStep) else None
 
-    def begin(self, output: Tensor, heads: Heads) -> None:
+    def begin(self, output: Tensor, heads: ProjectedHeads) -> None:
         """Let a way begin."""
         self._steps.put(output, heads)
 
@@ -194,8 +194,8 @@ class ResidualStream:
             self.lost = self.lost or name.strip("_")
 
     def _made(
-        self, function: Any, name: str, args: Any, kwargs: Any, known: list[Step | None], result: Tensor
-    ) -> Step | None:
+        self, function: Any, name: str, args: Any, kwargs: Any, known: list[StreamStep | None], result: Tensor
+    ) -> StreamStep | None:
         """The step that a function made."""
         first, second = known[:2]
         other: Any = kwargs.get("other", args[1] if len(args) > 1 else None)
@@ -227,11 +227,11 @@ class ResidualStream:
             return None
         if name == "neg":
             return Scaled(first, -1.0)
-        if name in KEPT or name in ROUNDED:
+        if name in IDENTITY_FUNCTIONS or name in CONVERSION_FUNCTIONS:
             return first if result.shape == args[0].shape else None
         if name.startswith("dropout"):
             return first  # readings are those before dropout
-        if name in MOVES:
+        if name in MOVE_FUNCTIONS:
             rest, options = args[1:], dict(kwargs)
             return Moved(first, lambda tensor: function(tensor, *rest, **options), args[0].shape)
         if name in _MAPS and result.shape[:-1] == args[0].shape[:-1]:
@@ -252,13 +252,13 @@ class ResidualStream:
             self._steps.put(output, made)
 
     def _mapped(
-        self, step: Step, name: str, function: Any, input: Tensor, output: Tensor, others: tuple[Any, ...] = ()
+        self, step: StreamStep, name: str, function: Any, input: Tensor, output: Tensor, others: tuple[Any, ...] = ()
     ) -> Mapped:
         self.last, self.lost = Mapped(step, ModuleCall(name, function, input, output, others)), ""
         return self.last
 
 
-def _is_broken(step: Step, made: Step) -> bool:
+def _is_broken(step: StreamStep, made: StreamStep) -> bool:
     """Whether what a module made of a tensor is known by its functions in part only, as that of an adapted layer is.
 
     A module with a residual connection passes the tensor on, and what it adds is a later layer.

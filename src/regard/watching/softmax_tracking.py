@@ -1,8 +1,9 @@
 """Attention that a model writes itself: its weights are tracked from the softmax to the sum that they weigh.
 
-`SOURCES` are the functions that make weights, or what weights are made of. While a tensor is tracked, every function of
-PyTorch passes through `track`: `RULES` says what its result is. Where weights meet values in a product over all keys
-(`_add_up`, `_multiply`), the sum is an attention call and is reported to the observers (`_run`).
+`SOURCE_RULES` has the functions that produce weights, or the numbers from which a model computes weights. While a tensor
+is tracked, every function of PyTorch passes through `track`, and `RULES` says what its result is. Where weights meet
+values in a product over all keys (`_add_up`, `_multiply`), the sum is an attention call and is reported to the observers
+(`_run`).
 """
 
 import sys
@@ -24,12 +25,12 @@ from regard.watching.tracked_tensors import (
     Factor,
     LogSumExp,
     Move,
-    Softmax,
     TopScores,
-    Total,
     Tracked,
+    TrackedSoftmax,
+    TrackedTotal,
+    TrackedWeights,
     WeightedValues,
-    Weights,
 )  # fmt: skip
 from regard.watching.weighted_sum import WeightedSum, sum_of_equation, sum_of_products
 
@@ -111,13 +112,13 @@ def _softmax(call: _Call, output: Tensor) -> Tracked | None:
     if call.name == "softmin" and scores is not None:
         scores = -scores
     are_logarithms = call.name == "log_softmax"
-    softmax = Softmax(tuple(output.shape), (axis,), _attention_modules(), has_sum=are_logarithms)
+    softmax = TrackedSoftmax(tuple(output.shape), (axis,), _attention_modules(), has_sum=are_logarithms)
     if not are_logarithms:  # mostly those of a loss
         _report_weights(softmax, 1)
-    return Weights(softmax, scores, exact=not is_gumbel, logarithms=are_logarithms)
+    return TrackedWeights(softmax, scores, exact=not is_gumbel, logarithms=are_logarithms)
 
 
-def _report_weights(softmax: Softmax, count: int) -> None:
+def _report_weights(softmax: TrackedSoftmax, count: int) -> None:
     """Report that a module made weights (1), or that they weigh a sum (−1)."""
     for observer in STATE.observers:
         if (owner := softmax.makers.get(id(observer))) is not None:
@@ -143,7 +144,7 @@ def _attention_modules() -> dict[int, Owner]:
 def _exp(call: _Call, output: Tensor) -> Tracked:
     """``exp``, of scores or of the logarithms of weights."""
     known = call.known
-    if isinstance(known, Weights) and known.logarithms:
+    if isinstance(known, TrackedWeights) and known.logarithms:
         undropped = None if known.undropped is None else known.undropped.exp()
         return replace(known, logarithms=False, undropped=undropped)
     return Exponentials(None if call.source is output else call.source.detach())
@@ -172,8 +173,8 @@ def _move(call: _Call) -> Any:
         return output
     options = {key: value for key, value in call.kwargs.items() if key != "input"}
     function = call.function
-    if call.name in _ON_ANY_STRIDES:
-        function = _ON_ANY_STRIDES[call.name]
+    if call.name in _STRIDE_FREE_FUNCTIONS:
+        function = _STRIDE_FREE_FUNCTIONS[call.name]
     elif call.is_in_place:
         function = getattr(Tensor, call.name[:-1])
 
@@ -192,7 +193,7 @@ def _put_moved(output: Tensor, known: Tracked, move: Move) -> None:
     STATE.tracked.forget(output)
     with _Bookkeeping():
         moved = known.moved(move)
-        if not isinstance(moved, Weights) or (moved.key is not None and moved.key.shape == output.shape):
+        if not isinstance(moved, TrackedWeights) or (moved.key is not None and moved.key.shape == output.shape):
             STATE.tracked.put(output, moved)
 
 
@@ -215,7 +216,7 @@ def _keep(call: _Call, output: Tensor) -> Tracked | None:
 def _round(call: _Call, output: Tensor) -> Tracked | None:
     """Another dtype: the weights are those before they were rounded."""
     known = call.known
-    if isinstance(known, Weights) and known.undropped is None and output is not call.source:
+    if isinstance(known, TrackedWeights) and known.undropped is None and output is not call.source:
         return replace(known, undropped=call.source.detach())
     return known
 
@@ -226,7 +227,7 @@ def _drop(call: _Call) -> Any:
     with _Bookkeeping():
         rate = float(call.argument("p", 0, 0.5))
         is_active = bool(call.argument("training", 1, call.kwargs.get("train", True)))
-        if isinstance(known, Weights) and is_active and rate > 0:
+        if isinstance(known, TrackedWeights) and is_active and rate > 0:
             undropped = known.undropped
             if undropped is None:
                 in_place = call.is_in_place or call.argument("inplace", 2, False)
@@ -247,14 +248,14 @@ def _compute(call: _Call, output: Tensor) -> Tracked | None:
         return None
     STATE.tracked.forget(output)
     made = _result_of_computation(call.name.strip("_"), operands, known, output)
-    if isinstance(made, Weights) and made.undropped is not None:
+    if isinstance(made, TrackedWeights) and made.undropped is not None:
         # The same is done to the weights before dropout.
         function = getattr(Tensor, call.name[:-1]) if call.is_in_place else call.function
         inputs = [made.undropped if operand is known[0][0] else operand for operand in operands]
         options = {key: value for key, value in call.kwargs.items() if key not in ("input", "other", "out")}
         made.undropped = function(*inputs, **options)
-    if isinstance(made, Weights):
-        others = [each.softmax for _, each in known[1:] if isinstance(each, Weights)]
+    if isinstance(made, TrackedWeights):
+        others = [each.softmax for _, each in known[1:] if isinstance(each, TrackedWeights)]
         made.softmax.origins += tuple(each for each in others if each is not made.softmax)
     return made
 
@@ -271,14 +272,14 @@ def _result_of_computation(
         output: its result.
     """
     (first, tracked), (_, last) = known[0], known[-1]
-    if isinstance(last, Total) and name in _DIVISIONS and _is_same(last.addends, tracked):
+    if isinstance(last, TrackedTotal) and name in _DIVISIONS and _is_same(last.addends, tracked):
         return _normalized(tracked, last.axes, output)
     if isinstance(tracked, LogSumExp):
         scores = operands[0]
         is_difference = name in ("sub", "subtract") and tracked.scores() is scores
-        softmax = Softmax(tuple(output.shape), tracked.axes, {})
-        return Weights(softmax, scores.detach(), logarithms=True) if is_difference else None
-    if isinstance(tracked, Total):
+        softmax = TrackedSoftmax(tuple(output.shape), tracked.axes, {})
+        return TrackedWeights(softmax, scores.detach(), logarithms=True) if is_difference else None
+    if isinstance(tracked, TrackedTotal):
         others = [operand for operand in operands if operand is not first]
         return None if any(isinstance(other, Tensor) and other.dim() for other in others) else tracked
     if isinstance(tracked, Exponentials):
@@ -286,7 +287,7 @@ def _result_of_computation(
     if isinstance(tracked, WeightedValues):
         factors = tuple(replace(factor, value=None) for factor in tracked.factors)
         return WeightedValues(factors) if output.shape == first.shape else None
-    if not isinstance(tracked, Weights):
+    if not isinstance(tracked, TrackedWeights):
         return tracked
     if name == "log":
         return replace(tracked, logarithms=True, exact=False)
@@ -309,20 +310,20 @@ def _is_same(addends: Tracked, divided: Tracked) -> bool:
     return (first.data_ptr(), first.stride(), first.dtype) == (second.data_ptr(), second.stride(), second.dtype)
 
 
-def _normalized(tracked: Tracked, axes: tuple[int, ...], output: Tensor) -> Weights | None:
+def _normalized(tracked: Tracked, axes: tuple[int, ...], output: Tensor) -> TrackedWeights | None:
     """Exponentials, or weights, divided by their sum over some axes."""
-    if not axes or not isinstance(tracked, (Exponentials, Weights)):
+    if not axes or not isinstance(tracked, (Exponentials, TrackedWeights)):
         return None
-    softmax = Softmax(tuple(output.shape), axes, {}, has_sum=True)
-    if isinstance(tracked, Weights):
+    softmax = TrackedSoftmax(tuple(output.shape), axes, {}, has_sum=True)
+    if isinstance(tracked, TrackedWeights):
         softmax.makers, softmax.origins = tracked.softmax.makers, (tracked.softmax,)
-    return Weights(softmax, tracked.scores, exact=False)
+    return TrackedWeights(softmax, tracked.scores, exact=False)
 
 
 def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
     """Weights that are multiplied by more than one element each; None if they are not."""
     tracked = STATE.tracked.get(weights)
-    if not isinstance(tracked, Weights) or tracked.logarithms or not isinstance(value, Tensor):
+    if not isinstance(tracked, TrackedWeights) or tracked.logarithms or not isinstance(value, Tensor):
         return None
     undropped = weights.detach() if tracked.undropped is None else tracked.undropped
     expanded = replace(tracked, undropped=undropped).moved(lambda tensor: tensor.expand(product.shape))
@@ -335,13 +336,13 @@ def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
 @_result
 def _mix(call: _Call, output: Tensor) -> Tracked | None:
     """A convolution or a normalization of the weights of all heads."""
-    return call.known.changed(output.shape) if isinstance(call.known, Weights) else None
+    return call.known.changed(output.shape) if isinstance(call.known, TrackedWeights) else None
 
 
 def _write(call: _Call) -> Any:
     """``weights[index] = elements``."""
     output, known = call.run(), call.known
-    if isinstance(known, Weights):
+    if isinstance(known, TrackedWeights):
         with _Bookkeeping():
             undropped = known.undropped
             if undropped is not None:
@@ -373,8 +374,8 @@ def _add_up(call: _Call) -> Any:
     if weighted is not None:
         return _run(call, weighted)
     output = call.run()
-    if call.name == "sum" and isinstance(known, (Exponentials, Weights)) and axes and _has_elements(output):
-        STATE.tracked.put(output, Total(known, axes))
+    if call.name == "sum" and isinstance(known, (Exponentials, TrackedWeights)) and axes and _has_elements(output):
+        STATE.tracked.put(output, TrackedTotal(known, axes))
     return output
 
 
@@ -400,18 +401,18 @@ def _multiply(call: _Call) -> Any:
     return output
 
 
-def _mixed(equation: Equation, output: Tensor) -> Weights | None:
+def _mixed(equation: Equation, output: Tensor) -> TrackedWeights | None:
     """Weights whose heads a product mixes, as talking heads do; None if the product has no axis of their keys."""
     for operand, labels in zip(equation.operands, equation.labels, strict=True):
         tracked = STATE.tracked.get(operand)
-        if not isinstance(tracked, Weights) or tracked.logarithms:
+        if not isinstance(tracked, TrackedWeights) or tracked.logarithms:
             continue
         keys = [labels[axis] for axis in tracked.axes_of_keys()]
         others = {label for each in equation.labels if each is not labels for label in each}
         if keys and all(label in equation.output and label not in others for label in keys):
             axes = tuple(equation.output.index(label) for label in keys)
-            made = Softmax(tuple(output.shape), axes, tracked.softmax.makers, (tracked.softmax,), has_sum=True)
-            return Weights(made, None, exact=False)
+            made = TrackedSoftmax(tuple(output.shape), axes, tracked.softmax.makers, (tracked.softmax,), has_sum=True)
+            return TrackedWeights(made, None, exact=False)
     return None
 
 
@@ -431,7 +432,7 @@ def _run(call: _Call, weighted: WeightedSum) -> Any:
     return run_watched(call.function, call.args, call.kwargs, read, change_output, makers=softmax.makers)
 
 
-MOVES = (
+MOVE_FUNCTIONS = (
     "view", "view_as", "reshape", "reshape_as", "transpose", "transpose_", "swapaxes", "swapdims", "t", "t_", "permute",
     "movedim", "moveaxis", "unsqueeze", "unsqueeze_", "squeeze", "squeeze_", "flatten", "unflatten", "ravel", "expand",
     "expand_as", "broadcast_to", "repeat", "repeat_interleave", "tile", "__getitem__", "select", "narrow", "chunk",
@@ -439,21 +440,31 @@ MOVES = (
 )  # fmt: skip
 """Functions that put elements elsewhere."""
 
-KEPT = ("contiguous", "clone", "detach", "requires_grad_", "alias")
+IDENTITY_FUNCTIONS = ("contiguous", "clone", "detach", "requires_grad_", "alias")
 """Functions that return the same elements in the same places."""
 
-ROUNDED = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda")
+CONVERSION_FUNCTIONS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda")
 """Functions that return the same elements in another dtype or on another device."""
 
-_ON_ANY_STRIDES = {"view": Tensor.reshape, "view_as": Tensor.reshape_as}
+_STRIDE_FREE_FUNCTIONS = {"view": Tensor.reshape, "view_as": Tensor.reshape_as}
 """What takes the place of functions that need the strides of the weights."""
 
 _DIVISIONS = ("div", "divide", "true_divide")
 _MULTIPLICATIONS = ("mul", "multiply")
-_IN_PLACE = ("add", "sub", "pow", "clamp", "clamp_min", "masked_fill", "nan_to_num", *_DIVISIONS, *_MULTIPLICATIONS)
+_IN_PLACE_NAMES = (
+    "add",
+    "sub",
+    "pow",
+    "clamp",
+    "clamp_min",
+    "masked_fill",
+    "nan_to_num",
+    *_DIVISIONS,
+    *_MULTIPLICATIONS,
+)
 _COMPUTATIONS = (
-    *_IN_PLACE, *(f"{name}_" for name in _IN_PLACE), "subtract", "__pow__", "clip", "clamp_max", "maximum", "where",
-    "square", "sqrt", "log",
+    *_IN_PLACE_NAMES, *(f"{name}_" for name in _IN_PLACE_NAMES), "subtract", "__pow__", "clip", "clamp_max", "maximum",
+    "where", "square", "sqrt", "log",
 )  # fmt: skip
 
 Rule = Callable[[_Call], Any]
@@ -471,9 +482,9 @@ def _by_function(*rules: tuple[Rule, Sequence[str]]) -> dict[Any, tuple[Rule, st
     }
 
 
-_OF_TENSOR: Any = Tensor  # the getters of properties have no type that is told
+_TENSOR_CLASS: Any = Tensor  # the getters of properties have no type that is told
 
-SOURCES = _by_function(
+SOURCE_RULES = _by_function(
     (_softmax, ("softmax", "log_softmax", "softmin", "gumbel_softmax")),
     (_exp, ("exp", "exp_")),
     (_logsumexp, ("logsumexp",)),
@@ -482,11 +493,11 @@ SOURCES = _by_function(
 """By the functions of PyTorch that weights begin with: their rules and their names."""
 
 RULES = {
-    **SOURCES,
+    **SOURCE_RULES,
     **_by_function(
-        (_move, MOVES),
-        (_keep, KEPT),
-        (_round, ROUNDED),
+        (_move, MOVE_FUNCTIONS),
+        (_keep, IDENTITY_FUNCTIONS),
+        (_round, CONVERSION_FUNCTIONS),
         (_drop, ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout")),
         (_compute, _COMPUTATIONS),
         (_mix, ("conv1d", "conv2d", "batch_norm")),
@@ -496,8 +507,8 @@ RULES = {
         (_write, ("__setitem__",)),
         (_pad, ("_pad_packed_sequence",)),
     ),
-    **{getattr(_OF_TENSOR, name).__get__: (_move, name) for name in ("T", "mT", "H", "mH")},
-    _OF_TENSOR.data.__get__: (_keep, "data"),
+    **{getattr(_TENSOR_CLASS, name).__get__: (_move, name) for name in ("T", "mT", "H", "mH")},
+    _TENSOR_CLASS.data.__get__: (_keep, "data"),
 }
 """By the functions of PyTorch: what becomes of tracked tensors in them, and their names."""
 

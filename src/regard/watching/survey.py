@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, DataError, KindError, RegardError
 from regard.shapes.checks import kind_of, whole_number
 from regard.watching.corpus import (
-    Batch,
+    CorpusBatch,
+    CorpusTokenizer,
     Forward,
     Text,
-    Tokenizer,
     batches,
     call_model,
     check_vocabulary,
@@ -24,7 +24,7 @@ from regard.watching.corpus import (
 )
 from regard.watching.head_statistics import Reader, Texts
 from regard.watching.head_survey import Survey
-from regard.watching.survey_state import Part, State, agreed, described, from_all, processes, together
+from regard.watching.survey_state import State, SurveyPart, agreed, described, from_all, processes, together
 from regard.watching.watch import watch
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def survey(
     offsets = whole_number("offsets", offsets, low=0, high=64)
     if forward is not None and not callable(forward):
         raise KindError(f"forward must be a function of the model and ids; it is {kind_of(forward)}")
-    reader = Tokenizer(tokenizer, special, max_length)
+    reader = CorpusTokenizer(tokenizer, special, max_length)
     run = _Run(model, reader, offsets, layers, forward or call_model, mesh)
     options = {
         "model": described(model) if state is not None else "",
@@ -126,7 +126,7 @@ def survey(
         with processes() as (rank, count):
             if mesh is not None and mesh.size() != count:
                 raise ArgumentError(f"mesh must have all {count} processes, on one axis; it has {mesh.size()}")
-            part = Part(rank, count) if mesh is None else Part()
+            part = SurveyPart(rank, count) if mesh is None else SurveyPart()
             parts = _read(run, batches(texts, size), lambda: State(state, options), part, rank, count)
     finally:
         for module, training in was_training:
@@ -138,8 +138,8 @@ def survey(
 
 
 def _read(
-    run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State], part: Part, rank: int, count: int
-) -> list[Part]:
+    run: "_Run", corpus: Iterable[CorpusBatch], open_state: Callable[[], State], part: SurveyPart, rank: int, count: int
+) -> list[SurveyPart]:
     """The parts of all processes and of earlier runs.
 
     Args:
@@ -172,7 +172,7 @@ class _Run:
     """Reads batches: the arguments of `survey` that this depends on."""
 
     model: nn.Module
-    tokenizer: Tokenizer
+    tokenizer: CorpusTokenizer
     offsets: int
     layers: int | Sequence[int] | None
     forward: Forward
@@ -185,9 +185,9 @@ class _Run:
         tensors = (*self.model.parameters(), *self.model.buffers())
         return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
-    def read(self, batch: Batch, part: Part) -> None:
+    def read(self, batch: CorpusBatch, part: SurveyPart) -> None:
         """Add the sums of one batch; the part is unchanged if it fails."""
-        sums = Part()
+        sums = SurveyPart()
         before = self.tokenizer.cut
         for texts in of_equal_length(batch, self.tokenizer, self.device):
             self._run(texts, sums)
@@ -195,7 +195,7 @@ class _Run:
         part.merge(sums)
 
     @torch.no_grad()
-    def _run(self, texts: Texts, sums: Part) -> None:
+    def _run(self, texts: Texts, sums: SurveyPart) -> None:
         check_vocabulary(texts.ids, self.model)
         reader = Reader(texts, self.offsets)
         with watch(self.model, read=reader.readings, layers=self.layers) as seen:

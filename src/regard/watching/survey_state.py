@@ -15,17 +15,17 @@ from regard.errors import ArgumentError, DataError, KindError
 from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_TEXT, path_inside, read_text
 from regard.shapes.checks import kind_of
-from regard.watching.corpus import Batch
+from regard.watching.corpus import CorpusBatch
 from regard.watching.head_statistics import Sums
 
 _Value = TypeVar("_Value")
 
-VERSION = 1
-_DIGESTS = 1 << 256
+STATE_VERSION = 1
+_DIGEST_COUNT = 1 << 256
 
 
 @dataclass
-class Part:
+class SurveyPart:
     """What one process read in one run: batches ``rank, rank + processes, ...`` below ``end``.
 
     Attributes:
@@ -49,7 +49,7 @@ class Part:
     heads: dict[str, Sums] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
 
-    def covers(self, batch: Batch) -> bool:
+    def covers(self, batch: CorpusBatch) -> bool:
         return batch.number < self.end and batch.number % self.processes == self.rank
 
     def add(self, name: str, sums: Sums) -> None:
@@ -59,7 +59,7 @@ class Part:
         else:
             self.heads[name] = sums
 
-    def merge(self, other: "Part") -> None:
+    def merge(self, other: "SurveyPart") -> None:
         """Add the sums of other texts."""
         for name, sums in other.heads.items():
             self.add(name, sums.copy())
@@ -68,11 +68,11 @@ class Part:
         self.tokens += other.tokens
         self.cut += other.cut
 
-    def finish(self, batch: Batch) -> None:
+    def finish(self, batch: CorpusBatch) -> None:
         """Note that a batch was read."""
         self.end = batch.number + 1
         self.texts += len(batch.texts)
-        self.digest = (self.digest + batch.digest()) % _DIGESTS
+        self.digest = (self.digest + batch.digest()) % _DIGEST_COUNT
         if batch.number == 0:
             self.first = batch.digest()
 
@@ -81,15 +81,15 @@ class Part:
         return vars(self) | {"heads": heads, "digest": hex(self.digest), "first": self.first and hex(self.first)}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> "Part":
+    def from_json(cls, fields: dict[str, Any]) -> "SurveyPart":
         heads = {name: Sums.from_json(sums) for name, sums in fields["heads"].items()}
         first = None if fields["first"] is None else int(fields["first"], 16)
         return cls(**fields | {"heads": heads, "digest": int(fields["digest"], 16), "first": first})
 
 
-def together(parts: list[Part]) -> Part:
+def together(parts: list[SurveyPart]) -> SurveyPart:
     """The sums of all parts, added in their order."""
-    whole = Part()
+    whole = SurveyPart()
     for part in parts:
         whole.merge(part)
     return whole
@@ -114,7 +114,7 @@ class State:
             raise KindError(f"state must be the path of a folder; it is {kind_of(folder)}")
         self._folder = None if folder is None else Path(folder)
         self._options = options
-        self.earlier: list[Part] = []
+        self.earlier: list[SurveyPart] = []
         self._run = 0
         if self._folder is not None:
             self._read(self._folder)
@@ -124,11 +124,11 @@ class State:
             try:
                 fields = json.loads(read_text(path_inside(folder, path.name), LARGEST_TEXT))
                 options, version = fields.pop("made_of"), fields.pop("version")
-                part = Part.from_json(fields)
+                part = SurveyPart.from_json(fields)
                 number = int(path.stem.split("-")[1])
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise DataError(f"{path} is no state of a survey, or is damaged: {error!r}; move it away") from error
-            if version != VERSION:
+            if version != STATE_VERSION:
                 raise DataError(f"{path} was written by another version of regard; use another folder")
             for name, value in self._options.items():
                 if options.get(name) != value:
@@ -136,7 +136,7 @@ class State:
             self.earlier.append(part)
             self._run = max(self._run, number + 1)
 
-    def save(self, part: Part) -> None:
+    def save(self, part: SurveyPart) -> None:
         """Write what this process read in this run.
 
         Raises:
@@ -146,10 +146,10 @@ class State:
             return
         path = path_inside(self._folder, f"run-{self._run:04d}-process-{part.rank}-of-{part.processes}.json")
         with AtomicFile(path) as temporary:
-            fields = {"version": VERSION, "made_of": self._options, **part.to_json()}
+            fields = {"version": STATE_VERSION, "made_of": self._options, **part.to_json()}
             temporary.write_text(json.dumps(fields), encoding="utf-8")
 
-    def is_done(self, batch: Batch) -> bool:
+    def is_done(self, batch: CorpusBatch) -> bool:
         """Whether an earlier run read the batch.
 
         Raises:
@@ -162,7 +162,7 @@ class State:
 
     def check(self, digest: int) -> None:
         """Raise DataError unless the skipped batches, whose digests sum to ``digest``, are those of earlier runs."""
-        if sum(part.digest for part in self.earlier) % _DIGESTS != digest % _DIGESTS:
+        if sum(part.digest for part in self.earlier) % _DIGEST_COUNT != digest % _DIGEST_COUNT:
             raise DataError(
                 f"the texts are not those of the survey in {self._folder}: some changed, or there are fewer than before"
             )

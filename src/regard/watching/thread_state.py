@@ -86,7 +86,7 @@ class Observer:
         """Note that tokens were removed from a cache: how many it held before and after."""
 
 
-class _ThreadState(threading.local):
+class _WatchState(threading.local):
     """What one thread watches.
 
     Attributes:
@@ -109,7 +109,7 @@ class _ThreadState(threading.local):
         self.masks = MaskReader()
 
 
-STATE = _ThreadState()
+STATE = _WatchState()
 
 
 def is_idle() -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.records import TokenAxis, word_ranges
 from regard.tracing.transforms import active_transform, has_data
-from regard.watching.generation import Part
+from regard.watching.generation import JoinedPart
 
 
 class TokenIds:
@@ -47,7 +47,7 @@ class TokenIds:
         if isinstance(ids, Tensor) and ids.dim() == 2 and active_transform() is None and has_data(ids):
             self._reads.append((forward, ids.detach().clone()))
 
-    def of_sequence(self, parts: Sequence[Part], has_source: bool) -> tuple[Tensor, Tensor | None]:
+    def of_sequence(self, parts: Sequence[JoinedPart], has_source: bool) -> tuple[Tensor, Tensor | None]:
         """The ids of one sequence.
 
         Args:

@@ -22,7 +22,7 @@ Move = Callable[[Tensor], Tensor]
 """A function that puts the elements of a tensor elsewhere, and changes none: ``view``, ``transpose``, an index."""
 
 
-class Part(NamedTuple):
+class AxisPart(NamedTuple):
     """An axis, or a part of one that two axes of a softmax were merged into.
 
     Attributes:
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 @dataclass(eq=False)
-class Softmax:
+class TrackedSoftmax:
     """One softmax, which all tensors that come from it share.
 
     Attributes:
@@ -50,10 +50,10 @@ class Softmax:
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     makers: dict[int, Owner]
-    origins: "tuple[Softmax, ...]" = ()
+    origins: "tuple[TrackedSoftmax, ...]" = ()
     has_sum: bool = False
 
-    def weighs(self) -> "Iterator[Softmax]":
+    def weighs(self) -> "Iterator[TrackedSoftmax]":
         """Note that the weights weigh a sum; those softmaxes of which it was not known."""
         if not self.has_sum:
             self.has_sum = True
@@ -81,7 +81,7 @@ class Tracked:
 
 
 @dataclass(eq=False)
-class Weights(Tracked):
+class TrackedWeights(Tracked):
     """Weights, or their logarithms.
 
     Attributes:
@@ -95,7 +95,7 @@ class Weights(Tracked):
         row: the index of its row among all other axes of the softmax; None as for ``key``.
     """
 
-    softmax: Softmax
+    softmax: TrackedSoftmax
     scores: Tensor | None
     undropped: Tensor | None = None
     exact: bool = True
@@ -136,7 +136,7 @@ class Weights(Tracked):
             return tuple(axis for axis in range(len(self.softmax.shape)) if axis not in self.softmax.axes)
         return tuple(axis for axis in range(self.row.dim()) if _differs(self.row, axis))
 
-    def parts_of(self, axes: Sequence[int]) -> list[tuple[Part, ...]]:
+    def parts_of(self, axes: Sequence[int]) -> list[tuple[AxisPart, ...]]:
         """The axes of the softmax that each axis of rows is made of: one, or two that were merged.
 
         Axes of size 1 of the softmax that the tensor lost stand among them, where they were.
@@ -147,16 +147,16 @@ class Weights(Tracked):
         sizes = self.softmax.rows
         if self.row is None:
             of_rows = self.axes_of_rows()
-            return [(Part(self.softmax.shape[axis], of_rows.index(axis)),) for axis in axes]
+            return [(AxisPart(self.softmax.shape[axis], of_rows.index(axis)),) for axis in axes]
         parts = [_parts(_line(self.row, axis), sizes) for axis in axes]
         positions = {part.position for each in parts for part in each}
         lost = [position for position, size in enumerate(sizes) if size == 1 and position not in positions]
-        for position in lost[: max(len(lost) - sum(each == (Part(1),) for each in parts), 0)]:
+        for position in lost[: max(len(lost) - sum(each == (AxisPart(1),) for each in parts), 0)]:
             after = next((n for n, each in enumerate(parts) if each[0].position > position), None)
             if after is not None:
-                parts[after] = (Part(1, position), *parts[after])
+                parts[after] = (AxisPart(1, position), *parts[after])
             elif parts:
-                parts[-1] = (*parts[-1], Part(1, position))
+                parts[-1] = (*parts[-1], AxisPart(1, position))
         return parts
 
     def _indices(self) -> tuple[Tensor, Tensor]:
@@ -189,10 +189,10 @@ class Exponentials(Tracked):
 
 
 @dataclass(eq=False)
-class Total(Tracked):
+class TrackedTotal(Tracked):
     """A sum of exponentials or of weights over some axes, by which a model divides them."""
 
-    addends: Exponentials | Weights
+    addends: Exponentials | TrackedWeights
     axes: tuple[int, ...]
 
 
@@ -217,7 +217,7 @@ class Factor:
         value: expanded to it; None: the product was changed since.
     """
 
-    weights: Weights
+    weights: TrackedWeights
     value: Tensor | None
 
     def moved(self, move: Move) -> Self:
@@ -268,13 +268,13 @@ class TrackedTensors:
         """Forget a tensor, whose elements were overwritten."""
         self.known.pop(id(tensor), None)
 
-    def forget_softmax(self, softmax: Softmax) -> None:
+    def forget_softmax(self, softmax: TrackedSoftmax) -> None:
         """Forget the tensors that come from a softmax, whose weights were recorded."""
         for number, (_, tracked) in list(self.known.items()):
-            if isinstance(tracked, Total):
+            if isinstance(tracked, TrackedTotal):
                 tracked = tracked.addends
             each = [factor.weights for factor in tracked.factors] if isinstance(tracked, WeightedValues) else [tracked]
-            if any(isinstance(weights, Weights) and weights.softmax is softmax for weights in each):
+            if any(isinstance(weights, TrackedWeights) and weights.softmax is softmax for weights in each):
                 del self.known[number]
 
     def clear(self) -> None:
@@ -294,7 +294,7 @@ def _differs(tensor: Tensor, axis: int) -> bool:
     return bool((line != line[0]).any())
 
 
-def _parts(rows: Tensor, sizes: tuple[int, ...]) -> tuple[Part, ...]:
+def _parts(rows: Tensor, sizes: tuple[int, ...]) -> tuple[AxisPart, ...]:
     """The axes that were merged into one.
 
     Args:
@@ -308,5 +308,5 @@ def _parts(rows: Tensor, sizes: tuple[int, ...]) -> tuple[Part, ...]:
         for outer, inner in (varying, varying[::-1]):
             expected = torch.arange(count, device="cpu") // sizes[inner]
             if sizes[outer] * sizes[inner] == count and torch.equal(coordinates[outer], expected):
-                return Part(sizes[outer], outer), Part(sizes[inner], inner)
-    return (Part(count, varying[0] if len(varying) == 1 else -1),)
+                return AxisPart(sizes[outer], outer), AxisPart(sizes[inner], inner)
+    return (AxisPart(count, varying[0] if len(varying) == 1 else -1),)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document, TokenAxis
     from regard.watching.ablation import How
 
-CALLS_SHOWN = 12
+CALLS_LIMIT = 12
 """The most calls that a notebook lists."""
 
 
@@ -374,8 +374,8 @@ class Watch(Observer):
         shown = [
             (call.name or "the model", f"layer {call.layer}, {call.kind}, {list(call.shape)}") for call in self.calls
         ]
-        rest = [("…", f"{len(shown) - CALLS_SHOWN} more calls")] if len(shown) > CALLS_SHOWN else []
-        table = record_html(repr(self).strip("<>"), [*shown[:CALLS_SHOWN], *rest])
+        rest = [("…", f"{len(shown) - CALLS_LIMIT} more calls")] if len(shown) > CALLS_LIMIT else []
+        table = record_html(repr(self).strip("<>"), [*shown[:CALLS_LIMIT], *rest])
         first = next((call for call in self.calls if call.weights is not None and call.weights.numel()), None)
         if first is None:
             return table
@@ -463,20 +463,20 @@ def watch(
 
 def _check_readings(read: Readings) -> None:
     """Check the types of readings; indices are checked when a call shows its size."""
-    if read is _CHECKED[-1]:
+    if read is _CHECKED_READINGS[-1]:
         return
     if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
         read = replace(read, shares=())
-    checked_readings(read, _LARGE)
+    checked_readings(read, _LARGE_GRID)
     if read.rows is read.tile is read.pooled is None:
         # It is immutable, and contexts in a loop often share it.
-        _CHECKED[-1] = read
+        _CHECKED_READINGS[-1] = read
 
 
-_CHECKED = [Readings()]
+_CHECKED_READINGS = [Readings()]
 """The last readings that passed the check."""
 
-_LARGE = Grid.whole(1, 1, 2**40, 2**40)
+_LARGE_GRID = Grid.whole(1, 1, 2**40, 2**40)
 """Larger than any call."""
 
 

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from regard.masks import keep
-from regard.watching.equations import Equation, Labels
+from regard.watching.equations import AxisLabels, Equation
 from regard.watching.head_axis import adjacent_axes, axes_of_heads
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import hides, visible_pairs
-from regard.watching.tracked_tensors import Factor, Part, TrackedTensors, WeightedValues, Weights
+from regard.watching.tracked_tensors import AxisPart, Factor, TrackedTensors, TrackedWeights, WeightedValues
 
 SOURCE = "softmax"
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """How the rows of weights become ``[batch, heads, queries]``.
 
     Attributes:
@@ -75,18 +75,18 @@ class WeightedSum:
         added: those among them that are axes of size 1, or none, in place of the axes that were added up.
     """
 
-    tracked: Weights
+    tracked: TrackedWeights
     weights: Tensor
     scores: Tensor | None
-    labels: Labels
-    keys: Labels
-    parts: dict[object, tuple[Part, ...]]
-    values: tuple[tuple[Tensor | None, Labels], ...]
-    output: Labels
-    added: Labels = ()
+    labels: AxisLabels
+    keys: AxisLabels
+    parts: dict[object, tuple[AxisPart, ...]]
+    values: tuple[tuple[Tensor | None, AxisLabels], ...]
+    output: AxisLabels
+    added: AxisLabels = ()
 
     @property
-    def rows(self) -> Labels:
+    def rows(self) -> AxisLabels:
         """The labels of the weights' other axes."""
         return tuple(label for label in self.labels if label not in self.keys)
 
@@ -96,7 +96,7 @@ class WeightedSum:
         sizes = dict(zip(self.labels, self.weights.shape, strict=True))
         return tuple(sizes[label] for label in self.rows)
 
-    def layout(self, count: int | None) -> Layout:
+    def layout(self, count: int | None) -> RowLayout:
         """Which rows are batch rows, heads and queries.
 
         Queries are an axis that the values do not have; the last one, if there are several. The other axes are the
@@ -130,11 +130,11 @@ class WeightedSum:
             axis = others[0]
             apart = (sizes[axis] // several, several)
             if axis < query:
-                return Layout((*apart, sizes[query]), (0,), (1,), (2,))
-            return Layout((sizes[query], *apart), (1,), (2,), (0,))
+                return RowLayout((*apart, sizes[query]), (0,), (1,), (2,))
+            return RowLayout((sizes[query], *apart), (1,), (2,), (0,))
         queries = () if query is None else (query,)
         if len(others) < 2 or (len(others) == 2 and count == 1 and sizes[others[1]] > 1):
-            return Layout(sizes, others, (), queries)
+            return RowLayout(sizes, others, (), queries)
         heads = others[-1:]
         if len(others) > 2:
             adjacent = self._adjacent_labels()
@@ -142,7 +142,7 @@ class WeightedSum:
             heads = tuple(others[index] for index in axes_of_heads([sizes[axis] for axis in others], count, near))
         elif sizes[heads[0]] != count:
             heads = next(((axis,) for axis in others if sizes[axis] == several > 1), heads)
-        return Layout(sizes, tuple(axis for axis in others if axis not in heads), heads, queries)
+        return RowLayout(sizes, tuple(axis for axis in others if axis not in heads), heads, queries)
 
     def _adjacent_labels(self) -> set[object]:
         """The labels of the values along which one head's features follow those of another in memory."""
@@ -185,7 +185,7 @@ class WeightedSum:
         """``[*rows, keys]`` of a tensor in the axes of the labels."""
         return _ordered(tensor.detach(), self.labels, (*self.rows, *self.keys)).flatten(len(self.rows))
 
-    def _value(self, layout: Layout) -> Tensor | None:
+    def _value(self, layout: RowLayout) -> Tensor | None:
         """``[batch, heads, keys, value_dim]``; None where each query has values of its own, or there are several."""
         if len(self.values) != 1:
             return None
@@ -241,7 +241,7 @@ def sum_of_equation(equation: Equation, tensors: TrackedTensors) -> WeightedSum 
         tracked = tensors.get(tensor)
         if isinstance(tracked, WeightedValues):
             tracked = tracked.factors[0].weights.changed(tensor.shape)
-        if not isinstance(tracked, Weights) or tracked.logarithms or not tensor.numel():
+        if not isinstance(tracked, TrackedWeights) or tracked.logarithms or not tensor.numel():
             continue
         others = [
             _without_ones(other, labels, sizes)
@@ -282,13 +282,13 @@ def sum_of_products(product: Tensor, factors: Sequence[Factor], axes: Sequence[i
 
 
 def _weighted_sum(
-    tracked: Weights,
+    tracked: TrackedWeights,
     weights: Tensor,
     scores: Tensor | None,
     axes: Sequence[int],
-    labels: Labels,
-    values: Sequence[tuple[Tensor | None, Labels]],
-    output: Labels,
+    labels: AxisLabels,
+    values: Sequence[tuple[Tensor | None, AxisLabels]],
+    output: AxisLabels,
 ) -> WeightedSum | None:
     """The sum, if it is one over all keys.
 
@@ -328,7 +328,7 @@ def _weighted_sum(
     return WeightedSum(tracked, weights, scores, labels, keys, parts, tuple(values), output)
 
 
-def _without_ones(tensor: Tensor, labels: Labels, sizes: dict[object, int]) -> tuple[Tensor, Labels]:
+def _without_ones(tensor: Tensor, labels: AxisLabels, sizes: dict[object, int]) -> tuple[Tensor, AxisLabels]:
     """A tensor without its axes of size 1 that broadcast."""
     axes = [axis for axis, label in enumerate(labels) if tensor.shape[axis] == sizes[label]]
     return _selected(tensor, axes), tuple(labels[axis] for axis in axes)
@@ -342,7 +342,7 @@ def _selected(tensor: Tensor, axes: Sequence[int]) -> Tensor:
     return tensor
 
 
-def _ordered(tensor: Tensor, labels: Labels, order: Labels) -> Tensor:
+def _ordered(tensor: Tensor, labels: AxisLabels, order: AxisLabels) -> Tensor:
     return tensor.permute([labels.index(label) for label in order])
 
 
