@@ -50,7 +50,7 @@ class QueryArithmetic:
     decimals: int = 4
 
     def written(self, steps: Container[str] | None = None) -> str:
-        """The calculation, a paragraph for each step; None: all steps."""
+        """Returns the calculation, a paragraph for each step; None: all steps."""
         return "\n\n".join("\n".join(lines) for step, lines in self._paragraphs() if steps is None or step in steps)
 
     @cached_property
@@ -59,7 +59,7 @@ class QueryArithmetic:
         return [clipped(label) for label in self.key_labels]
 
     def _paragraphs(self) -> Iterator[tuple[str, list[str]]]:
-        """The name of each step that has arithmetic, and its lines."""
+        """Yields the name of each step that has arithmetic, and its lines."""
         query, scores = self.rows["query"], self.rows["scores"]
         remark = ", projected by the score (W q)," if self.is_projected else ""
         yield "query", [f"Query {clipped(self.query_label)}{remark} = ({', '.join(self._some(query.tolist()))})"]
@@ -93,7 +93,7 @@ class QueryArithmetic:
         yield "output", [first, *self._each(sums, features)]
 
     def _units(self, query: Tensor, scores: Tensor) -> Iterator[tuple[str, list[str]]]:
-        """The units of each pair, step by step, and the scores that are their weighted sums."""
+        """Yields the units of each pair, step by step, and the scores that are their weighted sums."""
         hidden = self.key
         for name, note, hidden in self.units:
             added = self.key.shape == hidden.shape and torch.allclose(query + self.key, hidden)
@@ -169,7 +169,7 @@ class QueryArithmetic:
     def _each(
         self, texts: Iterator[str] | Sequence[str], labels: Sequence[str] | None = None, weights: Tensor | None = None
     ) -> Iterator[str]:
-        """A line for each text. The middle of many is left out; for weights, the smallest, and their sum is given."""
+        """Yields a line for each text. Of many the middle is left out; of weights the smallest, which are summed."""
         named = [f"  {label}: {text}" for label, text in zip(labels or self._keys, texts, strict=True)]
         if len(named) <= MOST_LINES:
             yield from named
@@ -189,12 +189,12 @@ class QueryArithmetic:
         return _shortened([self.text(number) for number in numbers])
 
     def factor(self, number: Tensor | float) -> str:
-        """A number within a product or after an operator: in brackets if it is negative."""
+        """Returns a number within a product or after an operator: in brackets if it is negative."""
         text = self.text(number)
         return f"({text})" if text.startswith("−") else text
 
     def text(self, number: Tensor | float) -> str:
-        """A number in as few digits as are exact, at most ``decimals``; ``0.0000`` is small but not zero."""
+        """Returns a number in as few digits as are exact, at most ``decimals``; ``0.0000`` is small but not zero."""
         number = float(number)
         fixed = finite_or_text(number, self.decimals)
         # Processors differ in the roundings of the calculation.

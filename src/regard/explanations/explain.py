@@ -170,7 +170,7 @@ def _rows(tensor: Any) -> Any:
 
 
 def explain_problem(problem: Problem) -> Explanation:
-    """`explain` for a problem that is validated, as those of `regard.attention.execution`."""
+    """Explains a problem that is validated, as those of `regard.attention.execution`."""
     with full_precision(problem.query):
         inputs = whole(problem)
         units = problem.score.pair_units(problem.query, problem.key)
@@ -192,7 +192,7 @@ def explain_problem(problem: Problem) -> Explanation:
 
 
 def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:
-    """An Explanation of tensors with four axes, returned with ``rank`` axes.
+    """Returns an Explanation of tensors with four axes, whose tensors have ``rank`` axes.
 
     Steps that share one tensor share one in the result as well.
     """

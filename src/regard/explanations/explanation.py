@@ -142,7 +142,7 @@ class Explanation:
         return self._unit_steps[name][1] if name in self._unit_steps else self._layers[name].values
 
     def _name(self, step: str) -> str:
-        """The name of a step, as in `step_names`; UnknownNameError if there is none."""
+        """Returns the name of a step, as in `step_names`; raises UnknownNameError if there is none."""
         known = {plain_name(name): name for name in (*self._named_tensors, *self._layers)}
         if not isinstance(step, str) or plain_name(step) not in known:
             raise UnknownNameError("step", step, self.step_names)
@@ -171,7 +171,7 @@ class Explanation:
         return self.weights[..., None] * value[..., None, :, :]
 
     def labelled(self, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None) -> "Explanation":
-        """The same calculation with tokens for its rows and columns.
+        """Returns the same calculation with tokens for its rows and columns.
 
         Args:
             queries: a label for each query; None: those of the keys if both come from one input, else q0, q1, ….
@@ -212,11 +212,11 @@ class Explanation:
         return (*list(STEP_NOTES)[:before_scores], *self._unit_steps, *list(STEP_NOTES)[before_scores:])
 
     def steps(self) -> Iterator[tuple[str, Tensor]]:
-        """The steps that this calculation has, in its order, as (name, tensor)."""
+        """Yields the steps that this calculation has, in its order, as (name, tensor)."""
         return ((name, self[name]) for name in self.step_names)
 
     def row_labels(self, step: str) -> list[str]:
-        """The labels of a step's rows: queries, keys, or query → key; a parameter has numbers, or is one row."""
+        """Returns the labels of a step's rows: queries, keys, query → key, numbers, or a parameter's name."""
         step = self._name(step)
         queries = list(self.query_labels or _numbered("q", self.query.shape[-2]))
         keys = list(self.key_labels or _numbered("k", self.key.shape[-2]))
@@ -234,7 +234,7 @@ class Explanation:
         return queries
 
     def column_labels(self, step: str) -> list[str]:
-        """The labels of a step's columns: keys, or features."""
+        """Returns the labels of a step's columns: keys, or features."""
         step = self._name(step)
         if step in PAIR_STEPS:
             return list(self.key_labels or _numbered("k", self.key.shape[-2]))
@@ -242,7 +242,7 @@ class Explanation:
         return _numbered("", features.shape[-1] if features.dim() else 1)
 
     def matrix(self, step: str, batch: int = 0, head: int = 0) -> Tensor:
-        """One step of one batch row and head as a matrix, detached.
+        """Returns one step of one batch row and head as a matrix, detached.
 
         Weighted values, and the units of a score, have a row for each (query, key).
 
@@ -297,7 +297,7 @@ class Explanation:
     def matrix_steps(
         self, steps: str | Sequence[str] | None = None, *, batch: int | None = 0, head: int | None = 0
     ) -> list[Step]:
-        """The steps as labelled matrices of float64.
+        """Returns the steps as labelled matrices of float64.
 
         Args:
             steps: the names of the steps, a list or between commas; None: all.
@@ -314,7 +314,7 @@ class Explanation:
         return self._steps(product(*chosen), steps)
 
     def _steps(self, slices: Iterable[tuple[int, int]], steps: str | Sequence[str] | None = None) -> list[Step]:
-        """The steps of these (batch row, head) pairs, with those that heads or batch rows share once."""
+        """Returns the steps of these (batch row, head) pairs, with those that heads or batch rows share once."""
         names = self._chosen(steps)
         before, after = (
             [layer.name for layer in layers if layer.name in names] for layers in (self.before, self.after)
@@ -329,7 +329,7 @@ class Explanation:
         return listed
 
     def _chosen(self, steps: str | Sequence[str] | None) -> list[str]:
-        """The names of the chosen steps in the order of the calculation; all if None."""
+        """Returns the names of the chosen steps in the order of the calculation; all if None."""
         if steps is None:
             return list(self.step_names)
         known = {plain_name(name): name for name in self.step_names}
@@ -369,7 +369,7 @@ class Explanation:
     def arithmetic(
         self, query: int, steps: str | Sequence[str] | None = None, *, batch: int = 0, head: int = 0, decimals: int = 4
     ) -> str:
-        """The calculation of one query's output, number by number.
+        """Returns the calculation of one query's output, number by number.
 
         A formula is written only if it yields these numbers.
 
@@ -466,7 +466,7 @@ class Explanation:
         color_map: str | Mapping[str, str] | None = None,
         transposed: bool = False,
     ) -> "Figure":
-        """Annotated heatmaps, one panel a step in the order of the calculation, every cell with its number.
+        """Draws annotated heatmaps, one panel a step in the order of the calculation, every cell with its number.
 
         ``figure("weights", color_map="Oranges")`` is one heat map.
 
@@ -500,7 +500,7 @@ class Explanation:
         batch: int | None = None,
         head: int | None = None,
     ) -> str:
-        """The steps in the calculation's order: ``{"steps": [{"name", "note", "batch", "head", "rows", …}, …]}``.
+        """Returns the steps in order: ``{"steps": [{"name", "note", "batch", "head", "rows", …}, …]}``.
 
         A step has its labels in ``rows`` and ``columns`` and its numbers in ``values``, a list for each row; ±inf and
         NaN are the strings "inf", "-inf", "nan". ``batch`` and ``head`` count from 0, and are null if all share a step.
@@ -529,12 +529,12 @@ def _numbered(prefix: str, count: int) -> list[str]:
 
 
 def _as_matrix(parameter: Tensor) -> Tensor:
-    """A parameter as a matrix; it may be a number or a vector, or have a matrix for each head."""
+    """Returns a parameter as a matrix; it may be a number or a vector, or have a matrix for each head."""
     return parameter.reshape(1, -1) if parameter.dim() < 2 else parameter.reshape(-1, parameter.shape[-1])
 
 
 def _scale_note(scores: Tensor, scaled: Tensor) -> str:
-    """The note of the scaled scores, with the scale if it is one number for all pairs."""
+    """Returns the note of the scaled scores, with the scale if it is one number for all pairs."""
     if not scores.numel():
         return STEP_NOTES["scaled"]
     raw, scaled = (tensor.detach().double().flatten() for tensor in (scores, scaled))

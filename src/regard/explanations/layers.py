@@ -63,7 +63,7 @@ def projections(
 
 
 def results(query: Tensor, output: Tensor, weights: Mapping[str, Tensor], heads: int) -> list[Layer]:
-    """The steps that follow from the output of an attention.
+    """Returns the steps that follow from the output of an attention.
 
     Args:
         query: the input of the queries, of which each is the state of a decoder.
@@ -93,14 +93,7 @@ def results(query: Tensor, output: Tensor, weights: Mapping[str, Tensor], heads:
 
 
 def project(argument: str, name: str, tensor: Tensor, weight: Tensor) -> Tensor:
-    """The product of an input and its weights.
-
-    Args:
-        argument: the name of the weights, for messages.
-        name: the name of the input, for messages.
-        tensor: ``[length, dim]`` or ``[batch, length, dim]``.
-        weight: ``[dim, features]``.
-    """
+    """Multiplies an input ``[length, dim]`` or ``[batch, length, dim]`` by its weights ``[dim, features]``."""
     if tensor.dim() not in (2, 3):
         raise ShapeError(
             f"{name} must be [length, dim] or [batch, length, dim], since {argument} projects it before it is split "
@@ -116,7 +109,7 @@ def project(argument: str, name: str, tensor: Tensor, weight: Tensor) -> Tensor:
 
 
 def decoder_output(state: Tensor, context: Tensor, weight: Tensor) -> Tensor:
-    """The output of a decoder, computed from its state and its context.
+    """Computes the output of a decoder from its state and its context.
 
     .. math:: \\tanh(W [state; context])
 
@@ -168,6 +161,6 @@ def _split(argument: str, name: str, tensor: Tensor, heads: int) -> Tensor:
 
 
 def _side_by_side(tensor: Tensor, rank: int) -> Tensor:
-    """The features of all heads in one row, ``[batch, length, features]``; without the batch if ``rank`` is 2."""
+    """Returns the features of all heads in one row, ``[batch, length, features]``; no batch if ``rank`` is 2."""
     joined = tensor.transpose(1, 2).flatten(2)
     return joined[0] if rank == 2 else joined

@@ -46,7 +46,7 @@ class MatrixTexts:
         return [left_out if row is None else clipped(self.rows[row]) for row in self.shown_rows]
 
     def styles(self, most: int) -> list[list[str]]:
-        """The shade of each cell that `drawn` gives, with an empty one for the label of the column."""
+        """Returns the shade of each cell that `drawn` returns, with an empty one for the label of the column."""
         finite = self.matrix[self.matrix.isfinite()]
         largest = float(finite.abs().max()) if finite.numel() else 0.0
 
@@ -57,7 +57,7 @@ class MatrixTexts:
         return [["", *(style(row, column) for row in self.shown_rows)] for column in shown]
 
     def drawn(self, most: int) -> list[list[str]]:
-        """At most so many columns: the label of each, then its cells in the rows that are shown.
+        """Returns at most so many columns: the label of each, then its cells in the rows that are shown.
 
         One column stands for those that are left out: it has their number, and the sums of weights.
         """
@@ -79,7 +79,7 @@ class MatrixTexts:
 
 
 def clipped(label: str) -> str:
-    """A label in one line, without the end of a long one; control characters are escaped."""
+    """Returns a label in one line, without the end of a long one; control characters are escaped."""
     # Imported here, because `import regard` imports no pictures.
     from regard.pictures.fonts import visible_token
 
@@ -87,7 +87,7 @@ def clipped(label: str) -> str:
 
 
 def shortened(size: int, most: int) -> list[int | None]:
-    """All indices, or the first and last of many with a None between: at most ``most``, which is at least 3."""
+    """Returns all indices, or the first and last of many with a None between: at most ``most``, which is at least 3."""
     if size <= most:
         return list(range(size))
     last = 2 if most > 4 else 1
@@ -95,7 +95,7 @@ def shortened(size: int, most: int) -> list[int | None]:
 
 
 def finite_or_text(number: float, decimals: int) -> str:
-    """A number as the text of a cell: fixed decimals, "−∞" for a masked score, "NaN", no "−0"."""
+    """Returns a number as the text of a cell: fixed decimals, "−∞" for a masked score, "NaN", no "−0"."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -112,7 +112,7 @@ def is_whole(tensor: Tensor, tolerance: float = 0.0) -> bool:
 
 
 def html_tables(steps: Sequence[Step], rest: str = "") -> str:
-    """HTML tables for notebooks, one for each step: self-contained, without scripts, all text escaped.
+    """Returns HTML tables for notebooks, one for each step: self-contained, without scripts, all text escaped.
 
     Args:
         steps: in order; they are numbered from 1.

@@ -45,7 +45,7 @@ class ModelAttention:
         return self.calls[0].weights.shape[1]
 
     def record(self) -> AttentionRecord:
-        """The weights, with the tokens and what the mask hides."""
+        """Returns the weights, with the tokens and the pairs that the mask hides."""
         weights = torch.cat([call.weights[0] for call in self.calls], dim=1) if self.weights is None else self.weights
         weights = weights[None] if weights.dim() == 2 else weights
         visible = None
@@ -61,7 +61,7 @@ class ModelAttention:
         )
 
     def steps(self, head: int) -> StepsRecord:
-        """The worked calculation of a head, from 0; ArgumentError if there is no such head."""
+        """Returns the worked calculation of a head, from 0; raises ArgumentError if there is no such head."""
         if not 0 <= head < self.heads:
             raise ArgumentError(f"head must be from 0 to {self.heads - 1}; it is {head}")
         parts = [call.parts or (call,) for call in self.calls]
@@ -72,7 +72,7 @@ class ModelAttention:
 
 
 def _visible(problem: Problem) -> Tensor:
-    """The visible pairs, bool ``[heads, queries, keys]`` on the CPU."""
+    """Returns the visible pairs, bool ``[heads, queries, keys]`` on the CPU."""
     heads, queries, keys = problem.query.shape[1], problem.query.shape[2], problem.key.shape[2]
     if problem.mask is None:
         return torch.ones(heads, queries, keys, dtype=torch.bool)
@@ -80,7 +80,7 @@ def _visible(problem: Problem) -> Tensor:
 
 
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The steps of all queries; keys and values are the same in each part."""
+    """Joins the steps of all queries; keys and values are the same in each part."""
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return joined | {name: parts[0][name] for name in ("key", "value")}
 
@@ -88,15 +88,10 @@ def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def worked_steps(
     problems: Sequence[Problem], head: int, name: str, layer: int, queries: Axis, keys: Axis
 ) -> StepsRecord:
-    """The worked calculation of a head, from 0, of the first batch row.
+    """Returns the worked calculation of a head, from 0, of the first batch row.
 
-    Args:
-        problems: one for all queries, or one for each step of a decoder, which have the same keys and values.
-        head: of the queries, from 0.
-        name: of the attention.
-        layer: of the model, from 0.
-        queries: the axis of the queries of all problems.
-        keys: the axis of the keys.
+    There is one problem for all queries, or one for each step of a decoder; these have the same keys and values. The
+    axis ``queries`` is that of the queries of all problems.
     """
     with torch.inference_mode():
         worked = [explain_problem(replace(problem, memory=None)) for problem in problems]

@@ -31,7 +31,7 @@ class Settings(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> "Settings":
-        """The settings of a problem."""
+        """Returns the settings of a problem."""
         score = problem.score
         wrappers: list[Modifying] = []
         while isinstance(score, Modifying):
@@ -49,7 +49,7 @@ class Settings(NamedTuple):
         return cls(type(score).__name__, prepared.scale, cap, function, *_normalizer(problem))
 
     def of_head(self, batch: int, head: int) -> dict[str, Any]:
-        """The settings of one batch row and head, from 0, as arguments of `regard.records.StepsRecord`."""
+        """Returns the settings of one batch row and head, from 0, as arguments of `regard.records.StepsRecord`."""
         parameters = {name: _number(value, batch, head) for name, value in self.parameters.items()}
         return {
             "score": self.score,
@@ -68,7 +68,7 @@ def _name(wrapper: Modifying) -> str:
 
 
 def _normalizer(problem: Problem) -> tuple[str, dict[str, float | Tensor]]:
-    """The name and the parameters of a normalizer."""
+    """Returns the name and the parameters of a normalizer."""
     row = problem.normalizer.lower()
     if row is None or row.center is not None:
         return type(problem.normalizer).__name__.lower(), {}
@@ -88,7 +88,7 @@ def _normalizer(problem: Problem) -> tuple[str, dict[str, float | Tensor]]:
 
 
 def _number(value: float | Tensor, batch: int, head: int) -> float:
-    """One number of a parameter ``[]`` or ``[heads]``, or of one that broadcasts to ``[batch, heads, 1, 1]``."""
+    """Returns one number of a parameter ``[]`` or ``[heads]``, or that broadcasts to ``[batch, heads, 1, 1]``."""
     if not isinstance(value, Tensor):
         return float(value)
     if value.dim() <= 1:

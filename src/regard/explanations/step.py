@@ -49,19 +49,19 @@ class Step:
         return f"{self.name}, {self.slice_name}" if self.slice_name else self.name
 
     def transposed(self) -> "Step":
-        """The same step with a column for each vector."""
+        """Returns the same step with a column for each vector."""
         return replace(self, matrix=self.matrix.mT, row_labels=self.column_labels, column_labels=self.row_labels)
 
 
 def plain_name(name: str) -> str:
-    """A step's name without the differences between letters and between underscores, hyphens and spaces."""
+    """Returns a step's name without the differences between letters and between underscores, hyphens and spaces."""
     return name.strip().lower().replace("_", " ").replace("-", " ")
 
 
 def step_figure(
     steps: Iterable[Step], *, title: str | None = None, color_map: str | Mapping[str, str] | None = None
 ) -> "Figure":
-    """Annotated heatmaps, one panel a step, every cell with its number.
+    """Draws annotated heatmaps, one panel a step, every cell with its number.
 
     Args:
         steps: in order, at least one.
@@ -94,7 +94,7 @@ def step_figure(
 
 
 def steps_json(steps: Iterable[Step]) -> str:
-    """``{"steps": [{"name", "note", "batch", "head", "rows", "columns", "values"}, …]}``."""
+    """Returns ``{"steps": [{"name", "note", "batch", "head", "rows", "columns", "values"}, …]}``."""
     return json_text(
         {
             "steps": [
@@ -109,12 +109,12 @@ def steps_json(steps: Iterable[Step]) -> str:
 
 
 def json_numbers(tensor: Tensor) -> Any:
-    """A tensor as nested lists of numbers, or as one number if it has no axes."""
+    """Returns a tensor as nested lists of numbers, or as one number if it has no axes."""
     return _replaced(tensor.detach().cpu().double().tolist())
 
 
 def json_text(record: dict[str, Any]) -> str:
-    """A record as one line of JSON; letters of any script stay as they are."""
+    """Returns a record as one line of JSON; letters of any script stay as they are."""
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 

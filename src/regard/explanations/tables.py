@@ -14,7 +14,7 @@ from regard.explanations.step import Step
 
 
 def step_tables(steps: Sequence[Step], decimals: int, rest: str = "") -> RenderableType:
-    """One table for each step, below a line that names the batch row and the head where these change.
+    """Returns one table for each step, below a line that names the batch row and the head where these change.
 
     Args:
         steps: in order; they are numbered from 1.
@@ -34,7 +34,7 @@ def step_tables(steps: Sequence[Step], decimals: int, rest: str = "") -> Rendera
 
 
 def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableType]:
-    """A line with the step's number, name, shape and note; and its table."""
+    """Returns a line with the step's number, name, shape and note; and its table."""
     shape = "×".join(str(size) for size in step.matrix.shape)
     heading = Text(f"{number}. {step.name} [{shape}]: {step.note}", style="bold")
     labels = step.row_labels, step.column_labels
@@ -42,7 +42,7 @@ def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableTy
 
 
 def as_text(renderable: RenderableType, width: int = 160) -> str:
-    """The output of Rich as plain text."""
+    """Returns the output of Rich as plain text."""
     console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, force_jupyter=False)
     console.print(renderable)
     file = console.file

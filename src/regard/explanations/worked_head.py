@@ -12,7 +12,7 @@ Matrices = dict[str, NDArray[np.float64]]
 
 
 def head_matrices(explanation: Explanation, batch: int, head: int) -> Matrices:
-    """The steps of one batch row and head, both from 0, with the inputs and projections if the calculation has them."""
+    """Returns the steps of one batch row and head, both from 0, with inputs and projections, if any."""
 
     def matrix(name: str) -> NDArray[np.float64]:
         return explanation.matrix(name, batch, head).cpu().double().numpy()
@@ -31,7 +31,7 @@ def head_matrices(explanation: Explanation, batch: int, head: int) -> Matrices:
 
 
 def head_arguments(explanation: Explanation, batch: int, head: int, matrices: Matrices) -> dict[str, Any]:
-    """The other arguments of the record: what compares, scales and normalizes.
+    """Returns the other arguments of the record: how the scores are computed, scaled and normalized.
 
     The score is ``"dot"`` if its numbers are the inner products of queries and keys.
     """

@@ -111,7 +111,7 @@ class DenseTiles:
         return self.weights.shape[2]
 
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """As `TileSource.pooled`; ArgumentError for other numbers of bins."""
+        """Returns the maps of `TileSource.pooled`; raises ArgumentError for other numbers of bins."""
         row_edges, column_edges = bin_edges(self.queries, rows), bin_edges(self.keys, columns)
         counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
         row_sums = np.add.reduceat(self.weights, row_edges[:-1], axis=1, dtype=np.float64)
@@ -121,7 +121,7 @@ class DenseTiles:
         return (sums / counts).astype(np.float32), highest
 
     def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
-        """As `TileSource.tile`; ArgumentError for a range outside of the weights."""
+        """Returns the weights of `TileSource.tile`; raises ArgumentError for a range outside of the weights."""
         for name, (first, last), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
             if not 0 <= first < last <= length:
                 raise ArgumentError(f"{name} must be (first, last) with 0 ≤ first < last ≤ {length}; got {first, last}")
@@ -246,7 +246,7 @@ class AttentionRecord:
         return self.html("View(record)")
 
     def html(self, more: str) -> str:
-        """The first head as a table with its tokens; a line if the weights are not stored.
+        """Returns the first head as a table with its tokens; a line if the weights are not stored.
 
         Args:
             more: what to write to see more; "" is not shown.

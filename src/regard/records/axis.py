@@ -208,7 +208,7 @@ class FrameAxis:
         self._check_duration()
 
     def _check_duration(self) -> None:
-        """ArgumentError for a sound that goes on after the last position; it may end before it."""
+        """Raises ArgumentError for a sound that continues after the last position; it may end before it."""
         if self.sound is None:
             return
         lasts, whole = self.sound.size / self.rate, len(self) * self.seconds
@@ -240,7 +240,7 @@ def is_whole_number(value: object) -> bool:
 
 
 def as_number(name: str, value: object) -> float:
-    """A real number as a float; KindError for another value, ArgumentError for an integer that no float can be."""
+    """Returns a real number as a float; raises KindError for another value, ArgumentError beyond all floats."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise KindError(f"{name} must be a number; it is of type {type(value).__name__}")
     try:
@@ -250,7 +250,7 @@ def as_number(name: str, value: object) -> float:
 
 
 def as_numbers(name: str, values: Any) -> NDArray[Any]:
-    """An array of real numbers or booleans; KindError or ShapeError for other values."""
+    """Returns an array of real numbers or booleans; raises KindError or ShapeError for other values."""
     try:
         array = np.asarray(values)
     except ValueError as error:

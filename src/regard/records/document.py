@@ -125,7 +125,7 @@ class StepsRecord:
         object.__setattr__(self, "key_labels", tuple(map(str, self.key_labels)))
 
     def _check_settings(self) -> None:
-        """Check what the viewer computes with besides the matrices, and make its numbers floats."""
+        """Checks the settings with which the viewer computes, besides the matrices, and makes its numbers floats."""
         if not isinstance(self.parameters, Mapping):
             raise KindError(
                 'parameters must be a dictionary of numbers, such as parameters={"temperature": 2.0}; it is of type '
@@ -155,7 +155,7 @@ class StepsRecord:
 
 
 def _checked_number(name: str, value: object, above: float | None) -> float:
-    """A finite number, above a bound if there is one."""
+    """Returns a finite number, above a bound if there is one."""
     number = as_number(name, value)
     if not math.isfinite(number) or (above is not None and number <= above):
         raise ArgumentError(f"{name} must be finite{'' if above is None else f' and above {above:g}'}; it is {number}")

@@ -51,12 +51,7 @@ MAP_READINGS = ("weights", "tile", "rows", "pooled_mean", "received", "entropy")
 
 
 def shade(value: float, largest: float) -> str:
-    """The style of a cell: stronger for a larger magnitude, blue above 0, red below; hatched for −inf, crossed for NaN.
-
-    Args:
-        value: the number.
-        largest: the largest magnitude of the matrix.
-    """
+    """Returns the style of a cell: blue above 0, red below, stronger if larger; hatched for −inf, crossed for NaN."""
     if not np.isfinite(value):
         return HATCHED_STYLE if np.isneginf(value) else CROSSED_STYLE
     if not largest or not value:
@@ -74,7 +69,7 @@ def shaded_table(
     hidden: NDArray[np.bool_] | None = None,
     more: str = "",
 ) -> str:
-    """A matrix as a table; one of more than 16 rows or columns as a map of means.
+    """Returns a matrix as a table; one of more than 16 rows or columns as a map of means.
 
     Args:
         matrix: ``[rows, columns]``.
@@ -121,7 +116,7 @@ def _numbered(
 
 
 def _reduced(matrix: NDArray[np.float64]) -> tuple[str, str]:
-    """The rows of a map of means, and what they are; masked numbers count as 0."""
+    """Returns the rows of a map of means, and their description; masked numbers count as 0."""
     counts = [min(length, MOST_CELLS) for length in matrix.shape]
     plain = np.where(np.isfinite(matrix), matrix, 0.0)
     edges = [bin_edges(length, count)[:-1] for length, count in zip(matrix.shape, counts, strict=True)]
@@ -144,19 +139,16 @@ def _number(value: float) -> str:
 
 
 def label_html(label: object) -> str:
-    """A label in one line, escaped; another direction of writing does not reorder its neighbours."""
+    """Returns a label in one line, escaped; another direction of writing does not reorder its neighbours."""
     text = str(label)
     text = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
     return f"<bdi>{escape(''.join(c if c.isprintable() else ascii(c)[1:-1] for c in text)) or '∅'}</bdi>"
 
 
 def readings_html(name: str, fields: Iterable[tuple[str, object]], more: str) -> str:
-    """The fields of a result as a table, and the best map among its readings.
+    """Returns the (name, value) fields of a result as a table, and the best map among its readings.
 
-    Args:
-        name: of the result.
-        fields: (name, value).
-        more: what to write to see more of the weights.
+    The code ``more`` shows more of the weights.
     """
     named = dict(fields)
     table = record_html(name, named.items())

@@ -74,13 +74,13 @@ class TokenLabels:
     example: int | None = None
 
     def refuse(self, content: str) -> None:
-        """Raise ArgumentError if anything is named for a content that has it all."""
+        """Raises ArgumentError if anything is named for a content that has its own labels."""
         named = [name for name in ("tokens", "rows", "columns", "example") if getattr(self, name) is not None]
         if named:
             raise ArgumentError(f"{content} has its tokens; leave {' and '.join(named)} out: View(content)")
 
     def axes(self, queries: int, keys: int) -> tuple[Axis, Axis]:
-        """The axes of weights ``[queries, keys]``."""
+        """Returns the axes of weights ``[queries, keys]``."""
         sizes = f"the weights have {queries} queries and {keys} keys"
         if self.tokens is not None and (self.rows is not None or self.columns is not None):
             raise ArgumentError("name tokens for both sides, or rows and columns: View(weights, rows=..., columns=...)")
@@ -118,7 +118,7 @@ class TokenLabels:
         return (pair[0], pair[0]) if pair[0] == pair[1] else pair
 
     def row(self, batch: int, line: str) -> int:
-        """The number of the example in a batch."""
+        """Returns the number of the example in a batch."""
         if self.example is None:
             if batch != 1:
                 raise ArgumentError(f"there are {batch} examples in the batch; write which one: {line}")
@@ -131,7 +131,7 @@ class TokenLabels:
 def as_document(
     content: Any, labels: TokenLabels | None = None, title: str | None = None, steps: Sequence[tuple[int, int]] = ()
 ) -> Document:
-    """A document of anything that a view can show.
+    """Returns a document of anything that a view can show.
 
     Args:
         content: as for `View`.
@@ -152,7 +152,7 @@ def as_document(
 
 
 def _pairs(steps: Any) -> list[tuple[int, int]]:
-    """Pairs of a record and a head, as integers of Python."""
+    """Returns pairs of a record and a head, as integers of Python."""
     must = "steps must be (layer, head) pairs of integers, such as steps=[(0, 1)]"
     if isinstance(steps, (str, bytes)) or not isinstance(steps, Iterable):
         raise KindError(f"{must}; it is of type {type(steps).__name__}")
@@ -224,7 +224,7 @@ def _labelled(explanation: Explanation, labels: TokenLabels) -> Explanation:
 
 
 def _of_output(fields: Sequence[str]) -> str:
-    """What to write for a whole model output that has weights in some fields."""
+    """Returns the advice for a whole model output that has weights in some fields."""
     if not fields:
         return NO_ATTENTIONS
     lines = [
@@ -251,7 +251,7 @@ def _of_watch(watched: Watch, labels: TokenLabels, steps: Sequence[tuple[int, in
 def _worked(
     number: int, head: int, records: Sequence[AttentionRecord], shown: Sequence[tuple[AttentionCall, int]]
 ) -> StepsRecord:
-    """The calculation of a head of a record, of the queries, keys and values that a batch row of its call kept."""
+    """Returns the calculation of a record's head, from the tensors that a batch row of its call stores."""
     if not 0 <= number < len(records) or not 0 <= head < records[number].heads:
         heads = f" and head from 0 to {records[number].heads - 1}" if 0 <= number < len(records) else ""
         raise ArgumentError(
@@ -270,7 +270,7 @@ def _worked(
 
 
 def _document_of_watch(watched: Watch, labels: TokenLabels) -> tuple[Document, int]:
-    """The records of what was watched, and the batch row that they show."""
+    """Returns the records of a watched model, and the batch row that they show."""
     calls = watched.stitched() if watched.calls else []
     if not calls:
         raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {WATCHING_LINE}")
@@ -360,7 +360,7 @@ def _of_weights(content: Any, labels: TokenLabels) -> Document:
 
 
 def _layers(content: Any, labels: TokenLabels) -> list[NDArray[Any]]:
-    """The weights of each layer ``[heads, queries, keys]``."""
+    """Returns the weights of each layer ``[heads, queries, keys]``."""
     if isinstance(content, (list, tuple)):
         if not content or any(part is None for part in content):
             raise ArgumentError(NO_ATTENTIONS)
@@ -406,7 +406,7 @@ def _one_layer(name: str, content: Any, labels: TokenLabels) -> NDArray[Any]:
 
 
 def _axis(name: str, tokens: Any) -> Axis:
-    """The axis of tokens that a caller named."""
+    """Returns the axis of tokens that a caller named."""
     if isinstance(tokens, (TokenAxis, GridAxis, FrameAxis)):
         return tokens
     if callable(getattr(tokens, "convert_ids_to_tokens", None)):
@@ -435,7 +435,7 @@ def _numbered(name: str, token: Any) -> str:
 
 
 def steps_record(explanation: Explanation, *, batch: int = 0, head: int = 0, name: str | None = None) -> StepsRecord:
-    """The worked calculation of one head, with the steps that it has.
+    """Returns the worked calculation of one head, with the steps that it has.
 
     Args:
         explanation: the result of `regard.explain`.

@@ -29,7 +29,7 @@ WORST_ERROR = 1 / CODE_STEPS
 
 
 def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8]:
-    """Weights as 8-bit square roots.
+    """Encodes weights as 8-bit square roots.
 
     Args:
         weights: from 0 to ``maximum``, or NaN.
@@ -54,31 +54,31 @@ def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8
 
 
 def decoded(codes: NDArray[np.uint8], maximum: float) -> NDArray[np.float64]:
-    """The weights that the viewer reads from 8-bit square roots."""
+    """Returns the weights that the viewer reads from 8-bit square roots."""
     roots = np.maximum(codes.astype(np.float64) - 1, 0) / CODE_STEPS
     return np.where(codes == NAN_CODE, np.nan, roots**2 * maximum)
 
 
 def packed(data: bytes | NDArray[Any]) -> str:
-    """Bytes, compressed by deflate (with zlib's header) and written in base64."""
+    """Compresses bytes by deflate (with zlib's header) and writes them in base64."""
     raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()
     return base64.b64encode(zlib.compress(raw, COMPRESSION_LEVEL)).decode("ascii")
 
 
 def unpacked(text: str) -> bytes:
-    """The inverse of `packed`."""
+    """Inverts `packed`."""
     return zlib.decompress(base64.b64decode(text))
 
 
 def packed_numbers(values: NDArray[Any], dtype: str) -> dict[str, Any]:
-    """Exact elements of dtype ``"<f4"`` or ``"<f8"``: all first bytes, then all second bytes, for compression."""
+    """Encodes exact elements of dtype ``"<f4"`` or ``"<f8"``: all first bytes, then all second bytes, and so on."""
     array = np.ascontiguousarray(values, dtype=dtype)
     planes = array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize).T
     return {"type": {"<f4": "float32", "<f8": "float64"}[dtype], "shape": list(array.shape), "data": packed(planes)}
 
 
 def unpacked_numbers(record: dict[str, Any]) -> NDArray[Any]:
-    """The inverse of `packed_numbers`."""
+    """Inverts `packed_numbers`."""
     dtype = {"float32": "<f4", "float64": "<f8"}[record["type"]]
     size = np.dtype(dtype).itemsize
     planes = np.frombuffer(unpacked(record["data"]), np.uint8).reshape(size, -1)
@@ -86,7 +86,7 @@ def unpacked_numbers(record: dict[str, Any]) -> NDArray[Any]:
 
 
 def packed_codes(weights: NDArray[Any]) -> dict[str, Any]:
-    """Weights as 8-bit square roots relative to the largest one, but at least to 1."""
+    """Encodes weights as 8-bit square roots relative to the largest one, but at least to 1."""
     known = weights[~np.isnan(weights)]
     largest = float(known.max()) if known.size else 0.0
     maximum = largest if largest > 1 else 1.0
@@ -94,5 +94,5 @@ def packed_codes(weights: NDArray[Any]) -> dict[str, Any]:
 
 
 def packed_bits(flags: NDArray[np.bool_]) -> dict[str, Any]:
-    """Booleans, eight in a byte, the first in its highest bit."""
+    """Encodes booleans, eight in a byte, the first in its highest bit."""
     return {"shape": list(flags.shape), "data": packed(np.packbits(flags))}

@@ -61,12 +61,12 @@ def _check_joined(path: Path, sources: Path) -> None:
 
 
 def module_text() -> str:
-    """The source of the viewer's ES module."""
+    """Returns the source of the viewer's ES module."""
     return module_path().read_text(encoding="utf-8")
 
 
 def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
-    """A whole page: the module, the payload, and a content security policy that allows these alone.
+    """Returns a whole page: the module, the payload, and a content security policy that allows these alone.
 
     The payload is a block of JSON without ``<``, ``>`` or ``&``, so that no text can end the block; scripts and styles
     run only if they have the hash that the policy names, and nothing can be loaded.
@@ -92,13 +92,13 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
 
 
 def inert_json(value: Any) -> str:
-    """JSON in ASCII, without characters that have a meaning in HTML."""
+    """Returns JSON in ASCII, without characters that have a meaning in HTML."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def iframe(page: str, height: int, title: str) -> str:
-    """A page inside another one, in a sandbox: its script runs, and cannot access the page around it."""
+    """Returns a page inside another one, in a sandbox: its script runs, and cannot access the page around it."""
     return (
         f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(_plain(title)[:200])}" '
         f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
@@ -106,7 +106,7 @@ def iframe(page: str, height: int, title: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text of a title, without control characters and lone surrogates."""
+    """Returns the text of a title, without control characters and lone surrogates."""
     return "".join(c if c.isprintable() else " " for c in text).encode("utf-8", "replace").decode("utf-8").strip()
 
 

@@ -29,7 +29,7 @@ MOST_BINS = 2**25
 
 
 def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> list[dict[str, Any]]:
-    """Pooled maps of all heads of all records, the finest that fit the budget together, and exact tiles for the rest.
+    """Returns pooled maps of all heads, the finest that fit the budget together, and exact tiles for the rest.
 
     Records of the same size have maps of the same size, so that they can be compared. The coarsest maps are carried
     even where they exceed the budget.
@@ -61,7 +61,7 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
 
 
 def _first_sides(source: TileSource, heads: int, budget_bytes: int) -> tuple[int, int]:
-    """Returns the numbers of rows and columns to try first: `FINEST_SIDE`, or fewer if all heads need too much memory."""
+    """Returns the numbers of rows and columns to try first: `FINEST_SIDE`, or fewer to save memory."""
     rows, columns = min(FINEST_SIDE, source.queries), min(FINEST_SIDE, source.keys)
     most = max(16 * budget_bytes, MOST_BINS)
     while 2 * heads * rows * columns > most and min(rows, columns) >= 2 * COARSEST_SIDE:
@@ -72,7 +72,7 @@ def _first_sides(source: TileSource, heads: int, budget_bytes: int) -> tuple[int
 def _overview(
     record: AttentionRecord, maximum: NDArray[np.float32], maps: dict[str, Any], budget_bytes: int
 ) -> dict[str, Any]:
-    """The maps of a record with its findings and exact tiles."""
+    """Returns the maps of a record with its findings and exact tiles."""
     source, chance = tile_source(record), Chance(record)
     findings: dict[str, Any] = {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
     findings["spikes"] = spikes(source, maximum, chance, findings)
@@ -102,7 +102,7 @@ def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.flo
 def _halved(
     source: TileSource, mean: NDArray[np.float32], maximum: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Maps with half of the rows and columns, computed from the finer maps if these have even numbers of them."""
+    """Returns maps with half of the rows and columns, computed from the finer maps if their numbers are even."""
     rows, columns = mean.shape[1:]
     if rows % 2 or columns % 2:
         return _pooled(source, rows // 2, columns // 2)
@@ -116,13 +116,13 @@ def _halved(
 
 
 def _packed_maps(mean: NDArray[np.float32], maximum: NDArray[np.float32]) -> tuple[dict[str, Any], int]:
-    """Both maps as they are written, and their size in bytes."""
+    """Returns both maps as they are written, and their size in bytes."""
     maps = {"mean": _codes(mean), "maximum": _codes(maximum)}
     return maps, sum(len(entry["data"]) for entry in maps.values())
 
 
 def tile_source(record: AttentionRecord) -> TileSource:
-    """The record's source of exact tiles, or its stored weights."""
+    """Returns the record's source of exact tiles, or its stored weights."""
     if record.source is not None:
         return record.source
     assert record.weights is not None, "a record has weights or a source"
@@ -130,7 +130,7 @@ def tile_source(record: AttentionRecord) -> TileSource:
 
 
 def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[int, int]) -> dict[str, Any]:
-    """An exact tile, as the viewer's module expects it from ``options.fetchTile``; −1 marks a masked weight.
+    """Returns an exact tile, as the viewer's module expects it from ``options.fetchTile``; −1 marks a masked weight.
 
     Args:
         record: with weights or a source of tiles.
@@ -162,7 +162,7 @@ def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[
 
 
 def _codes(values: Any) -> dict[str, Any]:
-    """Codes relative to the maximum, since means over many pairs are small."""
+    """Encodes a map relative to its maximum, since means over many pairs are small."""
     known = np.nan_to_num(values)
     largest = float(known.max(initial=0.0))
     scale = np.float32(1 / largest) if largest > 0 else np.float32(1)
@@ -171,7 +171,7 @@ def _codes(values: Any) -> dict[str, Any]:
 
 
 def _tiles(record: AttentionRecord, findings: dict[str, Any], budget: int) -> list[dict[str, Any]]:
-    """Exact tiles at single large weights, sinks and diagonals, within the budget."""
+    """Returns exact tiles at single large weights, sinks and diagonals, within the budget."""
     source = tile_source(record)
     points = [(spike["query"], spike["key"]) for spike in findings["spikes"]]
     points += [(source.queries // 2, sink["key"]) for sink in findings["sinks"]]

@@ -99,7 +99,7 @@ class Chance:
 
 
 def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
-    """Keys with a large mean weight over queries that see a key, the largest first: ``head``, ``key``, ``share``."""
+    """Finds keys with a large mean weight over queries that see keys, largest first: ``head``, ``key``, ``share``."""
     mean, _ = source.pooled(1, source.keys)
     shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
     is_sink = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
@@ -108,7 +108,7 @@ def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
 
 
 def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
-    """Distances key − query with a large mean weight: ``head``, ``offset``, ``share``.
+    """Finds distances key − query with a large mean weight: ``head``, ``offset``, ``share``.
 
     Candidates are the diagonals of the pooled ``maximum [heads, rows, columns]`` that are bright along their whole
     length; some tiles of them yield the distances, and all tiles along these the mean.
@@ -125,7 +125,7 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) 
 
 
 def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
-    """Offsets whose weights are large in some tiles, the largest first."""
+    """Returns offsets whose weights are large in some tiles, the largest first."""
     heads, rows, columns = maximum.shape
     query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
     best: dict[int, float] = {}
@@ -155,7 +155,7 @@ def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
 def _diagonal_means(
     source: TileSource, offsets: Sequence[int], chance: Chance
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """The mean weight of each head along whole diagonals, over the queries that see the key."""
+    """Yields the mean weight of each head along whole diagonals, over the queries that see the key."""
     groups: list[list[int]] = []  # offsets that are near each other are read from the same tiles
     for offset in sorted(offsets):
         if not groups or offset - groups[-1][0] > TILE_SIDE:
@@ -177,7 +177,7 @@ def _diagonal_means(
 
 
 def _bright_offsets(maximum: NDArray[np.float32]) -> list[int]:
-    """Diagonals of a pooled map, as column − row, whose cells are bright on average, and not because columns are."""
+    """Returns diagonals of a pooled map, as column − row, that are bright on average even without bright columns."""
     _, rows, columns = maximum.shape
     # Subtract the columns that are bright throughout.
     rest = maximum - np.minimum(np.median(maximum, axis=1, keepdims=True), maximum)
@@ -193,7 +193,7 @@ def _bright_offsets(maximum: NDArray[np.float32]) -> list[int]:
 def spikes(
     source: TileSource, maximum: NDArray[np.float32], chance: Chance, findings: dict[str, list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """Single large weights, the largest first: ``head``, ``query``, ``key``, ``weight``.
+    """Finds single large weights, the largest first: ``head``, ``query``, ``key``, ``weight``.
 
     They are the few largest of a head, if all its others are much smaller; sinks, diagonals (both in ``findings``), and
     queries that see few keys are left out. ``maximum`` is pooled, ``[heads, rows, columns]``.

@@ -34,7 +34,7 @@ MOST_RATE, MOST_SAMPLES = 16_000, 2**20
 
 
 def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]:
-    """Everything that the viewer shows of a document, ready for JSON.
+    """Returns everything that the viewer shows of a document, ready for JSON.
 
     Records are carried whole as 8-bit square roots (an error of at most 0.004 of the largest weight, or of 1); exact
     weights are added, record by record, while codes and weights together stay within the budget. Records that are too
@@ -114,7 +114,7 @@ def _axis_key(axis: Axis) -> Any:
 
 
 def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:
-    """The indices of the records that are carried whole.
+    """Returns the indices of the records that are carried whole.
 
     Records with the same numbers of queries and keys are all carried whole or all pooled, so that layers can be
     compared; the smallest come first.
@@ -154,7 +154,7 @@ def _without_nan(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _add_measures(entry: dict[str, Any], record: AttentionRecord, left: int) -> int:
-    """Add a record's measures, those with a number for each pair if they fit, and return the bytes that these take."""
+    """Adds a record's measures, those of pairs if they fit, and returns the bytes that these take."""
     used = 0
     for name, factors in record.measures.items():
         numbers = packed_numbers(factors, "<f4")
@@ -166,7 +166,7 @@ def _add_measures(entry: dict[str, Any], record: AttentionRecord, left: int) -> 
 
 
 def _add_exact(entry: dict[str, Any], record: AttentionRecord, left: int) -> int:
-    """Add a record's exact weights if they fit, and return the bytes that they take."""
+    """Adds a record's exact weights if they fit, and returns the bytes that they take."""
     assert record.weights is not None, "only stored weights are carried whole"
     # Compressed weights are hardly ever below a third of their size.
     if record.weights.size * 4 * 4 // 9 > left and record.weights.any():
@@ -198,7 +198,7 @@ def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, 
 
 
 def axis_payload(axis: Axis) -> dict[str, Any]:
-    """One axis: its labels, and its picture."""
+    """Returns one axis: its labels, and its picture."""
     if isinstance(axis, TokenAxis):
         return {
             "kind": "tokens",
@@ -245,7 +245,7 @@ def _frames(axis: FrameAxis) -> dict[str, Any]:
 
 
 def _sound(samples: NDArray[np.int16], rate: int) -> dict[str, Any]:
-    """A sound of at most `MOST_RATE` samples a second and `MOST_SAMPLES` in all: means of neighbours if it has more."""
+    """Returns a sound of at most `MOST_RATE` samples a second and `MOST_SAMPLES` in all, by means of neighbours."""
     step = max(-(-rate // MOST_RATE), -(-samples.size // MOST_SAMPLES))
     fewer = np.rint(block_means(samples, step, 0)).astype("<i2")
     # Differences of neighbours are small, and compress better than the samples.
@@ -255,7 +255,7 @@ def _sound(samples: NDArray[np.int16], rate: int) -> dict[str, Any]:
 
 
 def block_means(values: NDArray[Any], size: int, axis: int) -> NDArray[Any]:
-    """Means of ``size`` neighbours along an axis; the last block may have fewer."""
+    """Returns means of ``size`` neighbours along an axis; the last block may have fewer."""
     if size <= 1:
         return values
     starts = np.arange(0, values.shape[axis], size)

@@ -48,7 +48,7 @@ MOST_IMAGES = 12
 
 
 def figure(document: Document, view: str, layer: int = 0, head: int | None = None) -> Figure:
-    """One view of a document.
+    """Draws one view of a document.
 
     Args:
         document: the document.
@@ -72,7 +72,7 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
 
 
 def _fitting(document: Document, view: str, layer: int) -> AttentionRecord:
-    """The chosen record, or the first one that the view can show."""
+    """Returns the chosen record, or the first one that the view can show."""
     kind = {"image": GridAxis, "sound": FrameAxis, "words": TokenAxis}.get(view)
 
     def fits(record: AttentionRecord) -> bool:
@@ -96,7 +96,7 @@ def _title(document: Document, record: AttentionRecord, head: int | None, view: 
 
 
 def _matrix(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The weights of a head, or their mean over the heads in which a query sees a key, and which of them are masked."""
+    """Returns a head's weights, or their mean over the heads in which a query sees a key, and the masked pairs."""
     assert record.weights is not None, "checked by _fitting"
     chosen = record.weights if head is None else record.weights[head : head + 1]
     shown = np.ones(chosen.shape, np.bool_)
@@ -125,14 +125,15 @@ def _pattern(record: AttentionRecord, head: int | None, title: str) -> Figure:
     title = f"{title}\n{note}" if note else title
     drawn = alignment(
         np.nan_to_num(matrix), record.keys.labels, record.queries.labels, title=title,
-        color_map=COLOR_MAP_NAME, maximum=None, axis_names=("target", "source") if record.kind == "cross" else ("query", "key"),
+        color_map=COLOR_MAP_NAME, maximum=None,
+        axis_names=("target", "source") if record.kind == "cross" else ("query", "key"),
     )  # fmt: skip
     draw_forms(drawn.axes[0], hidden, missing)
     return drawn
 
 
 def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """Two columns of tokens, with a line for each weight in the colour and dash of its head."""
+    """Draws two columns of tokens, with a line for each weight in the colour and dash of its head."""
     from matplotlib.lines import Line2D
 
     _check_length(record)
@@ -170,13 +171,13 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _style(head: int) -> dict[str, Any]:
-    """Hue and dash of a head's lines, as the viewer has them."""
+    """Returns hue and dash of a head's lines, as the viewer has them."""
     color, dash = head_style(head)
     return {"color": color, "linestyle": (0, [0.75 * length for length in dash]) if dash else "-"}
 
 
 def _grid(document: Document) -> Figure:
-    """Layers × heads, each a small map: the largest weight of each of at most 96 × 96 bins."""
+    """Draws layers × heads, each a small map: the largest weight of each of at most 96 × 96 bins."""
     from matplotlib.cm import ScalarMappable
 
     heads = max(record.heads for record in document.records)
@@ -215,7 +216,7 @@ def _grid(document: Document) -> Figure:
 
 
 def _bin_size(record: AttentionRecord, most: int) -> tuple[float, float]:
-    """The numbers of queries and keys in a bin of a pooled map, rounded to tenths."""
+    """Returns the numbers of queries and keys in a bin of a pooled map, rounded to tenths."""
     lengths = (len(record.queries), len(record.keys))
     return tuple(round(length / min(length, most), 1) for length in lengths)  # pyright: ignore[reportReturnType]
 
@@ -239,7 +240,7 @@ def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
 
 
 def _mark_hidden(axes: Axes, record: AttentionRecord, head: int, rows: int, columns: int) -> None:
-    """Hatch the bins of a pooled map of which no pair is visible."""
+    """Hatches the bins of a pooled map of which no pair is visible."""
     if record.visible is None:
         return
     visible = record.visible if record.visible.ndim == 2 else record.visible[min(head, len(record.visible) - 1)]
@@ -261,7 +262,7 @@ def _words(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The picture, and for each of the first queries the picture under a veil, thin where the query looks."""
+    """Draws the picture, and for each of the first queries the picture under a veil, thin at large weights."""
     grid = record.keys
     assert isinstance(grid, GridAxis), "checked by _fitting"
     matrix, hidden = _matrix(record, head)
@@ -276,7 +277,7 @@ def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The spectrogram, and below it the weights in the same time."""
+    """Draws the spectrogram, and below it the weights over the same time."""
     frames = record.keys
     assert isinstance(frames, FrameAxis), "checked by _fitting"
     _check_length(record, 4 * MOST_TOKENS)
@@ -291,7 +292,7 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The largest weight and the mean weight of each bin, averaged over the heads; all weights if each has its bin."""
+    """Draws the largest and the mean weight of each bin, averaged over heads; all weights if each has its bin."""
     source = tile_source(record)
     mean, maximum = source.pooled(min(POOLED_SIDE, source.queries), min(POOLED_SIDE, source.keys))
     if mean.shape[1:] == (source.queries, source.keys):
@@ -316,7 +317,7 @@ def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _steps(document: Document) -> Figure:
-    """Every matrix of the first worked calculation, with all its numbers."""
+    """Draws every matrix of the first worked calculation, with all its numbers."""
     steps = document.steps[0]
     keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
     panels = []

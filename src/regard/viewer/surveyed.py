@@ -11,7 +11,7 @@ from regard.watching import HeadStatistics, Survey
 
 
 def with_survey(document: Document, survey: Survey | Iterable[HeadStatistics]) -> Document:
-    """The document, whose records have the statistics of their heads (`AttentionRecord.statistics`).
+    """Returns the document with the statistics of its records' heads (`AttentionRecord.statistics`).
 
     A record is of the surveyed module if it has its name; where no record has a surveyed name, if it has its layer and
     both attend within one sequence.

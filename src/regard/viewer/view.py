@@ -148,13 +148,13 @@ class View:
         self._payload: dict[str, Any] | None = None
 
     def payload(self) -> dict[str, Any]:
-        """The payload of the viewer's module, ready for JSON; computed once."""
+        """Returns the payload of the viewer's module, ready for JSON; computed once."""
         if self._payload is None:
             self._payload = payload(self.document, budget_bytes=self.budget_bytes)
         return self._payload
 
     def options(self) -> dict[str, Any]:
-        """The options of the module's ``mount`` for this view."""
+        """Returns the options of the module's ``mount`` for this view."""
         selection: dict[str, Any] = {}
         if self.head is not None:
             selection["head"] = None if self.head == "mean" else self.head
@@ -163,14 +163,14 @@ class View:
         return {"view": self.view, "theme": self.theme, "language": self.language, "selection": selection}
 
     def to_html(self) -> str:
-        """One page that needs nothing else, with a content security policy that lets it load nothing."""
+        """Returns one page that needs nothing else, with a content security policy that lets it load nothing."""
         return html_page(self.payload(), self.options())
 
     def _repr_html_(self) -> str:
         return iframe(self.to_html(), self.height or HEIGHT, f"attention weights: {self.document.title}")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the view; the suffix decides: ``.html``, ``.json`` (the payload), ``.png`` or ``.svg``.
+        """Writes the view; the suffix decides: ``.html``, ``.json`` (the payload), ``.png`` or ``.svg``.
 
         Pictures are drawn by matplotlib and need no browser.
 
@@ -202,7 +202,7 @@ class View:
 
 
 def present_name(view: Any) -> str | None:
-    """The name of a view that may have a former name; None stays.
+    """Returns the name of a view that may have a former name; None stays.
 
     Raises:
         KindError: no text.
@@ -224,7 +224,7 @@ def _check_name(option: str, name: Any, known: Sequence[str]) -> None:
 
 
 def views_of(document: Document) -> list[str]:
-    """The views that can show a document, the best one first."""
+    """Returns the views that can show a document, the best one first."""
     whole = carried_whole(document.records)
     records = [document.records[number] for number in sorted(whole)]
     kinds = {type(record.keys) for record in records}

@@ -44,7 +44,7 @@ export default { render };
 
 
 def widget(content: Any, tokens: Any = None, **options: Any) -> AnyWidget:
-    """A widget that shows attention weights; exact tiles of long records come from the kernel.
+    """Returns a widget that shows attention weights; exact tiles of long records come from the kernel.
 
     Args:
         content, tokens: as for `View`.
@@ -85,7 +85,7 @@ def _widget_class() -> Any:
             self.on_msg(self._answer)
 
         def _answer(self, _: Any, message: Any, __: Any) -> None:
-            """Send the exact tile that the module requests, or the reason why there is none."""
+            """Sends the exact tile that the module requests, or the reason why there is none."""
             try:
                 record, q0, q1, k0, k1 = (int(number) for number in message["tile"])
                 tile = tile_payload(self.document.records[record], (q0, q1), (k0, k1))

@@ -23,7 +23,7 @@ How = Literal["zero", "mean"]
 def ablate(
     model: nn.Module, layer: int, head: int | Sequence[int], how: How = "zero", *, kind: Kind | None = None
 ) -> Iterator[None]:
-    """Switch heads off: their output, before the output projection, becomes 0 or its mean.
+    """Switches heads off: their output, before the output projection, becomes 0 or its mean.
 
     Michel et al. 2019, "Are Sixteen Heads Really Better than One?" (zeros); the mean removes the differences between
     positions and batch rows, and keeps the scale that later layers expect. Gradients flow through the other heads.

@@ -29,7 +29,7 @@ class Postponed(Protocol):
     """Holds the readings of calls, or takes them later."""
 
     def settle(self, call: "AttentionCall") -> None:
-        """Give a call its readings, and others theirs if they are taken together."""
+        """Delivers the readings of a call, and those of other calls that are read together with it."""
 
 
 class _Reading:
@@ -156,7 +156,7 @@ class AttentionCall:
     unprojected: str = ""
 
     def gathered(self) -> "AttentionCall":
-        """The same call with the readings of the whole sequences, on every process that holds a part of them.
+        """Returns the same call with the readings of the whole sequences, on every process that holds a part of them.
 
         Every process must call this. A call whose sequences are not sharded is returned as it is.
         """
@@ -181,13 +181,13 @@ class AttentionCall:
         own["_postponed"] = postponed
 
     def receive(self, readings: dict[str, Any]) -> None:
-        """Store what was postponed."""
+        """Stores postponed attributes."""
         own = vars(self)
         own.pop("_postponed", None)
         own.update(readings)
 
     def settle(self) -> None:
-        """Take the readings now if they were postponed. Reading one of them does the same."""
+        """Takes the readings now if they were postponed. Accessing one of them does the same."""
         postponed = vars(self).get("_postponed")
         if postponed is not None:
             postponed.settle(self)
@@ -207,7 +207,7 @@ class AttentionCall:
         return self.batch, self.heads, self.queries, self.keys
 
     def visible(self, batch_row: int = 0) -> Tensor:
-        """The visible pairs of one batch row, bool ``[1 or heads, queries, keys]``; True: not masked."""
+        """Returns the visible pairs of one batch row, bool ``[1 or heads, queries, keys]``; True: not masked."""
         if self.visible_mask is None:
             return torch.ones(1, self.queries, self.keys, dtype=torch.bool)
         grid = Grid.whole(self.batch, self.heads, self.queries, self.keys)
@@ -217,7 +217,7 @@ class AttentionCall:
         return allowed.expand(-1, self.queries, self.keys)
 
     def weighted_norms(self) -> Tensor:
-        """‖weight · value · W_O‖ of each pair, ``[batch, heads, queries, keys]``.
+        """Returns ‖weight · value · W_O‖ of each pair, ``[batch, heads, queries, keys]``.
 
         Kobayashi et al. 2020, "Attention is Not Only a Weight", section 3: their ‖α f(x)‖, where f(x) is the value
         after the head's part W_O of the output projection. A large weight on a short value moves little. W_O is what

@@ -27,7 +27,7 @@ ROUNDING_TOLERANCE, QUANTIZATION_TOLERANCE = 1e-3, 0.25
 
 
 def marks_of(key: Tensor) -> Tensor:
-    """What tells keys ``[batch, heads, keys, dim]`` from others, ``[batch, keys, elements]``; memory of its own."""
+    """Returns a few elements of each of the keys ``[batch, heads, keys, dim]``, a copy ``[batch, keys, elements]``."""
     return key.select(1, 0).narrow(2, 0, min(key.shape[3], MARK_ELEMENTS)).clone()
 
 
@@ -63,7 +63,7 @@ class CachedSequence:
         self.last: SequenceCall
 
     def pieces(self) -> list[tuple["SequenceCall", int]]:
-        """The calls whose tokens the cache still holds, and how many of each call's queries these are."""
+        """Returns the calls with tokens that are still cached, and the number of each call's queries among these."""
         pieces: list[tuple[SequenceCall, int]] = []
         piece: SequenceCall | None = self.last
         end = self.end
@@ -159,7 +159,7 @@ class _Equal(NamedTuple):
     are_same: bool
 
     def pairs(self) -> Tensor:
-        """Which rows have the same keys, bool ``[rows, earlier rows]``."""
+        """Returns which rows have the same keys, bool ``[rows, earlier rows]``."""
         return torch.stack([_alike(keys, self.old, self.tolerance) for keys in self.new])
 
 
@@ -187,7 +187,7 @@ class CachedKeys:
         self._unlinked: list[tuple[AttentionCall, Tensor | None]] = []
 
     def note(self, call: AttentionCall, key: Tensor | None) -> None:
-        """Note a call and the keys ``[batch, heads, keys, dim]`` that it reads; None, or no plain tensor: unknown."""
+        """Stores a call and marks of the keys ``[batch, heads, keys, dim]`` that it reads; no plain tensor: unknown."""
         self._waiting.append((call, marks_of(key) if type(key) is Tensor else None))
 
     @property
@@ -196,11 +196,7 @@ class CachedKeys:
         return [marks for _, marks in self._waiting if marks is not None]
 
     def settle(self, copies: Sequence[Tensor]) -> None:
-        """Take what tells the keys of the calls since the last time from others, and find out what they continue.
-
-        Args:
-            copies: of `waiting`, on the CPU.
-        """
+        """Receives copies of the `waiting` marks on the CPU, and links their calls to the calls that they continue."""
         marks = iter(copies)
         settled = [(call, None if each is None else next(marks)) for call, each in self._waiting]
         self._waiting = []
@@ -210,7 +206,7 @@ class CachedKeys:
             self.link()
 
     def link(self) -> None:
-        """Find out what all settled calls continue."""
+        """Links each settled call to the one that it continues."""
         unlinked, self._unlinked = self._unlinked, []
         # What the calls of one token say of the batch rows, by their modules.
         step: dict[tuple[str, int, int], tuple[_Equal, SequenceCall | None]] = {}
@@ -226,11 +222,11 @@ class CachedKeys:
         self._find_rows(list(step.values()))
 
     def between(self, before: AttentionCall, after: AttentionCall) -> list[Reordering]:
-        """The reorderings between two calls."""
+        """Returns the reorderings between two calls."""
         return [each for each in self.reorderings if before.number < each.number <= after.number]
 
     def _find_rows(self, step: list[tuple[_Equal, SequenceCall | None]]) -> None:
-        """Find which earlier batch rows those of a step continue; all its calls agree in that."""
+        """Finds the earlier batch rows that the rows of a step continue, the same for all its calls."""
         for sizes in {(len(equal.new), len(equal.old)) for equal, _ in step}:
             group = [(equal, piece) for equal, piece in step if (len(equal.new), len(equal.old)) == sizes]
             expected = self.expected_rows(group[0][0].before, group[0][0].after, *sizes)
@@ -246,7 +242,7 @@ class CachedKeys:
                     piece.rows = distance.masked_fill(~allowed, sizes[1]).argmin(-1)
 
     def expected_rows(self, before: AttentionCall, after: AttentionCall, rows: int, earlier: int) -> Tensor:
-        """The earlier batch rows that those of a call continue, as far as reorderings and sizes tell."""
+        """Returns the earlier batch rows that those of a call continue, as far as reorderings and sizes tell."""
         expected = torch.arange(rows)
         between = [each for each in self.between(before, after) if len(each.index) == rows]
         for reordering in reversed(between):
@@ -254,7 +250,7 @@ class CachedKeys:
         return expected if between else expected * earlier // max(rows, 1)
 
     def crop(self, cache: object, before: int, after: int) -> None:
-        """Note that tokens were removed from a cache: how many it held before and after."""
+        """Handles the removal of tokens from a cache, given its lengths before and after."""
         self.link()
         forward = self.caches.get(cache)
         for branch in (branch for branches in self._branches.values() for branch in branches):
@@ -264,7 +260,7 @@ class CachedKeys:
                     branch.piece.sequence.end = after
 
     def _add(self, call: AttentionCall, marks: Tensor | None) -> _Equal | None:
-        """Add a call; what its keys say of the batch rows, if an earlier call has them too."""
+        """Adds a call; returns how its keys match those of an earlier call, or None if they match none."""
         branches = self._branches.setdefault((call.name, call.part), [])
         if call.keys > call.queries > 0 and call.batch:
             for cached, tolerance in _candidates(call, marks, branches):
@@ -318,7 +314,7 @@ class CachedKeys:
         self._keep(_Branch(sequence.last, marks, own), branches)
 
     def _record(self, first: SequenceCall) -> None:
-        """Record a sequence by its first call."""
+        """Records a sequence by its first call."""
         call = first.call
         if call.number not in self.pieces:
             self.pieces[call.number] = first
@@ -338,7 +334,7 @@ def _plain(marks: Tensor) -> Tensor:
 def _candidates(
     call: AttentionCall, marks: Tensor | None, branches: Sequence[_Branch]
 ) -> Iterator[tuple[_Cached, float]]:
-    """Where the cached keys of a call may stand, the likeliest first, and the largest distance of equal keys."""
+    """Yields ranges of a cache that a call may continue, the likeliest first, and the tolerances of equal keys."""
     latest = branches[::-1]
     places = [(branch, *each) for branch in latest for each in _ends(call, branch)]
     grown = [_Cached(branch, count, 0, source, own) for branch, count, source, own in places if count == own > 0]
@@ -365,7 +361,7 @@ def _candidates(
 
 
 def _ends(call: AttentionCall, branch: _Branch) -> Iterator[tuple[int, int, int]]:
-    """How many keys a call may have found in its cache, how many of a source follow, and the branch's own keys."""
+    """Yields possible numbers of cached keys, of keys of a source that follow, and of the branch's own keys."""
     first, source = branch.piece, branch.piece.source
     if call.kind != "cross" or source:
         yield call.keys - source - call.queries, source, branch.own
@@ -379,14 +375,7 @@ def _ends(call: AttentionCall, branch: _Branch) -> Iterator[tuple[int, int, int]
 
 
 def _equal(call: AttentionCall, cached: _Cached, marks: Tensor, tolerance: float) -> _Equal | None:
-    """The cached keys of a call, if each batch row of them is one of a branch; else None.
-
-    Args:
-        call: the call.
-        cached: where its cached keys may stand.
-        marks: of all its keys.
-        tolerance: the largest distance of equal keys.
-    """
+    """Returns the match of a call's cached keys if each batch row of them is one of the branch; else None."""
     former = cached.branch.marks
     if former is None or former.shape[2:] != marks.shape[2:] or not len(former) or not len(marks):
         return None
@@ -402,7 +391,7 @@ def _equal(call: AttentionCall, cached: _Cached, marks: Tensor, tolerance: float
 
 
 def _alike(keys: Tensor, others: Tensor, tolerance: float) -> Tensor:
-    """Which batch rows ``[rows, keys, elements]`` have these keys ``[keys, elements]``."""
+    """Returns which batch rows ``[rows, keys, elements]`` have these keys ``[keys, elements]``."""
     alike = _are_close(keys[-1], others[:, -1], tolerance)
     if bool(alike.any()):  # the last key differs most often
         alike = alike & _are_close(keys, others, tolerance).all(-1)

@@ -64,7 +64,7 @@ def _intercepted(
     dropout: float = 0.0,
     child: str = "",
 ) -> Intercepted:
-    """A softmax of scaled inner products, ``[batch, heads, length, dim]``, under a mask that was read.
+    """Returns a softmax of scaled inner products, ``[batch, heads, length, dim]``, under a mask that was analysed.
 
     A row that sees no key has weights 0, as in `scaled_dot_product_attention`.
     """
@@ -92,7 +92,7 @@ def _intercepted(
 
 
 def _with_nan(call: Intercepted) -> Intercepted:
-    """The call as functions of PyTorch compute it that divide 0 by 0 in a row that sees no key."""
+    """Returns the call as PyTorch's functions compute it that divide 0 by 0 in a row that sees no key."""
     problem, visible = call.problem, call.mask.visible
     if problem is None or visible is None or not problem.grid.keys:
         return call
@@ -209,7 +209,7 @@ _CAUSAL_READING = MaskReading.of("causal", causal(align="start"), causal=True)
 
 
 def causal_from_start(queries: int, keys: int) -> MaskReading:
-    """The mask of ``is_causal=True``: the first query sees the first key."""
+    """Returns the mask of ``is_causal=True``: the first query sees the first key."""
     return (
         replace(_CAUSAL_READING, kind="causal" if keys > 1 else "none", causal=queries > 1)
         if min(queries, keys) < 2
@@ -243,7 +243,7 @@ def _read_nested(
 
 
 def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
-    """Nested ``[batch, heads, length, dim]``, or without heads, as a dense tensor with zeros, and the lengths."""
+    """Returns nested ``[batch, heads, length, dim]``, or without heads, padded with zeros, and the lengths."""
     parts = [part.detach() for part in nested.unbind()]
     parts = [part[None] if part.dim() == 2 else part for part in parts]
     sizes = [part.shape[-2] for part in parts]
@@ -385,12 +385,9 @@ def read_flex(arguments: dict[str, Any], is_compiled: bool) -> Intercepted:
     """Reads a call of FlexAttention: its score function and its block mask are evaluated tile by tile.
 
     FlexAttention calls these functions for one pair at a time. They are mapped over a tile's indices by `torch.vmap`,
-    as FlexAttention does it, so a function that cannot take whole index tensors works too.
-
-    Args:
-        arguments: of the call.
-        is_compiled: whether the kernel runs, which computes the listed blocks alone, and full ones without their
-            function. The function of Python evaluates the function of all pairs (torch 2.13).
+    as FlexAttention does it, so a function that cannot take whole index tensors works too. The compiled kernel
+    (``is_compiled``) computes only the listed blocks, and full ones without their function; the function in Python
+    evaluates all pairs (torch 2.13).
 
     Raises:
         RegardError: FlexAttention computes no such call.
@@ -419,7 +416,7 @@ def read_flex(arguments: dict[str, Any], is_compiled: bool) -> Intercepted:
 
 
 def _listed(block_mask: Any, numbers: Tensor, indices: Tensor) -> Mask:
-    """The pairs of the blocks that a block mask lists: how many blocks of keys each block of queries has, and which."""
+    """Returns the pairs in the blocks that a block mask lists, by the number and the indices of each row's blocks."""
     rows, columns = block_mask.BLOCK_SIZE
     is_listed = torch.arange(indices.shape[-1], device=indices.device) < numbers[..., None]
     blocks = torch.zeros_like(indices).scatter_add_(-1, indices.long(), is_listed.to(indices.dtype)) > 0
@@ -432,7 +429,7 @@ def _listed(block_mask: Any, numbers: Tensor, indices: Tensor) -> Mask:
 
 
 def _mapped(function: Callable[..., Tensor], with_score: bool) -> Callable[..., Tensor]:
-    """The function over a whole tile: over the key's index first, then the query's, the head's and the batch row's."""
+    """Maps a function over a tile: over the indices of keys first, then of queries, heads and batch rows."""
     scores = (0,) if with_score else ()
     mapped = function
     for axis in reversed(range(4)):
@@ -477,12 +474,7 @@ def _read_pairs(problem: Problem) -> MaskReading:
 
 @torch.no_grad()
 def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
-    """Reads a problem that regard runs.
-
-    Args:
-        problem: the problem.
-        weights: those that the call returned, if it did; random weights cannot be computed again.
-    """
+    """Reads a problem that regard runs, with the weights that the call returned: random ones are not recomputed."""
     is_random = problem.normalizer.random
     if is_random and weights is None:
         raise ArgumentError("its weights are drawn at random, and observe does not give those that it drew")

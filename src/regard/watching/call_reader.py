@@ -39,7 +39,7 @@ class LaunchedReadings(NamedTuple):
     row: int
 
     def settle(self, call: AttentionCall) -> None:
-        """Store them in the call."""
+        """Stores the readings in the call."""
         named = self.launches.named(self.memory, self.row).items()
         call.receive({name: chosen_heads(reading.detach(), self.chosen) for name, reading in named})
 
@@ -62,15 +62,15 @@ class DeviceReadings(NamedTuple):
     chosen: tuple[int, ...] | None
 
     def settle(self, call: AttentionCall) -> None:
-        """Store all of it in the call, on the CPU."""
+        """Stores the readings in the call, on the CPU."""
         self.deliver(call, on_host(self.on_device()))
 
     def on_device(self) -> list[Tensor]:
-        """The tensors that are copied to the CPU."""
+        """Returns the tensors that are copied to the CPU."""
         return [each for each in (*self.tensors.values(), self.reach) if isinstance(each, Tensor)]
 
     def deliver(self, call: AttentionCall, copies: Sequence[Tensor]) -> None:
-        """Store all of it in the call, with the copies of what `on_device` gave."""
+        """Stores the readings in the call, from copies of the tensors of `on_device`."""
         in_order = iter(copies)
         delivered: dict[str, Any] = {
             name: None if each is None else chosen_heads(next(in_order), self.chosen)
@@ -98,12 +98,12 @@ class CallReader:
     def take(
         self, call: AttentionCall, intercepted: Intercepted, visible: Mask | None, others: dict[str, Tensor | None]
     ) -> None:
-        """Take the readings of a call.
+        """Takes the readings of a call, or postpones them.
 
         Args:
             call: without readings.
-            intercepted: what it computed.
-            visible: its mask, if it is to be kept; None: none.
+            intercepted: the tensors of the call.
+            visible: its mask, if it is wanted; None: none.
             others: other attributes of the call by their names, of all heads.
         """
         chosen = None if call.chosen_heads == tuple(range(call.heads)) else call.chosen_heads
@@ -120,7 +120,7 @@ class CallReader:
         return call.postpone(readings, POSTPONED_ATTRIBUTES)
 
     def _launches(self, intercepted: Intercepted) -> tuple[PreparedReading, int] | None:
-        """The launches that read a call and its reach; None if they are not enough, or not compiled yet.
+        """Returns the launches that read a call, and its reach; None if they do not suffice or are not compiled yet.
 
         They are kept by the route of the call's kind; where elements of the mask decide, with the mask's analysis,
         which is another one after a change of its elements.
@@ -144,14 +144,7 @@ class CallReader:
         return bool(self._on_device)
 
     def deliver(self, others: Sequence[Tensor] = ()) -> list[Tensor]:
-        """Copy the readings of the calls since the last time to the CPU at once, so that the device keeps none.
-
-        Args:
-            others: tensors that are copied with them.
-
-        Returns:
-            Their copies.
-        """
+        """Copies the readings since the last delivery to the CPU at once, and returns copies of ``others``."""
         waiting = [(call, readings) for call, readings in self._on_device if call.is_postponed]
         tensors = [tensor for _, readings in waiting for tensor in readings.on_device()]
         copies = iter(on_host([*tensors, *others]))
@@ -166,7 +159,7 @@ PACKED_ELEMENTS = 1 << 18
 
 
 def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors on the CPU; small ones of one dtype come from a device in one copy."""
+    """Returns the tensors on the CPU; small ones of one dtype are copied from a device together."""
     copies = [tensor.detach() for tensor in tensors]
     packed: dict[torch.dtype, list[int]] = {}
     for number, tensor in enumerate(copies):
@@ -184,7 +177,7 @@ def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def chosen_heads(tensor: Tensor, chosen: tuple[int, ...] | None) -> Tensor:
-    """The chosen heads of ``[batch, heads, ...]``."""
+    """Returns the chosen heads of ``[batch, heads, ...]``."""
     return tensor if chosen is None else tensor[:, list(chosen)]
 
 
@@ -197,7 +190,7 @@ class CallHistory:
         self._causal: set[str] = set()
 
     def begin_forward(self) -> None:
-        """Note that the model itself was called."""
+        """Counts a call of the model itself."""
         self._forwards += 1
         self._in_forward.clear()
 
@@ -207,12 +200,9 @@ class CallHistory:
         return max(self._forwards - 1, 0)
 
     def layer(self, name: str, layer: int, is_square: bool) -> int:
-        """The layer of a module's next call.
+        """Returns the layer of a module's next call, from the layer of its name.
 
-        Args:
-            name: of the module.
-            layer: of the module.
-            is_square: whether the call has as many keys as queries, and several.
+        A call is square if it has as many keys as queries, and several.
         """
         if not is_square or not self._forwards:
             return layer
@@ -221,7 +211,7 @@ class CallHistory:
         return before or layer
 
     def kind(self, owner: Owner, intercepted: Intercepted, name: str) -> Kind:
-        """The kind of a call of a module, or of the part of it with this name."""
+        """Returns the kind of a call of a module, or of the part of it with this name."""
         if owner.cross if intercepted.cross is None else intercepted.cross or owner.cross:
             return "cross"
         causal = intercepted.mask.causal

@@ -36,7 +36,7 @@ ROW_ELEMENTS = 1 << 22
 
 
 def shared_by(calls: Sequence[AttentionCall]) -> list[int]:
-    """How many batch rows share one of each call: an encoder reads a source once, its decoder once for each beam."""
+    """Returns how many batch rows share one of each call's rows: an encoder's row may serve several beams."""
     rows = max((call.batch for call in calls if call.kind == "cross"), default=0)
     return [
         rows // call.batch if call.kind == "self" and call.batch and rows % call.batch == 0 < rows else 1
@@ -51,7 +51,7 @@ def records_of(
     batch_row: int,
     logits: Callable[[AttentionCall], Tensor] | None = None,
 ) -> list[AttentionRecord]:
-    """One plain record for each call that has weights or tiles: see `Watch.records`.
+    """Returns one plain record for each call that has weights or tiles: see `Watch.records`.
 
     ``logits`` gives what each value adds to a logit, as `regard.watching.value_logits`; None: the records have no
     contributions.
@@ -94,7 +94,7 @@ def records_of(
 
 
 def numbered_records(calls: Sequence[AttentionCall], batch_row: int) -> list[AttentionRecord]:
-    """The same, with the numbers of the positions in place of tokens."""
+    """Returns the same records with the numbers of the positions in place of tokens."""
 
     def numbers(length: int) -> TokenAxis:
         return TokenAxis(tuple(map(str, range(length))))
@@ -108,7 +108,7 @@ def numbered_records(calls: Sequence[AttentionCall], batch_row: int) -> list[Att
 
 
 def _by_map(call: AttentionCall, record: AttentionRecord) -> list[AttentionRecord]:
-    """The record of each map of a differential attention; any other record as it is."""
+    """Returns a record for each map of a differential attention; any other record as it is."""
     if record.weights is None or not call.maps:
         return [record]
     maps = np.array([call.maps[head] for head in call.chosen_heads])
@@ -128,7 +128,7 @@ def _by_map(call: AttentionCall, record: AttentionRecord) -> list[AttentionRecor
 
 
 def _record(call: AttentionCall, queries: Axis, keys: Axis, batch_row: int) -> AttentionRecord:
-    """The record of a call with weights or tiles; the axes may be shorter than the call."""
+    """Returns the record of a call with weights or tiles; the axes may be shorter than the call."""
     weights = source = None
     if call.weights is not None:
         weights = call.weights[batch_row, :, : len(queries), : len(keys)].float().numpy()
@@ -155,7 +155,7 @@ def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:
 
 
 def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
-    """The axis, without a last token that was generated and never fed."""
+    """Returns the axis without a last token that was generated but never passed to the model."""
     length = call.queries if side == "queries" else call.keys
     if len(axis) == length:
         return axis
@@ -172,7 +172,7 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
 
 
 def _joined(own: Axis, source: Axis) -> TokenAxis:
-    """The tokens of a sequence, then those of a source."""
+    """Returns the tokens of a sequence followed by those of a source."""
     first, second = (
         axis if isinstance(axis, TokenAxis) else TokenAxis(tuple(map(str, range(len(axis))))) for axis in (own, source)
     )
@@ -198,7 +198,7 @@ class ProblemTiles:
 
     @classmethod
     def of_batch(cls, call: Intercepted, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
-        """One source for each batch row of a call."""
+        """Returns one source for each batch row of a call."""
         if call.problem is None:
             assert call.weights is not None
             return tuple(DenseTiles(row[list(chosen)].float().cpu().numpy()) for row in call.weights)
@@ -243,7 +243,7 @@ class ProblemTiles:
 
 
 def module_on_host(module: ModuleT) -> ModuleT:
-    """A copy of a score or a normalizer on the CPU, with detached tensors."""
+    """Returns a copy of a score or a normalizer on the CPU, with detached tensors."""
     copies: dict[int, object] = {}
     for tensor in (*module.parameters(), *module.buffers()):
         copy = tensor.detach().cpu().clone()
@@ -252,7 +252,7 @@ def module_on_host(module: ModuleT) -> ModuleT:
 
 
 def _row(problem: Problem, row: int) -> Problem:
-    """One batch row of a problem as a problem of its own, on the CPU."""
+    """Returns one batch row of a problem as a problem of its own, on the CPU."""
 
     def cut(tensor: Tensor) -> Tensor:
         return tensor[row : row + 1].detach().cpu().clone()
@@ -268,7 +268,7 @@ def _row(problem: Problem, row: int) -> Problem:
 
 
 def mask_on_host(mask: Mask, grid: Grid) -> Mask:
-    """The mask of a part of an index space on the CPU: parts without tensors unchanged, others as tensors."""
+    """Returns the mask of a part of an index space on the CPU: parts that hold tensors become tensors."""
     parts = [
         part
         if isinstance(part, Band) and isinstance(part.offset_on(grid), int)

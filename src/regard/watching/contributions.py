@@ -24,7 +24,7 @@ def logit_contributions(
     unembedding: Tensor | None = None,
     scale: Tensor | None = None,
 ) -> Tensor:
-    """The direct contribution of each head of one call to the logits of some tokens.
+    """Computes the direct contribution of each head of one call to the logits of some tokens.
 
     .. math:: c_{b,h,i,t} = \\big(o_{b,h,i} W_O^h\\big) \\cdot (s_{b,i} \\, u_t)
 
@@ -96,7 +96,7 @@ def value_logits(
     unembedding: Tensor | None = None,
     scale: Tensor | None = None,
 ) -> Tensor:
-    """What each value would add directly to one token's logit if it had the whole weight.
+    """Computes how much each value would add directly to one token's logit if it had the whole weight.
 
     .. math:: l_{b,h,i,j} = \\big(v_{b,h,j} W_O^h\\big) \\cdot (s_{b,i} \\, u_t)
 
@@ -155,7 +155,7 @@ def _check_ids(ids: Tensor, vocabulary: int) -> None:
 
 
 def _path(call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> LogitPath:
-    """The way from the call's projection to the logits, or to the place of another unembedding."""
+    """Returns the path from the call's projection to the logits, or to the position of another unembedding."""
     path = _known(call)
     if unembedding is not None:
         features = _check_unembedding(unembedding, ids)
@@ -178,13 +178,13 @@ def _known(call: AttentionCall) -> LogitPath:
 
 
 def _projection(call: AttentionCall) -> Tensor:
-    """The output projection of the call's heads, ``[heads, value_dim, features]``, on the CPU."""
+    """Returns the output projection of the call's heads, ``[heads, value_dim, features]``, on the CPU."""
     matrix = _known(call).projection.matrix().cpu()
     return matrix.unflatten(0, (call.heads, -1))[list(call.chosen_heads)]
 
 
 def _unembedded(model: nn.Module, call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> Tensor:
-    """The rows of the unembedding for some tokens."""
+    """Returns the rows of the unembedding for some tokens."""
     known = _known(call).projection
     features = known.output.shape[-1]
     if unembedding is not None:
@@ -204,7 +204,7 @@ def _unembedded(model: nn.Module, call: AttentionCall, ids: Tensor, unembedding:
 
 
 def _check_unembedding(unembedding: Tensor, ids: Tensor) -> int:
-    """The number of features of an unembedding, which has the ids."""
+    """Returns the number of features of an unembedding; raises an error if it lacks one of the ids."""
     if unembedding.dim() != 2:
         raise ShapeError(f"unembedding must be [vocabulary, features]; it has shape {list(unembedding.shape)}")
     _check_ids(ids, unembedding.shape[0])
@@ -212,7 +212,7 @@ def _check_unembedding(unembedding: Tensor, ids: Tensor) -> int:
 
 
 def _scales(call: AttentionCall, scale: Tensor, features: int) -> Tensor:
-    """The scale of each feature, ``[batch or 1, queries or 1, features]``."""
+    """Returns the scale of each feature, ``[batch or 1, queries or 1, features]``."""
     shape = [call.batch, call.queries, features]
     try:
         torch.broadcast_shapes(scale.shape, shape)

@@ -34,7 +34,7 @@ class CorpusBatch(NamedTuple):
     texts: list[Text]
 
     def digest(self) -> int:
-        """A number of 256 bits that depends on the texts and their position in the corpus."""
+        """Returns a number of 256 bits that depends on the texts and their position in the corpus."""
         hashed = hashlib.sha256(str(self.first).encode())
         for text in self.texts:
             content = text if isinstance(text, str) else repr([int(token) for token in text])
@@ -44,7 +44,7 @@ class CorpusBatch(NamedTuple):
 
 
 def batches(texts: Iterable[Text], size: int) -> Iterator[CorpusBatch]:
-    """The corpus in batches of ``size`` texts; the last one may be smaller."""
+    """Yields the corpus in batches of ``size`` texts; the last one may be smaller."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise KindError(f"texts must be an iterable of texts; it is {kind_of(texts)}")
     iterator, number = iter(texts), 0
@@ -79,7 +79,7 @@ class CorpusTokenizer:
         self.cut = 0
 
     def tokens(self, text: Text, number: int) -> TextTokens:
-        """The tokens of one text.
+        """Returns the tokens of one text.
 
         Raises:
             KindError: the tokenizer does not take such a text.
@@ -108,7 +108,7 @@ class CorpusTokenizer:
         return list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
 
     def describe(self) -> str:
-        """A text that differs between most tokenizers: a hash of the tokens of an example."""
+        """Returns a text that differs between most tokenizers: a hash of the tokens of an example."""
         if self._tokenizer is None:
             return "none"
         try:
@@ -141,7 +141,7 @@ class CorpusTokenizer:
 
 
 def of_equal_length(batch: CorpusBatch, tokenizer: CorpusTokenizer, device: torch.device) -> list[Texts]:
-    """A batch as tokens, grouped by length, so that there is no padding; texts without tokens are left out."""
+    """Returns the tokens of a batch, grouped by length to avoid padding; texts without tokens are left out."""
     groups: dict[int, list[tuple[int, TextTokens]]] = {}
     for number, text in enumerate(batch.texts, batch.first):
         tokens = tokenizer.tokens(text, number)
@@ -160,7 +160,7 @@ Forward = Callable[[torch.nn.Module, Tensor], object]
 
 
 def call_model(model: torch.nn.Module, ids: Tensor) -> None:
-    """Run a model on token ids: any ``model(ids)``, or a model of Hugging Face, whose encoder runs if it has one."""
+    """Runs a model on token ids: any ``model(ids)``, or a model of Hugging Face, whose encoder runs if it has one."""
     if not _is_of_transformers(model):
         model(ids)
         return
@@ -183,7 +183,7 @@ def _is_of_library(value: object) -> bool:
 
 
 def check_vocabulary(ids: Tensor, model: torch.nn.Module) -> None:
-    """Raise ArgumentError for ids that the model's embedding does not have; PyTorch's own error is less clear."""
+    """Raises ArgumentError for ids that the model's embedding does not have; PyTorch's own error is less clear."""
     if not _is_of_transformers(model):
         return
     embedding = model.get_input_embeddings()  # type: ignore[operator]

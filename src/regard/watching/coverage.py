@@ -49,7 +49,7 @@ class Coverage:
         self._outermost: dict[str, str | None] = {}
 
     def runs(self, name: str) -> None:
-        """Note that a module runs."""
+        """Records that a module runs."""
         self.ran.add(name)
         around = self._outermost[name] if name in self._outermost else self._attention_around(name)
         if around == name:
@@ -58,13 +58,13 @@ class Coverage:
             self._silent.add(name)
 
     def seen(self, name: str, layer: int) -> None:
-        """Note that a module of a layer made an attention call."""
+        """Records that a module of a layer made an attention call."""
         self._seen.add(name)
         self._layers.add(layer)
         self._silent.discard(self._attention_around(name))
 
     def _attention_around(self, name: str) -> str | None:
-        """The outermost module around this one, or itself, that looks like attention; None: none does."""
+        """Returns the outermost of this module and its ancestors that looks like attention; None if none does."""
         if name not in self._outermost:
             modules, parts = self._names.modules, name.split(".") if name else []
             around = (".".join(parts[:count]) for count in range(len(parts) + 1))
@@ -73,17 +73,17 @@ class Coverage:
         return self._outermost[name]
 
     def made_weights(self, name: str, count: int) -> None:
-        """Note that a module made weights (1), or that a sum was seen that they weigh (−1)."""
+        """Counts weights that a module made (1), or a sum that they weigh (−1)."""
         self._unread[name] = self._unread.get(name, 0) + count
 
     def cannot_read(self, name: str, reason: str) -> None:
-        """Note that the attention call of a module cannot be read, and why."""
+        """Records that the attention call of a module cannot be read, and why."""
         self._seen.add(name)
         self._unreadable[name] = reason
         self._silent.discard(self._attention_around(name))
 
     def tell(self, layers: Iterable[int] | None, has_calls: bool) -> None:
-        """At the end of a context, raise if no call was seen, and warn about modules that gave no record.
+        """Raises an error at the end of a context if no call was seen, and warns about modules without a record.
 
         Args:
             layers: the chosen ones; None: all.

@@ -26,7 +26,7 @@ class Equation(NamedTuple):
 
 
 def matmul(left: Tensor, right: Tensor) -> Equation:
-    """``left @ right``, whose first axes broadcast from the last one."""
+    """Returns the equation of ``left @ right``, whose first axes broadcast from the last one."""
     rows = ("row",) if left.dim() > 1 else ()
     columns = ("column",) if right.dim() > 1 else ()
     first = (*_batch(left.dim() - 2), *rows, "sum")
@@ -39,25 +39,25 @@ def _batch(axes: int) -> AxisLabels:
 
 
 def addbmm(left: Tensor, right: Tensor) -> Equation:
-    """The sum of ``left @ right`` over the batch."""
+    """Returns the equation of the sum of ``left @ right`` over the batch."""
     return Equation((left, right), (("batch", "row", "sum"), ("batch", "sum", "column")), ("row", "column"))
 
 
 def linear(inputs: Tensor, weight: Tensor) -> Equation:
-    """``inputs @ weight.T``."""
+    """Returns the equation of ``inputs @ weight.T``."""
     first = tuple(range(inputs.dim() - 1))
     columns = ("column",) if weight.dim() > 1 else ()
     return Equation((inputs, weight), ((*first, "sum"), (*columns, "sum")), (*first, *columns))
 
 
 def inner(left: Tensor, right: Tensor) -> Equation:
-    """The sum over the last axis of both."""
+    """Returns the equation of the sum over the last axis of both."""
     first, second = _named("left", left.dim() - 1), _named("right", right.dim() - 1)
     return Equation((left, right), ((*first, "sum"), (*second, "sum")), (*first, *second))
 
 
 def tensordot(left: Tensor, right: Tensor, dims: Any = 2) -> Equation:
-    """The sum over the axes that ``dims`` names."""
+    """Returns the equation of the sum over the axes that ``dims`` names."""
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -72,7 +72,7 @@ def tensordot(left: Tensor, right: Tensor, dims: Any = 2) -> Equation:
 
 
 def vecdot(left: Tensor, right: Tensor, dim: int = -1) -> Equation:
-    """The sum of products over one axis, where the others broadcast."""
+    """Returns the equation of the sum of products over one axis, where the others broadcast."""
     axes = max(left.dim(), right.dim())
     first, second = (tuple(range(axes - tensor.dim(), axes)) for tensor in (left, right))
     summed = dim % axes if dim >= 0 else axes + dim
@@ -80,7 +80,7 @@ def vecdot(left: Tensor, right: Tensor, dim: int = -1) -> Equation:
 
 
 def einsum(*args: Any) -> Equation | None:
-    """The equation of ``torch.einsum``; None if an operand has one axis twice."""
+    """Returns the equation of ``torch.einsum``; None if an operand has one axis twice."""
     if isinstance(args[0], str):
         text, operands = args[0], args[1:]
         operands = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
@@ -109,7 +109,7 @@ def _letters(text: str) -> list[object]:
 
 
 def _spelled(labels: Sequence[object], axes: int) -> AxisLabels:
-    """The labels with a name for each axis that ``...`` stands for."""
+    """Returns the labels with a name for each axis that ``...`` stands for."""
     return tuple(
         name for label in labels for name in (((..., axis) for axis in _batch(axes)) if label is ... else (label,))
     )
@@ -138,7 +138,7 @@ _OPERAND_NAMES = (
 
 
 def equation_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Equation | None:
-    """The equation of a call of a function in `EQUATIONS`; None where it has none."""
+    """Returns the equation of a call of a function in `EQUATIONS`; None if it has none."""
     make, skipped = EQUATIONS[name]
     if make is einsum:
         return einsum(*args)
@@ -150,7 +150,7 @@ def equation_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Equat
 
 
 def added_axes(tensor: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """The axes, from 0, that a call of ``sum`` with these other arguments adds up; () if it adds up all elements."""
+    """Returns the axes, from 0, that a call of ``sum`` with these other arguments adds up; () if it adds up all."""
     dim = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
     if dim is None or isinstance(dim, torch.dtype):
         return ()

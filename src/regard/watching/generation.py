@@ -49,7 +49,7 @@ class JoinedPart:
         return torch.cat([torch.arange(self.keys), torch.arange(count - self.source, count)])
 
     def places(self, keys: int) -> Tensor:
-        """Their positions among the keys of the joined record."""
+        """Returns the positions of these keys among those of the joined record."""
         own = torch.arange(self.first_key, self.first_key + self.keys)
         return torch.cat([own, torch.arange(keys - self.source, keys)])
 
@@ -136,12 +136,12 @@ class Generation:
         return None
 
     def stitch(self, sequence: int, beam_indices: Tensor | None) -> list[AttentionCall]:
-        """The calls of one sequence, joined: see `Watch.stitched`."""
+        """Joins the calls of one sequence: see `Watch.stitched`."""
         joined = (join(parts) for parts in self.parts(sequence, beam_indices) if parts)
         return sorted(joined, key=lambda call: call.number)
 
     def parts(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[list[JoinedPart]]:
-        """What the calls of each module give to the record of a sequence, in the order of its queries."""
+        """Returns the parts of each module's calls that make the record of a sequence, in the order of its queries."""
         if beam_indices is not None and (
             not isinstance(beam_indices, Tensor) or beam_indices.dim() != 2 or beam_indices.is_floating_point()
         ):
@@ -198,7 +198,7 @@ class Generation:
         return call.number in self._cached.other_sources
 
     def _add_recurrent(self, sequences: list[JoinedCalls], call: AttentionCall) -> None:
-        """Add a call of a decoder that attends once a step: several times in one pass, or once in each of many."""
+        """Adds a call of a decoder that attends once a step: several times in one pass, or once in each of many."""
         if sequences and sequences[-1].cached is None and call.kind == "cross":
             calls = list(sequences[-1].calls.values())
             last, is_rewritten = calls[-1], call.number in self._cached.rewritten
@@ -210,7 +210,7 @@ class Generation:
         sequences.append(JoinedCalls(None, {call.number: call}))
 
     def _recurrent_parts(self, calls: list[AttentionCall]) -> list[JoinedPart]:
-        """The steps of a decoder without attention to its own tokens."""
+        """Returns the steps of a decoder without attention to its own tokens."""
         rows = self._rows_back([(call, None) for call in calls], torch.arange(calls[-1].batch))
         parts: list[JoinedPart] = []
         for call, of_call in zip(calls, rows, strict=True):
@@ -219,7 +219,7 @@ class Generation:
         return parts
 
     def _rows(self, pieces: list[SequenceCall], beams: Tensor | None) -> list[Tensor]:
-        """For each call, its batch rows from which the last ones came, or those of the returned sequences."""
+        """Returns the batch rows of each call from which the last ones, or those of the returned sequences, came."""
         known = [(piece.call, piece.rows) for piece in pieces]
         if beams is None:
             return self._rows_back(known, torch.arange(pieces[-1].call.batch))
@@ -248,11 +248,9 @@ class Generation:
         return list(torch.stack(traced, 1)) if traced else [torch.arange(0)] * (last[width - 1] + 1)
 
     def _rows_back(self, calls: list[tuple[AttentionCall, Tensor | None]], current: Tensor) -> list[Tensor]:
-        """For each call, its batch rows from which the ``current`` ones of the last call came.
+        """Returns the batch rows of each call from which the ``current`` rows of the last call came.
 
-        Args:
-            calls: each call, and for each of its rows that of the call before which it continues; None: unknown.
-            current: rows of the last call.
+        Each call comes with the row of the previous call that each of its rows continues; None: unknown.
         """
         rows = [current]
         for (before, _), (after, known) in zip(reversed(calls[:-1]), reversed(calls[1:]), strict=True):
@@ -261,7 +259,7 @@ class Generation:
         return rows[::-1]
 
     def _rows_before(self, before: AttentionCall, after: AttentionCall, rows: Tensor) -> Tensor:
-        """The rows of a call that the rows of a later one continue, where its keys do not tell."""
+        """Returns the rows of a call that the rows of a later one continue, where its keys do not tell."""
         if before.batch and after.batch % before.batch and not self._cached.between(before, after):
             raise ShapeError(
                 f"the calls of {before.name!r} cannot be joined: their batch changes from {before.batch} to "
@@ -271,7 +269,7 @@ class Generation:
 
 
 def _partner(call: AttentionCall, pieces: Sequence[SequenceCall]) -> SequenceCall | None:
-    """The decoder's call with the same queries: the one before, or else the one after."""
+    """Returns the decoder's call with the same queries: the one before, or else the one after."""
     alike = [p for p in pieces if (p.call.batch, p.call.queries) == (call.batch, call.queries)]
     before = [piece for piece in alike if piece.call.number < call.number]
     return before[-1] if before else alike[0] if alike else None
@@ -285,7 +283,7 @@ def _unjoined(name: str, reason: str) -> ArgumentError:
 
 
 def _beams_of_pass(sequences: list[JoinedCalls], number: int, beams: Tensor) -> tuple[int, Tensor]:
-    """Without a cache each step is a sequence of its own: the number of one, and the rows of its call."""
+    """Returns the number of a sequence and the rows of its call, where each step is a sequence of its own."""
     sizes = [(joined.first.batch, joined.first.queries) for joined in sequences]
     last = number % len(sequences)
     first = last
@@ -305,7 +303,7 @@ def _beams_of_pass(sequences: list[JoinedCalls], number: int, beams: Tensor) -> 
 
 
 def join(parts: list[JoinedPart]) -> AttentionCall:
-    """The record of one sequence of one module."""
+    """Joins the parts of one sequence of one module to one record."""
     first, last = parts[0], parts[-1]
     if len(parts) == 1 and first.is_whole:
         return first.call
@@ -319,7 +317,7 @@ def join(parts: list[JoinedPart]) -> AttentionCall:
         return None if any(reading is None for reading in readings) else readings
 
     def joined(name: str) -> Tensor | None:
-        """A reading of queries."""
+        """Joins a reading of queries."""
         readings = readings_of(name)
         if readings is None:
             return None
@@ -363,7 +361,7 @@ def join(parts: list[JoinedPart]) -> AttentionCall:
 
 
 def _joined_path(parts: Sequence[JoinedPart]) -> LogitPath | None:
-    """The path of all queries: its modules are those of the last call, its statistics those of each one."""
+    """Returns the path of all queries, with the modules of the last call and the statistics of each one."""
     paths = [part.call.path for part in parts]
     last = paths[-1]
     scales = [None if path is None else path.scale for path in paths]
@@ -377,7 +375,7 @@ def _joined_path(parts: Sequence[JoinedPart]) -> LogitPath | None:
 
 
 def _moved(indices: Tensor, part: JoinedPart, own: int) -> Tensor:
-    """Indices of a call's keys as those of the joined record; -1: none."""
+    """Converts indices of a call's keys to those of the joined record; -1: none."""
     of_source = indices - (part.call.keys - part.source)
     moved = torch.where((of_source >= 0) & (part.source > 0), of_source + own, indices + part.first_key)
     return torch.where(indices >= 0, moved, -1)
@@ -392,7 +390,7 @@ def _distance(weights: Tensor | None, start: int, source: int) -> Tensor | None:
 
 
 def _received(parts: list[JoinedPart], weights: Tensor | None, batch: int, keys: int) -> Tensor | None:
-    """The sum of the weights of each key; None where a call has more queries than are joined, and no weights."""
+    """Returns the sum of the weights of each key; None if a call has unjoined queries and no weights."""
     readings = [part.call.received for part in parts]
     if any(reading is None for reading in readings):
         return None
@@ -405,7 +403,7 @@ def _received(parts: list[JoinedPart], weights: Tensor | None, batch: int, keys:
 
 
 def _mask_of(first: AttentionCall, last: AttentionCall) -> str:
-    """The kind of mask of a joined record: later queries are hidden by the order of the calls."""
+    """Returns the kind of mask of a joined record: later queries are hidden by the order of the calls."""
     kind = first.mask if first.queries > 1 else last.mask
     if last.kind == "cross" or kind.startswith(("causal", "window", "dense")):
         return kind
@@ -413,7 +411,7 @@ def _mask_of(first: AttentionCall, last: AttentionCall) -> str:
 
 
 def _visible(parts: list[JoinedPart], queries: int, keys: int) -> Tensor:
-    """The pairs that a joined record can see, bool ``[batch, heads or 1, queries, keys]``."""
+    """Returns the visible pairs of a joined record, bool ``[batch, heads or 1, queries, keys]``."""
     start, rows = parts[0].first_query, parts[-1].rows
     heads = max((part.call.visible(0).shape[0] for part in parts if part.call.batch), default=1)
     shown = torch.zeros(len(rows), heads, queries, keys, dtype=torch.bool)

@@ -46,7 +46,7 @@ COMPILED_FLEX_NAME = "compile_friendly_flex_attention"
 
 @wraps(SDPA)
 def watched_sdpa(*args: Any, **kwargs: Any) -> Any:
-    """`scaled_dot_product_attention`, which is watched."""
+    """Runs `scaled_dot_product_attention` and reports it."""
     return SDPA(*args, **kwargs) if is_idle() else _handle_sdpa(SDPA, args, kwargs)
 
 
@@ -65,7 +65,7 @@ def _handle_sdpa(function: Function, args: Any, kwargs: Any) -> Any:
 
 
 def _change_heads(output: Any, change: Callable[[Tensor], Tensor], owner: Owner, args: Any, kwargs: Any) -> Any:
-    """The output of `scaled_dot_product_attention` with changed heads; the output itself where it is nested."""
+    """Returns the output of `scaled_dot_product_attention` with changed heads; a nested output unchanged."""
     if not isinstance(output, Tensor) or output.is_nested:
         return output
     tensors = [*args[:3], *(kwargs[name] for name in ("query", "key", "value")[len(args) :])]
@@ -98,7 +98,7 @@ def _projected(weight: Tensor, bias: Tensor | None, output: Any, batch_first: bo
 
 
 def _multi_head_in_two_calls(function: Function, arguments: dict[str, Any]) -> Any:
-    """The weights of one call, which nothing changes, and the output of another one, whose heads can be changed."""
+    """Returns the weights of an unchanged call, and the output of a second one, whose heads can be changed."""
     STATE.inside += 1
     try:
         with torch.random.fork_rng(devices=[]):
@@ -124,7 +124,7 @@ def _handle_encoder_layer(function: Function, args: Any, kwargs: Any) -> Any:
 
 @cache
 def watched_flex(original: Function) -> Function:
-    """FlexAttention under one of its names, which is watched."""
+    """Wraps FlexAttention under one of its names, to report its calls."""
     is_compiled = hasattr(original, "_torchdynamo_orig_callable") or original.__name__ == COMPILED_FLEX_NAME
 
     @wraps(original)
@@ -149,7 +149,7 @@ def listen(
     need_weights: bool,
     layer: nn.Module | None,
 ) -> Attended:
-    """Run a problem of a verb or a layer of regard, which is watched."""
+    """Runs a problem of a verb or a layer of regard, and reports it."""
     if is_idle():
         return execute(problem, backend, gatherer, need_weights)
 
@@ -197,7 +197,7 @@ _signature = cache(inspect.signature)
 
 
 def _bound_by_schema(name: str, args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments of an operator by the names of its schema."""
+    """Returns the arguments of an operator by the names of its schema."""
     schema = getattr(torch.ops.aten, name).default._schema
     named = {argument.name: argument.default_value for argument in schema.arguments}
     named.update(zip(named, args, strict=False))

@@ -21,12 +21,12 @@ HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads",
 
 
 def head_count(module: nn.Module) -> int | None:
-    """The number of heads that a module says it has; None if it says nothing."""
+    """Returns the number of heads that a module declares; None if it declares none."""
     return next((n for name in HEAD_COUNTS if type(n := getattr(module, name, None)) is int), None)
 
 
 def axes_of_heads(sizes: Sequence[int], count: int | None, adjacent: Collection[int]) -> tuple[int, ...]:
-    """Which of at least three axes count heads: one, or several, as groups and the heads of each; none for one head.
+    """Returns the axes, of at least three, that count heads: one, several (groups and their heads), or none.
 
     Args:
         sizes: of the axes before those of length and features. The first one is the batch.
@@ -59,7 +59,9 @@ def axes_of_heads(sizes: Sequence[int], count: int | None, adjacent: Collection[
 
 
 def adjacent_axes(tensor: Tensor) -> set[int]:
-    """The axes before length and features along which elements lie one width of features apart in memory.
+    """Returns the axes before length and features along which elements lie one width of features apart in memory.
+
+    There are none if the elements of the next position lie there.
 
     None, if those of the next position lie there.
     """
@@ -87,16 +89,15 @@ class HeadAxes(NamedTuple):
 
     @classmethod
     def of_call(cls, tensors: Sequence[Tensor], grouped: bool, count: int | None) -> "HeadAxes":
-        """The axes of heads of queries, keys and values.
+        """Returns the axes of heads of queries, keys and values.
 
         Args:
             tensors: the queries, then others, which broadcast to one another.
-            grouped: whether the call says that query heads share keys (``enable_gqa``): then heads are the third last
-                axis.
+            grouped: whether query heads share keys (``enable_gqa``): then heads are the third last axis.
             count: as for `axes_of_heads`.
 
         Raises:
-            ArgumentError: it cannot be told.
+            ArgumentError: it cannot be determined.
         """
         rank = max(tensor.dim() for tensor in tensors)
         if grouped and rank > 2:
@@ -116,18 +117,13 @@ class HeadAxes(NamedTuple):
         return cls(rank, (), count if is_merged and count is not None else 1)
 
     def leading(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
-        """The sizes of all axes before length and features but those of heads, to which the tensors broadcast."""
+        """Returns the sizes of the axes before length and features without those of heads, broadcast."""
         shapes = {self._heads_last(tensor).shape[: self._batch_axes] for tensor in tensors}
         # PyTorch's function takes longer than a small call of attention.
         return tuple(shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes))
 
     def fold(self, tensor: Tensor, leading: Sequence[int]) -> Tensor:
-        """``[batch, heads, length, dim]`` of an argument with any number of axes.
-
-        Args:
-            tensor: the argument.
-            leading: as `leading` gives them.
-        """
+        """Returns ``[batch, heads, length, dim]`` of a tensor with any number of axes, broadcast to `leading` sizes."""
         tensor = self._heads_last(tensor)
         if not self.heads:
             tensor = tensor.expand(*leading, *tensor.shape[-2:])
@@ -137,7 +133,7 @@ class HeadAxes(NamedTuple):
         return tensor.reshape(prod(leading), prod(heads), *tensor.shape[-2:])
 
     def fold_mask(self, mask: Tensor, leading: Sequence[int], keys: int) -> Tensor:
-        """``[batch or 1, heads or 1, queries or 1, keys]`` of a mask with any number of axes."""
+        """Returns ``[batch or 1, heads or 1, queries or 1, keys]`` of a mask with any number of axes."""
         if self == FOUR_AXES:
             mask = mask[(None,) * (4 - mask.dim())]
         else:
@@ -148,7 +144,7 @@ class HeadAxes(NamedTuple):
         return mask.expand(*mask.shape[:3], keys)
 
     def unfold(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """The inverse of `fold`: a tensor of this shape of ``[batch, heads, length, dim]``."""
+        """Inverts `fold`: returns a tensor of this shape of ``[batch, heads, length, dim]``."""
         if not self.heads:
             return tensor.reshape(*shape)
         leading = [size for axis, size in enumerate(shape[:-2]) if axis not in self.heads]

@@ -42,12 +42,12 @@ STATISTICS = (
 
 
 def offset_name(offset: int) -> str:
-    """The name of the share of weight at an offset: ``"offset -1"`` is that of the previous token."""
+    """Returns the name of the share of weight at an offset: ``"offset -1"`` is that of the previous token."""
     return f"offset {offset:+d}" if offset else "offset 0"
 
 
 def names(offsets: int) -> tuple[str, ...]:
-    """The names of all statistics, in the order of their sums."""
+    """Returns the names of all statistics, in the order of their sums."""
     around = tuple(offset_name(offset) for offset in range(-offsets, offsets + 1))
     return tuple(statistic.name for statistic in STATISTICS) + around
 
@@ -119,7 +119,7 @@ class Reader:
         return call.kind != "cross" and (call.batch, call.queries, call.keys) == (len(self.texts.ids), length, length)
 
     def sums(self, call: AttentionCall) -> Sums:
-        """The sums of one call over its counted queries: those of a head that see a key.
+        """Sums the statistics of one call over its counted queries: those of a head that see a key.
 
         Raises:
             DataError: weights that are not finite.
@@ -154,7 +154,7 @@ class Reader:
         return Sums(call.layer, call.kind, total, count)
 
     def _received_peak(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """The largest share that one key gets of the weight of counted queries, summed over texts; and their number."""
+        """Returns the largest share of counted weight that one key receives, summed over texts; and their number."""
         assert call.received is not None
         received = call.received.double()  # batch heads keys
         special = ~self._counted
@@ -175,7 +175,7 @@ class Reader:
 
 
 def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of ``[batch, heads, queries]`` over some queries, for each head; and the number of queries."""
+    """Returns the sum of ``[batch, heads, queries]`` over some queries, for each head; and the number of queries."""
     return (values.double() * over).sum((0, 2)), over.sum((0, 2))
 
 
@@ -198,11 +198,11 @@ class TokenPairs(Mask):
         """Whether each pair of the tile is one, broadcastable to its ``[batch, heads, queries, keys]``."""
 
     def of_queries(self, tensor: Tensor, grid: Grid) -> Tensor:
-        """``[batch, 1, queries, 1]`` of the tile."""
+        """Returns ``[batch, 1, queries, 1]`` of the tile."""
         return _part(tensor, grid.batch_span, grid.query_span)[:, None, :, None]
 
     def of_keys(self, tensor: Tensor, grid: Grid) -> Tensor:
-        """``[batch, 1, 1, keys]`` of the tile."""
+        """Returns ``[batch, 1, 1, keys]`` of the tile."""
         return _part(tensor, grid.batch_span, grid.key_span)[:, None, None, :]
 
 
@@ -243,7 +243,7 @@ class SameToken(TokenPairs):
         return same & (grid.key_index != grid.query_index) & self.of_keys(self.counted, grid)
 
     def has_any(self, causal: bool) -> Tensor:
-        """Queries for which there is such a key, bool ``[batch, tokens]``; before them, if causal."""
+        """Returns the queries for which there is such a key, bool ``[batch, tokens]``; before them, if causal."""
         has_any = torch.zeros_like(self.counted)
         for row, (ids, counted) in enumerate(zip(self.ids.tolist(), self.counted.tolist(), strict=True)):
             positions: dict[int, list[int]] = {}
@@ -267,7 +267,7 @@ class AfterSameToken(TokenPairs):
         return follows & self.of_keys(counted, grid) & (grid.key_index < grid.query_index)
 
     def has_any(self) -> Tensor:
-        """Queries for which there is such a key, bool ``[batch, tokens]``."""
+        """Returns the queries for which there is such a key, bool ``[batch, tokens]``."""
         has_any = torch.zeros_like(self.counted)
         before, counted = (tensor.tolist() for tensor in self._before())
         for row, ids in enumerate(self.ids.tolist()):
@@ -279,7 +279,7 @@ class AfterSameToken(TokenPairs):
         return has_any
 
     def _before(self) -> tuple[Tensor, Tensor]:
-        """The token before each one; and whether both are there and not special."""
+        """Returns the token before each one, and whether both exist and are not special."""
         before, both = torch.roll(self.ids, 1, 1), self.counted & torch.roll(self.counted, 1, 1)
         both[:, :1] = False
         return before, both

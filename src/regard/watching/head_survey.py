@@ -133,7 +133,7 @@ class Survey:
 
     @classmethod
     def of(cls, part: SurveyPart, offsets: int) -> "Survey":
-        """The means that follow from the sums of all texts."""
+        """Returns the means that follow from the sums of all texts."""
         heads = []
         for name, sums in sorted(part.heads.items(), key=lambda item: (item[1].layer, item[0])):
             for head, (totals, counts) in enumerate(zip(sums.total, sums.count, strict=True)):
@@ -145,7 +145,7 @@ class Survey:
         return cls(tuple(heads), part.texts, part.tokens, part.cut, part.ignored, offsets)
 
     def prunable(self, *, sink: float = 0.9, uniform: float = 0.95) -> list[Prunable]:
-        """Heads whose weights suggest that they do little, with the reason.
+        """Returns the heads whose weights suggest that they do little, with the reason.
 
         A head that gives nearly all weight to the first or to special tokens is often idle (Clark et al. 2019,
         "What Does BERT Look At?", section 3.2; Xiao et al. 2024, "Efficient Streaming Language Models with Attention
@@ -175,7 +175,7 @@ class Survey:
         return prunable
 
     def table(self, statistics: Sequence[str] = TABLE_STATISTICS) -> "Table":
-        """A table of Rich, a row for each head.
+        """Returns a table of Rich, a row for each head.
 
         Args:
             statistics: its columns.
@@ -212,7 +212,7 @@ class Survey:
         return f"<Survey of {len(self.heads)} heads in {modules} modules over {self.texts:,} texts>"
 
     def figure(self, statistics: Sequence[str] | None = None) -> "Figure":
-        """Heads × layers, one map for each statistic.
+        """Draws one map of heads × layers for each statistic.
 
         Args:
             statistics: which; None: all but the shares at offsets beyond ±1.
@@ -235,11 +235,11 @@ class Survey:
         return head_grid(maps, rows, f"{self.texts:,} texts, {self.tokens:,} counted tokens")
 
     def to_json(self) -> str:
-        """All statistics as JSON; NaN is null."""
+        """Returns all statistics as JSON; NaN is null."""
         return json.dumps(_without_nan(asdict(self)), indent=1)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write `to_json` to a file.
+        """Writes `to_json` to a file.
 
         Raises:
             WriteError: the file cannot be written.

@@ -71,7 +71,7 @@ class Implementation:
         attention_mask: Tensor | None = None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """The function that a model calls for each of its attention layers.
+        """Computes the attention of one of a model's layers, as transformers calls it.
 
         Args:
             module: the model's layer; its ``training`` says whether dropout is active, and its ``is_causal``, while a
@@ -119,7 +119,7 @@ class Implementation:
         kv_offset: int = 0,
         **options: Any,
     ) -> Tensor | None:
-        """The function that a model calls for the mask of its layers: a `StructuredMask`, whose memory is linear.
+        """Returns the mask of a model's layers, as transformers calls it: a `StructuredMask`, whose memory is linear.
 
         Its numbers are those of ``eager``, 0 and the dtype's lowest, since some families calculate with their masks.
         While a compiler traces, and for single queries of a static cache, it is a plain tensor of these numbers; or
@@ -160,7 +160,7 @@ class Implementation:
 
 
 def register_transformers(name: str = "regard", backend: str = "auto") -> str:
-    """Make regard an attention implementation of Hugging Face transformers.
+    """Makes regard an attention implementation of Hugging Face transformers.
 
     ::
 
@@ -259,7 +259,7 @@ class SaidChoice(property):
 
 
 def _refuse_own_classes() -> None:
-    """Make models that choose their layers' attention from a table of classes raise a clear error.
+    """Makes models that choose their layers' attention from a table of classes raise a clear error.
 
     Such tables (``FALCON_ATTENTION_CLASSES``) have a class for each name; a missing one raises a bare ``KeyError``. A
     model's module is imported when its implementation is checked, before its layers are made: here the table gets an
@@ -284,7 +284,7 @@ def _refuse_own_classes() -> None:
 
 
 def _attention_tables(module: str) -> list[dict[str, Any]]:
-    """The tables of attention classes in a module of Python, by the names of implementations such as ``eager``."""
+    """Returns the tables of attention classes in a module of Python, by implementations such as ``eager``."""
     names = vars(sys.modules[module]) if module.startswith("transformers.models.") else {}
     tables = [table for table in names.values() if type(table) is dict and inspect.isclass(table.get("eager"))]
     return [table for table in tables if issubclass(table["eager"], torch.nn.Module)]
@@ -297,7 +297,7 @@ class _Refusal:
     table: dict[str, Any]
 
     def __call__(self, config: Any, *args: Any, **options: Any) -> torch.nn.Module:
-        """Raise ArgumentError instead of making a layer."""
+        """Raises ArgumentError instead of making a layer."""
         names = [name for name in ("sdpa", "eager") if name in self.table]
         raise ArgumentError(
             f"{_family(type(config))} has its own attention classes and uses no attention implementation: load it "
@@ -338,7 +338,7 @@ def _of_one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
 
 
 def _mask_and_bias(attention_mask: Tensor | None, query: Tensor, key: Tensor) -> tuple[Mask | None, Tensor | None]:
-    """The mask that a model passes, as a mask or as a bias that is added to the scores."""
+    """Returns the mask that a model passes, as a mask or as a bias that is added to the scores."""
     if attention_mask is None:
         return None, None
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 4:
@@ -389,7 +389,7 @@ def _is_traced(tensor: Tensor | None) -> bool:
 
 
 def _packed_sequences(options: dict[str, Any], query: Tensor, key: Tensor) -> Mask:
-    """The mask of packed sequences, from the cumulative sums of their lengths."""
+    """Returns the mask of packed sequences, from the cumulative sums of their lengths."""
     ids = []
     for name, tensor in (("cu_seq_lens_q", query), ("cu_seq_lens_k", key)):
         ends = options.get(name)
@@ -433,7 +433,7 @@ def _takes_none(kind: type) -> bool:
 
 @cache
 def _refusal_of(kind: type) -> str | None:
-    """Why the family of a configuration cannot use an implementation; None if it can."""
+    """Returns why the family of a configuration cannot use an implementation; None if it can."""
     modeling = _modeling(kind)
     if modeling is None or modeling.__name__ == kind.__module__:
         return None
@@ -461,12 +461,12 @@ def _takes_none_of(kind: type) -> bool:
 
 
 def _modeling(kind: type) -> ModuleType | None:
-    """The module of Python that has the models of a configuration."""
+    """Returns the module of Python that has the models of a configuration."""
     return sys.modules.get(kind.__module__.replace(".configuration_", ".modeling_"))
 
 
 def _family(kind: type) -> str:
-    """The name of a family, by the class of its configuration."""
+    """Returns the name of a family, by the class of its configuration."""
     return kind.__name__.removesuffix("Config")
 
 

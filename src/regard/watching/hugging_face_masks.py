@@ -46,7 +46,7 @@ class Positions:
         return self.first_query - self.first_key
 
     def of_queries(self, ids: Tensor) -> Tensor:
-        """The part of ``[batch, positions]`` that belongs to the queries."""
+        """Returns the part of ``[batch, positions]`` that belongs to the queries."""
         return ids[:, self.first_query : self.first_query + self.queries]
 
     def of_keys(self, ids: Tensor) -> Tensor:
@@ -58,13 +58,13 @@ MaskBuilder = Callable[[dict[str, Any], Positions], Mask | None]
 
 
 def as_mask(function: MaskFunction, at: Positions) -> Mask | None:
-    """The mask that a function of transformers describes; None if every query sees every key."""
+    """Returns the mask that a function of transformers describes; None if every query sees every key."""
     recognize = _PART_BUILDERS.get(_name(function))
     return _where(function, at) if recognize is None else recognize(_closure(function), at)
 
 
 def padding_mask(padding: Tensor, at: Positions) -> Mask | None:
-    """The mask that shows the keys that are not padding.
+    """Returns the mask that shows the keys that are not padding.
 
     Args:
         padding: ``bool [batch, positions]``, True for tokens; positions past its end are padding.
@@ -78,7 +78,7 @@ def padding_mask(padding: Tensor, at: Positions) -> Mask | None:
 
 
 def both(first: Mask | None, second: Mask | None) -> Mask | None:
-    """Pairs that both masks allow; None allows all."""
+    """Returns the pairs that both masks allow; None allows all."""
     if first is None or second is None:
         return second if first is None else first
     return first & second
@@ -91,7 +91,7 @@ def _name(function: MaskFunction) -> str:
 
 
 def _closure(function: Any) -> dict[str, Any]:
-    """The variables that a function closes over, by name."""
+    """Returns the variables that a function closes over, by name."""
     cells = function.__closure__ or ()
     return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, cells, strict=True)}
 
@@ -124,7 +124,7 @@ def _chunks(parts: dict[str, Any], at: Positions) -> Mask | None:
 
 
 def _documents(name: str) -> MaskBuilder:
-    """The builder of a mask of documents, whose ids a function closes over by this name."""
+    """Returns the builder of a mask of documents, whose ids a function closes over by this name."""
     return lambda parts, at: masks.documents(at.of_queries(parts[name]), at.of_keys(parts[name]))
 
 
@@ -189,7 +189,7 @@ _PART_BUILDERS: dict[str, MaskBuilder] = {
 
 
 def numbers_of(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask of ``eager``, which is added to the scores: 0 for a pair that is allowed, else the lowest number."""
+    """Returns the mask of ``eager``, which is added to the scores: 0 for an allowed pair, else the lowest number."""
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, torch.finfo(dtype).min)
 
 
@@ -243,18 +243,18 @@ class StructuredMask(Tensor):
         return whole._numbers is not None and (whole.is_inference() or whole._version > 0)
 
     def allowed(self) -> Tensor:
-        """Which pairs the mask allows, ``bool [batch, 1, queries, keys]``; quadratic memory."""
+        """Returns which pairs the mask allows, ``bool [batch, 1, queries, keys]``; quadratic memory."""
         if self.mask is None:
             return torch.ones(self.grid.shape, dtype=torch.bool, device=self.grid.device)
         return self.mask.dense(self.grid).contiguous()
 
     def dense(self) -> Tensor:
-        """The plain tensor of the numbers; quadratic memory."""
+        """Returns the plain tensor of the numbers; quadratic memory."""
         numbers = self._of_whole._numbers
         return numbers_of(self.allowed(), self.dtype) if numbers is None else self.grid.cut(numbers)
 
     def stored(self) -> Tensor:
-        """The plain tensor of the numbers, as a view of those that the whole mask keeps."""
+        """Returns the plain tensor of the numbers, as a view of those that the whole mask stores."""
         whole = self._of_whole
         if whole._numbers is None:
             whole._numbers = whole.dense()
@@ -265,15 +265,15 @@ class StructuredMask(Tensor):
         return self if self._whole is None else self._whole
 
     def of_tile(self, grid: Grid) -> "StructuredMask":
-        """The slice of the mask that is another tile of the problem."""
+        """Returns the slice of the mask for another tile of the problem."""
         return StructuredMask(self.mask, grid, self.dtype, self._of_whole)
 
     def numpy(self, *, force: bool = False) -> Any:
-        """The numbers as an array of NumPy."""
+        """Returns the numbers as an array of NumPy."""
         return self.dense().numpy(force=force)
 
     def tolist(self) -> Any:
-        """The numbers as nested lists."""
+        """Returns the numbers as nested lists."""
         return self.dense().tolist()
 
     def __deepcopy__(self, memo: Any) -> Tensor:
@@ -306,7 +306,7 @@ class StructuredMask(Tensor):
 def _tile(
     whole: StructuredMask, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Grid | None:
-    """The tile of a slice; None for slices that are no tile."""
+    """Returns the tile of a slice; None for slices that are no tile."""
     grid, axis = whole.grid, axis % 4
     spans = {0: grid.batch_span, 2: grid.query_span, 3: grid.key_span}
     if step != 1:

@@ -76,7 +76,7 @@ class Intercepted:
         return self.grid.heads if self.problem is None else self.problem.key.shape[1]
 
     def reach(self) -> Tensor | int:
-        """The number of keys up to the last one that the last query of any batch row sees; all keys if it sees none.
+        """Returns the number of keys up to the last one that the last query of any batch row sees; all if it sees none.
 
         Where elements of a mask decide, it is a scalar on the device of the call, so that nothing waits for it.
         """
@@ -95,7 +95,7 @@ class Intercepted:
 
     @torch.no_grad()
     def output(self) -> Tensor | None:
-        """Each head's output before dropout, ``[batch, heads, queries, value_dim]``; None where values are unknown."""
+        """Returns each head's output before dropout, ``[batch, heads, queries, value_dim]``; None if unknown."""
         if self.problem is not None:
             return _executed(self.problem).output
         if self.value is None or self.weights is None:
@@ -104,7 +104,7 @@ class Intercepted:
 
     @torch.no_grad()
     def read(self, read: Readings) -> dict[str, Tensor | None]:
-        """The readings by their names, on the device of the call.
+        """Returns the readings by their names, on the device of the call.
 
         Raises:
             KindError, ArgumentError: readings that a call of this size does not have.
@@ -142,7 +142,7 @@ def _executed(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
 
 
 def _empty_problem(weights: Tensor) -> Problem:
-    """A problem of the sizes and the dtype of these weights, for a gatherer."""
+    """Returns a problem of the sizes and the dtype of these weights, for a gatherer."""
     B, H, Q, K = weights.shape
     zero = weights.new_zeros(())
     query, key = zero.expand(B, H, Q, 1), zero.expand(B, H, K, 1)

@@ -70,7 +70,7 @@ _MODE = _Mode()
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """A context in which all attention calls of this thread are reported to an observer."""
+    """Reports all attention calls of this thread to an observer, within a context."""
     begin(observer)
     try:
         yield
@@ -79,7 +79,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 
 def begin(observer: Observer) -> None:
-    """Report all attention calls that this thread makes to an observer, until `end`."""
+    """Reports all attention calls that this thread makes to an observer, until `end`."""
     _INSTALLATION.enter(observer.names.files, observer.follower is not None)
     STATE.observers.append(observer)
     if observer.follower is not None:
@@ -90,7 +90,7 @@ def begin(observer: Observer) -> None:
 
 
 def end(observer: Observer) -> None:
-    """Report no further call to an observer."""
+    """Stops reporting calls to an observer."""
     STATE.observers.remove(observer)
     if observer.follower is not None:
         STATE.followers.remove(observer.follower)
@@ -111,13 +111,13 @@ def _has_torch_function(relevant_args: Any) -> bool:
 
 @wraps(HAS_TORCH_FUNCTION)
 def _has_other_overrides(relevant_args: Any) -> bool:
-    """``has_torch_function`` of `torch.nn.functional`, which `multi_head_attention_forward` alone calls."""
+    """Replaces ``has_torch_function`` of `torch.nn.functional`, which `multi_head_attention_forward` alone calls."""
     return _has_torch_function(relevant_args) if STATE.is_opened else HAS_TORCH_FUNCTION(relevant_args)
 
 
 @contextmanager
 def without_fast_paths() -> Iterator[None]:
-    """A context without PyTorch's kernels that compute a whole layer, in which no head can be changed."""
+    """Disables, within a context, PyTorch's kernels that compute a whole layer, in which no head can be changed."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -193,7 +193,7 @@ class _Installation:
         self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Any], Any]]] = []
 
     def enter(self, used: set[str], follows: bool) -> None:
-        """Replace the names; those of the ``used`` modules of Python may have changed since another context."""
+        """Replaces the names; those of the ``used`` modules of Python may have changed since another context."""
         with self._lock:
             self._contexts += 1
             if self._contexts == 1:
@@ -227,7 +227,7 @@ class _Installation:
         _put(holder, name, replacement)
 
     def search(self, names: dict[str, Any]) -> None:
-        """Replace every name of a Python module that is bound to `scaled_dot_product_attention`."""
+        """Replaces every name of a Python module that is bound to `scaled_dot_product_attention`."""
         with self._lock:
             if self._contexts:
                 for name in [name for name, value in names.items() if value is SDPA and name != "SDPA"]:
@@ -256,7 +256,7 @@ class _Installation:
                 self._replace(holder, name, wrapper(original))
 
     def _search_new(self) -> None:
-        """Find the names to replace in the modules that were imported since the last search."""
+        """Finds the names to replace in the modules that were imported since the last search."""
         for name, module in dict(sys.modules).items():
             if self._searched.get(name) is module or name.startswith(_UNSEARCHED_MODULES):
                 continue
@@ -284,7 +284,7 @@ class _Installation:
 
 
 def _names_in(module: object) -> dict[str, Any]:
-    """The names of a module of Python; none where it is not imported."""
+    """Returns the names of a module of Python; none if it is not imported."""
     return getattr(module, "__dict__", {})
 
 

@@ -62,7 +62,7 @@ class LayerGraph:
         self.fuse: Fusion = fuse
 
     def blocks(self, layer: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """The rows of :math:`A` of one layer, a block at a time: their slice, and ``[rows, positions]``."""
+        """Yields the rows of :math:`A` of one layer, a block at a time: their slice, and ``[rows, positions]``."""
         record, length = self.records[layer], self.positions
         step = max(1, BLOCK_WEIGHTS // (length * record.heads)) if length else 1
         for start in range(0, length, step):
@@ -73,7 +73,7 @@ class LayerGraph:
             yield rows, matrix
 
     def matrix(self, layer: int) -> NDArray[np.float64]:
-        """The whole of :math:`A`, ``[positions, positions]``."""
+        """Returns the whole of :math:`A`, ``[positions, positions]``."""
         return np.concatenate([np.zeros((0, self.positions)), *(block for _, block in self.blocks(layer))])
 
     def _fused(self, record: AttentionRecord, rows: slice) -> NDArray[np.float64]:
@@ -103,7 +103,7 @@ def rollout(
     fuse: Fusion = "mean",
     queries: Sequence[int] | None = None,
 ) -> AttentionRecord:
-    """The product of the layers' weights, with the residual connections.
+    """Computes the product of the layers' weights, with the residual connections.
 
     .. math:: R = A_L A_{L-1} \\cdots A_1, \\qquad A_l = r I + (1 - r) W_l
 
@@ -151,7 +151,7 @@ def rollout(
 def _times(
     product: NDArray[np.float64], reached: NDArray[np.bool_], graph: LayerGraph, layer: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The product with one more layer, and the inputs that a position can reach."""
+    """Returns the product with one more layer, and the inputs that a position can reach."""
     record = graph.records[layer]
     below, visible = np.zeros_like(product), reached.copy() if graph.residual else np.zeros_like(reached)
     shown: Any = record.visible
@@ -173,7 +173,7 @@ def flow(
     fuse: Fusion = "mean",
     queries: Sequence[int] | None = None,
 ) -> AttentionRecord:
-    """The maximum flow from each position at the top to each input, with weights as the capacities of the edges.
+    """Computes the maximum flow from each position at the top to each input, with weights as capacities of edges.
 
     Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: the graph's nodes are positions at
     each layer, its edges have the capacities :math:`A_l = r I + (1 - r) W_l`, and the flow is the maximum flow between
@@ -230,14 +230,14 @@ class Network:
         self._left: list[float] = []
 
     def add(self, start: int, end: int, capacity: float) -> None:
-        """Add an edge; edge ``e`` and its reverse ``e ^ 1`` share the residual capacity."""
+        """Adds an edge; edge ``e`` and its reverse ``e ^ 1`` share the residual capacity."""
         for node, target, amount in ((start, end, capacity), (end, start, 0.0)):
             self.edges[node].append(len(self._target))
             self._target.append(target)
             self._capacity.append(amount)
 
     def maximum_flow(self, source: int, sink: int) -> float:
-        """The largest flow from one node to another.
+        """Returns the largest flow from one node to another.
 
         An augmenting path empties its narrowest edge exactly, so the search ends; the flow is the sum over the paths.
         """
@@ -254,7 +254,7 @@ class Network:
         return total
 
     def _levels(self, source: int, sink: int) -> list[int] | None:
-        """The distance of each node from the source, −1 where it is not reached; None if the sink is not."""
+        """Returns the distance of each node from the source, −1 if it is not reached; None if the sink is not."""
         level = [-1] * len(self.edges)
         level[source] = 0
         waiting = deque([source])
@@ -270,7 +270,7 @@ class Network:
         return None
 
     def _path(self, source: int, sink: int, level: list[int], following: list[int]) -> list[int] | None:
-        """A path of edges that ascends one level at each step; edges before ``following[node]`` lead nowhere."""
+        """Returns a path that ascends one level at each step; edges before ``following[node]`` lead nowhere."""
         path: list[int] = []
         node = source
         while node != sink:
@@ -292,7 +292,7 @@ class Network:
 
 
 def _chosen_queries(queries: Sequence[int] | None, axis: Axis) -> tuple[list[int], Axis]:
-    """The chosen positions, all if None, and their axis."""
+    """Returns the chosen positions, all if None, and their axis."""
     length = len(axis)
     if queries is None:
         return list(range(length)), axis

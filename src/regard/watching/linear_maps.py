@@ -48,8 +48,7 @@ def autocast_of(tensor: Tensor) -> Callable[[], AbstractContextManager[object]]:
 def _apart(
     function: Function, tensor: Tensor, autocast: Callable[[], AbstractContextManager[object]]
 ) -> Iterator[None]:
-    """A context in which a call is no part of the model's run: no context watches it, it drops nothing, it has no
-    gradient, and the random numbers after it are the same."""
+    """Runs a call apart from the model's run: unwatched, without dropout and gradient; random numbers are restored."""
     training = [each for each in function.modules() if each.training] if isinstance(function, nn.Module) else []
     device = tensor.device
     observers, above = STATE.observers, leave_mode()
@@ -99,7 +98,7 @@ class ModuleCall:
         self.autocast = autocast_of(self.input)
 
     def ask(self, input: Tensor) -> Tensor:
-        """What the function returns for another input.
+        """Returns the function's result for another input.
 
         Raises:
             ArgumentError: it cannot be called, or returns no tensor.
@@ -119,7 +118,7 @@ class ModuleCall:
         return output.detach()
 
     def sampled(self) -> "ModuleCall":
-        """The same call with a few of its rows, whose memory is its own."""
+        """Returns the same call with a few of its rows, copied."""
         rows = self.input.reshape(-1, self.input.shape[-1])
         chosen = (
             torch.linspace(0, max(len(rows) - 1, 0), min(SAMPLE_ROWS, len(rows)), device="cpu").round().long().unique()
@@ -136,7 +135,7 @@ class ModuleCall:
         return made
 
     def with_constants(self) -> "ModuleCall":
-        """The same with its constants, where hooks may add other ones at other positions; errors are raised later."""
+        """Adds the constants if there are hooks, which may add others at other positions; errors are raised later."""
         function = self.function
         if isinstance(function, nn.Module) and any(each._forward_hooks for each in function.modules()):
             try:
@@ -146,7 +145,7 @@ class ModuleCall:
         return self
 
     def settle(self) -> "ModuleCall":
-        """The same, where the run dropped features with what the module returns without; errors are raised later."""
+        """Replaces the output of a run with dropout by the module's output without it; errors are raised later."""
         if self._is_random and not self.refusal:
             try:
                 self.output = self.ask(self.input)
@@ -155,7 +154,7 @@ class ModuleCall:
         return self
 
     def matrix(self, columns: Sequence[int] | Tensor | None = None) -> Tensor:
-        """The matrix of a linear module, ``[features, outputs]``, in float32 or wider; some of its columns, or all.
+        """Returns the matrix of a linear module, ``[features, outputs]``, in float32 or wider; some columns, or all.
 
         Raises:
             ArgumentError: the module cannot be called, or is not linear: what it returned in the model's own run is not
@@ -211,7 +210,7 @@ class ModuleCall:
             )
 
     def normalization(self) -> "Normalization | None":
-        """The call as a normalization of each row; None if it is none.
+        """Returns the call as a normalization of each row; None if it is none.
 
         Raises:
             ArgumentError: the module cannot be called.
@@ -268,7 +267,7 @@ class Normalization:
         return bool((high - low).abs() <= 1e-3 * high.abs()) and self.factor.numel() > 1
 
     def back(self, directions: Tensor) -> Tensor:
-        """The directions before the normalization, but for the factors of rows, of those after it."""
+        """Returns the directions before the normalization of those after it, without the factors of rows."""
         directions = directions * self.gain.to(directions.dtype)
         return directions - directions.mean(-1, keepdim=True) if self.centered else directions
 
@@ -287,7 +286,7 @@ def is_plain_linear(function: object) -> bool:
 
 
 def _where(function: object) -> str:
-    """Why a module may not run on its own: where its parameters are."""
+    """Returns why a module may not run on its own: where its parameters are."""
     parameters = list(function.parameters()) if isinstance(function, nn.Module) else []
     if any(hasattr(each, "full_tensor") for each in parameters):
         return "; its parameters are sharded: call unshard() of the modules that fully_shard was applied to, first"
@@ -297,19 +296,19 @@ def _where(function: object) -> str:
 
 
 def first_tensor(output: object) -> Tensor | None:
-    """The result of a module: the tensor itself, or the first one of a tuple."""
+    """Returns the result of a module: the tensor itself, or the first one of a tuple."""
     if isinstance(output, (tuple, list)) and output:
         output = output[0]
     return output if isinstance(output, Tensor) else None
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The tensor in float32, or in the wider type that it has."""
+    """Returns the tensor in float32, or in the wider type that it has."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def rounding(*tensors: Tensor) -> float:
-    """The rounding unit of the least precise of some tensors, as products on their device have it.
+    """Returns the rounding unit of the least precise of some tensors, as products on their device have it.
 
     It is at least that of float32, in which many normalizations compute whatever the dtype of their input.
     """

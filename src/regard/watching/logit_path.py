@@ -34,14 +34,7 @@ class LogitPath:
 
     @classmethod
     def of(cls, heads: ProjectedHeads, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
-        """The way from some heads to the output of the model, as far as it is known.
-
-        Args:
-            heads: where it begins.
-            stream: of the run.
-            output: of the model.
-            batch, queries: of the attention call.
-        """
+        """Returns the path from some heads to the output of the model, as far as it is known."""
         end, reason = _end(heads, stream, output)
         path = cls(heads.call, reason=reason)
         if end is None:
@@ -53,7 +46,7 @@ class LogitPath:
         return replace(path, parts=tuple(parts), scale=scale.view(batch, 1, queries).cpu())
 
     def before(self, features: int) -> "LogitPath":
-        """The way up to the last place that has so many features: where an unembedding is applied.
+        """Returns the path up to the last position that has so many features: where an unembedding is applied.
 
         Raises:
             ArgumentError: the way is not known so far.
@@ -70,14 +63,12 @@ class LogitPath:
         raise ShapeError(f"unembedding must be [vocabulary, {own}]; it has {features} features")
 
     def directions(self, ids: Tensor, unembedding: Tensor | None) -> Tensor:
-        """What each feature of the projection's output adds to some logits, but for ``scale``: ``[tokens, features]``.
+        """Returns what each feature of the projection's output adds to logits before ``scale``, ``[tokens, features]``.
 
-        Args:
-            ids: of the tokens.
-            unembedding: that follows on the way; None: the way ends in logits.
+        The path ends in the ``unembedding``; None: in logits.
 
         Raises:
-            ArgumentError: something on the way is not linear.
+            ArgumentError: something on the path is not linear.
         """
         directions = None if unembedding is None else wide(unembedding.detach().cpu()[ids])
         factor: float | Tensor = 1.0  # of the logits, before the output layer is reached
@@ -113,7 +104,7 @@ class LogitPath:
 
 
 def _end(heads: ProjectedHeads, stream: ResidualStream, output: object) -> tuple[StreamStep | None, str]:
-    """The last step of a way, and why it is not that of the model's output."""
+    """Returns the last step of a path, and why it is not that of the model's output."""
     logits = _logits(output)
     step = stream.step(logits)
     if step is not None and heads.number in step.costs:
@@ -132,7 +123,7 @@ def _end(heads: ProjectedHeads, stream: ResidualStream, output: object) -> tuple
 
 
 def _logits(output: Any) -> Tensor | None:
-    """The logits in the output of a model: a tensor, ``output.logits``, or the first tensor of a tuple with axes."""
+    """Returns the logits in a model's output: a tensor, ``output.logits``, or the first tensor of a tuple with axes."""
     if isinstance(output, dict):
         output = output.get("logits", next(iter(output.values()), None))
     elif not isinstance(output, (Tensor, tuple, list)):
@@ -143,7 +134,7 @@ def _logits(output: Any) -> Tensor | None:
 
 
 def _way(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
-    """The steps from some heads to the last one, in their order, without the first.
+    """Returns the steps from some heads to the last one, in their order, without the first.
 
     Raises:
         ArgumentError: there are several ways.
@@ -159,7 +150,7 @@ def _way(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
 
 
 def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tuple[list[PathPart], Tensor]:
-    """The parts of a way, and the product of the statistics of its normalizations for each row.
+    """Returns the parts of a path, and the product of the statistics of its normalizations for each row.
 
     Raises:
         ArgumentError: the residual stream itself is normalized, or rows are lost.
@@ -200,7 +191,7 @@ def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tu
 
 
 def _moved(step: Moved, rows: Tensor, heads: ProjectedHeads) -> Tensor:
-    """Where the rows are after their elements were moved."""
+    """Returns the positions of the rows after their elements were moved."""
     moved: Tensor = step.move(rows[..., None].expand(*rows.shape, step.shape[-1]))
     if moved.shape[-1] != step.shape[-1] or bool((moved != moved[..., :1]).any()):
         raise ArgumentError(f"after {heads.call.name}, features of several positions are joined or split")

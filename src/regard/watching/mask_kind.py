@@ -59,7 +59,7 @@ class MaskReading:
 
     @classmethod
     def of(cls, kind: str, mask: Mask | None, causal: bool = False) -> "MaskReading":
-        """The analysis of a mask that says of each pair whether it is visible, and nothing else."""
+        """Returns the analysis of a mask that only says of each pair whether it is visible."""
         return cls(kind, mask, visible=mask, causal=causal)
 
 
@@ -74,7 +74,7 @@ class MaskReader:
 
     @torch.no_grad()
     def read(self, mask: Tensor, causal_rows: int | None = None) -> MaskReading:
-        """The analysis of a mask.
+        """Returns the analysis of a mask.
 
         Args:
             mask: ``[batch or 1, heads or 1, queries or 1, keys]``: bool (True: visible), or added to the scores.
@@ -94,7 +94,7 @@ class MaskReader:
         return reading
 
     def clear(self) -> None:
-        """Forget all masks."""
+        """Forgets all masks."""
         self._known = []
 
 
@@ -106,19 +106,19 @@ def _identity(tensor: Tensor, causal_rows: int | None) -> tuple[object, ...] | N
 
 
 def _causal_part(mask: Tensor, queries: int) -> Tensor:
-    """The mask without the pairs whose key comes after the query, counted from the first ones."""
+    """Returns the mask without the pairs whose key comes after the query, counted from the first ones."""
     shown = torch.ones(queries, mask.shape[-1], dtype=torch.bool, device=mask.device).tril()
     return mask & shown if mask.dtype == torch.bool else mask.masked_fill(~shown, -torch.inf)
 
 
 def hides(scores: Tensor) -> Tensor:
-    """Which scores, or numbers that are added to scores, hide their pairs: −∞ and those below `HIDING_SCORE`."""
+    """Returns which scores, or addends of scores, hide their pairs: −∞ and those below `HIDING_SCORE`."""
     return scores <= max(float(HIDING_SCORE), torch.finfo(scores.dtype).min / 2)
 
 
 @torch.no_grad()
 def read_tensor(mask: Tensor) -> MaskReading:
-    """The analysis of a mask, as `MaskReader.read` gives it, or of scores of which some hide their pairs."""
+    """Returns the analysis of a mask, as `MaskReader.read` does, or of scores of which some hide their pairs."""
     if mask.dtype == torch.bool:
         return visible_pairs(mask)
     hidden = hides(mask)
@@ -185,15 +185,15 @@ def visible_pairs(shown: Tensor) -> MaskReading:
 
 
 def _documents(shown: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The documents that visible pairs connect queries and keys to, if there are several; else None.
+    """Returns the documents to which visible pairs connect queries and keys, if there are several; else None.
 
     Args:
         shown: bool ``[batch or 1, heads or 1, queries, keys]``.
         rows, columns: bool, whether a query sees a key, and whether a key is seen.
 
     Returns:
-        For queries ``[batch or 1, heads or 1, queries]`` and for keys the number of the document, which is its first
-        key; −1 for those that see nothing and are not seen.
+        The number of the document, which is its first key, for queries ``[batch or 1, heads or 1, queries]`` and for
+            keys; −1 for those that see nothing and are not seen.
     """
     keys = shown.shape[-1]
     of_keys = torch.arange(keys, dtype=torch.int32, device=shown.device).expand(columns.shape)
@@ -216,7 +216,7 @@ def _has_neighbours(ids: Tensor) -> bool:
 
 
 def _apart(shown: Tensor, query_ids: Tensor, key_ids: Tensor) -> Mask:
-    """The mask of documents, or the tensor of the pairs where heads have different ones."""
+    """Returns the mask of documents, or the tensor of the pairs where heads have different ones."""
     if shown.shape[1] > 1:
         return keep(shown)
     query_ids, key_ids = query_ids[:, 0], key_ids[:, 0]

@@ -83,16 +83,16 @@ class ModuleNames:
         return {file for kind in {type(module) for module in self.modules.values()} for file in _files_of_class(kind)}
 
     def attention(self, frame: FrameType | None) -> Owner | None:
-        """The innermost module on the stack that is named as attention; None if none is."""
+        """Returns the innermost module on the stack that is named as attention; None if there is none."""
         return self.owner(frame, looks_like_attention)
 
     def announced(self, layer: nn.Module) -> Owner | None:
-        """The owner of a call that a layer of regard makes and names itself; None if it is no part of the model."""
+        """Returns the owner of a call that names its layer of regard; None if that is not a part of the model."""
         name = self.names.get(id(layer))
         return None if name is None else self._owner(name, layer, self._is_cross_module(name, layer))
 
     def owner(self, frame: FrameType | None, suits: Callable[[nn.Module], bool] | None = None) -> Owner | None:
-        """The owner of a call that a frame makes; None if no module of the model, which ``suits``, is on the stack."""
+        """Returns the owner of a call that a frame makes; None if no module that ``suits`` is on the stack."""
         packed = is_foreign = False
         while frame is not None:
             code = frame.f_code
@@ -141,7 +141,7 @@ class ModuleNames:
         return is_cross
 
     def layer(self, name: str) -> int:
-        """The number of the layer that a module belongs to, from 0.
+        """Returns the number of the layer that a module belongs to, from 0.
 
         It is the number in the module's name that tells modules of the same pattern apart (``layers.3.attn``). Where
         several numbers do, it is the module's rank among them; without a number it is 0.
@@ -178,7 +178,7 @@ _layers_of_names = lru_cache(maxsize=8)(_LayerNumbers)
 
 
 def _attribute(module: nn.Module, name: str, default: object) -> object:
-    """`getattr` without the search of parameters, buffers and modules, which takes long where there is no attribute."""
+    """Returns an attribute without the search of parameters, buffers and modules, which is slow for a missing one."""
     if type(module).__getattr__ is not nn.Module.__getattr__:
         return getattr(module, name, default)
     return getattr(module, name) if hasattr(type(module), name) else vars(module).get(name, default)
@@ -283,6 +283,6 @@ def _is_named_attention(kind: type) -> bool:
 
 
 def without_ancestors(names: Iterable[str]) -> list[str]:
-    """The names that are no ancestor of another one, in their order."""
+    """Returns the names that are no ancestor of another one, in their order."""
     names = list(names)
     return [name for name in names if not any(other.startswith(f"{name}.") for other in names)]

@@ -53,7 +53,7 @@ class _Running:
 
 
 def _noted(method: Callable[Concatenate[Any, Arguments], None]) -> Callable[Concatenate[Any, Arguments], None]:
-    """A method that notes something about the model's run, which no error here must end."""
+    """Wraps a method that follows the model's run, so that no error in it ends the run."""
 
     @wraps(method)
     def noted(self: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
@@ -83,12 +83,7 @@ class Projections:
         self._refused: dict[int, AttentionCall] = {}
 
     def expect(self, call: AttentionCall, value: Tensor | None) -> None:
-        """Wait for the projection of a call.
-
-        Args:
-            call: its record.
-            value: ``[batch, heads, keys, value_dim]``; None: unknown.
-        """
+        """Waits for the projection of a call, with the values ``[batch, heads, keys, value_dim]``; None: unknown."""
         self._expected = None
         self._refuse(call, NO_PROJECTION)
         if self._norms and value is None:
@@ -97,7 +92,7 @@ class Projections:
             self._expected = Expected(call, None if value is None else value.detach())
 
     def heads(self, output: Tensor) -> Tensor:
-        """Note what the heads of the last call gave the model, ``[batch, heads, queries, value_dim]``; returns it."""
+        """Stores and returns the output of the last call's heads, ``[batch, heads, queries, value_dim]``."""
         self._note_rows(output.detach())
         return output
 
@@ -108,7 +103,7 @@ class Projections:
 
     @_noted
     def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Note that a module is called."""
+        """Handles the call of a module."""
         expected, rows = self._expected, None
         tensors = [each for each in args if isinstance(each, Tensor)]
         is_inside = any(running.expected for running in self._running)
@@ -126,7 +121,7 @@ class Projections:
 
     @_noted
     def ends(self, module: nn.Module, output: Any) -> None:
-        """Note that a module has returned, before its own hooks."""
+        """Handles the return of a module, before its own hooks."""
         if not any(running.module is module for running in self._running):
             return
         while self._running[-1].module is not module:
@@ -163,7 +158,7 @@ class Projections:
 
     @_noted
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Note a function of PyTorch: a linear one may project the heads without a module of its own."""
+        """Handles a function of PyTorch: a linear one may project the heads without a module of its own."""
         self._project(function, args, kwargs, result)
         if self._stream is not None:
             self._stream.follow(function, args, kwargs, result)
@@ -197,11 +192,11 @@ class Projections:
 
     @_noted
     def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:
-        """Note that a function of PyTorch projected the heads of the last call with these weights.
+        """Handles a function of PyTorch that projected the heads of the last call with these weights.
 
         Args:
             weight, bias: as of `torch.nn.Linear`.
-            output: what it returned; None: more than the projection.
+            output: its result; None: more than the projection.
             batch_first: whether its first axis is the batch, and not the queries.
         """
         expected, self._expected = self._expected, None
@@ -225,7 +220,7 @@ class Projections:
         self._found(expected, call, whole if order is not None else None, order)
 
     def _found(self, expected: Expected, call: ModuleCall, output: Tensor | None, rows: Tensor | None) -> None:
-        """A call of the projection, and its result, of which the rows are known."""
+        """Handles a call of the projection, and its result, of which the rows are known."""
         self._expected = None
         record = expected.call
         self._refused.pop(id(record), None)
@@ -262,14 +257,14 @@ class Projections:
             self._norms_of.append((record, norms))
 
     def end_forward(self, output: Any) -> None:
-        """Note what the model returned."""
+        """Handles the output of the model."""
         if self._stream is not None:
             for record, heads, queries in self._in_forward:
                 record.path = LogitPath.of(heads, self._stream, output, record.batch, queries)
         self._in_forward = []
 
     def settle(self) -> None:
-        """Forget what is left of the model, and store the norms.
+        """Stores the norms, and forgets the rest of the model's run.
 
         Raises:
             ArgumentError: norms are wanted and some are not known.
@@ -294,7 +289,7 @@ class Projections:
         self._refused[id(call)] = call
 
     def give_up(self, reason: str) -> None:
-        """Note that what follows the last call cannot be known."""
+        """Records why the path after the last call cannot be known."""
         expected, self._expected = self._expected, None
         if expected is not None:
             self._refuse(expected.call, reason)
@@ -312,13 +307,9 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
 @torch.no_grad()
 def matched_rows(tensor: Tensor, rows: Tensor) -> Tensor | None:
-    """The number of the row that each row of a tensor is, in the shape of its first axes; None: it has others.
+    """Returns the number of each row of a tensor among the rows ``[n, features]``; None: it has others.
 
     Rows may stand in another order: sequences first, or tokens without their padding.
-
-    Args:
-        tensor: ``[..., features]``.
-        rows: ``[n, features]``.
     """
     if type(tensor) not in (Tensor, nn.Parameter) or tensor.dim() < 1 or tensor.shape[-1] != rows.shape[-1]:
         return None

@@ -40,7 +40,7 @@ class StreamStep(Tracked):
                 self.costs[heads] = min(cost + passed, self.costs.get(heads, cost + passed))
 
     def before(self, heads: int) -> "tuple[StreamStep, ...]":
-        """The parents through which the way from some heads leads."""
+        """Returns the parents through which the path from some heads leads."""
         least = min((parent.costs[heads] for parent in self.parents if heads in parent.costs), default=0)
         return tuple(parent for parent in self.parents if parent.costs.get(heads) == least)
 
@@ -163,16 +163,16 @@ class ResidualStream:
         self.lost = ""
 
     def step(self, tensor: object) -> StreamStep | None:
-        """The step that a tensor is; None: it is on no way."""
+        """Returns the step of a tensor; None if it is on no path."""
         known = self._steps.get(tensor)
         return known if isinstance(known, StreamStep) else None
 
     def begin(self, output: Tensor, heads: ProjectedHeads) -> None:
-        """Let a way begin."""
+        """Begins a path."""
         self._steps.put(output, heads)
 
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Note what a function of PyTorch made of a tensor on a way."""
+        """Records the result of a function of PyTorch for a tensor on a path."""
         if not self._steps.known or not isinstance(result, Tensor):
             return
         name = getattr(function, "__name__", "")
@@ -196,7 +196,7 @@ class ResidualStream:
     def _made(
         self, function: Any, name: str, args: Any, kwargs: Any, known: list[StreamStep | None], result: Tensor
     ) -> StreamStep | None:
-        """The step that a function made."""
+        """Returns the step of a function's result."""
         first, second = known[:2]
         other: Any = kwargs.get("other", args[1] if len(args) > 1 else None)
         if name in _ADDITIONS or name in _SUBTRACTIONS:
@@ -242,7 +242,7 @@ class ResidualStream:
         return None
 
     def passed(self, name: str, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        """Note what a module made of a tensor on a way, if its functions do not say it."""
+        """Records the result of a module for a tensor on a path, unless its functions explain it."""
         input = args[0] if args else None
         step, made = self.step(input), self.step(output)
         if step is None or not isinstance(input, Tensor) or (made is not None and not _is_broken(step, made)):

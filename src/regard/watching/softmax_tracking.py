@@ -1,9 +1,9 @@
 """Attention that a model writes itself: its weights are tracked from the softmax to the sum that they weigh.
 
-`SOURCE_RULES` has the functions that produce weights, or the numbers from which a model computes weights. While a tensor
-is tracked, every function of PyTorch passes through `track`, and `RULES` says what its result is. Where weights meet
-values in a product over all keys (`_add_up`, `_multiply`), the sum is an attention call and is reported to the observers
-(`_run`).
+`SOURCE_RULES` has the functions that produce weights, or the numbers from which a model computes weights. While a
+tensor is tracked, every function of PyTorch passes through `track`, and `RULES` says what its result is. Where weights
+meet values in a product over all keys (`_add_up`, `_multiply`), the sum is an attention call and is reported to the
+observers (`_run`).
 """
 
 import sys
@@ -53,11 +53,11 @@ class _Call:
         self.known = STATE.tracked.get(self.source)
 
     def run(self) -> Any:
-        """Run the function as the model called it."""
+        """Runs the function as the model called it."""
         return self.function(*self.args, **self.kwargs)
 
     def argument(self, name: str, position: int, default: Any) -> Any:
-        """An argument by its name, or by its position after the first one."""
+        """Returns an argument by its name, or by its position after the first one."""
         return self.kwargs.get(name, self.others[position] if len(self.others) > position else default)
 
     @property
@@ -83,7 +83,7 @@ class _Bookkeeping:
 
 
 def _result(rule: Callable[[_Call, Tensor], Tracked | None]) -> Callable[[_Call], Any]:
-    """A rule that runs its function as it is, and then notes what the result is."""
+    """Makes a rule that runs its function unchanged, and then stores what is known of the result."""
 
     @wraps(rule)
     def run(call: _Call) -> Any:
@@ -103,7 +103,7 @@ def _result(rule: Callable[[_Call, Tensor], Tracked | None]) -> Callable[[_Call]
 
 @_result
 def _softmax(call: _Call, output: Tensor) -> Tracked | None:
-    """``softmax``, ``softmin``, ``gumbel_softmax`` and ``log_softmax``."""
+    """Handles ``softmax``, ``softmin``, ``gumbel_softmax`` and ``log_softmax``."""
     if isinstance(call.known, TopScores):
         return None
     axis = _axis_of_softmax(call) % output.dim()
@@ -119,7 +119,7 @@ def _softmax(call: _Call, output: Tensor) -> Tracked | None:
 
 
 def _report_weights(softmax: TrackedSoftmax, count: int) -> None:
-    """Report that a module made weights (1), or that they weigh a sum (−1)."""
+    """Reports that a module made weights (1), or that they weigh a sum (−1)."""
     for observer in STATE.observers:
         if (owner := softmax.makers.get(id(observer))) is not None:
             observer.made_weights(owner, count)
@@ -134,7 +134,7 @@ def _axis_of_softmax(call: _Call) -> int:
 
 
 def _attention_modules() -> dict[int, Owner]:
-    """The innermost module on the stack that is named as attention, for each observer that has one."""
+    """Returns the innermost module on the stack that is named as attention, for each observer that has one."""
     frame = sys._getframe()
     modules = ((id(observer), observer.names.attention(frame)) for observer in STATE.observers)
     return {number: owner for number, owner in modules if owner is not None}
@@ -142,7 +142,7 @@ def _attention_modules() -> dict[int, Owner]:
 
 @_result
 def _exp(call: _Call, output: Tensor) -> Tracked:
-    """``exp``, of scores or of the logarithms of weights."""
+    """Handles ``exp``, of scores or of the logarithms of weights."""
     known = call.known
     if isinstance(known, TrackedWeights) and known.logarithms:
         undropped = None if known.undropped is None else known.undropped.exp()
@@ -152,12 +152,12 @@ def _exp(call: _Call, output: Tensor) -> Tracked:
 
 @_result
 def _logsumexp(call: _Call, output: Tensor) -> Tracked:
-    """``logsumexp``, which a model may subtract from the scores."""
+    """Handles ``logsumexp``, which a model may subtract from the scores."""
     return LogSumExp(TensorWeakRef(call.source), added_axes(call.source, call.others, call.kwargs))
 
 
 def _topk(call: _Call) -> Any:
-    """``topk`` and ``sort``, whose softmax is that of no keys in particular."""
+    """Handles ``topk`` and ``sort``; a softmax of their result has no particular keys."""
     output = call.run()
     STATE.tracked.put(output[0], TopScores())
     return output
@@ -167,7 +167,7 @@ def _topk(call: _Call) -> Any:
 
 
 def _move(call: _Call) -> Any:
-    """A function that puts elements elsewhere."""
+    """Handles a function that moves elements."""
     output, known = call.run(), call.known
     if known is None:
         return output
@@ -198,7 +198,7 @@ def _put_moved(output: Tensor, known: Tracked, move: Move) -> None:
 
 
 def _pad(call: _Call) -> Any:
-    """``_pad_packed_sequence``: packed exponentials as batch rows."""
+    """Handles ``_pad_packed_sequence``: packed exponentials become batch rows."""
     output = call.run()
     if isinstance(call.known, Exponentials):
         sizes, batch_first, _, total = call.others
@@ -208,13 +208,13 @@ def _pad(call: _Call) -> Any:
 
 @_result
 def _keep(call: _Call, output: Tensor) -> Tracked | None:
-    """A function that returns the same elements in the same axes."""
+    """Handles a function that returns the same elements in the same axes."""
     return call.known
 
 
 @_result
 def _round(call: _Call, output: Tensor) -> Tracked | None:
-    """Another dtype: the weights are those before they were rounded."""
+    """Handles a conversion to another dtype: the weights are those before they were rounded."""
     known = call.known
     if isinstance(known, TrackedWeights) and known.undropped is None and output is not call.source:
         return replace(known, undropped=call.source.detach())
@@ -222,7 +222,7 @@ def _round(call: _Call, output: Tensor) -> Tracked | None:
 
 
 def _drop(call: _Call) -> Any:
-    """Dropout: the weights are those before it."""
+    """Handles dropout: the weights are those before it."""
     known = call.known
     with _Bookkeeping():
         rate = float(call.argument("p", 0, 0.5))
@@ -241,7 +241,7 @@ def _drop(call: _Call) -> Any:
 
 @_result
 def _compute(call: _Call, output: Tensor) -> Tracked | None:
-    """A function of each element."""
+    """Handles a function of each element."""
     operands = [*call.args, *(call.kwargs[key] for key in ("input", "other") if key in call.kwargs)]
     known = [(operand, tracked) for operand in operands if (tracked := STATE.tracked.get(operand)) is not None]
     if not known:
@@ -263,14 +263,7 @@ def _compute(call: _Call, output: Tensor) -> Tracked | None:
 def _result_of_computation(
     name: str, operands: Sequence[Any], known: Sequence[tuple[Tensor, Tracked]], output: Tensor
 ) -> Tracked | None:
-    """What the result of an elementwise function is.
-
-    Args:
-        name: of the function.
-        operands: its arguments.
-        known: those that are tracked, and what they are.
-        output: its result.
-    """
+    """Returns what is known of the ``output`` of an elementwise function, whose ``known`` operands are tracked."""
     (first, tracked), (_, last) = known[0], known[-1]
     if isinstance(last, TrackedTotal) and name in _DIVISIONS and _is_same(last.addends, tracked):
         return _normalized(tracked, last.axes, output)
@@ -311,7 +304,7 @@ def _is_same(addends: Tracked, divided: Tracked) -> bool:
 
 
 def _normalized(tracked: Tracked, axes: tuple[int, ...], output: Tensor) -> TrackedWeights | None:
-    """Exponentials, or weights, divided by their sum over some axes."""
+    """Returns exponentials, or weights, divided by their sum over some axes."""
     if not axes or not isinstance(tracked, (Exponentials, TrackedWeights)):
         return None
     softmax = TrackedSoftmax(tuple(output.shape), axes, {}, has_sum=True)
@@ -321,7 +314,7 @@ def _normalized(tracked: Tracked, axes: tuple[int, ...], output: Tensor) -> Trac
 
 
 def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
-    """Weights that are multiplied by more than one element each; None if they are not."""
+    """Returns weights that are multiplied by more than one element each; None if they are not."""
     tracked = STATE.tracked.get(weights)
     if not isinstance(tracked, TrackedWeights) or tracked.logarithms or not isinstance(value, Tensor):
         return None
@@ -335,12 +328,12 @@ def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
 
 @_result
 def _mix(call: _Call, output: Tensor) -> Tracked | None:
-    """A convolution or a normalization of the weights of all heads."""
+    """Handles a convolution or a normalization of the weights of all heads."""
     return call.known.changed(output.shape) if isinstance(call.known, TrackedWeights) else None
 
 
 def _write(call: _Call) -> Any:
-    """``weights[index] = elements``."""
+    """Handles ``weights[index] = elements``."""
     output, known = call.run(), call.known
     if isinstance(known, TrackedWeights):
         with _Bookkeeping():
@@ -354,7 +347,7 @@ def _write(call: _Call) -> Any:
 
 @_result
 def _normalize(call: _Call, output: Tensor) -> Tracked | None:
-    """``F.normalize`` with ``p=1``: weights divided by their sum."""
+    """Handles ``F.normalize`` with ``p=1``: weights divided by their sum."""
     if call.known is None or call.argument("p", 0, 2.0) != 1:
         return None
     return _normalized(call.known, (call.argument("dim", 1, 1) % output.dim(),), output)
@@ -364,7 +357,7 @@ def _normalize(call: _Call, output: Tensor) -> Tracked | None:
 
 
 def _add_up(call: _Call) -> Any:
-    """A sum over axes: of values that were multiplied by weights, or of weights, by which they will be divided."""
+    """Handles a sum over axes: of values multiplied by weights, or of weights that will be divided by it."""
     source, known = call.source, call.known
     axes, weighted = (), None
     with _Bookkeeping():
@@ -380,7 +373,7 @@ def _add_up(call: _Call) -> Any:
 
 
 def _multiply(call: _Call) -> Any:
-    """A product that is added up over an axis: ``matmul``, ``einsum`` and their like."""
+    """Handles a product that is added up over an axis: ``matmul``, ``einsum`` and their like."""
     equation = weighted = None
     with _Bookkeeping():
         equation = equation_of(call.name, call.args, call.kwargs)
@@ -402,7 +395,7 @@ def _multiply(call: _Call) -> Any:
 
 
 def _mixed(equation: Equation, output: Tensor) -> TrackedWeights | None:
-    """Weights whose heads a product mixes, as talking heads do; None if the product has no axis of their keys."""
+    """Returns weights whose heads a product mixes, as talking heads do; None if it has no axis of their keys."""
     for operand, labels in zip(equation.operands, equation.labels, strict=True):
         tracked = STATE.tracked.get(operand)
         if not isinstance(tracked, TrackedWeights) or tracked.logarithms:
@@ -417,7 +410,7 @@ def _mixed(equation: Equation, output: Tensor) -> TrackedWeights | None:
 
 
 def _run(call: _Call, weighted: WeightedSum) -> Any:
-    """Run a sum that is an attention call, and report it."""
+    """Runs a sum that is an attention call, and reports it."""
     softmax = weighted.tracked.softmax
     STATE.tracked.forget_softmax(softmax)
     for each in softmax.weighs():
@@ -471,7 +464,7 @@ Rule = Callable[[_Call], Any]
 
 
 def _by_function(*rules: tuple[Rule, Sequence[str]]) -> dict[Any, tuple[Rule, str]]:
-    """The rule of each function and method of PyTorch that has one of the names, and the name."""
+    """Returns the rule and the name of each function and method of PyTorch that has one of the names."""
     holders = (torch, Tensor, F, torch.special, torch.linalg, torch._VF)
     return {
         function: (rule, name)
@@ -514,7 +507,7 @@ RULES = {
 
 
 def track(function: Function, args: Any, kwargs: Any) -> Any:
-    """Run a function of PyTorch unchanged, and note what becomes of tracked tensors in it."""
+    """Runs a function of PyTorch unchanged, and follows tracked tensors through it."""
     STATE.tracked.forget(kwargs.get("out"))
     rule = RULES.get(function)
     if rule is None:

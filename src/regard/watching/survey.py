@@ -45,7 +45,7 @@ def survey(
     state: str | os.PathLike[str] | None = None,
     mesh: "DeviceMesh | None" = None,
 ) -> Survey:
-    """Statistics of every head of a model over a corpus: entropy, sinks, positional, same-token and induction patterns.
+    """Computes statistics of every head over a corpus: entropy, sinks, positional, same-token and induction patterns.
 
     ::
 
@@ -140,13 +140,13 @@ def survey(
 def _read(
     run: "_Run", corpus: Iterable[CorpusBatch], open_state: Callable[[], State], part: SurveyPart, rank: int, count: int
 ) -> list[SurveyPart]:
-    """The parts of all processes and of earlier runs.
+    """Returns the parts of all processes and of earlier runs.
 
     Args:
         run: reads a batch.
         corpus: the batches.
-        open_state: reads what earlier runs have left.
-        part: what this process reads; the first process writes it where all read the same.
+        open_state: reads the state of earlier runs.
+        part: the part of this process; the first process writes it where all read the same.
         rank, count: the number of this process, and of all.
     """
     with ExitStack() as stack:
@@ -186,7 +186,7 @@ class _Run:
         return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
     def read(self, batch: CorpusBatch, part: SurveyPart) -> None:
-        """Add the sums of one batch; the part is unchanged if it fails."""
+        """Adds the sums of one batch; the part is unchanged if it fails."""
         sums = SurveyPart()
         before = self.tokenizer.cut
         for texts in of_equal_length(batch, self.tokenizer, self.device):

@@ -53,14 +53,14 @@ class SurveyPart:
         return batch.number < self.end and batch.number % self.processes == self.rank
 
     def add(self, name: str, sums: Sums) -> None:
-        """Add the sums of one call."""
+        """Adds the sums of one call."""
         if name in self.heads:
             self.heads[name].add(sums)
         else:
             self.heads[name] = sums
 
     def merge(self, other: "SurveyPart") -> None:
-        """Add the sums of other texts."""
+        """Adds the sums of other texts."""
         for name, sums in other.heads.items():
             self.add(name, sums.copy())
         self.ignored |= other.ignored
@@ -69,7 +69,7 @@ class SurveyPart:
         self.cut += other.cut
 
     def finish(self, batch: CorpusBatch) -> None:
-        """Note that a batch was read."""
+        """Counts a batch as read."""
         self.end = batch.number + 1
         self.texts += len(batch.texts)
         self.digest = (self.digest + batch.digest()) % _DIGEST_COUNT
@@ -88,7 +88,7 @@ class SurveyPart:
 
 
 def together(parts: list[SurveyPart]) -> SurveyPart:
-    """The sums of all parts, added in their order."""
+    """Adds up all parts in their order."""
     whole = SurveyPart()
     for part in parts:
         whole.merge(part)
@@ -137,7 +137,7 @@ class State:
             self._run = max(self._run, number + 1)
 
     def save(self, part: SurveyPart) -> None:
-        """Write what this process read in this run.
+        """Writes the part that this process read in this run.
 
         Raises:
             WriteError: the file cannot be written; the former one is unchanged.
@@ -161,7 +161,7 @@ class State:
         return done
 
     def check(self, digest: int) -> None:
-        """Raise DataError unless the skipped batches, whose digests sum to ``digest``, are those of earlier runs."""
+        """Raises DataError unless the skipped batches, whose digests sum to ``digest``, are those of earlier runs."""
         if sum(part.digest for part in self.earlier) % _DIGEST_COUNT != digest % _DIGEST_COUNT:
             raise DataError(
                 f"the texts are not those of the survey in {self._folder}: some changed, or there are fewer than before"
@@ -169,7 +169,7 @@ class State:
 
     @contextlib.contextmanager
     def locked(self, rank: int) -> Iterator[None]:
-        """A context in which no other run writes into the folder; the first process holds the lock."""
+        """Locks the folder against other runs, within a context; the first process holds the lock."""
         if self._folder is None or rank:
             yield
             return
@@ -187,7 +187,7 @@ class State:
 
 
 def described(model: nn.Module) -> str:
-    """A text that differs between models: a hash of the class, and of the parameters' names, shapes and sums.
+    """Returns a text that differs between models: a hash of the class, and of the parameters' names, shapes and sums.
 
     Raises:
         ArgumentError: a parameter has no elements here, so that models cannot be told apart.
@@ -207,7 +207,7 @@ def described(model: nn.Module) -> str:
 
 @contextlib.contextmanager
 def processes() -> Iterator[tuple[int, int]]:
-    """The rank of this process, and how many there are: in the group that exists, or the one of ``torchrun``."""
+    """Yields the rank of this process, and the number of all: in the group that exists, or the one of ``torchrun``."""
     if not distributed.is_available():
         yield 0, 1
         return
@@ -223,7 +223,7 @@ def processes() -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def agreed(count: int) -> Iterator[None]:
-    """A context that all processes leave together: with an error in all of them if one failed.
+    """Makes all processes leave a context together: with an error in all of them if one failed.
 
     Raises:
         DataError: another process failed; the message is its own.
@@ -242,7 +242,7 @@ def agreed(count: int) -> Iterator[None]:
 
 
 def from_all(value: _Value, count: int) -> list[_Value]:
-    """The values of all processes, in the order of ranks, in every process."""
+    """Returns the values of all processes, in the order of ranks, in every process."""
     if count == 1:
         return [value]
     values: list[Any] = [None] * count

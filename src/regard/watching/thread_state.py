@@ -54,12 +54,7 @@ class Observer:
         self.names = ModuleNames(model)
 
     def take(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
-        """Record a call after it ran.
-
-        Args:
-            owner: the module that made it.
-            read: returns what it computed.
-        """
+        """Records a call after it ran: its owner, and a function that reads it."""
 
     @property
     def follower(self) -> Follower | None:
@@ -67,23 +62,23 @@ class Observer:
         return None
 
     def change(self, owner: Owner, output: Tensor) -> Tensor:
-        """The output of heads ``[batch, heads, queries, value_dim]`` with which the model goes on."""
+        """Returns the output of heads ``[batch, heads, queries, value_dim]`` with which the model continues."""
         return output
 
     def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Note that a module is called with these arguments, before it runs."""
+        """Handles the call of a module with these arguments, before it runs."""
 
     def made_weights(self, owner: Owner, count: int) -> None:
-        """Note that a module made weights (1), or that a sum was seen that they weigh (−1)."""
+        """Handles weights that a module made (1), or a sum that they weigh (−1)."""
 
     def reordered(self, index: Tensor) -> None:
-        """Note that the batch rows of a cache are reordered, as a beam search does."""
+        """Handles a new order of a cache's batch rows, as a beam search makes it."""
 
     def cached(self, cache: object, frame: FrameType) -> None:
-        """Note that a frame adds tokens to a cache."""
+        """Handles a frame that adds tokens to a cache."""
 
     def cropped(self, cache: object, before: int, after: int) -> None:
-        """Note that tokens were removed from a cache: how many it held before and after."""
+        """Handles the removal of tokens from a cache, given its lengths before and after."""
 
 
 class _WatchState(threading.local):
@@ -135,7 +130,7 @@ def run_watched(
     makers: Mapping[int, Owner] = MappingProxyType({}),
     layer: nn.Module | None = None,
 ) -> Any:
-    """Run a call unchanged, then report it to the observers whose model it belongs to.
+    """Runs a call unchanged, then reports it to the observers of its model.
 
     Args:
         function, args, kwargs: the call.
@@ -175,26 +170,26 @@ def run_watched(
 
 
 def _owner_or_maker(owner: Owner, maker: Owner | None) -> Owner:
-    """The owner where one module makes the weights and another one the sum: the one that is named as attention."""
+    """Returns the module named as attention, where one module makes the weights and another one the sum."""
     if maker is None or looks_like_attention(owner.module) or f"{owner.name}.".startswith(f"{maker.name}."):
         return owner
     return maker if maker.name else owner
 
 
 def change_first(output: Any, change: Callable[[Tensor], Tensor], owner: Owner) -> Any:
-    """The result of FlexAttention, ``[batch, heads, queries, value_dim]``, which may be a tuple that begins with it."""
+    """Changes the result of FlexAttention, ``[batch, heads, queries, value_dim]``, or the first of a tuple."""
     if isinstance(output, tuple):
         return (change_first(output[0], change, owner), *output[1:])
     return output if output.is_nested else change(output)
 
 
 def keep_output(output: Any, change: Callable[[Tensor], Tensor], owner: Owner) -> Any:
-    """The result of a function whose heads cannot be changed."""
+    """Returns the result of a function whose heads cannot be changed."""
     return output
 
 
 def without_mode(call: Callable[[], Any]) -> Any:
-    """Call with the mode off."""
+    """Calls a function with the mode off."""
     above = leave_mode()
     try:
         return call()
@@ -203,7 +198,7 @@ def without_mode(call: Callable[[], Any]) -> Any:
 
 
 def run_opened(function: Function, args: Any, kwargs: Any) -> Any:
-    """Run a function of PyTorch that is written in Python, so that the functions which it calls are seen."""
+    """Runs a function of PyTorch that is written in Python, so that its inner calls are seen."""
     state = STATE
     if state.is_opened:  # it asked for overrides, and there are some
         return run_overrides(function, args, kwargs)
@@ -215,7 +210,7 @@ def run_opened(function: Function, args: Any, kwargs: Any) -> Any:
 
 
 def run_overrides(function: Function, args: Any, kwargs: Any) -> Any:
-    """Run a function as the classes of its arguments override it, so that the functions which they call are seen."""
+    """Runs a function as the classes of its arguments override it, so that their inner calls are seen."""
     overriding = overriding_arguments((*args, *kwargs.values()))
     types = tuple({type(argument): None for argument in overriding})
 
@@ -230,7 +225,7 @@ def run_overrides(function: Function, args: Any, kwargs: Any) -> Any:
 
 
 def overriding_arguments(arguments: Iterable[object]) -> list[Tensor]:
-    """The tensors whose classes override PyTorch's functions, one of each class, in the order of being asked."""
+    """Returns one tensor of each class that overrides PyTorch's functions, in the order in which PyTorch asks them."""
     if not torch._C._is_torch_function_enabled():
         return []
     overriding: list[Tensor] = []
@@ -249,7 +244,7 @@ _NO_OVERRIDE = torch._C._disabled_torch_function_impl
 
 
 def _under_mode(call: Callable[[], Any]) -> Any:
-    """Call with the mode on, below all others."""
+    """Calls a function with the mode on, below all others."""
     above = leave_mode()
     others = [_pop() for _ in range(_count())]
     _push(STATE.mode)
@@ -263,7 +258,7 @@ def _under_mode(call: Callable[[], Any]) -> Any:
 
 
 def leave_mode() -> list[Any] | None:
-    """Take the mode off, wherever it is among the modes of this thread; those above it, or None if it was not on."""
+    """Takes the mode off, and returns the modes above it; None if it was not on."""
     mode, above, was_on = STATE.mode, [], False
     while _count() and not was_on:
         top = _pop()
@@ -276,7 +271,7 @@ def leave_mode() -> list[Any] | None:
 
 
 def return_to_mode(above: list[Any] | None) -> None:
-    """Put the mode back, below those that were above it."""
+    """Puts the mode back, below those that were above it."""
     if above is None:
         return
     for _ in above:

@@ -37,21 +37,16 @@ class TokenIds:
         self._reads: list[tuple[int, Tensor]] = []
 
     def read(self, args: tuple[Any, ...], forward: int) -> None:
-        """Note the ids with which a table is called.
-
-        Args:
-            args: the arguments of the call.
-            forward: the number of the model's forward pass.
-        """
+        """Stores the ids with which a table is called in a forward pass of the model."""
         ids = args[0] if args else None
         if isinstance(ids, Tensor) and ids.dim() == 2 and active_transform() is None and has_data(ids):
             self._reads.append((forward, ids.detach().clone()))
 
     def of_sequence(self, parts: Sequence[JoinedPart], has_source: bool) -> tuple[Tensor, Tensor | None]:
-        """The ids of one sequence.
+        """Returns the ids of one sequence.
 
         Args:
-            parts: what its calls give to the record of one module.
+            parts: the parts of its calls in the record of one module.
             has_source: whether the module is of an encoder-decoder's decoder.
 
         Returns:
@@ -80,7 +75,7 @@ class TokenIds:
 
 
 def _table(modules: Mapping[str, nn.Module]) -> nn.Embedding | None:
-    """The table of tokens that a model names."""
+    """Returns the table of tokens that a model names."""
     for module in modules.values():
         # Classes are searched faster than modules.
         if getattr(type(module), "get_input_embeddings", None) is not None:
@@ -94,12 +89,9 @@ def _table(modules: Mapping[str, nn.Module]) -> nn.Embedding | None:
 
 
 def token_axis(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> TokenAxis:
-    """The axis of some token ids: readable labels, words, special tokens.
+    """Returns the axis of some token ids: readable labels, words, special tokens.
 
-    Args:
-        tokenizer: of Hugging Face.
-        ids: the tokens.
-        text: the text that was encoded to them; None: the model wrote them.
+    The ``text`` is the one that was encoded to them; None: the model wrote them.
     """
     special_ids = set(tokenizer.all_special_ids)
     special = tuple(token in special_ids for token in ids)
@@ -112,7 +104,7 @@ def token_axis(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> T
 
 
 def _label(tokenizer: Any, id: int, piece: str) -> str:
-    """A token as text: bytes become the characters that they encode, a space before a word becomes ``▁``."""
+    """Returns a token as text: bytes become the characters that they encode, a space before a word becomes ``▁``."""
     if "▁" in piece or piece.isascii():
         return piece
     text = tokenizer.decode([id])
@@ -122,7 +114,7 @@ def _label(tokenizer: Any, id: int, piece: str) -> str:
 
 
 def _words(tokenizer: Any, ids: Sequence[int], text: str | None) -> tuple[range, ...]:
-    """The positions of each word according to the tokenizer; () if unknown."""
+    """Returns the positions of each word according to the tokenizer; () if unknown."""
     if text is None or not getattr(tokenizer, "is_fast", False):
         return ()
     encoded = tokenizer(text)

@@ -54,7 +54,7 @@ class TrackedSoftmax:
     has_sum: bool = False
 
     def weighs(self) -> "Iterator[TrackedSoftmax]":
-        """Note that the weights weigh a sum; those softmaxes of which it was not known."""
+        """Marks the weights as weighing a sum; yields the softmaxes that were not marked before."""
         if not self.has_sum:
             self.has_sum = True
             yield self
@@ -76,7 +76,7 @@ class Tracked:
     """What a tracked tensor is."""
 
     def moved(self, move: Move) -> Self:
-        """The same in other axes."""
+        """Returns the same in other axes."""
         return self
 
 
@@ -110,10 +110,10 @@ class TrackedWeights(Tracked):
         return replace(self, scores=scores, undropped=undropped, key=move(key), row=move(row))
 
     def changed(self, shape: torch.Size, undropped: Tensor | None = None) -> Self:
-        """Weights that a model computed from these element by element.
+        """Returns weights that a model computed from these element by element.
 
         Args:
-            shape: theirs, to which the former shape broadcasts.
+            shape: the new shape, to which the former one broadcasts.
             undropped: the new weights before dropout; None: the new tensor itself.
         """
         made = replace(self, undropped=undropped, exact=False)
@@ -125,24 +125,21 @@ class TrackedWeights(Tracked):
         return made
 
     def axes_of_keys(self) -> tuple[int, ...]:
-        """The axes along which the key differs."""
+        """Returns the axes along which the key differs."""
         if self.key is None:
             return self.softmax.axes
         return tuple(axis for axis in range(self.key.dim()) if _differs(self.key, axis))
 
     def axes_of_rows(self) -> tuple[int, ...]:
-        """The axes along which the row differs, and those of size 1 that the softmax had."""
+        """Returns the axes along which the row differs, and those of size 1 that the softmax had."""
         if self.row is None:
             return tuple(axis for axis in range(len(self.softmax.shape)) if axis not in self.softmax.axes)
         return tuple(axis for axis in range(self.row.dim()) if _differs(self.row, axis))
 
     def parts_of(self, axes: Sequence[int]) -> list[tuple[AxisPart, ...]]:
-        """The axes of the softmax that each axis of rows is made of: one, or two that were merged.
+        """Returns the axes of the softmax that make each of these axes of rows: one, or two that were merged.
 
         Axes of size 1 of the softmax that the tensor lost stand among them, where they were.
-
-        Args:
-            axes: the tensor's axes, but for those of keys.
         """
         sizes = self.softmax.rows
         if self.row is None:
@@ -184,7 +181,7 @@ class Exponentials(Tracked):
         return replace(self, scores=None if self.scores is None else move(self.scores))
 
     def changed(self, shape: torch.Size) -> Self:
-        """Exponentials of this shape that were multiplied by a mask, say."""
+        """Returns exponentials of this shape that, for example, were multiplied by a mask."""
         return self.moved(lambda scores: scores.expand(shape))
 
 
@@ -249,12 +246,12 @@ class TrackedTensors:
         self.known: dict[int, tuple[weakref.ref[Tensor], Tracked]] = {}
 
     def get(self, tensor: object) -> Tracked | None:
-        """What a tensor is; None: nothing is known."""
+        """Returns what is known of a tensor; None: nothing."""
         known = self.known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
     def put(self, tensor: Tensor, tracked: Tracked) -> None:
-        """Note what a tensor is."""
+        """Stores what is known of a tensor."""
         number, known = id(tensor), self.known
 
         def freed(reference: weakref.ref[Tensor]) -> None:
@@ -265,11 +262,11 @@ class TrackedTensors:
         known[number] = weakref.ref(tensor, freed), tracked
 
     def forget(self, tensor: object) -> None:
-        """Forget a tensor, whose elements were overwritten."""
+        """Forgets a tensor, whose elements were overwritten."""
         self.known.pop(id(tensor), None)
 
     def forget_softmax(self, softmax: TrackedSoftmax) -> None:
-        """Forget the tensors that come from a softmax, whose weights were recorded."""
+        """Forgets the tensors that come from a softmax, whose weights were recorded."""
         for number, (_, tracked) in list(self.known.items()):
             if isinstance(tracked, TrackedTotal):
                 tracked = tracked.addends
@@ -278,12 +275,12 @@ class TrackedTensors:
                 del self.known[number]
 
     def clear(self) -> None:
-        """Forget all tensors."""
+        """Forgets all tensors."""
         self.known.clear()
 
 
 def _line(tensor: Tensor, axis: int) -> Tensor:
-    """The elements along an axis, at index 0 of all others."""
+    """Returns the elements along an axis, at index 0 of all others."""
     return tensor[tuple(slice(None) if other == axis else 0 for other in range(tensor.dim()))]
 
 
@@ -295,12 +292,7 @@ def _differs(tensor: Tensor, axis: int) -> bool:
 
 
 def _parts(rows: Tensor, sizes: tuple[int, ...]) -> tuple[AxisPart, ...]:
-    """The axes that were merged into one.
-
-    Args:
-        rows: the index of the row at each position of the merged axis.
-        sizes: of the axes of all rows.
-    """
+    """Returns the axes, of these sizes, that were merged into one, by the index of the row at each position."""
     count = len(rows)
     coordinates = torch.unravel_index(rows, sizes) if sizes else ()
     varying = [axis for axis, each in enumerate(coordinates) if bool((each != each[0]).any())]

@@ -156,7 +156,7 @@ class Watch(Observer):
         self._cached.crop(cache, before, after)
 
     def _deliver(self) -> None:
-        """Copy what was read of the calls so far to the CPU, and find out which of them continue others."""
+        """Copies the readings so far to the CPU, and links the calls to those that they continue."""
         with torch.no_grad():
             self._cached.settle(self._reader.deliver(self._cached.waiting))
 
@@ -239,7 +239,7 @@ class Watch(Observer):
         return self.calls.append(call)
 
     def _part_of(self, owner: Owner) -> int:
-        """The number of this call among those of a module for the same tokens: differential attention has two."""
+        """Returns the number of this call among a module's calls for the same tokens: 0, or 1 for differential ones."""
         if owner.mechanism != "differential":
             return 0
         part = self._parts.get(id(owner.module), 0)
@@ -249,7 +249,7 @@ class Watch(Observer):
     # Called by users.
 
     def stitched(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[AttentionCall]:
-        """One record for each layer and kind, whose queries are all tokens so far.
+        """Returns one record for each layer and kind, whose queries are all tokens so far.
 
         The calls of one module are joined as long as they continue one sequence: the prefill, then the decoded tokens.
         The keys that a call reads tell which tokens its queries are, and which row each batch row continues: so tokens
@@ -285,7 +285,7 @@ class Watch(Observer):
             return Generation(self.calls, self._cached)
 
     def token_axes(self, tokenizer: Any, batch_row: int = 0) -> "tuple[TokenAxis, TokenAxis | None]":
-        """The tokens that a model of Hugging Face read in its last sequence, with their texts; beams of the last step.
+        """Returns the tokens that a model of Hugging Face read in its last sequence; those of the last step's beams.
 
         Args:
             tokenizer: of transformers.
@@ -317,7 +317,7 @@ class Watch(Observer):
         sequence: int = -1,
         logit: int | None = None,
     ) -> "list[AttentionRecord]":
-        """Plain records of one batch row for `regard.viewer`, one for each call that has weights or a source of tiles.
+        """Returns plain records of one batch row, one for each call that has weights or a source of tiles.
 
         Args:
             query_tokens: the tokens of the queries, or an axis of `regard.records`. They may be longer than the calls'
@@ -350,7 +350,7 @@ class Watch(Observer):
         sequence: int = -1,
         logit: int | None = None,
     ) -> "Document":
-        """The records as a `regard.records.Document`. Arguments and errors as for `records`.
+        """Returns the records as a `regard.records.Document`. Arguments and errors as for `records`.
 
         Args:
             query_tokens, key_tokens, batch_row, sequence, logit: as for `records`.
@@ -365,7 +365,7 @@ class Watch(Observer):
     def ablate(
         self, layer: int, head: int | Sequence[int], how: "How" = "zero", *, kind: Kind | None = None
     ) -> AbstractContextManager[None]:
-        """A context in which a head of the watched model is switched off: see `regard.watching.ablate`."""
+        """Switches a head of the watched model off within a context: see `regard.watching.ablate`."""
         from regard.watching.ablation import ablate
 
         return ablate(self.model, layer, head, how, kind=kind)
@@ -399,7 +399,7 @@ def watch(
     norms: bool = False,
     outputs: bool = False,
 ) -> Watch:
-    """Watch the attention of a model: a context that records every attention call and never changes the output.
+    """Watches the attention of a model: a context that records every attention call and never changes the output.
 
     Output, loss, gradients and random numbers are the same as without the context, bit for bit. Readings are those of
     `observe`: of weights before dropout, tile by tile, without the matrix of weights unless requested. A recomputation
@@ -462,7 +462,7 @@ def watch(
 
 
 def _check_readings(read: Readings) -> None:
-    """Check the types of readings; indices are checked when a call shows its size."""
+    """Checks the types of readings; indices are checked when a call shows its size."""
     if read is _CHECKED_READINGS[-1]:
         return
     if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
@@ -500,7 +500,7 @@ def _heads_of_call(heads: tuple[int, ...] | None, count: int, name: str) -> tupl
 
 
 def _refuse_compiled(modules: dict[str, nn.Module]) -> None:
-    """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
+    """Raises KindError if `torch.compile` or TorchScript compiled the model or one of its modules."""
     for name, module in modules.items():
         # `getattr` would search three dictionaries for an attribute that a module does not have.
         own = vars(module)

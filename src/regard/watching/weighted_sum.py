@@ -48,12 +48,12 @@ class RowLayout:
         return (*self.batch, *self.heads, *self.queries)
 
     def four_axes(self, tensor: Tensor) -> Tensor:
-        """``[batch, heads, queries, n]`` of a tensor ``[*rows, n]``."""
+        """Returns ``[batch, heads, queries, n]`` of a tensor ``[*rows, n]``."""
         apart = tensor.reshape(*self.sizes, tensor.shape[-1])
         return apart.permute(*self.order, -1).reshape(*self.shape, tensor.shape[-1])
 
     def rows(self, tensor: Tensor, sizes: Sequence[int]) -> Tensor:
-        """``[*sizes, n]`` of a tensor ``[batch, heads, queries, n]``: the inverse of `four_axes`."""
+        """Returns ``[*sizes, n]`` of a tensor ``[batch, heads, queries, n]``: the inverse of `four_axes`."""
         back = [self.order.index(axis) for axis in range(len(self.order))]
         apart = tensor.reshape(*(self.sizes[axis] for axis in self.order), tensor.shape[-1])
         return apart.permute(*back, -1).reshape(*sizes, tensor.shape[-1])
@@ -97,16 +97,13 @@ class WeightedSum:
         return tuple(sizes[label] for label in self.rows)
 
     def layout(self, count: int | None) -> RowLayout:
-        """Which rows are batch rows, heads and queries.
+        """Returns which rows are batch rows, heads and queries.
 
         Queries are an axis that the values do not have; the last one, if there are several. The other axes are the
-        batch and the heads, in this order, unless the number of heads says otherwise.
-
-        Args:
-            count: the number of heads of the module that owns the call, where it says it.
+        batch and the heads, in this order, unless ``count``, the owner's number of heads, says otherwise.
 
         Raises:
-            ArgumentError: it cannot be told which of several axes counts heads.
+            ArgumentError: it cannot be determined which of several axes counts heads.
         """
         of_values = {label for _, labels in self.values for label in labels}
         parts = [(part, label) for label in self.rows for part in self.parts[label]]
@@ -145,7 +142,7 @@ class WeightedSum:
         return RowLayout(sizes, tuple(axis for axis in others if axis not in heads), heads, queries)
 
     def _adjacent_labels(self) -> set[object]:
-        """The labels of the values along which one head's features follow those of another in memory."""
+        """Returns the labels of the values along which one head's features follow those of another in memory."""
         if len(self.values) != 1:
             return set()
         value, labels = self.values[0]
@@ -159,7 +156,7 @@ class WeightedSum:
 
     @torch.no_grad()
     def read(self, count: int | None) -> Intercepted:
-        """The attention call that ends in the sum; the argument is that of `layout`."""
+        """Returns the attention call that ends in the sum; the argument is that of `layout`."""
         layout = self.layout(count)
         weights = layout.four_axes(self._pairs(self.weights))
         has_sink = weights.shape[-1] < self.tracked.softmax.keys
@@ -182,11 +179,11 @@ class WeightedSum:
         return intercepted
 
     def _pairs(self, tensor: Tensor) -> Tensor:
-        """``[*rows, keys]`` of a tensor in the axes of the labels."""
+        """Returns ``[*rows, keys]`` of a tensor in the axes of the labels."""
         return _ordered(tensor.detach(), self.labels, (*self.rows, *self.keys)).flatten(len(self.rows))
 
     def _value(self, layout: RowLayout) -> Tensor | None:
-        """``[batch, heads, keys, value_dim]``; None where each query has values of its own, or there are several."""
+        """Returns ``[batch, heads, keys, value_dim]``; None if each query has its own values, or there are several."""
         if len(self.values) != 1:
             return None
         (value, labels), rows = self.values[0], self.rows
@@ -207,12 +204,10 @@ class WeightedSum:
         return value[first].permute(*layout.order, -2, -1).reshape(batch, heads, keys, -1)
 
     def change_heads(self, output: Tensor, change: Any, count: int | None) -> Tensor:
-        """The result with changed heads; the result itself where heads are added up too, so that it has none.
+        """Returns the output with changed heads; the output itself if heads are added up too, so that it has none.
 
-        Args:
-            output: the result.
-            change: returns the heads that replace ``[batch, heads, queries, value_dim]``.
-            count: as for `layout`.
+        The function ``change`` returns the heads that replace ``[batch, heads, queries, value_dim]``; ``count`` is as
+        for `layout`.
         """
         labels, rows = self.output, self.rows
         if output.dim() < len(labels):
@@ -232,7 +227,7 @@ class WeightedSum:
 
 
 def sum_of_equation(equation: Equation, tensors: TrackedTensors) -> WeightedSum | None:
-    """The sum that an equation computes, if one of its operands holds weights, and it adds up over all their keys."""
+    """Returns the sum that an equation computes, if an operand holds weights and all their keys are added up."""
     sizes: dict[object, int] = {}
     for tensor, labels in zip(equation.operands, equation.labels, strict=True):
         for label, size in zip(labels, tensor.shape, strict=True):
@@ -261,7 +256,7 @@ def sum_of_equation(equation: Equation, tensors: TrackedTensors) -> WeightedSum 
 
 
 def sum_of_products(product: Tensor, factors: Sequence[Factor], axes: Sequence[int]) -> WeightedSum | None:
-    """The sum of a product over some axes, if they hold all keys of weights that are a factor of it."""
+    """Returns the sum of a product over some axes, if they hold all keys of weights that are a factor of it."""
     added = {axis: ("added", axis) for axis in axes}
     output = tuple(added.get(axis, axis) for axis in range(product.dim()))
     for factor in factors:
@@ -290,14 +285,14 @@ def _weighted_sum(
     values: Sequence[tuple[Tensor | None, AxisLabels]],
     output: AxisLabels,
 ) -> WeightedSum | None:
-    """The sum, if it is one over all keys.
+    """Returns the sum, if it is one over all keys.
 
     Args:
-        tracked: what is known of the weights.
+        tracked: the record of the weights.
         weights, scores: in the axes of the labels.
         axes: of the tensor that holds the weights, for each label.
         labels: of the weights' axes.
-        values: what they are multiplied by.
+        values: the other factors.
         output: the labels of the result.
     """
     of_values = {label for _, each in values for label in each}
@@ -329,13 +324,13 @@ def _weighted_sum(
 
 
 def _without_ones(tensor: Tensor, labels: AxisLabels, sizes: dict[object, int]) -> tuple[Tensor, AxisLabels]:
-    """A tensor without its axes of size 1 that broadcast."""
+    """Returns a tensor without its axes of size 1 that broadcast."""
     axes = [axis for axis, label in enumerate(labels) if tensor.shape[axis] == sizes[label]]
     return _selected(tensor, axes), tuple(labels[axis] for axis in axes)
 
 
 def _selected(tensor: Tensor, axes: Sequence[int]) -> Tensor:
-    """A tensor with these axes alone, at index 0 of the others."""
+    """Returns a tensor with these axes alone, at index 0 of the others."""
     for axis in reversed(range(tensor.dim())):
         if axis not in axes:
             tensor = tensor.select(axis, 0)
@@ -347,7 +342,7 @@ def _ordered(tensor: Tensor, labels: AxisLabels, order: AxisLabels) -> Tensor:
 
 
 def _one_head(shown: Tensor) -> Tensor:
-    """The pairs of one head, if all heads and batch rows have the same."""
+    """Returns the pairs of one head, if all heads and batch rows have the same."""
     if bool((shown == shown[:, :1]).all()):
         shown = shown[:, :1]
     return shown[:1] if shown.shape[0] > 1 and bool((shown == shown[:1]).all()) else shown
