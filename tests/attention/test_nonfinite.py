@@ -495,14 +495,14 @@ def test_a_huge_value_that_is_hidden_reaches_no_gradient(backend, mask):
 @pytest.mark.parametrize("spoilt", [torch.nan, torch.inf, -torch.inf])
 def test_a_query_that_is_not_finite_is_seen_in_rows_of_every_length(spoilt, dtype, mask):
     """PyTorch's kernel ignores NaN in rows that are shorter than a vector (seen in 2.13)."""
-    for keys in (*range(1, 35), 63, 64, 65, 127, 130):
+    for keys in (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 32, 33, 63, 64, 65, 127, 130):
         query, key, value = (torch.randn(1, 2, keys, 8, dtype=dtype) for _ in range(3))
         query[0, 1] = spoilt
+        right = regard.attend(query, key, value, mask=mask, backend="reference").isnan()
         for gradient in (False, True):
             for _ in range(3):
                 output = regard.attend(query.clone().requires_grad_(gradient), key, value, mask=mask)
-                right = regard.attend(query, key, value, mask=mask, backend="reference")
-                assert torch.equal(output.isnan(), right.isnan())
+                assert torch.equal(output.isnan(), right)
                 assert output[0, 0].isfinite().all()
 
 

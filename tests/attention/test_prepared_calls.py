@@ -83,8 +83,8 @@ def test_a_later_call_is_an_earlier_one_with_other_numbers(name, mask):
         assert (output is None) == (number < 2 or not is_chosen)
         wanted = regard.attend(*given, **options, backend="cpu")
         assert output is None or torch.equal(output, wanted)
-        exact = regard.attend(*(each.double() for each in given), **options | _double(score), backend="reference")
-        torch.testing.assert_close(wanted.double(), exact, rtol=1e-4, atol=2e-4)
+    exact = regard.attend(*(each.double() for each in given), **options | _double(score), backend="reference")
+    torch.testing.assert_close(wanted.double(), exact, rtol=1e-4, atol=2e-4)
 
 
 def test_more_transposed_keys_than_are_held_at_once():

@@ -13,6 +13,7 @@ from regard.training import run
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run_folder import RunFolder
+from shared_folders import shared_folder
 
 SHORT = {"epochs": 2, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", "batch_size": 5}
 NETWORK = {"grid": 8, "stages": 2, "patch": 8, "dropout": 0.1}
@@ -29,8 +30,6 @@ CLASSIFIERS = {
     "images-se": {"architecture": "cnn", "gate": "se", "grid": 16, "stages": 1, "patch": 8},
     "images-cbam": {"architecture": "cnn", "gate": "cbam", "grid": 16, "stages": 1, "patch": 8, "pooling": "attention"},
 }
-MADE = {}
-"""Name → folder, for all tests of a process."""
 
 
 def config_of(name, **training):
@@ -65,10 +64,6 @@ def image_run(small_corpora, tmp_path_factory):
     """The folder of a trained run, by its name here; no test changes it."""
 
     def make(name):
-        if name not in MADE:
-            path = tmp_path_factory.mktemp("image-runs") / name
-            train_run(config_of(name), path)
-            MADE[name] = path
-        return MADE[name]
+        return shared_folder(tmp_path_factory, f"image-runs/{name}", lambda path: train_run(config_of(name), path))
 
     return make

@@ -18,6 +18,7 @@ from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
+from shared_folders import shared_folder
 
 LARGER = {"embedding": 24, "hidden": 32, "dropout": 0.0}
 
@@ -51,9 +52,6 @@ SUMMARIZERS = {
 
 TEXT = "The old owl sat in an oak.\nThe more it saw, the less it spoke;\n\n\tthe less it spoke, the more it heard.\r\n"
 
-MADE = {}
-"""Name → folder, for all tests of a process."""
-
 SHORT = {"epochs": 1, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu"}
 
 
@@ -62,12 +60,11 @@ def run_of(tiny, tmp_path_factory):
     """The folder of a trained run, by its name here; no test changes it."""
 
     def make(name):
-        if name not in MADE:
-            path = tmp_path_factory.mktemp("page-runs") / name
+        def train(path):
             config = _config(name, tiny, tmp_path_factory)
             train_run(registry.find(config.task), config, RunFolder.create(path), reporter=SilentReporter())
-            MADE[name] = path
-        return MADE[name]
+
+        return shared_folder(tmp_path_factory, f"page-runs/{name}", train)
 
     return make
 

@@ -25,6 +25,7 @@ from forked import at_checkpoint, killed_command
 from regard.tasks import registry
 from regard.training.results import Prediction
 from regard.training.run_folder import RunFolder
+from shared_folders import shared_folder
 
 TEXT = "--tokenizer word --vocabulary 200"
 TINY = "--embedding 6 --hidden 8"
@@ -62,9 +63,6 @@ INPUTS = {
 }
 """Task → a file of the bundled data to predict; text for the others."""
 
-MADE = {}
-"""Name → folder of a run that nothing interrupted, for all tests of a process."""
-
 
 def train(name, *more):
     """The arguments that train the run of this name in ``runs/x``."""
@@ -92,15 +90,15 @@ def whole(run_command, tmp_path_factory, monkeypatch):
     """The folder of a run that nothing interrupted, by its name here; no test changes it."""
 
     def make(name):
-        if name not in MADE:
-            folder = tmp_path_factory.mktemp("whole")
+        def train_whole(folder):
+            folder.mkdir()
             with monkeypatch.context() as patch:
                 patch.chdir(folder)
                 skip_evaluation(patch)
                 code, _, error = run_command(*train(name))
             assert code == 0, error
-            MADE[name] = folder / "runs" / "x"
-        return MADE[name]
+
+        return shared_folder(tmp_path_factory, f"whole/{name}", train_whole) / "runs" / "x"
 
     return make
 
