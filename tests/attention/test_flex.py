@@ -134,8 +134,12 @@ def test_flex_computes_the_equation_and_its_gradients(kind):
 
 def test_compiled_kernels_skip_what_is_hidden_and_serve_all_sizes(monkeypatch):
     """One compilation serves other lengths, batches and numbers."""
+    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
 
+    # For one kernel neither precompiled headers nor trials of the processor's instructions are worth their time.
+    for name in ("cpp_cache_precompile_headers", "cpp.vec_isa_ok"):
+        monkeypatch.setattr(config, name, name == "cpp.vec_isa_ok")
     graphs, counts = [], set()
     monkeypatch.setattr(kernels, "COMPILER", lambda *graph: graphs.append(graph) or compile_fx(*graph))
     for batch, queries, keys, prefix in ((2, 150, 260, 2), (2, 300, 300, 5), (3, 130, 999, 9)):

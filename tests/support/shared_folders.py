@@ -9,7 +9,7 @@ import filelock
 
 
 def shared_folder(tmp_path_factory, name: str, make: Callable[[Path], object]) -> Path:
-    """Returns the folder of this name, a relative path. The first worker that needs it makes it, by ``make(folder)``; others wait."""
+    """Returns the folder of this name, a relative path. The first worker that needs it calls ``make(folder)``."""
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent
