@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(autouse=True)
 def _runs_here(monkeypatch):
-    monkeypatch.setattr(kernels, "COMPILED", type(kernels.COMPILED_KERNELS)())
+    monkeypatch.setattr(kernels, "COMPILED_KERNELS", type(kernels.COMPILED_KERNELS)())
     if DEVICE == "cpu":
         monkeypatch.setattr(backend, "DEVICES", {"cpu"})
         monkeypatch.setattr(kernels, "COMPILER", "eager")
