@@ -256,6 +256,16 @@ def test_files_that_the_design_names_exist():
     assert not gone, "\n".join(gone)
 
 
+def test_a_page_cites_each_benchmark_script():
+    """What nobody cites answers no question any more; a part of a cited script is imported or started by it."""
+    files = [*(ROOT / "docs/en").rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "Makefile"]
+    texts = "\n".join(file.read_text("utf-8") for file in files)
+    scripts = {file.stem: file.read_text("utf-8") for file in (ROOT / "bench/scripts").glob("[!_]*.py")}
+    cited = {name for name in scripts if re.search(rf"bench[./]scripts[./]{name}\b", texts)}
+    parts = {name for name in scripts if any(f"bench.scripts.{name}" in scripts[script] for script in cited - {name})}
+    assert not scripts.keys() - cited - parts
+
+
 def test_nothing_names_a_private_place():
     """No path of some machine and no registry's host in what is committed."""
     files = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
