@@ -83,7 +83,7 @@ class Access:
         await self.app(inner, _Body(body, receive), send_with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """The status and the reason why a request does not pass."""
+        """Returns the status and the reason of the refusal of a request."""
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -134,7 +134,7 @@ class _Body:
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:
-    """The body of a request; None if it has more than ``most`` bytes or the connection ended."""
+    """Returns the body of a request; None if it has more than ``most`` bytes or the connection ended."""
     parts, size = [], 0
     while True:
         message = await receive()
@@ -161,5 +161,5 @@ def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def _without_repeats(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a response that `HEADERS` does not replace."""
+    """Returns the headers of a response that `HEADERS` does not replace."""
     return [(name, value) for name, value in headers if name.decode("latin-1").lower() not in HEADERS]

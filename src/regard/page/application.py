@@ -54,7 +54,7 @@ class Page:
         self.readings: OrderedDict[str, Reading] = OrderedDict()
 
     def application(self) -> Starlette:
-        """The routes, which `regard.page.access.Access` must protect."""
+        """Returns the application with its routes, which `regard.page.access.Access` must protect."""
 
         async def index(request: Request) -> Response:
             return FileResponse(STATIC / "index.html", media_type="text/html")
@@ -87,7 +87,7 @@ class Page:
         return Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _failed})
 
     async def open(self, request: Request) -> Response:
-        """The description of a model, once it is loaded; the body has ``model``, ``pane`` and ``number``."""
+        """Returns the description of a model, once it is loaded; the body has ``model``, ``pane`` and ``number``."""
         body = await _body(request)
         model = self.models[_whole(body, "model", len(self.models))]
         pane, count = _text(body, "pane"), _whole(body, "number")
@@ -99,7 +99,7 @@ class Page:
         return await self._answer(f"{pane[:80]} open", count, load, model)
 
     async def example(self, request: Request) -> Response:
-        """The file of an example; the address has ``model`` and ``example``, its number."""
+        """Returns the file of an example; the address has ``model`` and ``example``, its number."""
         options = _numbers(request, "model", "example")
         examples = self.models[_whole(options, "model", len(self.models))].examples
         path = examples[_whole(options, "example", len(examples))].path
@@ -108,7 +108,7 @@ class Page:
         return FileResponse(path, media_type=FILE_TYPES[path.suffix.lower()])
 
     async def read(self, request: Request) -> Response:
-        """The answer of a model to a text, and its attention.
+        """Returns the answer of a model to a text, and its attention.
 
         The body has ``model`` (its index in the list), ``text``, ``pane`` (the part of the page) and ``number`` (counts
         the requests of the pane).
@@ -120,7 +120,7 @@ class Page:
         return await self._answer(pane[:80], count, lambda: self._shown(model.read(text)), model)
 
     async def upload(self, request: Request) -> Response:
-        """The answer of a model to a file, and its attention.
+        """Returns the answer of a model to a file, and its attention.
 
         The body is the content of the file; the address has ``model``, ``pane`` and ``number``, as in `read`.
         """
@@ -131,7 +131,7 @@ class Page:
         return await self._answer(pane[:80], count, lambda: self._shown(model.read_file(content)), model)
 
     async def steps(self, request: Request) -> Response:
-        """The worked calculation of a head; the body has ``reading``, ``record``, ``head``, ``pane`` and ``number``."""
+        """Returns a worked calculation; the body has ``reading``, ``record``, ``head``, ``pane`` and ``number``."""
         body = await _body(request)
         reading = self._reading(body)
         record = _whole(body, "record", len(reading.document.records))
@@ -149,7 +149,7 @@ class Page:
         return await self._answer(f"{pane[:80]} steps", count, compute)
 
     async def tile(self, request: Request) -> Response:
-        """Exact weights; the body has ``reading``, ``record``, and ``queries`` and ``keys`` as [first, last + 1]."""
+        """Returns exact weights; the body has ``reading``, ``record``, ``queries`` and ``keys`` as [first, stop]."""
         body = await _body(request)
         records = self._reading(body).document.records
         record = records[_whole(body, "record", len(records))]
@@ -161,7 +161,7 @@ class Page:
         return AsciiJSON(tile_payload(record, rows, columns))
 
     def _shown(self, reading: Reading) -> dict[str, Any]:
-        """The answer of a reading, and the payload of its attention; the reading is kept under a new name."""
+        """Returns the answer of a reading and the payload of its attention; stores the reading under a new name."""
         answer = reading.answer.to_dict()
         if not reading.document.records:
             return {"answer": answer, "reading": None, "payload": None}
@@ -187,7 +187,7 @@ class Page:
         return reading
 
     async def _answer(self, key: str, number: int, compute: Any, model: ServedModel | None = None) -> Response:
-        """The result of a computation, or its error, as JSON; the server continues."""
+        """Returns the result of a computation, or its error, as JSON; the server continues."""
         try:
             return AsciiJSON(await self.queue.run(key, number, compute))
         except ReplacedError:
@@ -213,7 +213,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _numbers(request: Request, *names: str) -> dict[str, Any]:
-    """The options of an address, those with these names as numbers; None where one is none."""
+    """Returns the options of an address, those with these names as numbers; None where one is none."""
     options: dict[str, Any] = dict(request.query_params)
     for name in set(names) & options.keys():
         text = options[name]

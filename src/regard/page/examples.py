@@ -49,7 +49,7 @@ MASKED = (
 
 
 def sentences_for(task: str, mask: str | None) -> tuple[Example, ...]:
-    """Sentences for a Hugging Face model.
+    """Returns sentences for a Hugging Face model.
 
     Args:
         task: of `regard.page.pretrained_folder.HEADS`.
@@ -61,7 +61,7 @@ def sentences_for(task: str, mask: str | None) -> tuple[Example, ...]:
 
 
 def examples_of(folder: RunFolder, accepts: InputKind) -> tuple[Example, ...]:
-    """What a run read when it was last validated; for a run that reads files, those that are still there."""
+    """Returns the inputs of a run's last validation; for a run that reads files, those that still exist."""
     inputs: dict[str, Example] = {}
     for example in _texts(folder) if accepts == "text" else _files(folder, accepts):
         inputs.setdefault(str(example.path or example.text), example)

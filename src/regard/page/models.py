@@ -11,7 +11,7 @@ from regard.training.hub_address import is_hub_address
 
 
 def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
-    """The model of a folder; nothing is loaded from a network but a run that is named by its address on the hub.
+    """Returns the model of a folder; only a run that is named by its address on the hub is loaded from a network.
 
     Args:
         path: a run folder, ``hf://OWNER/NAME`` of a run on the Hugging Face hub, or a folder that `save_pretrained` of
@@ -42,7 +42,7 @@ def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
 
 
 def open_models(paths: Sequence[str | Path], device: str = "cpu") -> list[ServedModel]:
-    """Several models, with names that differ.
+    """Opens several models, and gives them distinct names.
 
     Raises:
         RunError: as `open_model`.
@@ -53,7 +53,7 @@ def open_models(paths: Sequence[str | Path], device: str = "cpu") -> list[Served
 
 
 def tell_apart(models: Sequence[ServedModel]) -> None:
-    """Give models of one name the names of their folders."""
+    """Gives models of one name the names of their folders."""
     names = Counter(model.name for model in models)
     for model in models:
         if names[model.name] > 1:

@@ -48,7 +48,7 @@ class NewestFirst:
         return self._running
 
     async def run(self, key: str, number: int, compute: Callable[[], Value]) -> Value:
-        """The result of ``compute``, which runs on the other thread.
+        """Returns the result of ``compute``, which runs on the other thread.
 
         Args:
             key: the part of a page that sends the request.
@@ -82,7 +82,7 @@ class NewestFirst:
         return value
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the newest request, unless one runs."""
+        """Starts the newest request, unless one runs."""
         if self._running or not self._pending:
             return
         key = max(self._pending, key=lambda key: self._pending[key].order)

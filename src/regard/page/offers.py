@@ -71,7 +71,7 @@ class Offers:
 
 
 def hub_cache() -> Path:
-    """The folder in which Hugging Face keeps downloaded models; it need not exist."""
+    """Returns the folder in which Hugging Face keeps downloaded models; it need not exist."""
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
     except ImportError:
@@ -80,7 +80,7 @@ def hub_cache() -> Path:
 
 
 def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
-    """The models on this machine, described by their files. Nothing is written, and no weights are read.
+    """Returns the models on this machine, described by their files; writes nothing, and reads no weights.
 
     Args:
         runs: a folder of run folders; it need not exist.
@@ -105,14 +105,14 @@ def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
 
 
 def _reason(error: Exception) -> str:
-    """Why a folder is left out, in one line."""
+    """Returns the reason why a folder is left out, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"it cannot be read ({error.strerror})"
     return " ".join(str(error).split())[:300]
 
 
 def _runs_in(folder: Path, left_out: list[str]) -> list[Path]:
-    """The runs of a folder, the newest first; a line in ``left_out`` for each folder that cannot be read."""
+    """Returns the runs of a folder, the newest first; a line in ``left_out`` for each folder that cannot be read."""
     runs = []
     for path in _folders(folder, left_out):
         changed = _changed(path, "config.yaml", left_out)
@@ -122,7 +122,7 @@ def _runs_in(folder: Path, left_out: list[str]) -> list[Path]:
 
 
 def _snapshots_in(cache: Path, left_out: list[str]) -> Iterator[Path]:
-    """The folder of each model of a cache: the revision that its name means, or the newest."""
+    """Returns the folder of each model of a cache: the revision that its name means, or the newest."""
     for model in sorted(path for path in _folders(cache, left_out) if path.name.startswith("models--")):
         revisions = []
         named = _main_revision(model)
@@ -134,7 +134,7 @@ def _snapshots_in(cache: Path, left_out: list[str]) -> Iterator[Path]:
 
 
 def _changed(folder: Path, name: str, left_out: list[str]) -> float | None:
-    """When a file of a folder was last written, in seconds; None if it is not there, or cannot be reached."""
+    """Returns the time when a file of a folder was last written, in seconds; None if it cannot be read."""
     try:
         status = os.stat(folder / name)
     except FileNotFoundError:
@@ -163,7 +163,7 @@ def _folders(folder: Path, left_out: list[str]) -> list[Path]:
 
 
 def _run(model: OfferedModel, path: Path) -> str:
-    """Describe a run; returns why it is no model yet, or ""."""
+    """Describes a run; returns the reason why it is no model yet, or ""."""
     folder = RunFolder(path)
     sections = folder.read_sections()
     if not folder.model.is_file():
@@ -182,7 +182,7 @@ def _run(model: OfferedModel, path: Path) -> str:
 
 
 def _pretrained(model: OfferedModel, path: Path) -> str:
-    """Describe a Hugging Face model; returns why it cannot be opened, or ""."""
+    """Describes a Hugging Face model; returns the reason why it cannot be opened, or ""."""
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         return "it has no safetensors, and other weights are not read"
@@ -203,6 +203,6 @@ def _first(config: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _size(files: list[Path]) -> str:
-    """The size of files in words: ``"87 MB"``."""
+    """Returns the size of files in words: ``"87 MB"``."""
     size = sum(os.stat(path).st_size for path in files)
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"

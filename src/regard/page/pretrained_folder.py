@@ -37,7 +37,7 @@ _INDEX = f"{_WEIGHTS}.index.json"
 
 
 def head_of(architectures: Any) -> tuple[str, str, str]:
-    """The class of transformers for the architectures that a configuration names, the task, and the placeholder."""
+    """Returns the class of transformers for a configuration's architectures, the task, and the placeholder."""
     for name in architectures if isinstance(architectures, list) else ():
         for end, head in HEADS.items():
             if isinstance(name, str) and name.endswith(end):
@@ -46,13 +46,13 @@ def head_of(architectures: Any) -> tuple[str, str, str]:
 
 
 def facts_of(kind: str, layers: Any, heads: Any) -> str:
-    """A model in a few words: ``"BertModel, 6 layers × 12 heads"``."""
+    """Returns a model in a few words: ``"BertModel, 6 layers × 12 heads"``."""
     known = all(isinstance(count, int) and count > 0 for count in (layers, heads))
     return f"{kind}, {layers} layers × {heads} heads" if known else kind
 
 
 def name_of(path: Path) -> str:
-    """The name of a model: that of its folder, with the folder above if it is only ``model``; on the hub OWNER/NAME."""
+    """Returns the name of a model: that of its folder, with the folder above for ``model``; OWNER/NAME on the hub."""
     folder = path.resolve()
     if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
         return folder.parents[1].name.removeprefix("models--").replace("--", "/")
@@ -60,7 +60,7 @@ def name_of(path: Path) -> str:
 
 
 def check_pretrained(folder: Path) -> None:
-    """Raise RunError, in one line that names the file, if a folder needs more than its own weights and settings.
+    """Raises RunError, in one line that names the file, if a folder needs more than its own weights and settings.
 
     Refused are: attention implementations other than `ATTENTIONS`, quantized weights and named backbones (transformers
     would load them from a hub), types of weights other than `DTYPES`, adapters (their model is elsewhere), custom code
@@ -92,7 +92,7 @@ def check_pretrained(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object of a JSON file.
+    """Returns the object of a JSON file.
 
     Raises:
         RunError: the file is not regular, too large, or no JSON object.
@@ -104,7 +104,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_any(path: Path) -> Any:
-    """The content of a JSON file; not every file of settings holds an object."""
+    """Returns the content of a JSON file; not every file of settings holds an object."""
     try:
         return json.loads(read_bytes(path, LARGEST_TEXT))
     except OSError as error:
@@ -144,7 +144,7 @@ def _check_settings(path: Path, content: Any) -> None:
 
 
 def _fields(content: Any) -> Iterator[tuple[str, Any]]:
-    """Every named value of a configuration and of its parts."""
+    """Returns every named value of a configuration and of its parts."""
     if isinstance(content, Mapping):
         for name, value in content.items():
             yield name, value

@@ -121,7 +121,7 @@ class PretrainedModel(ServedModel):
         )
 
     def _steps(self, inputs: dict[str, Tensor], record: AttentionRecord, head: int) -> StepsRecord:
-        """The worked calculation of a head: the model runs again to record the inputs of its attention."""
+        """Returns the worked calculation of a head: the model runs again to record the inputs of its attention."""
         with torch.inference_mode(), _ProblemWatch(self.model) as seen:
             self.model(**inputs)
         for call, problem in zip(seen.calls, seen.problems, strict=True):
@@ -136,13 +136,13 @@ class PretrainedModel(ServedModel):
         raise ArgumentError(f"the queries and keys of {record.name} are not known: the model shows its weights alone")
 
     def _generate(self, inputs: dict[str, Tensor]) -> tuple[Tensor, list[int]]:
-        """The input of the decoder that writes the text, and the text's tokens."""
+        """Returns the input of the decoder that writes the text, and the text's tokens."""
         tokens = self.model.generate(**inputs, max_new_tokens=MOST_NEW_TOKENS, do_sample=False)
         # No step reads the last token.
         return (tokens[:, :-1] if tokens.shape[1] > 1 else tokens), tokens[0].tolist()
 
     def _continue(self, inputs: dict[str, Tensor]) -> list[int]:
-        """The most likely tokens after a text; [] if the model has no room for them."""
+        """Returns the most likely tokens after a text; [] if the model has no room for them."""
         length = inputs["input_ids"].shape[1]
         room = min(MOST_CONTINUED, self._most_tokens() - length)
         if room < 1 or self._weights(length + room) > MOST_WEIGHTS or not self.model.can_generate():
@@ -159,7 +159,7 @@ class PretrainedModel(ServedModel):
         return sequences[0, length:].tolist()
 
     def _weights(self, tokens: int) -> int:
-        """How many weights all layers and heads have for a text of so many tokens."""
+        """Returns the number of weights that all layers and heads have for a text of so many tokens."""
         layers, heads = getattr(self.config, "num_hidden_layers", 1), getattr(self.config, "num_attention_heads", 1)
         return layers * heads * tokens**2
 
@@ -198,14 +198,14 @@ class PretrainedModel(ServedModel):
         return tuple(zip(labels, top.values.tolist(), strict=True))
 
     def _most_tokens(self) -> int:
-        """The most tokens of a text that the model reads: its own limit, or `MOST_TOKENS` if it states none."""
+        """Returns the most tokens of a text that the model reads: its own limit, or `MOST_TOKENS` if it states none."""
         names = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
         limits = [getattr(self.config, name, None) for name in names] + [self.tokenizer.model_max_length]
         stated = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 2**40]
         return min(stated, default=MOST_TOKENS)
 
     def _check_length(self, tokens: int) -> None:
-        """Raise ArgumentError if a text has more tokens than the model can read."""
+        """Raises ArgumentError if a text has more tokens than the model can read."""
         limit = self._most_tokens()
         if tokens > limit:
             raise ArgumentError(f"the text has {tokens:,} tokens, and {self.name} reads at most {limit:,}; shorten it")
@@ -213,14 +213,14 @@ class PretrainedModel(ServedModel):
 
 
 def _lengthened(inputs: dict[str, Tensor], tokens: list[int]) -> dict[str, Tensor]:
-    """The inputs of a text with more tokens; what belongs to each token is that of the last one."""
+    """Returns the inputs of a text with more tokens; each new token repeats the values of the last one."""
     longer = {name: torch.cat([one, one[:, -1:].expand(-1, len(tokens))], 1) for name, one in inputs.items()}
     longer["input_ids"][:, -len(tokens) :] = torch.tensor(tokens, device=longer["input_ids"].device)
     return longer
 
 
 def _joined(prompt: TokenAxis, written: TokenAxis) -> TokenAxis:
-    """The axis of a text and of what the model wrote after it."""
+    """Returns the axis of a text and of what the model wrote after it."""
     length = len(prompt)
     words = written.words or [range(position, position + 1) for position in range(len(written))]
     later = tuple(range(word.start + length, word.stop + length) for word in words)
@@ -258,7 +258,7 @@ class _ProblemWatch(Watch):
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """A context without progress bars and warnings of transformers, and without requests to a hub."""
+    """Returns a context without progress bars and warnings of transformers, and without requests to a hub."""
     import huggingface_hub.constants
 
     logging = transformers.utils.logging
@@ -278,7 +278,7 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 @contextmanager
 def _one_line(path: Path) -> Iterator[None]:
-    """A context that turns every error of transformers into one line."""
+    """Returns a context that turns every error of transformers into one line."""
     try:
         yield
     except Exception as error:

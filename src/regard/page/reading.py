@@ -45,13 +45,13 @@ class Answer:
     choice: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values; spaces and other invisible characters are visible in the labels."""
+        """Returns the answer as plain values; spaces and other invisible characters are visible in the labels."""
         ranked = [{"label": visible_token(label, LONGEST_LABEL), "probability": share} for label, share in self.ranked]
         return vars(self) | {"ranked": ranked, "notes": list(self.notes)}
 
 
 def rest_of(ranked: Sequence[tuple[str, float]]) -> float:
-    """The total probability of choices that are not ranked; 0 if none are ranked."""
+    """Returns the total probability of choices that are not ranked; 0 if none are ranked."""
     return max(0.0, 1.0 - sum(probability for _, probability in ranked)) if ranked else 0.0
 
 
@@ -122,13 +122,13 @@ class ServedModel(ABC):
     offered: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The description of the model for the page."""
+        """Returns the description of the model for the page."""
         names = ("name", "path", "kind", "task", "facts", "placeholder", "accepts", "most_tokens", "loaded", "offered")
         examples = [{"text": one.text, "shows": one.shows} for one in self.examples]
         return {name: getattr(self, name) for name in names} | {"examples": examples}
 
     def load(self) -> "ServedModel":
-        """The model in memory.
+        """Returns the model in memory.
 
         Raises:
             RunError: it cannot be loaded.
@@ -136,7 +136,7 @@ class ServedModel(ABC):
         return self
 
     def read(self, text: str) -> Reading:
-        """The answer and the attention for a text.
+        """Returns the answer and the attention for a text.
 
         Raises:
             RegardError: the model cannot read it.
@@ -150,7 +150,7 @@ class ServedModel(ABC):
         return self._read(text)
 
     def read_file(self, content: bytes) -> Reading:
-        """The answer and the attention for the content of a file.
+        """Returns the answer and the attention for the content of a file.
 
         Raises:
             RegardError: the model cannot read it.
@@ -167,7 +167,7 @@ class ServedModel(ABC):
 
 
 def check_weights(tokens: int, weights: int) -> None:
-    """Raise ArgumentError if a text of so many tokens has too many weights, in all heads and layers, to be kept."""
+    """Raises ArgumentError if a text of so many tokens has too many weights, in all heads and layers, to be kept."""
     if weights > MOST_WEIGHTS:
         raise ArgumentError(
             f"the text has {tokens:,} tokens, for which all layers and heads have {weights:,} weights, more than the "

@@ -78,7 +78,7 @@ def _steps(attentions: Sequence[ModelAttention], record: int, head: int) -> Step
 
 
 def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
-    """The index of the attention that explains an output best: to the source in the layer that aligns, or the last."""
+    """Returns the index of the attention that explains an output best: the aligning one, or the last."""
     if records and records[-1].name.startswith("rollout"):
         return len(records) - 1
     crossing = [index for index, record in enumerate(records) if record.kind == "cross"]

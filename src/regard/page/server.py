@@ -20,7 +20,7 @@ ADDRESS = "127.0.0.1"
 
 
 def require_server() -> None:
-    """Raise MissingPartError if a package of the server is not installed."""
+    """Raises MissingPartError if a package of the server is not installed."""
     from importlib.util import find_spec
 
     for part in ("starlette", "uvicorn"):
@@ -29,7 +29,7 @@ def require_server() -> None:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on a port of this machine; 0: any that is free.
+    """Returns a socket that listens on a port of this machine; 0: any that is free.
 
     Raises:
         ArgumentError: the port is in use, or not permitted.
@@ -102,19 +102,19 @@ class PageServer:
         return self._page.queue.busy
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
-        """Serve until a signal comes, or `stop` is called; call ``ready`` once requests are answered."""
+        """Serves until a signal comes or `stop` is called; calls ``ready`` once requests are answered."""
         self._ready = ready
         with contextlib.closing(self._listening):
             self._server.run(sockets=[self._listening])
 
     def stop(self) -> None:
-        """End `run`, from another thread."""
+        """Ends `run`, from another thread."""
         self._server.should_exit = True
 
 
 @contextlib.contextmanager
 def _stopping(server: "uvicorn.Server") -> Iterator[None]:
-    """In this context a signal ends the server; a second one ends the process."""
+    """Lets a signal end the server while the context lasts; a second one ends the process."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if server.should_exit:

@@ -26,7 +26,7 @@ HEIGHTS, SIDES = ("top", "middle", "bottom"), ("left", "", "right")
 
 
 def attended_words(words: Sequence[str], weights: Any) -> Attended:
-    """The words of a text that got the largest weights.
+    """Returns the words of a text that got the largest weights.
 
     Args:
         words: the words.
@@ -36,7 +36,7 @@ def attended_words(words: Sequence[str], weights: Any) -> Attended:
 
 
 def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> Attended:
-    """The regions of an image that got the largest weights, of three by three: ``top left``, ``middle``.
+    """Returns the regions of an image, of three by three, that got the largest weights: ``top left``, ``middle``.
 
     Args:
         grid: rows and columns.
@@ -55,7 +55,7 @@ def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> A
 
 
 def attended_times(seconds: float, weights: Any) -> Attended:
-    """The times of a sound that got the largest weights, of eight equal parts: ``0.4–0.8 s``.
+    """Returns the times of a sound, of eight equal parts, that got the largest weights: ``0.4–0.8 s``.
 
     Args:
         seconds: of an annotation.
@@ -70,7 +70,7 @@ def attended_times(seconds: float, weights: Any) -> Attended:
 
 
 def attended_line(trained: Trained, prediction: Prediction) -> str:
-    """What a model attended to on the way to a prediction: ``"dog 41 %, sleeps 22 %"``."""
+    """Returns the parts that a prediction attended to most, in one line: ``"dog 41 %, sleeps 22 %"``."""
     if trained.task.input_kind == "text" and not prediction.input_text.strip():
         return "nothing: the text is empty"
     parts, origin = trained.attended(prediction)
@@ -85,13 +85,13 @@ def _third(number: int, count: int, names: Sequence[str]) -> str:
 
 
 def _total(weights: Any) -> Any:
-    """The sum over all axes but the last; float64."""
+    """Returns the sum over all axes but the last; float64."""
     array = np.asarray(weights, dtype=np.float64)
     return array.sum(axis=tuple(range(array.ndim - 1)))
 
 
 def _attended(parts: Iterable[tuple[str, Any]], origin: str = "") -> Attended:
-    """The parts by their share, the largest first; parts of the same name are one."""
+    """Returns the parts with their shares, the largest first; adds up parts of the same name."""
     total: dict[str, float] = {}
     for name, weight in parts:
         total[name] = total.get(name, 0.0) + float(weight)

@@ -175,7 +175,7 @@ class Caption(TextAnswer):
         return {"score": self.score}
 
     def details(self) -> dict[str, Any]:
-        """Words, and weights ``[word][row][column]`` over ``box`` of the image."""
+        """Returns the words, and their weights ``[word][row][column]`` over ``box`` of the image."""
         content: dict[str, Any] = {"words": self.word_texts}
         weights = self.word_weights
         if weights is not None:
@@ -184,7 +184,7 @@ class Caption(TextAnswer):
         return content
 
     def figure(self) -> Any:
-        """The image with the weights of each word; None without weights or without words."""
+        """Returns the image with the weights of each word; None without weights or without words."""
         weights = self.word_weights
         if weights is None or not self.words:
             return None
@@ -252,7 +252,7 @@ class Evaluation(TextEvaluation):
         return [*lines, pointing]
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, the captions (``evaluation-<name>.tsv``), and pictures of the first ones."""
+        """Writes the numbers, the captions (``evaluation-<name>.tsv``), and pictures of the first ones."""
         text = io.StringIO()
         writer = csv.writer(text, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None)
         writer.writerow(("image", "caption", "score", "true"))
@@ -266,7 +266,7 @@ class Evaluation(TextEvaluation):
 
 
 def limit_line(limit: float) -> str:
-    """Why CIDEr cannot reach 10."""
+    """Returns why CIDEr cannot reach 10."""
     return (
         f"CIDEr is at most {limit:.3f} here, not 10: the mean of n-grams of 1 to {ORDER} words, of which short true "
         "captions have no long ones, and those of all images count nothing"

@@ -118,7 +118,7 @@ class Classification(LabelPrediction):
         return attended_words(self.words, self.weights)
 
     def details(self) -> dict[str, Any]:
-        """Probabilities, words and weights ``[head][word]``."""
+        """Returns the probabilities, the words and their weights ``[head][word]``."""
         content = {**super().details(), "words": self.words}
         if self.weights is not None:
             content["weights"] = rounded(self.weights)
@@ -194,7 +194,7 @@ class TrainedClassifier(TrainedLabels):
         return Classification(one.text, label, probabilities, words, spans, merged, one.cut > 0, sentences)
 
     def _sentences(self, one: ReadText, groups: Sequence[range]) -> list[range]:
-        """The words of each sentence; a word belongs to that of its first token."""
+        """Returns the words of each sentence; a word belongs to that of its first token."""
         tokens = torch.tensor([list(one.ids)], dtype=torch.int64)
         numbers = self.model.encoder.sentences(tokens, torch.tensor([len(one.ids)]))[0].tolist() if one.ids else []
         first = [numbers[group.start] for group in groups]
@@ -220,7 +220,7 @@ class TrainedClassifier(TrainedLabels):
         )
 
     def _share(self, inputs: Sequence[ReadText], outputs: Outputs, deciding: Sequence[frozenset[int]]) -> float:
-        """The mean over texts and heads of the share of the weights on tokens of the deciding words."""
+        """Returns the mean over texts and heads of the share of the weights on tokens of the deciding words."""
         total = 0.0
         for one, weights, words in zip(inputs, outputs.weights, deciding, strict=True):
             spans_of_text = enumerate(word_spans(one.text))
@@ -273,7 +273,7 @@ class TrainedClassifier(TrainedLabels):
 
 
 def words_of(tokenizer: Tokenizer, text: str, tokens: int) -> tuple[list[range], list[range]]:
-    """The tokens and the characters of each word of a text.
+    """Returns the tokens and the characters of each word of a text.
 
     Args:
         tokenizer: the tokenizer of the model.
@@ -291,7 +291,7 @@ def words_of(tokenizer: Tokenizer, text: str, tokens: int) -> tuple[list[range],
 
 
 def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
-    """The positions of the deciding words in a TSV file, or None if it has no column ``deciding``.
+    """Returns the positions of the deciding words in a TSV file, or None if it has no column ``deciding``.
 
     Args:
         data: the evaluated data.

@@ -36,7 +36,7 @@ class CopiedSpan:
     last_word: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The span as plain values."""
+        """Returns the span as plain values."""
         return {
             "text": self.text,
             "characters": [self.start, self.stop],
@@ -53,7 +53,7 @@ def copied_spans(
     source_positions: Sequence[int],
     source_words: Sequence[range],
 ) -> list[CopiedSpan]:
-    """The longest runs of tokens that are copied and follow each other in the article too.
+    """Returns the longest runs of tokens that are copied and follow each other in the article too.
 
     Args:
         vocabulary: that of the article.
@@ -93,7 +93,7 @@ def copied_spans(
 
 
 def marked(summary: str, spans: Sequence[CopiedSpan]) -> str:
-    """The summary with its copied spans in brackets, and their words in the article: ``[Ada Byron @7-8]``."""
+    """Returns the summary with its copied spans in brackets, and their words in the article: ``[Ada Byron @7-8]``."""
     pieces, position = [], 0
     for span in spans:
         words = f"{span.first_word}" if span.first_word == span.last_word else f"{span.first_word}-{span.last_word}"

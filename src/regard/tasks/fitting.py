@@ -106,7 +106,7 @@ class Case:
         return not issubclass(kind, Configuration) or kind.unmet_need(self.options, field) is None  # pyright: ignore
 
     def set(self, name: str, value: Any) -> None:
-        """Set an option; the defaults of others may follow from it."""
+        """Sets an option, and the defaults that follow from it."""
         for other, (_, field) in self._fields.items():
             if "defaults" in field.metadata and other not in self.typed and name in ("architecture", "attention"):
                 setattr(self.options, other, None)
@@ -114,7 +114,7 @@ class Case:
         self._fill()
 
     def needing(self, name: str, value: Any) -> set[str]:
-        """The names of the options that only have a meaning if another option has this value."""
+        """Returns the names of the options that have a meaning only if another option has this value."""
         return {
             one
             for one, (_, field) in self._fields.items()
@@ -122,7 +122,7 @@ class Case:
         }
 
     def column(self, steps: Sequence[int]) -> int:
-        """The column of a table."""
+        """Returns the column of a table that the size of the data selects."""
         return sum(self.size.rows >= step for step in steps)
 
     @property
@@ -141,11 +141,11 @@ class Case:
         return max(1, int(self.size.rows / self.bytes_per_token("source")))
 
     def kind(self, side: Side) -> str:
-        """The tokenizer of a side; of an input that is no text, that of characters."""
+        """Returns the tokenizer of a side; "char" for an input that is not a text."""
         return getattr(self.options, f"{side}_tokenizer", None) or getattr(self.options, "tokenizer", "char")
 
     def bytes_per_token(self, side: Side) -> float:
-        """Bytes of a token of a side, estimated of a European text; 1 for an input that is no text."""
+        """Returns the bytes of a side's token, as estimated for a European text; 1 for an input that is not a text."""
         kind = self.kind(side)
         if kind == "bpe":  # more sub-words are longer ones
             return min(5.0, max(1.0, 2.0 + 0.5 * math.log2(self.options.vocabulary / 350)))
@@ -187,7 +187,7 @@ Rules = Mapping[str, Rule]
 
 
 def fit(rules: Rules, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]) -> dict[str, Choice]:
-    """The options that the data decide.
+    """Returns the options that the data decide.
 
     Args:
         rules: those of the task.
@@ -211,7 +211,7 @@ def fit(rules: Rules, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping
 
 
 def table(*values: Any, accelerator: Sequence[Any] = (), steps: Sequence[int] = ROWS) -> Rule:
-    """The value of a column; an accelerator may have a row of its own."""
+    """Returns a rule that gives the value of the data's column; an accelerator may have a row of its own."""
 
     def rule(case: Case) -> Choice:
         row = accelerator if accelerator and not case.size.cpu else values
@@ -222,7 +222,7 @@ def table(*values: Any, accelerator: Sequence[Any] = (), steps: Sequence[int] = 
 
 
 def for_architecture(**rules: Rule) -> Rule:
-    """The rule of the architecture; ``recurrent`` is that of lstm and gru, and no rule means the fixed default."""
+    """Returns a rule that applies that of the architecture; ``recurrent`` is for lstm, gru and none."""
 
     def rule(case: Case) -> Choice | None:
         architecture = str(case.options.architecture)
@@ -233,7 +233,7 @@ def for_architecture(**rules: Rule) -> Rule:
 
 
 def even(rule: Rule) -> Rule:
-    """Features that a bidirectional network, the heads and the stages that the user has set can share."""
+    """Returns a rule whose number of features the two directions of a recurrent network and the heads can share."""
 
     def rounded(case: Case) -> Choice | None:
         choice, options = rule(case), case.options
@@ -249,7 +249,7 @@ def even(rule: Rule) -> Rule:
 
 
 def staged(rule: Rule) -> Rule:
-    """Features that the stages of a convolutional network can halve."""
+    """Returns a rule whose number of features each stage of a convolutional network can halve."""
 
     def rounded(case: Case) -> Choice | None:
         choice, stages = rule(case), case.options.stages
@@ -261,7 +261,7 @@ def staged(rule: Rule) -> Rule:
 
 
 def _pair(options: Any) -> int:
-    """Features of a head are a multiple of this: rotary positions turn pairs of them."""
+    """Returns the number that the features of a head are a multiple of: rotary positions rotate pairs of them."""
     return 2 if getattr(options, "position", None) == "rotary" else 1
 
 
@@ -271,7 +271,7 @@ def _multiple(choice: Choice, parts: int, why: str) -> Choice:
 
 
 def heads(case: Case) -> Choice:
-    """Heads of 32 features, of 64 where there are many, which divide the features."""
+    """Chooses heads of 32 features, or of 64 where there are many, so that the heads divide the features."""
     hidden, groups = case.options.hidden, getattr(case.options, "kv_heads", None) or 1
     most = range(1, min(hidden, int(HEADS.high)) + 1)
     possible = [one for one in most if hidden % (one * _pair(case.options)) == 0 and one % groups == 0]
@@ -281,7 +281,7 @@ def heads(case: Case) -> Choice:
 
 
 def same_as(name: str) -> Rule:
-    """As many as another option."""
+    """Returns a rule that gives the value of another option."""
 
     def rule(case: Case) -> Choice:
         return Choice(getattr(case.options, name), f"as {name}")
@@ -290,7 +290,7 @@ def same_as(name: str) -> Rule:
 
 
 def image_architecture(case: Case) -> Choice:
-    """A convolutional network for few images, unless options are those of the other one.
+    """Chooses a convolutional network for few images, unless the user has set options of the other network.
 
     Raises:
         ArgumentError: the user has set options of both.
@@ -309,14 +309,14 @@ def image_architecture(case: Case) -> Choice:
 
 
 def image_pooling(case: Case) -> Choice:
-    """Attention over the grid of a convolutional network; the class token of a Vision Transformer."""
+    """Chooses attention over the grid of a convolutional network, and the class token of a Vision Transformer."""
     if case.options.architecture == "vit" and "pooling_heads" not in case.typed:
         return Choice("cls", "architecture vit")
     return Choice("attention", f"architecture {case.options.architecture}")
 
 
 def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0) -> Rule:
-    """Examples of a batch: small batches are more updates for few examples, and long inputs need smaller ones.
+    """Returns the rule of the batch size: few examples need small batches for more updates, and long inputs too.
 
     Args:
         values: of the table, on a CPU.
@@ -340,7 +340,7 @@ def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0)
 
 
 def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most: int) -> Rule:
-    """Tokens of so many examples of mean length.
+    """Returns the rule of the tokens of a batch: those of a number of examples of mean length.
 
     Args:
         values: examples of a batch, on a CPU.
@@ -361,7 +361,7 @@ def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most:
 
 
 def epochs(*updates: int, most: int = 300, accelerator: Sequence[int] = (), steps: Sequence[int] = ROWS) -> Rule:
-    """Epochs that make so many updates of the weights; each example is seen at least once and at most ``most`` times.
+    """Returns the rule of the epochs: enough for a number of updates, at least one and at most ``most``.
 
     Early stopping ends most trainings before (`patience`).
     """
@@ -377,7 +377,7 @@ def epochs(*updates: int, most: int = 300, accelerator: Sequence[int] = (), step
 
 
 def validate_every(cost: float) -> Rule:
-    """Steps between validations, which take about a quarter of the time of the training.
+    """Returns the rule of the steps between validations, which take about a quarter of the training's time.
 
     Args:
         cost: time of a validation example, in that of an example of a training batch.
@@ -401,25 +401,25 @@ def validate_every(cost: float) -> Rule:
 
 
 def patience(case: Case) -> Choice:
-    """A third of the validations without anything better end the training."""
+    """Chooses a third of the validations: so many without an improvement end the training."""
     validations = case.updates / (case.options.validate_every or case.batches)
     return Choice(max(3, round(validations / 3)), "a third of the validations")
 
 
 def patience_after(case: Case) -> Choice:
-    """The first quarter of the updates never ends the training."""
+    """Chooses a quarter of the updates, within which the training never ends early."""
     return Choice(case.updates // 4, "a quarter of the updates")
 
 
 def warmup(case: Case) -> Choice:
-    """A twentieth of the updates of a Transformer; a recurrent network needs none."""
+    """Chooses a twentieth of the updates for a Transformer; a recurrent network needs no warmup."""
     if case.options.architecture not in ("transformer", "vit"):
         return Choice(0, f"architecture {case.options.architecture}")
     return Choice(min(1000, case.updates // 20), "a twentieth of the updates")
 
 
 def learning_rate(case: Case) -> Choice:
-    """Larger for few features, which learn steadily with it; smaller for a wide Transformer."""
+    """Chooses a larger rate for few features, which still learn steadily, and a smaller one for a wide Transformer."""
     options = case.options
     transformer = options.architecture in ("transformer", "vit")
     features = getattr(options, "hidden" if case.has_meaning("hidden") else "grid", None) or options.embedding
@@ -432,7 +432,7 @@ def learning_rate(case: Case) -> Choice:
 
 
 def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
-    """Words; with letters of scripts that are written without spaces, sub-words, or characters of short texts.
+    """Returns the rule of a tokenizer: words; for scripts without spaces, sub-words, or characters of short texts.
 
     Characters are learned best, and make the longest texts. An option that has a meaning with words only, and that the
     user has set, asks for words.
@@ -462,7 +462,7 @@ def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
 
 
 def side_tokenizer(side: Side) -> Rule:
-    """Characters of short texts of scripts that are written without spaces, unless the user has set a tokenizer."""
+    """Returns the rule of a side: characters for short texts of scripts without spaces, unless a tokenizer is set."""
 
     def rule(case: Case) -> Choice | None:
         size, share = case.size, case.size.unspaced[SIDES.index(side)]
@@ -476,7 +476,7 @@ def side_tokenizer(side: Side) -> Rule:
 
 
 def pair_length(case: Case) -> Choice | None:
-    """More tokens where they are characters, so that the same pairs are short enough."""
+    """Chooses a larger limit where tokens are characters, so that the same pairs are short enough."""
     if "char" not in (case.options.source_tokenizer, case.options.target_tokenizer):
         return None
     return Choice(4 * MOST_CHARACTERS, "tokens of a side are characters")
@@ -496,7 +496,7 @@ def _percent(share: float) -> str:
 
 
 def vocabulary(*values: int) -> Rule:
-    """Sub-words that are frequent enough to be learned; words and characters are as many as there are."""
+    """Returns the rule of the number of sub-words; the data decide the number of words and of characters."""
     rule = table(*values)
 
     def sub_words(case: Case) -> Choice | None:
@@ -506,14 +506,14 @@ def vocabulary(*values: int) -> Rule:
 
 
 def language_vocabulary(case: Case) -> Choice | None:
-    """The 256 bytes, and sub-words as many as the root of the length of the text."""
+    """Chooses the 256 bytes and the square root of the text's length in further sub-words."""
     if case.options.tokenizer != "bpe":
         return None
     return Choice(min(8_000, 256 + math.isqrt(case.size.rows)), case.counted)
 
 
 def context(case: Case) -> Choice:
-    """Tokens of a window, of which a short text must have several."""
+    """Chooses the tokens of a window, so few that a short text has several windows."""
     rule = table(64, 128, 128, 128, accelerator=(64, 128, 256, 256), steps=BYTES)
     choice = rule(case)
     assert choice is not None
@@ -530,7 +530,7 @@ def _several(value: Any) -> tuple[Any, ...]:
 
 
 def _length(updates: Rule, cost: float) -> dict[str, Rule]:
-    """The rules of the length and the pace of a training."""
+    """Returns the rules of the length and the pace of a training."""
     return {
         "epochs": updates,
         "validate_every": validate_every(cost),

@@ -128,7 +128,7 @@ class ImageLabel(LabelPrediction):
         return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights[None, None])
 
     def details(self) -> dict[str, Any]:
-        """Probabilities, and weights ``[row][column]`` over ``box`` of the image."""
+        """Returns the probabilities, and the weights ``[row][column]`` over ``box`` of the image."""
         content = super().details()
         if self.weights is not None:
             content["box"] = [round(edge, 2) for edge in image_box(self.image)]
@@ -136,7 +136,7 @@ class ImageLabel(LabelPrediction):
         return content
 
     def figure(self) -> Any:
-        """The image beside its overlay; None without weights."""
+        """Returns the image beside its overlay; None without weights."""
         if self.weights is None:
             return None
         return pictures.image_overlays(
@@ -172,7 +172,7 @@ class Evaluation(LabelEvaluation):
         return f" · pointing {self.pointing:.3f} (chance {self.pointing_chance:.3f})"
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """As for every classifier, and the first images with their weights."""
+        """Writes what every classifier writes, and the first images with their weights."""
         figures = (one.figure() for one in self.labelled[:DRAWN])
         return [*super().write(folder, name), *draw_figures(folder.pictures, figures, f"image-{name}")]
 
@@ -213,7 +213,7 @@ class TrainedImageClassifier(TrainedLabels):
     def _weights(
         self, layers: Sequence[Tensor], pooled: Tensor | None, image: InputImage
     ) -> NDArray[np.float32] | None:
-        """What the output is made of: what the pooling reads of the top layer, and attention rollout below it."""
+        """Returns the share of each cell in the output, by attention rollout and the weights of the pooling."""
         from regard.watching import rollout
 
         if not layers:
@@ -273,7 +273,7 @@ class TrainedImageClassifier(TrainedLabels):
         return self.attentions_of(calls, pools, self._axis(prediction.image), "learned query")
 
     def document(self, prediction: Prediction, attentions: Sequence[ModelAttention] | None = None) -> Document:
-        """The attention of each layer, and with a Vision Transformer its rollout at the end."""
+        """Returns the attention of each layer, with the rollout of a Vision Transformer at the end."""
         from regard.watching import rollout
 
         document = super().document(prediction, attentions)
@@ -290,7 +290,7 @@ class TrainedImageClassifier(TrainedLabels):
 
 
 def _pointing(rows: Sequence[ImageRow], labelled: Sequence[Any]) -> tuple[float | None, float | None]:
-    """The pointing accuracy and that of cells drawn at random, over the images whose objects are known."""
+    """Returns the pointing accuracy, and that of random cells, over the images whose objects are known."""
     hits, chances = [], []
     for row, one in zip(rows, labelled, strict=True):
         if one.weights is None or not row.objects:

@@ -204,7 +204,7 @@ class RunningText(Input):
 
 
 def check_no_table(path: Path) -> None:
-    """Raise DataError if a file is a table of several columns, whose names and separators are no running text."""
+    """Raises DataError if a file is a table with several columns, whose names and separators are no running text."""
     try:
         records = tables.open_records(path) if path.suffix.lower() in tables.READERS else None
     except DataError:  # a text whose name ends as that of a table

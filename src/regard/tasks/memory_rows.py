@@ -11,7 +11,7 @@ from regard.names.counted import counted
 
 
 def memory_rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of data in memory, as dictionaries.
+    """Yields the rows of data in memory as dictionaries.
 
     Args:
         data: see `regard.train`.
@@ -54,7 +54,7 @@ def memory_rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapp
 
 
 def table_rows(data: Any, name: str) -> Any:
-    """The rows of a table of another library, and of a data set that has a length; other data as they are.
+    """Returns the rows of a table of another library or of a data set with a length; other data stay as they are.
 
     Args:
         data: any data.
@@ -80,7 +80,7 @@ def _has(*names: str) -> Callable[[Any], bool]:
 
 
 def _of_data_set(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a data set of Hugging Face, whose formats for other libraries do not count; files stay files."""
+    """Returns the rows of a Hugging Face data set without its format for another library; files stay files."""
     from regard.data.parquet import class_names
 
     if (getattr(data, "format", None) or {}).get("type") != "custom":  # `set_transform` makes rows of its own
@@ -93,7 +93,7 @@ def _of_data_set(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _with_class_names(row: Mapping[str, Any], classes: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
-    """A row with the names of its classes instead of their numbers."""
+    """Returns a row with the names of its classes instead of their numbers."""
     from regard.data.parquet import class_name
 
     for path, names in classes.items():
@@ -108,7 +108,7 @@ def _with_class_names(row: Mapping[str, Any], classes: Mapping[str, Sequence[str
 
 
 def _of_arrow(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table, a batch, a reader or a data set of Arrow."""
+    """Returns the rows of a table, a batch, a reader or a data set of Arrow."""
     from regard.data.parquet import class_names
 
     classes = class_names(data.schema)
@@ -130,7 +130,7 @@ def _of_polars(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _of_pandas(data: Any, name: str) -> Iterable[Any]:
-    """The rows of a DataFrame, without its index; rows of a frame whose columns are numbers are tuples."""
+    """Returns the rows of a DataFrame without its index: as tuples if its columns are numbers."""
     names = list(data.columns)
     if len(set(names)) < len(names):
         twice = next(one for number, one in enumerate(names) if one in names[:number])
@@ -143,7 +143,7 @@ def _of_pandas(data: Any, name: str) -> Iterable[Any]:
 
 
 def _of_numbered(data: Any, name: str) -> Iterator[Any]:
-    """The rows of a data set that has a length, such as one of PyTorch: not all end with an IndexError."""
+    """Returns the rows of a data set with a length, such as one of PyTorch: not every one ends with an IndexError."""
     return (data[number] for number in range(len(data)))
 
 
@@ -174,7 +174,7 @@ def _of_columns(data: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any
 
 
 def column_values(values: Any) -> Any:
-    """The values of a column; of a column of a data set of Hugging Face, the names of its classes and its files."""
+    """Returns the values of a column; for a Hugging Face column, the names of its classes and its files."""
     if hasattr(values, "source") and hasattr(values, "column_name"):
         rows = _of_data_set(values.source.select_columns([values.column_name]), "")
         return [row[values.column_name] for row in rows]
@@ -195,6 +195,6 @@ def is_list(value: Any) -> bool:
 
 
 def a_type(value: Any) -> str:
-    """The type of a value with its article: ``"an int"``."""
+    """Returns the type of a value with its article: ``"an int"``."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -80,7 +80,7 @@ class DataOptions:
             raise ArgumentError(f"held_out must be at least 1, or a share above 0; it is {self.held_out}")
 
     def check_new(self) -> None:
-        """Raise ArgumentError if a new run cannot have the data, though runs of earlier versions may."""
+        """Raises ArgumentError if a new run cannot have these data, although a run of an earlier version may."""
         if 0 < self.bundled < self.least_bundled:
             raise ArgumentError(
                 f"bundled must be at least {self.least_bundled}, so that each label is among the {self.generated}; "
@@ -231,7 +231,7 @@ class SearchOptions(BatchOptions):
 def search_line(
     width: int, length_penalty: float, risk: Mapping[str, Any] | None, bounds: tuple[int, int], *others: str
 ) -> str:
-    """How an evaluation searched, in one line: ``"search: beam 5 · length penalty 1 · at most 12–57 tokens"``.
+    """Returns a line about a search: ``"search: beam 5 · length penalty 1 · at most 12–57 tokens"``.
 
     Args:
         width: beam width.

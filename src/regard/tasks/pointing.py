@@ -54,7 +54,7 @@ class AttendedCaption:
 
 
 def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[NamedObject]]) -> Pointing | None:
-    """The pointing accuracy of captions (the pointing game of Zhang et al. 2016, section 4.2, without tolerance).
+    """Computes the pointing accuracy of captions (Zhang et al. 2016, section 4.2, without tolerance).
 
     The names are those of all objects of the data set. The weights of a name are those of its last word, such as
     ``circle`` in ``red circle``. A longer name counts and not a shorter one inside of it.
@@ -88,7 +88,7 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
 
 
 def names_said(words: Sequence[str], known: set[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The names in a caption, each with the place of its last word.
+    """Yields the names in a caption, each with the position of its last word.
 
     Args:
         words: of the caption; one that is punctuation alone stands between names.

@@ -33,12 +33,12 @@ class Numbered(NamedTuple):
 
     @classmethod
     def from_one(cls, inputs: list[Any]) -> Numbered:
-        """Inputs of which none is left out."""
+        """Returns inputs none of which is left out."""
         return cls(inputs, range(1, len(inputs) + 1))
 
 
 def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
-    """The inputs that an argument of `Trained.predict` holds.
+    """Returns the inputs that an argument of `Trained.predict` holds.
 
     Args:
         trained: the run, a `TableTrained`.
@@ -71,7 +71,7 @@ def is_row(value: Any) -> bool:
 
 
 def file_inputs(trained: Any, path: Path, column: str | None = None) -> Numbered:
-    """The inputs in a file or a folder, read as the training reads them; arguments and errors as in `given_inputs`.
+    """Returns the inputs in a file or a folder, read as in a training; raises what `given_inputs` raises.
 
     A table gives its column of inputs, a folder its files (one for each input), a text file its lines.
     """
@@ -88,7 +88,7 @@ def file_inputs(trained: Any, path: Path, column: str | None = None) -> Numbered
 
 
 def text_inputs(path: Path) -> list[Any]:
-    """The lines of a text file; an empty one is an input too, so that line n of the answers is of line n.
+    """Returns the lines of a text file, the empty ones too, so that answer n belongs to line n.
 
     Raises:
         DataError: the file cannot be read, is empty, or is subtitles.
@@ -102,7 +102,7 @@ def text_inputs(path: Path) -> list[Any]:
 
 
 def lines_of(content: bytes, name: str) -> list[str]:
-    """The lines of a text; DataError if it is empty or not UTF-8."""
+    """Returns the lines of a text; raises DataError if it is empty or not UTF-8."""
     if len(content) > LARGEST_TEXT:
         raise DataError(f"{name}: has more than {LARGEST_TEXT:,} bytes; predict in parts")
     try:
@@ -125,7 +125,7 @@ def _is_collection(text: str) -> bool:
 
 
 def expanded(trained: Any, inputs: Sequence[str]) -> list[Any]:
-    """Typed inputs, of which tables and folders are read where inputs are files."""
+    """Returns typed inputs; where inputs are files, it reads tables and folders among them."""
     if trained.input.kind == "text":
         for text in inputs:
             if os.path.isfile(text):
@@ -199,7 +199,7 @@ def _column_of_rows(trained: Any, rows: Iterable[Mapping[str, Any]], column: str
 
 
 def _input_column(trained: Any, records: Records, named: str | None) -> str:
-    """The column of a table that has the inputs: the named one, that of the training, or the one that can be meant."""
+    """Returns a table's column of inputs: the named one, that of the training, or the only possible one."""
     source = trained.input
     roles = expecting(source.column_roles() or (TEXT, TEXT), trained.config.data.named_columns or (None, None))
     generated = next(iter(source.generated.columns), None)

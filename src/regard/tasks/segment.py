@@ -175,7 +175,7 @@ class EvaluationConfig(EvaluationOptions):
 
 
 def pixel_of(text: str) -> tuple[int, int]:
-    """The x and y that a text such as ``"120,80"`` names.
+    """Returns the x and y that a text such as ``"120,80"`` names.
 
     Raises:
         ArgumentError: it is of another form.
@@ -286,7 +286,7 @@ class MaskedImages(Input):
         return (images,), classes
 
     def read(self, inputs: Sequence[Any], trained: Any) -> list[Any]:
-        """The name and the pixels uint8 ``[height, width, 3]`` of each image, at its own size."""
+        """Returns the name and the pixels uint8 ``[height, width, 3]`` of each image, at its own size."""
         return [
             one if isinstance(one, tuple) else image_data.pictures.input_pixels(one, f"inputs[{number}]")
             for number, one in enumerate(inputs)
@@ -328,7 +328,7 @@ class Segmentation(MaskPrediction):
         return attended_regions((rows, columns), self.weights.reshape(-1), "pixel {},{}".format(*self.pixel))
 
     def details(self) -> dict[str, Any]:
-        """Size and shares, and the attention of the pixel: ``weights[row][column]`` of cells."""
+        """Returns the size and the shares, and the attention of the pixel: ``weights[row][column]`` of cells."""
         height, width = self.classes.shape
         content = {**super().details(), "width": width, "height": height}
         if self.weights is not None:
@@ -378,7 +378,7 @@ class TrainedSegmenter(TrainedMasks):
         return inputs, true
 
     def classes_of(self, inputs: Sequence[tuple[str, NDArray[np.uint8]]]) -> list[NDArray[np.uint8]]:
-        """The class of each pixel of images, uint8 ``[height, width]``, at their own sizes.
+        """Returns the class of each pixel of images, uint8 ``[height, width]``, at their own sizes.
 
         An image of another size than those of the training is resized, and the logits are interpolated back.
 
@@ -395,7 +395,7 @@ class TrainedSegmenter(TrainedMasks):
         return maps
 
     def pixel_weights(self, image: NDArray[np.uint8], pixel: tuple[int, int], name: str = "image") -> Tensor:
-        """With which weights the position of a pixel attends to all positions.
+        """Returns the weights with which the position of a pixel attends to all positions.
 
         Args:
             image: uint8 ``[height, width, 3]``.
@@ -424,7 +424,7 @@ class TrainedSegmenter(TrainedMasks):
         return observed.rows[0, 0, 0].float().cpu().view(rows, columns)
 
     def cell_of(self, image: NDArray[np.uint8]) -> tuple[float, float]:
-        """Width and height, in pixels of this image, of what each position of the attention covers."""
+        """Returns the width and height, in pixels of this image, of the area of each position of the attention."""
         height, width = image.shape[:2]
         cell = self.model.config.cell
         return cell * width / self.classes.width, cell * height / self.classes.height
@@ -504,7 +504,7 @@ def _require_writable(folder: str, inputs: Sequence[Any]) -> None:
 
 
 def class_names(text: str | None) -> tuple[str, ...]:
-    """The names that the option ``classes`` gives: separated by commas, or the lines of a text file; () for None.
+    """Returns the names in the option ``classes``: separated by commas, or the lines of a text file; () for None.
 
     Raises:
         DataError: the file cannot be read.
@@ -546,7 +546,7 @@ class SegmentTask(MaskTask):
         return {"classes": ("classes.json", PixelClasses.load)}
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
-        """The classes that the options name, or the numbers from 0 to the largest of the training data, and a size.
+        """Learns the classes, which the options name or which are the numbers in the class maps, and a size.
 
         They are saved in the run folder, and saved ones are loaded instead.
 
@@ -584,7 +584,7 @@ class SegmentTask(MaskTask):
 def _named_numbers(
     rows: list[MaskedImage], names: tuple[str, ...], data: DataConfig
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names and the numbers of the classes in the training data; without names the numbers are the names.
+    """Returns the names and the numbers of the classes in the training data; without names the numbers are the names.
 
     Names are in the order of the numbers from 0 on; the number that does not count may have one among them.
     """

@@ -117,7 +117,7 @@ class SoundLabel(LabelPrediction):
         return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
 
     def details(self) -> dict[str, Any]:
-        """Probabilities, seconds of a column and weights ``[head][time]``."""
+        """Returns the probabilities, the seconds of a column and the weights ``[head][time]``."""
         content = {**super().details(), "seconds": self.sound.seconds}
         if self.weights is not None:
             content["weights"] = rounded(self.weights)

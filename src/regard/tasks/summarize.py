@@ -215,7 +215,7 @@ class Summary(TextPrediction):
         return marked(self.text, self.copied) if self.mark_copied else self.text
 
     def details(self) -> dict[str, Any]:
-        """Copied spans, tokens, copied shares and weights ``[target][source]``."""
+        """Returns the copied spans, the tokens, the copied shares and the weights ``[target][source]``."""
         return {
             "tokens_cut": self.tokens_cut,
             "copied": [span.to_dict() for span in self.copied],
@@ -226,7 +226,7 @@ class Summary(TextPrediction):
         }
 
     def with_marked_tokens(self) -> Summary:
-        """The same with brackets around the labels of copied tokens, for pictures."""
+        """Returns the summary with brackets around the labels of copied tokens, for pictures."""
         copied = {position for span in self.copied for position in span.tokens}
         if not self.merge_words:
             tokens = enumerate(self.target_tokens)
@@ -281,7 +281,7 @@ class Evaluation(TextEvaluation):
         return lines
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, and the summaries (``evaluation-<name>.txt``)."""
+        """Writes the numbers, and the summaries (``evaluation-<name>.txt``)."""
         lines = [one.text.replace("\n", " ") for one in self.summaries]
         return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
 
@@ -401,7 +401,7 @@ class TrainedSummarizer(TrainedText):
 
 
 def columns_of(source: Any) -> list[str]:
-    """The columns of a table that is a file; none for any other source."""
+    """Returns the columns of a table in a file; [] for any other source."""
     paths = text_data.sources.local_files(source)
     if paths is None or len(paths) != 1 or paths[0].suffix.lower() not in tables.READERS or not paths[0].is_file():
         return []
@@ -417,7 +417,7 @@ def encode_articles(
     max_summary: int,
     cut_summaries: bool = False,
 ) -> datasets.Dataset:
-    """Encode every article and its summary; the ids are memory-mapped.
+    """Encodes every article and its summary; the ids are memory-mapped.
 
     Args:
         dataset: columns ``source`` (articles) and ``target`` (summaries).
@@ -472,7 +472,7 @@ def encode_articles(
 
 
 def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -> list[list[str]] | None:
-    """The spans that the summary of each article must copy, or None if the data have no column ``copied``.
+    """Returns the spans that the summary of each article must copy, or None if the data have no column ``copied``.
 
     Args:
         data: the evaluated data.

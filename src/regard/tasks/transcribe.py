@@ -157,7 +157,7 @@ class SpokenTexts(SoundInput):
 
 
 def too_short(annotations: Sequence[int], texts: Sequence[Sequence[int]]) -> int:
-    """The number of sounds that have too few annotations for an alignment with the tokens of their text."""
+    """Returns the number of sounds that have too few annotations for an alignment with the tokens of their text."""
     from regard.models.speech.ctc import fewest_annotations
 
     return sum(has < fewest_annotations(ids) for has, ids in zip(annotations, texts, strict=True))
@@ -211,11 +211,11 @@ class Transcription(TextAnswer):
         return attended_times(self.sound.seconds, self.weights)
 
     def word_weights(self) -> np.ndarray:
-        """float64 ``[words, annotations]``: the mean over the tokens of each word."""
+        """Returns the mean of the weights over the tokens of each word, float64 ``[words, annotations]``."""
         return pictures.merge(self.weights, self.words)
 
     def word_seconds(self) -> list[float]:
-        """The time of each word: the mean time of its attention weights."""
+        """Returns the time of each word: the mean time of its attention weights."""
         return mean_seconds(self.word_weights(), self.sound.seconds).tolist()
 
     @property
@@ -223,7 +223,7 @@ class Transcription(TextAnswer):
         return {"score": self.score}
 
     def details(self) -> dict[str, Any]:
-        """Words and their times, tokens, seconds of a column, weights ``[token][time]``."""
+        """Returns the words with their times, the tokens, the seconds of a column and the weights ``[token][time]``."""
         words = zip(self.word_labels, self.word_seconds(), strict=True)
         return {
             "words": [{"word": word, "seconds": round(seconds, 3)} for word, seconds in words],
@@ -234,7 +234,7 @@ class Transcription(TextAnswer):
 
 
 def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
-    """The mean time of each row of weights ``[rows, annotations]``, in seconds; NaN for a row of zeros.
+    """Returns the mean time of each row of weights ``[rows, annotations]``, in seconds; NaN for a row of zeros.
 
     Args:
         weights: at least 0.
@@ -305,7 +305,7 @@ class Evaluation(TextEvaluation):
         return lines
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, and the transcriptions with their references (``evaluation-<name>.txt``)."""
+        """Writes the numbers, and the transcriptions with their references (``evaluation-<name>.txt``)."""
         references = (re.sub(r"[\t\r\n]+", " ", text) for text in self.references)
         rows = [
             f"{one.sound.name}\t{reference}\t{one.text}"
@@ -327,7 +327,7 @@ class TrainedTranscriber(TrainedText):
 
     @contextmanager
     def _windowed(self, window: float) -> Iterator[None]:
-        """While this context lasts, the decoder attends to a window of so many seconds on each side; 0: to all."""
+        """Limits the decoder's attention to a window of seconds on each side while the context lasts; 0 is no limit."""
         from regard.models.speech.location_decoder import LocationDecoder
 
         decoder = self.model.decoder
@@ -351,7 +351,7 @@ class TrainedTranscriber(TrainedText):
         return self.model.config.reduction * self.config.data.hop_seconds
 
     def ctc_weight(self, options: Any) -> float:
-        """The weight of the alignment head in a search."""
+        """Returns the weight of the alignment head in a search."""
         if options.ctc_weight is not None:
             return options.ctc_weight
         return 0.0 if self.model.alignment_head is None else CTC_WEIGHT
@@ -440,7 +440,7 @@ class TrainedTranscriber(TrainedText):
 
 
 def spoken_words(groups: list[range], text: str, tokenizer: Any) -> list[range]:
-    """The tokens of each word between white space; a space that is a token belongs to the word before it."""
+    """Returns the tokens of each word between white space; a space that is a token belongs to the word before it."""
     spans, word_of = tokenizer.spans(text), []
     for word, part in enumerate(text.split(" ")):
         word_of += [word] * (len(part) + 1)
@@ -459,7 +459,7 @@ def spoken_words(groups: list[range], text: str, tokenizer: Any) -> list[range]:
 def alignment_times(
     utterances: Sequence[Utterance], word_weights: Sequence[np.ndarray], seconds: float
 ) -> tuple[float, float] | None:
-    """The mean distance of attention from the middle of each word in seconds, and the mean share within its time.
+    """Returns the mean distance of attention from the middles of words in seconds, and its share within their times.
 
     Args:
         utterances: what was said, and when.

@@ -157,7 +157,7 @@ class Translation(TextPrediction):
         return ("source", self.source), ("translation", self.text)
 
     def details(self) -> dict[str, Any]:
-        """Unknown words, tokens and weights ``[target][source]``."""
+        """Returns the unknown words, the tokens and the weights ``[target][source]``."""
         rows, columns, weights = self.target_tokens, self.source_tokens, self.weights
         if self.merge_words:
             rows = [_word(rows, group) for group in self.target_words]
@@ -207,7 +207,7 @@ class Evaluation(TextEvaluation):
         return [first, self.search_line(), *by_length, self.bleu_signature]
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, the translations (``evaluation-<name>.txt``) and a picture of BLEU by length."""
+        """Writes the numbers, the translations (``evaluation-<name>.txt``) and a picture of BLEU by length."""
         lines = [translation.text.replace("\n", " ") for translation in self.translations]
         paths, bins = self.write_table(folder, f"evaluation-{name}.txt", lines, name), self.by_length
         if not bins:
@@ -277,7 +277,7 @@ class TrainedTranslator(TrainedText):
         return [one.each(lambda each: replace(each, merge_words=options.merge_words)) for one in translations]
 
     def _replaced(self, one: Translation) -> Translation:
-        """A translation whose unknown words are replaced by source words (Luong et al. 2015, §4.1)."""
+        """Returns a translation whose unknown words are replaced by source words (Luong et al. 2015, §4.1)."""
         if one.weights is None or self.target_tokenizer.UNK not in one.target_ids:
             return one
         source = SourceText.of(self.source_tokenizer, one.source, self.source_tokenizer.encode(one.source))
@@ -345,7 +345,7 @@ class TrainedTranslator(TrainedText):
         )
 
     def alignments(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[set[tuple[int, int]]]:
-        """The word alignments that the attention weights give between sentences and their reference translations.
+        """Returns word alignments between sentences and their reference translations, by the attention weights.
 
         The decoder reads the reference translation (teacher forcing), so that its words can be compared with the true
         alignment. The weights of sub-words are merged to words: summed over the parts of a source word, averaged over
@@ -498,7 +498,7 @@ def _word(tokens: list[str], group: range) -> str:
 
 
 def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
-    """The true alignments of a TSV or JSON-lines file, or None if it has no column ``alignment``.
+    """Returns the true alignments of a TSV or JSON-lines file, or None if it has no column ``alignment``.
 
     Args:
         data: the evaluated data.

@@ -39,7 +39,7 @@ class SourceText:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> SourceText:
-        """The sentence ``text``, which the tokenizer encodes to ``ids``."""
+        """Returns the sentence ``text``, which the tokenizer encodes to ``ids``."""
         if tokenizer.UNK not in ids:
             tokens, groups = tokenizer.tokens(ids), tokenizer.word_groups(ids)
         else:
@@ -68,7 +68,7 @@ class CopiedText:
 
 
 def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], weights: Tensor) -> CopiedText:
-    """Replace unknown pieces of a translation by what they attend to most (Luong et al. 2015, §4.1).
+    """Replaces unknown pieces of a translation by what they attend to most (Luong et al. 2015, §4.1).
 
     An unknown word, be it one piece (of words) or a run of pieces (of sub-words, of characters), is replaced by the
     source word with the largest sum of weights. An unknown piece of a word that is known otherwise is replaced by the
@@ -109,7 +109,7 @@ def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], w
 
 
 def _runs(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterable[tuple[range, bool]]:
-    """Each run of unknown pieces that may be one word, and whether it is a whole word."""
+    """Returns each run of unknown pieces that may be one word, and whether it is a whole word."""
     places = [position for position, id in enumerate(ids) if id == tokenizer.UNK]
     if tokenizer.kind == "word":
         return [(range(position, position + 1), True) for position in places]
@@ -127,7 +127,7 @@ def _runs(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterable[tuple[range, boo
 
 
 def unknown_words_line(words: Iterable[str], copied: bool) -> str | None:
-    """One line that names the unknown words of the sources; None if there is none.
+    """Returns a line that names the unknown words of the sources; None if there are none.
 
     Args:
         words: the unknown words of all sentences, in their order.

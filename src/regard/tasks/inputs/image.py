@@ -93,7 +93,7 @@ class ImageTraining(TrainingConfig):
         check_probabilities(self, "label_smoothing", "zoom", "jitter")
 
     def check_backbone(self, model: Any) -> None:
-        """Raise ArgumentError if options are for the backbone of a model that has none."""
+        """Raises ArgumentError if options are for the backbone of a model that has none."""
         for name in ("backbone_weights", "freeze_backbone"):
             if getattr(self, name) and not model.backbone:
                 raise ArgumentError(f"{name} needs backbone; leave it out, or give both")
@@ -261,7 +261,7 @@ class ImageInput(Input):
         ]
 
     def batch(self, inputs: Sequence[InputImage], targets: Sequence[Sequence[int]] | None = None) -> CaptionBatch:
-        """A batch of images; ``targets`` has a caption, or a list of captions, for each."""
+        """Returns a batch of images; ``targets`` has a caption, or a list of captions, for each."""
         pixels = np.stack([one.pixels for one in inputs])
         captions = [((),)] * len(inputs) if targets is None else [_captions(one) for one in targets]
         return image_data.caption_batches.CaptionBatch.of(
@@ -275,13 +275,13 @@ def _captions(ids: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def image_box(image: InputImage) -> tuple[float, float, float, float]:
-    """The part of an image that the model sees, in pixels of the image itself, not of the smaller one that is shown."""
+    """Returns the part of an image that the model sees, in pixels of the original image."""
     x0, y0, x1, y1 = (edge / image.scale for edge in image.box)
     return x0, y0, x1, y1
 
 
 def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Generated:
-    """The corpus of generated scenes.
+    """Returns the corpus of generated scenes.
 
     Args:
         kind: what is said of them, see `regard.data.images.scene_captions.write_scenes`.
@@ -296,5 +296,5 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
 
 
 def network_facts(config: Any) -> str:
-    """What the network that reads an image is, in a few words."""
+    """Returns the name of the network that reads an image."""
     return config.backbone or "a convolutional network"

@@ -42,7 +42,7 @@ class Encodes(Protocol):
     """Turns target texts into lists of ids: a tokenizer, or the labels of a run."""
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """The ids of each text."""
+        """Returns the ids of each text."""
         ...
 
 
@@ -75,14 +75,14 @@ class Examples(ABC):
 
     @abstractmethod
     def epochs(self, training: Any, rank: int, world_size: int) -> EpochLoader:
-        """Batches for training; the options of the training say how large they are."""
+        """Returns the batches for training, whose size the options of the training set."""
 
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The length of each input, in tokens or frames, and the number of tokens of its target."""
+        """Returns the length of each input, in tokens or frames, and the number of tokens of its target."""
         raise NotImplementedError(f"{type(self).__name__} has no lengths")
 
     def in_order(self, training: Any) -> Iterator[Any]:
-        """All batches in a fixed order."""
+        """Returns all batches in a fixed order."""
         raise NotImplementedError(f"{type(self).__name__} has no batches in a fixed order")
 
 
@@ -139,22 +139,22 @@ class Input(ABC):
     # Where the data are
 
     def generated_path(self, folder: RunFolder, part: str) -> Path:
-        """The file of a part of the generated corpus in a run folder."""
+        """Returns the file of a part of the generated corpus in a run folder."""
         return bundled_path(folder, part, self.generated.suffix)
 
     def located(self, folder: RunFolder, source: str) -> Any:
-        """A source so that it is found from any working directory."""
+        """Returns a source as a path that any working directory can open."""
         return located(folder, source)
 
     def source(self, data: DataOptions, folder: RunFolder, part: str) -> Any:
-        """Where a part of a run's data is; None: the run has no such part."""
+        """Returns the source of a part of a run's data; None if the run has no such part."""
         option = getattr(data, part)
         if option is None:
             return str(self.generated_path(folder, part)) if data.bundled else None
         return self.located(folder, option)
 
     def data_files(self, folder: RunFolder, data: DataOptions) -> dict[str, tuple[Path, ...]]:
-        """The files of the training and validation data, to notice when they have changed.
+        """Returns the files of the training and validation data, to detect whether they have changed.
 
         The test data decide nothing about a model, and may be others with --resume.
         """
@@ -166,24 +166,24 @@ class Input(ABC):
         }
 
     def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...] | None:
-        """The files of a source; those of each label for a folder of classes; None: it is not on this machine."""
+        """Returns the files of a source, of all labels for a folder of classes; None if it is not on this machine."""
         paths = text_data.sources.local_files(self.located(folder, source))
         if paths is None:
             return None
         return tuple(file for path in paths for file in (self.class_files(path) if path.is_dir() else [path]))
 
     def class_files(self, folder: Path) -> Sequence[Path]:
-        """The files of a folder that has a folder for each label."""
+        """Returns the files of a folder that has a folder for each label."""
         return [folder]
 
     def column_roles(self) -> Any:
-        """What the task reads in the two columns of a table, as `regard.data.column_roles.Roles`."""
+        """Returns what the task reads in the two columns of a table, as `regard.data.column_roles.Roles`."""
         from regard.data import column_roles
 
         return tuple(getattr(column_roles, name) for name in self.roles)
 
     def chosen_columns(self, data: DataOptions) -> dict[str, Choice]:
-        """The columns of the training data that the user did not name, and that have no default name, by their field.
+        """Returns the columns of the training data that have neither an option nor a default name, by their field.
 
         Raises:
             DataError: the data are a table whose header cannot be read.
@@ -197,7 +197,7 @@ class Input(ABC):
     def columns_of(
         self, source: Any, usual: Sequence[str | None], named: Sequence[str | None] = ()
     ) -> tuple[str | None, ...]:
-        """The columns of data that should have those of the training.
+        """Returns the columns of data that should have the columns of the training data.
 
         Args:
             source: the data.
@@ -214,7 +214,7 @@ class Input(ABC):
         return choose_columns(records._replace(remark=""), roles, named or (None, None))  # its reader says the remark
 
     def columns_like(self, source: Any, usual: Sequence[str | None]) -> tuple[str | None, ...]:
-        """As `columns_of`, for data whose columns no option names: they must be called as those of the training."""
+        """Returns `columns_of` for data whose columns no option names; they need the names of the training data's."""
         try:
             return self.columns_of(source, usual)
         except ColumnError as error:
@@ -223,7 +223,7 @@ class Input(ABC):
             raise DataError(f"{said}; call its columns as those of the training data are called, {names}") from error
 
     def open_table(self, source: Any) -> Records | None:
-        """The table that a source is, if the task reads its columns; None: it is another file, folder or data set."""
+        """Returns a source as a table, if the task reads its columns; None for another file, a folder or a data set."""
         if not self.roles or not isinstance(source, (str, Path)):
             return None
         path = Path(source)
@@ -231,7 +231,7 @@ class Input(ABC):
         return tables.open_records(path) if path.suffix.lower() in tables.READERS and path.is_file() else None
 
     def check_folder(self, path: Path) -> None:
-        """Raise FolderError if a folder has no examples of its own, and a table of examples is in it."""
+        """Raises FolderError if a folder has no examples of its own but a table of examples."""
         if not path.is_dir() or self.has_examples(path):
             return
         roles = self.column_roles()
@@ -248,7 +248,7 @@ class Input(ABC):
         return is_labelled and any(path.suffix.lower() in self.suffixes for path in folder.glob("*/*"))
 
     def columns(self, data: DataOptions, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
-        """The columns of a source to evaluate on.
+        """Returns the columns of a source to evaluate on.
 
         Args:
             data: the options of the run.
@@ -264,7 +264,7 @@ class Input(ABC):
     # How large they are
 
     def size(self, data: DataOptions, training: Any) -> DataSize:
-        """The size of the training data and the machine, which decide defaults.
+        """Returns the size of the training data and the machine, which decide defaults.
 
         Raises:
             DataError: the data cannot be read.
@@ -287,24 +287,24 @@ class Input(ABC):
     def sized(
         self, training: Any, rows: int, validation: int, lengths: tuple[float, float], unit: str | None = None
     ) -> DataSize:
-        """A size of data, and the machine."""
+        """Returns a size of data together with the machine."""
         # Processes that share texts have the same batches.
         processes = max(1, process_count(training) // getattr(training, "sequence_processes", 1))
         return DataSize(rows, unit or self.examples, *lengths, validation, is_on_cpu(training), processes)
 
     def mean_lengths(self, rows: Any, data: DataOptions) -> tuple[float, float]:
-        """The mean length of an input and of a text to write in some rows, in bytes or frames; 0: it does not count."""
+        """Returns the mean lengths of inputs and of texts to write, in bytes or frames; 0 if they do not count."""
         return 0.0, 0.0
 
     def unspaced(self, rows: Any) -> tuple[float, float]:
-        """The share of the letters of inputs and of texts to write that are of scripts written without spaces."""
+        """Returns the shares of letters of scripts without spaces, among the inputs and among the texts to write."""
         return 0.0, 0.0
 
     # How they are opened
 
     @abstractmethod
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> Any:
-        """The examples of a source, as rows that are not encoded yet.
+        """Returns the examples of a source, as rows that are not encoded yet.
 
         Args:
             source: a source of data.
@@ -317,7 +317,7 @@ class Input(ABC):
         """
 
     def open_part(self, data: DataOptions, folder: RunFolder, part: str) -> Any:
-        """The rows of one part of a run's data."""
+        """Returns the rows of one part of a run's data."""
         generated, source = data.bundled and getattr(data, part) is None, self.source(data, folder, part)
         columns = self.generated.columns if generated else data.named_columns
         if part != "train" and not generated:
@@ -325,7 +325,7 @@ class Input(ABC):
         return self.open(source, columns, data)
 
     def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[Any, Any]:
-        """The training and the validation rows of a run; the generated corpus is written into the run folder first.
+        """Returns the training and the validation rows of a run; writes the generated corpus into the run folder first.
 
         Raises:
             DataError: the data cannot be read.
@@ -371,7 +371,7 @@ class Input(ABC):
             log.warning("%s", line)
 
     def own_training_rows(self, data: DataOptions, folder: RunFolder) -> Any:
-        """The rows that a run was trained on; None: they are not on this machine, or have other files or sizes now.
+        """Returns the rows that a run was trained on; None if they are not on this machine or their files have changed.
 
         Raises:
             DataError: they cannot be read.
@@ -389,13 +389,13 @@ class Input(ABC):
         return rows if data.validation or data.bundled else self._split(rows, data)[0]
 
     def write_examples(self, folder: RunFolder) -> None:  # noqa: B027 (most inputs have nothing to write)
-        """Write a few inputs of the generated test part as files that can be predicted."""
+        """Writes a few inputs of the generated test part as files that can be predicted."""
 
     def check_rows(self, rows: Any) -> None:  # noqa: B027 (most rows were read when they were opened)
-        """Raise DataError if an input that rows name cannot be found."""
+        """Raises DataError if the file of an input cannot be found."""
 
     def held_out(self, rows: Any, data: DataOptions) -> tuple[Any, Any]:
-        """Rows without those that are used for validation, and these; all rows for both if there are too few."""
+        """Splits rows into those for training and those for validation; both are all rows if there are too few."""
         train, validation = self._split(rows, data)
         if validation is rows:
             log.warning(
@@ -416,12 +416,12 @@ class Input(ABC):
         return self.select(rows, np.sort(order[size:])), self.select(rows, np.sort(order[:size]))
 
     def select(self, rows: Any, numbers: Any) -> Any:
-        """The rows with these numbers."""
+        """Returns the rows with these numbers."""
         return [rows[number] for number in numbers]
 
     @contextmanager
     def generated_test(self) -> Iterator[str]:
-        """The file of the generated test part, while the context lasts.
+        """Yields the file of the generated test part, which exists while the context lasts.
 
         It does not depend on the number of training examples, so a run on other data makes it again.
         """
@@ -432,22 +432,22 @@ class Input(ABC):
     # What rows are
 
     def targets(self, rows: Any) -> list[str]:
-        """The text or the label of each row."""
+        """Returns the text or the label of each row."""
         raise NotImplementedError
 
     def names(self, rows: Any) -> list[str]:
-        """What stands for the input of each row in samples and tables: the text, or the name of the file."""
+        """Returns the name of each row's input in samples and tables: the text, or the name of the file."""
         raise NotImplementedError
 
     def samples(self, rows: Any, count: int) -> list[tuple[int, str, str]]:
-        """Number, input and target of the first rows."""
+        """Returns the number, the input and the target of each of the first rows."""
         first = self.select(rows, range(min(count, len(rows))))
         return [(number, *pair) for number, pair in enumerate(zip(self.names(first), self.targets(first), strict=True))]
 
     def labelled_contents(
         self, rows: Any, examples: Callable[[], Examples], most: int
     ) -> tuple[Sequence[Any], list[str]]:
-        """The contents of at most so many training examples, drawn from all, and their labels.
+        """Returns the contents and the labels of at most ``most`` training examples, drawn from all.
 
         Args:
             rows: the training rows.
@@ -457,34 +457,34 @@ class Input(ABC):
         raise NotImplementedError
 
     def content(self, one: Any) -> Any:
-        """What a linear model reads of an input that was read: its text, its pixels or its features."""
+        """Returns the content of an input that a linear model reads: its text, its pixels or its features."""
         raise NotImplementedError
 
     def plain_features(self, content: Any) -> NDArray[np.float32]:
-        """The numbers ``[features]`` that a linear model reads of a content that is no text."""
+        """Returns the numbers ``[features]`` that a linear model reads of a content that is not a text."""
         raise NotImplementedError
 
     def inputs(self, rows: Any, trained: Any) -> list[Any]:
-        """The inputs of rows, as `read` gives them."""
+        """Returns the inputs of rows, as `read` gives them."""
         raise NotImplementedError
 
     # How they become batches
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        """Name → a file that the input has in a run folder, and what reads it."""
+        """Returns the files of the input in a run folder, each with the function that reads it, by name."""
         return {}
 
     def sizes(self, experiment: Any) -> list[str]:
-        """What the first line of a run says of the input."""
+        """Returns the input's part of the first line of a run."""
         return []
 
     def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
-        """What the input learns from the training rows and saves in the run folder, by name: its tokenizer."""
+        """Learns what the input needs from the training rows, such as a tokenizer, saves it, and returns it by name."""
         return {}
 
     @abstractmethod
     def encode(self, rows: Any, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool) -> Examples:
-        """Rows as examples that a model can learn from.
+        """Returns rows as examples that a model can learn from.
 
         Args:
             rows: the rows.
@@ -498,13 +498,13 @@ class Input(ABC):
         """
 
     def check_examples(self, train: Examples, validation: Examples) -> None:  # noqa: B027
-        """Raise DataError if validation examples are of another form than the training examples."""
+        """Raises DataError if validation examples have another form than the training examples."""
 
     def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:  # noqa: B027
-        """Give a new model what it needs of the training inputs: statistics, the weights of a backbone."""
+        """Prepares a new model by the training inputs: sets its statistics, or loads the weights of a backbone."""
 
     def arguments(self, batch: Any, training: Any = None) -> tuple[Tensor, ...]:
-        """What the encoder of a model reads of a batch.
+        """Returns the arguments that a model's encoder takes of a batch.
 
         Args:
             batch: the batch.
@@ -513,17 +513,17 @@ class Input(ABC):
         raise NotImplementedError
 
     def pair_arguments(self, batch: Any, training: Any = None) -> tuple[Tensor, ...]:
-        """What a model that predicts known texts reads of a batch before these texts."""
+        """Returns the arguments of a batch that come before the texts in a model that predicts known texts."""
         return self.arguments(batch, training)
 
     def masked(self, batch: Any, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
-        """What a model reads of a batch that tells the class of each part, and these classes, −1 where none counts."""
+        """Returns the model's arguments of a batch, and the class of each of its parts, −1 where none counts."""
         classes = batch.target[:, 1:-1]
         beyond = torch.arange(classes.shape[1], device=classes.device) >= (batch.target_lengths - 2)[:, None]
         return self.arguments(batch, training), classes.masked_fill(beyond, -1)
 
     def class_counts(self, examples: Examples, rows: Any, classes: int) -> tuple[int, ...]:
-        """How many parts of the examples have each class.
+        """Returns the number of parts of the examples that have each class.
 
         Raises:
             DataError: a part has a class that there is not.
@@ -534,7 +534,7 @@ class Input(ABC):
 
     @abstractmethod
     def read(self, inputs: Sequence[Any], trained: Any) -> list[Any]:
-        """The inputs of a prediction, as the model of a trained run reads them.
+        """Returns the inputs of a prediction as the model of a trained run reads them.
 
         Raises:
             DataError: a file cannot be used.
@@ -542,15 +542,15 @@ class Input(ABC):
         """
 
     def files_below(self, folder: Path) -> list[Path]:
-        """The files in a folder of inputs to predict, and in the folders in it."""
+        """Returns the files in a folder of inputs to predict and in its subfolders."""
         return sorted(path for path in folder.rglob("*") if path.is_file())
 
     def of_file(self, path: Path) -> Any:
-        """The input of a prediction that a file in a folder is."""
+        """Returns a file of a folder as the input of a prediction."""
         return str(path)
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
-        """The input of a prediction that a cell of a table is, or names.
+        """Returns the cell of a table as the input of a prediction.
 
         Args:
             value: the content of the cell.
@@ -566,51 +566,51 @@ class Input(ABC):
         raise DataError(f"{origin}, column {column!r} must be text; it is {kind_of(value)}")
 
     def original(self, one: Any) -> Any:
-        """What was passed to a prediction, from what `read` gave for it."""
+        """Returns the input as it was passed to a prediction."""
         return getattr(one, "source", one)
 
     def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
-        """A batch of inputs that were read, and of the ids of their targets."""
+        """Returns a batch of inputs that were read, with the ids of their targets."""
         raise NotImplementedError
 
     def content_number(self, one: Any) -> int:
-        """A number that follows from what a model reads of an input that was read, and from nothing else."""
+        """Returns a number that depends on the content that the model reads, and on nothing else."""
         content = sha256()
         for part in self.arguments(self.batch([one])):
             content.update(part.contiguous().numpy().tobytes())
         return int.from_bytes(content.digest()[:8], "little")
 
     def batch_annotations(self, batch: Any, config: Any) -> list[int]:
-        """How many annotations a model with this configuration makes of each input of a batch."""
+        """Returns the number of annotations that a model with this configuration makes of each input of a batch."""
         return batch.source_lengths.tolist()
 
     def front_end(self, trained: Any) -> LogMel | None:
-        """What makes the features of sounds that a trained model hears; None: it hears none, or features of files."""
+        """Returns the front end that computes the features of sounds; None for a model that has none."""
         return None
 
     def annotations(self, one: Any) -> int:
-        """How many annotations a model makes of an input that was read; inputs of one batch have similar numbers."""
+        """Returns the number of annotations that a model makes of an input; batches have inputs of similar numbers."""
         return 1
 
 
 def bundled_path(folder: RunFolder, part: str, suffix: str = ".tsv") -> Path:
-    """The file of a part of the generated corpus in a run folder."""
+    """Returns the file of a part of the generated corpus in a run folder."""
     return folder.tree("corpus") / f"{part}{suffix}"
 
 
 def tokenizer_path(folder: RunFolder, side: str | None = None) -> Path:
-    """The tokenizer in a run folder, or that of a side: a ``tokenizer.json`` of Hugging Face."""
+    """Returns the tokenizer in a run folder, or that of a side: a ``tokenizer.json`` of Hugging Face."""
     return folder.file("tokenizer.json" if side is None else f"tokenizer-{side}.json")
 
 
 def located(folder: RunFolder, source: str) -> str:
-    """A source of the run's data so that it is found from any working directory; other sources as they are."""
+    """Returns a source as a path that any working directory can open; sources that are no files stay as they are."""
     paths = text_data.sources.local_files(source)
     return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
 
 
 def held_out_size(rows: int, held_out: float) -> int:
-    """How many of the training examples are used for validation; 0: there are too few.
+    """Returns how many training examples are used for validation; 0 if there are too few.
 
     Args:
         rows: training examples.
@@ -620,27 +620,27 @@ def held_out_size(rows: int, held_out: float) -> int:
 
 
 def chunks(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """The rows, so many at once."""
+    """Returns the rows in parts of a size."""
     return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
 def drawn_rows(rows: int, most: int) -> NDArray[np.int64]:
-    """The numbers of at most so many rows, drawn at random, in a random order; the same each time."""
+    """Returns the numbers of at most ``most`` rows, drawn at random with a fixed seed, in a random order."""
     return np.random.default_rng(0).permutation(rows)[:most]
 
 
 def some_rows(rows: int, most: int) -> range:
-    """The numbers of at most so many rows, at equal distances."""
+    """Returns the numbers of at most ``most`` rows at equal distances."""
     return range(0, rows, max(1, -(-rows // most)))
 
 
 def with_defaults(columns: Sequence[str | None], defaults: Sequence[str | None]) -> tuple[str | None, ...]:
-    """The columns that the user named, and the default of each that has no name; ``()`` names none."""
+    """Returns the columns that the user named, with the default of each one left out; ``()`` leaves all out."""
     return tuple(one or other for one, other in zip(columns or (None,) * len(defaults), defaults, strict=True))
 
 
 def learnt_tokenizer(path: Path, initial: str | None, data: Any, learn: Callable[[], Any]) -> Any:
-    """The tokenizer of a run; at its start, that of the run that it starts from, or a new one, which is saved.
+    """Returns the tokenizer of a run; for a new run, takes that of the run it starts from, or learns one, and saves it.
 
     Args:
         path: the tokenizer's file.
@@ -659,7 +659,7 @@ def learnt_tokenizer(path: Path, initial: str | None, data: Any, learn: Callable
 
 
 def initial_tokenizer(kind: type[Any], run: str, file_name: str, data: Any) -> Any:
-    """The tokenizer of another run, whose options must be those of this one."""
+    """Returns the tokenizer of another run, whose options must be those of this one."""
     tokenizer = kind.load(RunFolder.open(run).file(file_name))
     for option, attribute in (("tokenizer", "kind"), ("lowercase", "lowercase")):
         own, has = getattr(data, option, None), getattr(tokenizer, attribute, None)

@@ -145,7 +145,7 @@ class HeardSound:
         return self.reduction * self.frame_seconds
 
     def axis(self) -> FrameAxis:
-        """The annotations in time, with the features as a spectrogram over exactly this time."""
+        """Returns the annotations in time, with the features as a spectrogram of the same duration."""
         axis = records.FrameAxis(self.spectrogram(), self.seconds, self.annotations)
         if self.sound is None or not self.sound.samples.size:
             return axis
@@ -153,7 +153,7 @@ class HeardSound:
         return replace(axis, sound=samples, rate=self.sound.rate)
 
     def spectrogram(self) -> NDArray[np.float32]:
-        """``[width, annotations · reduction]``: the features, the lowest first; silence where the sound has ended."""
+        """Returns the features ``[width, annotations · reduction]``, the lowest first, with silence after the end."""
         missing = self.annotations * self.reduction - len(self.features)
         return np.pad(self.features.T, ((0, 0), (0, missing)), constant_values=float(self.features.min()))
 
@@ -317,7 +317,7 @@ class SoundInput(Input):
         return batch.source, batch.source_lengths
 
     def read(self, inputs: Sequence[Any], trained: Any) -> list[HeardSound]:
-        """The sounds of a prediction as a model hears them.
+        """Returns the sounds of a prediction as a model hears them.
 
         Args:
             inputs: each a path of a sound or of a ``.npy`` file of features, the content of such a file (bytes), a
@@ -344,7 +344,7 @@ class SoundInput(Input):
 
 
 def generated_speech(seed: int, words: int | None = None) -> Generated:
-    """The corpus of generated speech.
+    """Returns the corpus of generated speech.
 
     Args:
         seed: of the random numbers.
@@ -360,7 +360,7 @@ def generated_speech(seed: int, words: int | None = None) -> Generated:
 
 
 def sound_delay(sound: HeardSound) -> str | None:
-    """Why a sound is too long to be read while somebody waits; None: it is not."""
+    """Returns the reason why a sound is too long to be read while somebody waits; None if it is not."""
     seconds = sound.duration
     if seconds <= MOST_SECONDS:
         return None
@@ -368,19 +368,19 @@ def sound_delay(sound: HeardSound) -> str | None:
 
 
 def sound_attention_size(sound: HeardSound, config: Any) -> tuple[int, int]:
-    """The annotations of a sound, and the attention weights between them of all layers and heads of an encoder."""
+    """Returns the numbers of a sound's annotations and of the attention weights between them in an encoder."""
     layers = config.encoder_layers if config.architecture == "transformer" else 0
     return sound.annotations, layers * config.heads * sound.annotations**2
 
 
 def sound_facts(config: Any) -> str:
-    """What the encoder of a model is, in a few words."""
+    """Returns a short description of a model's encoder."""
     encoder = "Transformer" if config.architecture == "transformer" else f"pyramidal {config.architecture.upper()}"
     return f"{encoder}, {config.reduction} frames an annotation"
 
 
 def check_width(width: int, expected: int, name: str) -> None:
-    """Raise DataError if features have another width than those of the training."""
+    """Raises DataError if features do not have the width of the training's features."""
     if width != expected:
         raise DataError(
             f"{name}: has {width} features a frame, and the training data have {expected}; all must have equally many"
@@ -388,7 +388,7 @@ def check_width(width: int, expected: int, name: str) -> None:
 
 
 def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
-    """One input of `SoundInput.read`, the one with this number."""
+    """Returns the input of a number as `SoundInput.read` gives it."""
     content: sound_data.sounds.Sound | NDArray[np.float32]
     where, name, original = f"inputs[{number}]", "sound", source
     if isinstance(source, HeardSound):
@@ -451,7 +451,7 @@ def _checked_features(name: str, source: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _batches_of_one(features: FeatureTable) -> Iterator[tuple[Tensor, Tensor]]:
-    """The features of each sound as a batch of one, and its length."""
+    """Yields the features of each sound as a batch of one, and its length."""
     for number in range(len(features)):
         batch = torch.from_numpy(features[number].copy())[None]
         yield batch, torch.tensor([batch.shape[1]])

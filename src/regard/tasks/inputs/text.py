@@ -104,7 +104,7 @@ class TextInput(Input):
     kind = "text"
 
     def batch_tokens(self, training: Any) -> tuple[int, int | None]:
-        """Largest numbers of target and of source tokens of a batch; None: twice as many as of target tokens."""
+        """Returns the largest numbers of target and source tokens of a batch; None is twice the target tokens."""
         return training.tokens_per_batch, None
 
     def select(self, rows: datasets.Dataset, numbers: Any) -> datasets.Dataset:
@@ -129,7 +129,7 @@ class TextInput(Input):
         return unspaced_share(some["source"]), unspaced_share(some["target"])
 
     def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
-        """The tokenizer of the texts that are read."""
+        """Returns the tokenizer of the texts that are read."""
         return learnt["tokenizer"]
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
@@ -273,19 +273,19 @@ def _mean_bytes(texts: Sequence[str]) -> float:
 
 
 def column(rows: datasets.Dataset, *names: str) -> Iterator[str]:
-    """The texts of some columns, read block by block."""
+    """Yields the texts of some columns, which it reads block by block."""
     block: Any
     for block in rows.iter(10_000):
         yield from itertools.chain.from_iterable(block[name] for name in names)
 
 
 def file_text(path: Path) -> str:
-    """The text of a file; DataError if it cannot be read or is not UTF-8."""
+    """Returns the text of a file; raises DataError if the file cannot be read or is not UTF-8."""
     return "".join(text_data.running_text.text_blocks(path))
 
 
 def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1, option: str = "tokenizer") -> Tokenizer:
-    """The tokenizer of a run: the saved one, that of the run that it starts from, or one that is learnt from texts.
+    """Returns the tokenizer of a run: the saved one, that of the run it starts from, or one learnt from the texts.
 
     Args:
         path: its file.

@@ -173,7 +173,7 @@ class LabelPrediction(RankedPrediction):
         return {"probability": self.probabilities[self.label]}
 
     def details(self) -> dict[str, Any]:
-        """The probabilities of the labels."""
+        """Returns the probabilities of the labels."""
         return {"probabilities": {label: rounded(value) for label, value in self.probabilities.items()}}
 
 
@@ -213,7 +213,7 @@ class TrainedLabels(TableTrained):
             raise RunError(f"{self.folder.path}: the number of labels and that of the model's outputs differ")
 
     def outputs(self, inputs: Sequence[Any], batch_size: int = 64, *, need_weights: bool = False) -> Outputs:
-        """What the model gives for inputs.
+        """Returns the model's outputs for inputs.
 
         Args:
             inputs: what `read` gives for each.
@@ -231,7 +231,7 @@ class TrainedLabels(TableTrained):
         return Outputs(logits, weights if need_weights else [])
 
     def classify_batch(self, inputs: Sequence[Any], need_weights: bool) -> tuple[Tensor, list[Any]]:
-        """The logits ``[inputs, labels]`` and the weights of a batch of inputs; no weights where there are none."""
+        """Returns the logits ``[inputs, labels]`` of a batch of inputs, and their weights, if there are any."""
         batch = self.input.batch(inputs).to(self.device)
         output = self.model(*self.input.arguments(batch), need_weights=need_weights)
         weights = []
@@ -255,14 +255,14 @@ class TrainedLabels(TableTrained):
         ]
 
     def labelled(self, one: Any, logits: Tensor, weights: Any) -> LabelPrediction:
-        """The prediction of an input, from its logits ``[labels]`` and its weights."""
+        """Returns the prediction of an input, from its logits ``[labels]`` and its weights."""
         probabilities = logits.double().softmax(-1)
         order = probabilities.argsort(descending=True, stable=True).tolist()
         ranked = {self.labels.names[number]: float(probabilities[number]) for number in order}
         return self.prediction(one, self.labels.names[order[0]], ranked, weights)
 
     def prediction(self, one: Any, label: str, probabilities: dict[str, float], weights: Any) -> LabelPrediction:
-        """The prediction of an input that was read."""
+        """Returns the prediction of an input that was read."""
         return PlainLabel(self.input.original(one), label, probabilities)
 
     def check_drawable(self) -> None:
@@ -275,7 +275,7 @@ class TrainedLabels(TableTrained):
     def attentions_of(
         self, calls: Sequence[RecordedCall], pools: bool, axis: Axis, query: str, prefix: str = "encoder.layers"
     ) -> list[ModelAttention]:
-        """The attention of each layer of an encoder, and that of the pooling.
+        """Returns the attention of each layer of an encoder, and that of the pooling.
 
         Args:
             calls: all calls of attention while the model ran.
@@ -337,7 +337,7 @@ class TrainedLabels(TableTrained):
         return label_rule(self.input, rows, examples, self.labels.number, len(self.labels))
 
     def baseline(self, inputs: Sequence[Any], true: Sequence[int]) -> dict[str, Any] | None:
-        """The rule, and its accuracy and macro F1 on inputs that were read; None: there is no rule."""
+        """Returns the rule with its accuracy and macro F1 on inputs that were read; None if there is no rule."""
         try:
             if self.rule is None:
                 return None
@@ -353,7 +353,7 @@ class TrainedLabels(TableTrained):
         return False
 
     def evaluation(self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], outputs: Outputs) -> Any:
-        """The evaluation of the task, a `LabelEvaluation`.
+        """Returns the evaluation of the task, a `LabelEvaluation`.
 
         Args:
             shared: the fields of `LabelEvaluation`.
@@ -395,11 +395,11 @@ class LabelEvaluation(RunEvaluation):
     """What an example is; the first column of the predictions."""
 
     def counted(self) -> str:
-        """How much was evaluated: ``"50 texts"``."""
+        """Returns the number of evaluated examples: ``"50 texts"``."""
         return f"{len(self.predictions)} {self.example}s"
 
     def others(self) -> str:
-        """What else the first line says, after the loss."""
+        """Returns what the first line says after the loss."""
         return ""
 
     def lines(self) -> list[str]:
@@ -419,7 +419,7 @@ class LabelEvaluation(RunEvaluation):
         return [*lines, f"  {said}"] if said else lines
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
+        """Writes the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
         paths = Evaluation.write(self, folder, name)
         rows = [(self.example, "label", "found", "probability")]
         rows += [(example, label, predicted, f"{value:.6f}") for example, label, predicted, value in self.predictions]
@@ -430,13 +430,13 @@ class LabelEvaluation(RunEvaluation):
 
 
 def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels: Sequence[str], name: str) -> Path:
-    """Draw ``pictures/<name>.png``: how many examples of each label were given which."""
+    """Draws the confusion matrix into ``pictures/<name>.png``."""
     folder.make_pictures()
     return pictures.save(pictures.confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
 
 
 def cells(text: str, width: int) -> str:
-    """A text with spaces up to a width in the cells of a terminal, of which a wide character takes two.
+    """Returns a text padded to a width in cells of a terminal, of which a wide character takes two.
 
     Args:
         text: the text.
@@ -449,7 +449,7 @@ def cells(text: str, width: int) -> str:
 
 
 def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
-    """A line for each label with its precision, recall, F1 and number of examples.
+    """Returns a table with a line for each label: its precision, recall, F1 and number of examples.
 
     Args:
         by_label: the scores of each label.
@@ -467,7 +467,7 @@ def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
 
 
 def confusion_lines(confusion: Sequence[Sequence[int]], labels: Sequence[str]) -> list[str]:
-    """The confusion matrix ``[true][found]``, or where it is if it has more than `MOST_SHOWN` labels."""
+    """Returns the lines of the confusion matrix; of more than `MOST_SHOWN` labels, a line that says where it is."""
     if len(labels) > MOST_SHOWN:
         return [f"  the confusion matrix of {len(labels)} labels is in the results"]
     from rich.cells import cell_len
@@ -515,7 +515,7 @@ class LabelMetrics:
 
 
 def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
-    """The metrics of found labels.
+    """Returns the metrics of predicted labels.
 
     Args:
         true: the number of each example's label.
@@ -540,7 +540,7 @@ def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequenc
 
 
 def balanced_weights(counts: Sequence[int]) -> Tensor:
-    """Weights of labels in inverse proportion to their counts: their mean over all examples is 1."""
+    """Returns weights of labels in inverse proportion to their counts; their mean over all examples is 1."""
     number = torch.tensor(counts, dtype=torch.float64)
     present = int((number > 0).sum())
     return (number.sum() / (present * number.clamp(min=1))).float()
@@ -565,7 +565,7 @@ class LabelTask(TableTask):
         return {**self.input.loaders(), "labels": ("labels.json", Labels.load)}
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
-        """The labels of the training data, held-out rows included, and what the input learns.
+        """Learns the labels of the training data, held-out rows included, and what the input learns.
 
         A run that starts from the model of another run takes its labels.
 

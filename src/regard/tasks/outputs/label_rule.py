@@ -55,7 +55,7 @@ class LabelRule:
 def label_rule(
     source: Input, rows: Any, examples: Callable[[], Examples], number: Callable[[str], int], labels: int
 ) -> LabelRule:
-    """The linear model of the training examples, or if there can be none the most frequent label.
+    """Returns a linear model of the training examples, or else the rule of the most frequent label.
 
     Args:
         source: the input of the task.
@@ -105,7 +105,7 @@ def _linear_rule(
 
 
 def _within(texts: list[str], characters: int) -> list[str]:
-    """The first texts, which have so many characters together; one at least."""
+    """Returns the first texts, at least one, whose characters together do not exceed a number."""
     last = int(np.searchsorted(np.cumsum([len(text) for text in texts]), characters, side="right"))
     return texts[: max(1, last)]
 

@@ -117,7 +117,7 @@ class MaskExperiment(TableExperiment):
 
 
 def class_weights(counts: Sequence[int], kind: str) -> Tensor | None:
-    """The weight of a pixel of each class in the loss; the mean weight of all training pixels is 1.
+    """Returns the weight of each class's pixels in the loss; the mean weight of all training pixels is 1.
 
     Args:
         counts: training pixels of each class.
@@ -131,14 +131,14 @@ def class_weights(counts: Sequence[int], kind: str) -> Tensor | None:
 
 
 def class_shares(predicted: Tensor, names: Sequence[str]) -> dict[str, float]:
-    """The share of each class in a map of classes, those that occur, the largest first."""
+    """Returns the share of each class that occurs in a map of classes, the largest first."""
     counts = torch.bincount(predicted.flatten().cpu(), minlength=len(names)) / max(1, predicted.numel())
     order: list[int] = counts.argsort(descending=True, stable=True).tolist()
     return {names[number]: round(float(counts[number]), 4) for number in order if counts[number] > 0}
 
 
 def _mean_loss(logits: Tensor, classes: Tensor, weight: Tensor | None) -> Tensor:
-    """The weighted mean over the pixels that count; 0, with a gradient of 0, if none does."""
+    """Returns the weighted mean over the pixels that count; 0, with a gradient of 0, if there are none."""
     mean = F.cross_entropy(logits, classes, weight, ignore_index=IGNORED)
     # A mean of no pixels is NaN. Which it is, is decided on the device, so that the host does not wait.
     return torch.where((classes != IGNORED).any(), mean, 0.0)
@@ -182,7 +182,7 @@ class PixelMetrics:
 
 
 def count_pixels(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """The confusion matrix of pixels, int64 ``[true, found]``, on their device.
+    """Returns the confusion matrix of pixels, int64 ``[true, found]``, on their device.
 
     Args:
         true: int64 of any shape; pixels of a class below 0 do not count.
@@ -229,7 +229,7 @@ class MaskPrediction(Prediction):
         return (self.kind, self.input_text), ("classes", self.answer_text)
 
     def details(self) -> dict[str, Any]:
-        """The share of each class."""
+        """Returns the share of each class."""
         return {"shares": {name: rounded(share) for name, share in self.shares.items()}}
 
 
@@ -242,14 +242,14 @@ class TrainedMasks(TableTrained):
         return self.files["classes"]
 
     def classes_of(self, inputs: Sequence[Any]) -> list[Any]:
-        """The class of each part of a batch of inputs, as arrays of integers."""
+        """Returns the class of each part of a batch of inputs, as arrays of integers."""
         batch = self.input.batch(inputs).to(self.device)
         with torch.inference_mode():
             maps = self.model(*self.input.arguments(batch)).argmax(1).cpu().numpy()
         return [classes[: self.input.annotations(one)] for classes, one in zip(maps, inputs, strict=True)]
 
     def true_classes(self, rows: Any) -> tuple[list[Any], list[Tensor]]:
-        """The inputs of rows, and the true classes of their parts as int64, below 0 where they do not count."""
+        """Returns the inputs of rows, and the true classes of their parts as int64, below 0 where none counts."""
         ids = self.task.target(self.files).encode_batch(self.input.targets(rows))
         return self.input.inputs(rows, self), [torch.tensor(classes) for classes in ids]
 
@@ -343,7 +343,7 @@ class MaskEvaluation(RunEvaluation):
         return [first, *table]
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, and a picture of the confusion matrix."""
+        """Writes the numbers, and a picture of the confusion matrix."""
         names = [one.name for one in self.by_class]
         picture = draw_confusion(folder, self.confusion, names, f"confusion-{name}")
         return [*Evaluation.write(self, folder, name), picture]

@@ -202,7 +202,7 @@ class Windows:
 
     @classmethod
     def over(cls, predicted: int, context: int, stride: int) -> Windows:
-        """The windows that predict the tokens 1 to ``predicted``.
+        """Returns the windows that predict the tokens 1 to ``predicted``.
 
         The first window predicts ``context`` tokens; each later one begins ``stride`` tokens after the one before it,
         and predicts the next ``stride`` tokens. The last one ends with the text.
@@ -217,7 +217,7 @@ WHOLE = SequenceLines(1, "cpu")
 
 
 def window_loss(model: LanguageModel, tokens: Tensor, lines: SequenceLines, label_smoothing: float) -> LanguageLoss:
-    """The loss of this process's part of windows, of which every token but the first is predicted.
+    """Returns the loss of this process's part of windows, in which every token but the first is predicted.
 
     Args:
         model: the model.
@@ -246,7 +246,7 @@ def text_loss(
     world_size: int = 1,
     lines: SequenceLines = WHOLE,
 ) -> TextLoss:
-    """The loss on a text whose first token is only read. In a distributed run each process predicts a part of it.
+    """Returns the loss on a text whose first token is only read; each process of a distributed run predicts a part.
 
     Args:
         model: the model, in evaluation mode.
@@ -345,7 +345,7 @@ class Continuation(TextAnswer):
         return tuple((one.token, one.probability) for one in self.next)
 
     def lines(self) -> list[str]:
-        """The text, and a line for each of the most likely next tokens."""
+        """Returns the text and a line for each of the most likely next tokens."""
         return [self.whole, *(f"{one.probability:.4f} {one.token}" for one in self.next)]
 
     def report(self) -> str | None:
@@ -428,7 +428,7 @@ class TrainedNextTokens(TableTrained):
         return [self._best(text, number, options) for number, text in enumerate(inputs, first)]
 
     def _best(self, text: str, number: int, options: ContinuationOptions) -> Continuation:
-        """The most probable of the continuations that are drawn, with the others after it."""
+        """Returns the most probable of several drawn continuations, with the others after it."""
         draws = [(number,), *((number, draw) for draw in range(1, options.n_best))]
         drawn = [self._continued(text, draw, options) for draw in draws]
         best, *others = sorted(drawn, key=lambda one: one.log_probability, reverse=True)
@@ -468,7 +468,7 @@ class TrainedNextTokens(TableTrained):
         )
 
     def attention(self, text: str | Sequence[int], layer: int) -> tuple[list[str], Tensor]:
-        """The attention weights over a text, as the mean over the heads of a layer.
+        """Returns the attention weights over a text, as the mean over the heads of a layer.
 
         Args:
             text: the text, or its ids; of a longer one, the last tokens that the model reads at once.
@@ -500,7 +500,7 @@ class TrainedNextTokens(TableTrained):
         ]
 
     def _new_tokens(self, prediction: Continuation) -> int:
-        """How many tokens the model wrote; the start comes before those of the prompt."""
+        """Returns the number of tokens that the model wrote: all but the start and those of the prompt."""
         return len(prediction.ids) - len(self.tokenizer.encode(prediction.source)) - 1
 
     def figure(self, prediction: Continuation) -> Any:
@@ -516,7 +516,7 @@ class TrainedNextTokens(TableTrained):
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
 
     def attended(self, prediction: Prediction) -> Attended:
-        """The words of the text with the largest weights in the last layer, where the new tokens are predicted."""
+        """Returns the words with the largest weights in the last layer, where the new tokens are predicted."""
         assert isinstance(prediction, Continuation)
 
         tokenizer, last = self.tokenizer, self.model.config.layers - 1
@@ -567,7 +567,7 @@ class TrainedNextTokens(TableTrained):
 
 
 def token_axis(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenAxis:
-    """The axis of tokens.
+    """Returns the axis of tokens.
 
     Args:
         tokenizer: the tokenizer.

@@ -98,11 +98,11 @@ class TextTask(TableTask):
         return [f"vocabulary {len(experiment.files['tokenizer'])}"]
 
     def references(self, rows: Any) -> list[Sequence[str]]:
-        """The true texts of each row."""
+        """Returns the true texts of each row."""
         return [(text,) for text in self.input.targets(rows)]
 
     def compared(self, files: Mapping[str, Any], texts: Iterable[str]) -> list[str]:
-        """Texts as they are scored: as the tokenizer, whose text an answer is, normalizes them.
+        """Returns texts as they are scored: normalized by the tokenizer of the answers.
 
         A true text is as the user wrote it, and an answer has what the tokenizer left of such texts: composed letters,
         single spaces. Both are normalized, so that the same answer has the same score however it was written.
@@ -111,7 +111,7 @@ class TextTask(TableTask):
 
     @abstractmethod
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-        """The task's metrics of predicted texts.
+        """Returns the task's metrics of predicted texts.
 
         Args:
             texts: one for each input, as `compared` gives them.
@@ -119,7 +119,7 @@ class TextTask(TableTask):
         """
 
     def simple_texts(self, rows: Any, references: Sequence[str]) -> tuple[str, list[str]] | None:
-        """A simple rule, which a trained model should beat, and the texts that it writes; None: there is none.
+        """Returns a simple rule that a trained model should beat, and the texts that it writes; None if there is none.
 
         Args:
             rows: the rows.
@@ -128,17 +128,17 @@ class TextTask(TableTask):
         return None
 
     def longest(self, run: Any, model: Any, batch: Any) -> int | list[int]:
-        """Largest number of tokens that a validation writes for each row of a batch."""
+        """Returns the largest number of tokens that a validation writes for each row of a batch."""
         lengths = self.input.batch_annotations(batch, model.config)
         return [min(getattr(run.data, self.length_option), model.config.longest(length)) for length in lengths]
 
     def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
-        """Tokens that are never written, besides padding and ``bos``."""
+        """Returns the tokens that are never written, besides padding and ``bos``."""
         return ()
 
 
 def length_ratio(train: Examples, reduction: int = 1) -> float:
-    """The field ``length_ratio`` of a model's configuration: a fifth more than the training texts need.
+    """Returns the field ``length_ratio`` of a model's configuration: a fifth more than the training texts need.
 
     Without a bound by what it reads, a model that has only begun to learn writes without end, which costs time and
     makes its word error rate meaningless. One text in a thousand may be longer.
@@ -179,7 +179,7 @@ class TextExperiment(TableExperiment):
         return len(self.references) if len({text for (text, *_) in self.references}) > 1 else 0
 
     def scores(self, texts: Iterable[str]) -> dict[str, float]:
-        """The task's metrics of a text for each validation example."""
+        """Returns the task's metrics of a text for each validation example."""
         return self.task.scores(self.task.compared(self.files, texts), self._compared)
 
     def baseline(self) -> Baseline | None:
@@ -222,15 +222,15 @@ class TextExperiment(TableExperiment):
         return ValidationResult(loss, self.scores(predicted), samples)
 
     def longest(self, batch: Any) -> int | list[int]:
-        """Largest number of tokens that is written for each row of a validation batch."""
+        """Returns the largest number of tokens that is written for each row of a validation batch."""
         return self.task.longest(self.run, self.model, batch)
 
     def decode(self, row: int, tokens: list[int]) -> str:
-        """The text of tokens that were found for a validation example."""
+        """Returns the text of the tokens that were predicted for a validation example."""
         return self.task.target(self.files).decode(tokens)  # pyright: ignore[reportAttributeAccessIssue] (a tokenizer)
 
     def sampled(self, row: int) -> Any:
-        """The reference of a validation example, for ``samples.jsonl``."""
+        """Returns the reference of a validation example, for ``samples.jsonl``."""
         return self.references[row][0]
 
 
@@ -281,7 +281,7 @@ class TrainedText(TableTrained):
         return self.write_texts(self.input.read(inputs, self), options)
 
     def write_texts(self, inputs: Sequence[Any], options: SearchOptions) -> list[Any]:
-        """The predictions of inputs that were read, in their order; inputs of similar length are treated at once."""
+        """Returns the predictions of inputs that were read, in their order; batches inputs of similar length."""
         predictions: dict[int, Any] = {}
         lengths = [self.input.annotations(one) for one in inputs]
         order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: lengths[row])
@@ -292,7 +292,7 @@ class TrainedText(TableTrained):
         return [predictions[row] if row in predictions else self.empty(one) for row, one in enumerate(inputs)]
 
     def _ranked(self, inputs: Sequence[Any], best: Sequence[Hypothesis]) -> list[Any]:
-        """The predictions of a batch of inputs, each with those of the next best hypotheses after it."""
+        """Returns the predictions of a batch of inputs, each followed by those of the next best hypotheses."""
         hypotheses = [
             (one, each) for one, first in zip(inputs, best, strict=True) for each in (first, *first.next_best)
         ]
@@ -300,7 +300,7 @@ class TrainedText(TableTrained):
         return [next(made).followed_by([next(made) for _ in first.next_best]) for first in best]
 
     def search(self, inputs: Sequence[Any], options: Any) -> list[Hypothesis]:
-        """The best hypothesis for each input: ids without ``bos`` and ``eos``."""
+        """Returns the best hypothesis for each input, without ``bos`` and ``eos``."""
         batch = self.input.batch(inputs).to(self.device)
         longest, risk = self.longest(inputs, options), options.minimum_risk
         return self.model.search(
@@ -317,33 +317,33 @@ class TrainedText(TableTrained):
 
     @abstractmethod
     def longest(self, inputs: Sequence[Any], options: Any) -> int | list[int]:
-        """Largest number of tokens that are written for each input."""
+        """Returns the largest number of tokens that are written for each input."""
 
     def length_bounds(self, inputs: Sequence[Any], options: Any) -> tuple[int, int]:
-        """The fewest and the most of `longest` over all inputs."""
+        """Returns the smallest and the largest result of `longest` over all inputs."""
         longest = self.longest(inputs, options) if inputs else 0
         each = [longest] if isinstance(longest, int) else longest
         return min(each), max(each)
 
     def bounded(self, inputs: Sequence[Any], most: float = math.inf) -> list[int]:
-        """What the training data show to be enough tokens for each input (`length_ratio`), and at most so many."""
+        """Returns enough tokens for each input, judged by the training data (`length_ratio`), but at most ``most``."""
         bounds = (self.model.config.longest(self.input.annotations(one)) for one in inputs)
         return [int(min(most, bound)) for bound in bounds]
 
     def forbidden(self) -> tuple[int, ...]:
-        """Tokens that are never written, besides padding and ``bos``."""
+        """Returns the tokens that are never written, besides padding and ``bos``."""
         return self.task.forbidden(self.config, self.files)
 
     def decoder(self, options: Any) -> Any:
-        """What the search asks for the next token; None: the model."""
+        """Returns the module that predicts the next token in the search; None is the model itself."""
         return None
 
     @abstractmethod
     def predictions(self, inputs: Sequence[Any], hypotheses: Sequence[Hypothesis]) -> list[Any]:
-        """The predictions of a batch of inputs."""
+        """Returns the predictions of a batch of inputs."""
 
     def empty(self, one: Any) -> Any:
-        """The prediction of an input without annotations."""
+        """Returns the prediction of an input without annotations."""
         raise NotImplementedError(f"an input of the task {self.task.name!r} is never empty")
 
     def check_drawable(self) -> None:
@@ -369,17 +369,17 @@ class TrainedText(TableTrained):
         return self.evaluation(written, options)
 
     def compared(self, texts: Iterable[str]) -> list[str]:
-        """`TextTask.compared` with the files of the run."""
+        """Returns `TextTask.compared` with the files of the run."""
         return self.task.compared(self.files, texts)
 
     @abstractmethod
     def evaluation(self, written: WrittenTexts, options: Any) -> TextEvaluation:
-        """The evaluation of the task, whose options are its ``evaluation_config``."""
+        """Returns the evaluation of the task, whose options are its ``evaluation_config``."""
 
     def decoder_attentions(
         self, one: Any, target: Sequence[int], source_axis: Axis, target_axis: TokenAxis, chosen: Tensor | None = None
     ) -> list[ModelAttention]:
-        """`decoder_attention` for an input that was read; none for one without annotations."""
+        """Returns `decoder_attention` for an input that was read; [] for one without annotations."""
         if not self.input.annotations(one):
             return []
         batch = self.input.batch([one]).to(self.device)
@@ -391,7 +391,7 @@ class TrainedText(TableTrained):
     def known_texts(
         self, inputs: Sequence[Any], targets: Sequence[Any], batch_size: int, *, need_weights: bool = False
     ) -> tuple[float, list[Tensor]]:
-        """Mean −log p of a token of known texts, in nats, given the tokens before it; ``eos`` is counted.
+        """Returns the mean −log p of a token of known texts, in nats, given the tokens before it; ``eos`` counts.
 
         Args:
             inputs: inputs that were read.
@@ -463,7 +463,7 @@ class TextPrediction(TextAnswer):
         return attended_words(words, pictures.merge(self.weights, None, self.source_words))
 
     def figure(self) -> Any:
-        """The weights as a picture; None without weights or without a text."""
+        """Returns a picture of the weights; None without weights or without a text."""
         if self.weights is None or not self.target_tokens:
             return None
         return pictures.alignment(
@@ -483,7 +483,7 @@ class TextPrediction(TextAnswer):
         return records.AttentionRecord("attention to the source", 0, "cross", target, source, weights[None])
 
     def axes(self) -> tuple[TokenAxis, TokenAxis]:
-        """The tokens of the source and of the target, for records."""
+        """Returns the tokens of the source and of the target, for records."""
         return (
             records.TokenAxis(tuple(self.source_tokens), words=tuple(self.source_words)),
             records.TokenAxis(tuple(self.target_tokens), words=tuple(self.target_words)),
@@ -491,12 +491,12 @@ class TextPrediction(TextAnswer):
 
 
 def word_text(tokens: Sequence[str], word: range) -> str:
-    """A word, as it is written, from the labels of its tokens."""
+    """Returns a word as it is written, from the labels of its tokens."""
     return "".join(tokens[position].strip("▁␣·") for position in word)
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), which depends on the tokenizer: compare it only between runs with the same one."""
+    """Returns exp(loss), which depends on the tokenizer: compare it only between runs with the same one."""
     return math.exp(min(loss, 700.0))
 
 
@@ -520,11 +520,11 @@ class TextEvaluation(RunEvaluation):
     """Duration of the search."""
 
     def search_line(self, *others: str) -> str:
-        """How the texts were searched for, in one line; ``others`` is what else the search of a task depends on."""
+        """Returns a line that says how the texts were searched for; ``others`` are further parts of the line."""
         return search_line(self.width, self.length_penalty, self.risk, self.length_bounds, *others)
 
     def write_table(self, folder: RunFolder, file_name: str, lines: Sequence[str], name: str) -> list[Path]:
-        """Write the numbers as ``evaluation-<name>.json``, and lines of text into another file."""
+        """Writes the numbers as ``evaluation-<name>.json``, and lines of text into another file."""
         path = folder.file(file_name)
         paths = Evaluation.write(self, folder, name)
         write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
@@ -539,7 +539,7 @@ def decoder_attention(
     target_axis: TokenAxis,
     chosen: Tensor | None = None,
 ) -> list[ModelAttention]:
-    """Run a model that predicts texts on a known target, and give each of its attentions.
+    """Runs a model that predicts texts on a known target, and returns each of its attentions.
 
     Row t of an attention to the source belongs to target token t, which is predicted there. Self-attention of the
     decoder is between the tokens that it reads: ``bos`` and all target tokens but the last.
@@ -607,7 +607,7 @@ def _recurrent(
 
 
 def _read_axis(target: TokenAxis) -> TokenAxis:
-    """The tokens that the decoder reads: ``bos`` before the target, without its last token."""
+    """Returns the tokens that the decoder reads: ``bos`` before the target, without its last token."""
     length = len(target)
     special = target.special or (False,) * length
     words = [range(word.start + 1, min(word.stop + 1, length)) for word in target.words if word.start + 1 < length]

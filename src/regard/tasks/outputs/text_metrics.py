@@ -43,7 +43,7 @@ class TextScores:
 
 
 def bleu_tokenizer(references: Sequence[str]) -> str:
-    """The tokenizer of sacreBLEU that fits the writing of the references.
+    """Returns the tokenizer of sacreBLEU that fits the writing of the references.
 
     Its default, ``13a``, splits at spaces, so that a sentence in Chinese would be one word.
 
@@ -58,24 +58,24 @@ def bleu_tokenizer(references: Sequence[str]) -> str:
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's composed form (NFC), in which all metrics compare texts."""
+    """Returns the text in Unicode's composed form (NFC), in which all metrics compare texts."""
     return unicodedata.normalize("NFC", text)
 
 
 def _pairs(kind: str, texts: Sequence[str], references: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Both in composed form."""
+    """Returns both in composed form; raises ArgumentError if their numbers differ."""
     if len(texts) != len(references):
         raise ArgumentError(f"there are {len(texts)} {kind} and {len(references)} references")
     return list(map(composed, texts)), list(map(composed, references))
 
 
 def bleu_name(order: int) -> str:
-    """``"BLEU"``; ``"BLEU-2"`` if it counts n-grams of two tokens at most."""
+    """Returns ``"BLEU"``, or ``"BLEU-2"`` if it counts n-grams of at most two tokens."""
     return "BLEU" if order == ORDER else f"BLEU-{order}"
 
 
 def bleu_order(references: Sequence[str], tokenizer: str | None = None) -> int:
-    """The longest n-grams that BLEU can count: 4, or the tokens of the longest reference if that has fewer.
+    """Returns the longest n-grams that BLEU can count: 4, or the tokens of the longest reference if that has fewer.
 
     Args:
         references: as in `text_scores`.
@@ -91,7 +91,7 @@ def bleu_order(references: Sequence[str], tokenizer: str | None = None) -> int:
 
 
 def text_scores(translations: Sequence[str], references: Sequence[str], tokenizer: str | None = None) -> TextScores:
-    """Corpus BLEU and chrF by sacreBLEU, on plain (detokenized) text.
+    """Computes corpus BLEU and chrF by sacreBLEU, on plain (detokenized) text.
 
     BLEU is the geometric mean of the precisions of 1- to 4-grams, so in sacreBLEU it is 0 where no text has four
     tokens, even if every text is right. Here the longest n-grams are those that the references have (`bleu_order`), and
@@ -126,7 +126,7 @@ def text_scores(translations: Sequence[str], references: Sequence[str], tokenize
 
 
 def _signature(metric: Any, order: int) -> str:
-    """sacreBLEU's signature, which has no word for the longest n-grams, with one where they are not of four tokens."""
+    """Returns sacreBLEU's signature, with the longest n-grams added where they do not have four tokens."""
     return f"{metric.get_signature()}{'' if order == ORDER else f'|ngram:{order}'}"
 
 
@@ -148,7 +148,7 @@ class LengthBin:
 
 
 def length_bins(lengths: Sequence[int]) -> list[list[int]]:
-    """Positions of lengths, in bins of similar sizes from short to long: the edges are quantiles.
+    """Returns the positions of lengths in bins of similar sizes, from short to long; the edges are quantiles.
 
     Returns:
         2 to `MOST_BINS` bins, none of them empty; none if all lengths are the same.
@@ -166,7 +166,7 @@ def length_bins(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def bleu_by_length(sources: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> list[LengthBin]:
-    """Corpus BLEU of the sentences of each range of source lengths, which `length_bins` chooses.
+    """Computes corpus BLEU of the sentences of each range of source lengths, which `length_bins` chooses.
 
     Args:
         sources: source sentences; their length is the number of words as `spaced_words` splits them.
@@ -205,7 +205,7 @@ class RougeScores(NamedTuple):
 
 
 def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeScores:
-    """ROUGE-1, ROUGE-2 and ROUGE-L by TorchMetrics, on lower-cased words without punctuation and without stemming.
+    """Computes ROUGE-1, ROUGE-2 and ROUGE-L by TorchMetrics, on lower-cased words without punctuation or stemming.
 
     Args:
         summaries: one text for each article.
@@ -224,7 +224,7 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
 
 
 def rouge_words(text: str) -> list[str]:
-    """The words that ROUGE counts: letters and digits in lower case, split at anything else.
+    """Returns the words that ROUGE counts: letters and digits in lower case, split at anything else.
 
     For texts of ASCII characters these are the words of the usual implementation (rouge-score 0.1.2, without stemming),
     which takes every other letter for a space: *naïve* is its two words *na* and *ve*, and a Greek text has none. Here
@@ -256,7 +256,7 @@ class SpanCount(NamedTuple):
 
 
 def novel_share(summaries: Sequence[str], articles: Sequence[str], length: int) -> float:
-    """The share of runs of ``length`` words in the summaries that the article does not have (See et al. 2017, fig. 6).
+    """Returns the share of the summaries' runs of words that their articles lack (See et al. 2017, fig. 6).
 
     Words are those of ROUGE. All runs of all summaries count alike; 0 if there are none.
     """
@@ -270,13 +270,13 @@ def novel_share(summaries: Sequence[str], articles: Sequence[str], length: int) 
 
 
 def repeated_share(summaries: Sequence[str], length: int) -> float:
-    """The share of runs of ``length`` words that the same summary had before (See et al. 2017, fig. 4)."""
+    """Returns the share of runs of ``length`` words that the same summary had before (See et al. 2017, fig. 4)."""
     runs = [_runs(rouge_words(summary), length) for summary in summaries]
     return sum(len(each) - len(set(each)) for each in runs) / max(1, sum(map(len, runs)))
 
 
 def spans_exact(summaries: Sequence[str], spans: Sequence[Sequence[str]]) -> SpanCount:
-    """How many spans the summaries have, word for word and in their order.
+    """Counts the spans that the summaries have, word for word and in their order.
 
     The spans of a summary are looked up one after the other, each behind the last one that was found; words are those
     of `regard.data.text.words`, with their case.
@@ -314,7 +314,7 @@ class ErrorRates:
 
 
 def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> ErrorRates:
-    """Word and character error rate of transcriptions.
+    """Computes the word and character error rates of transcriptions.
 
     Words are what stands between white space; each character of a script that is written without spaces counts as a
     word. The fewest edits of each text are added up before they are divided, as the field does.
@@ -375,7 +375,7 @@ class CaptionScores:
 
 
 def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]]) -> CaptionScores:
-    """The metrics of captions. Letters are in lower case and punctuation is left out, as usual for captions.
+    """Computes the metrics of captions, in lower case and without punctuation, as is usual for captions.
 
     Args:
         captions: one for each image.
@@ -399,7 +399,7 @@ def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]])
 
 
 def cider_limit(references: Sequence[Sequence[str]]) -> float:
-    """The largest CIDEr-D that captions of some images could have; below 10 where true captions are short or alike.
+    """Returns the largest possible CIDEr-D of captions, which is below 10 where true captions are short or alike.
 
     CIDEr is ten times the mean of a similarity of 1-, 2-, 3- and 4-grams. A true caption of two words has no 3- and
     4-grams, so that its own text has 5, not 10; an n-gram that all images have counts nothing, so that one image alone
@@ -424,7 +424,7 @@ def _cider_limit(references: Sequence[Sequence[str]]) -> float:
 
 
 def plain_words(text: str) -> str:
-    """The words of a text in lower case with spaces between them, without punctuation.
+    """Returns the words of a text in lower case with spaces between them, without punctuation.
 
     Apostrophes and hyphens inside a word are kept; each character of a script without spaces is a word.
     """
@@ -436,7 +436,7 @@ def plain_words(text: str) -> str:
 def _bleu(
     captions: list[str], references: list[list[str]], longest: int
 ) -> tuple[tuple[float, float, float, float], str]:
-    """BLEU-1 to BLEU-4, of n-grams of at most ``longest`` words, and the signature of the last one."""
+    """Returns BLEU-1 to BLEU-4, of n-grams of at most ``longest`` words, and the signature of the last one."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError as error:
