@@ -2,14 +2,12 @@
 
 import ast
 import os
-import signal
 import threading
-import time
-import warnings
 from pathlib import Path
 
 import pytest
 
+from forked import in_child
 from regard.files import fork_lock
 from regard.files.fork_lock import ForkLock
 
@@ -17,26 +15,6 @@ SOURCE = Path(__file__).parents[2] / "src" / "regard"
 
 if not hasattr(os, "fork"):
     pytest.skip("this system has no fork", allow_module_level=True)
-
-
-def in_child(use, seconds=60):
-    """The exit code of a forked child that does this: 0; 1 after an error; −9 if it had to be killed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
-        child = os.fork()
-    if not child:
-        try:
-            use()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    for _ in range(20 * seconds):
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def take(lock):

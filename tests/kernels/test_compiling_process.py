@@ -205,7 +205,7 @@ def is_running(pid):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_asks_a_worker_of_its_own(folder):
-    from test_fork_lock import in_child
+    from forked import in_child
 
     kernel.request([tiny(step) for step in range(2, 9)])
     assert in_child(lambda: call(tiny(11)) == 11 or os._exit(3)) == 0

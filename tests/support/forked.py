@@ -6,7 +6,10 @@ is killed runs here; what tests the imports themselves starts an interpreter.
 
 import multiprocessing
 import os
+import signal
 import sys
+import time
+import warnings
 from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
@@ -61,3 +64,23 @@ def _call(arguments, folder, cache, checkpoint, log):
     os.replace = at_checkpoint(checkpoint, lambda: os.kill(os.getpid(), signal.SIGKILL))
     sys.argv = ["regard", *arguments]
     cli.main()
+
+
+def in_child(use, seconds=60):
+    """The exit code of a forked child that does this: 0; 1 after an error; −9 if it had to be killed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
+        child = os.fork()
+    if not child:
+        try:
+            use()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    for _ in range(20 * seconds):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
