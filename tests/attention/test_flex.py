@@ -191,7 +191,7 @@ def test_blocks_are_those_of_the_dense_mask(mask, monkeypatch):
 def test_blocks_are_cached_for_what_they_depend_on(monkeypatch):
     """Layers share the blocks of a mask; a tensor that was changed in place has others, and few are cached."""
     monkeypatch.setattr(blocks, "_CACHE", type(blocks._CACHE)())
-    monkeypatch.setattr(blocks, "CACHED", 3)
+    monkeypatch.setattr(blocks, "CACHED_MASKS", 3)
     grid, visible = Grid.whole(1, 1, 256, 256), torch.ones(256, 256, dtype=torch.bool)
 
     def found(mask, grid=grid):
@@ -212,7 +212,7 @@ def test_blocks_are_cached_for_what_they_depend_on(monkeypatch):
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="each kind would be compiled")
 def test_few_kernels_are_cached(monkeypatch):
-    monkeypatch.setattr(kernels, "CACHED", 2)
+    monkeypatch.setattr(kernels, "CACHED_KERNELS", 2)
     for before in (1, 2, 3):
         regard.attend(*problem(), mask=masks.window(before, 0), backend="flex")
     assert len(kernels.COMPILED_KERNELS) == 2

@@ -455,7 +455,7 @@ def test_modules_are_called_where_somebody_looks(monkeypatch):
 
 
 def test_there_are_few_routes_and_they_keep_no_tensor(monkeypatch):
-    monkeypatch.setattr(routes, "LIMIT", 5)
+    monkeypatch.setattr(routes, "ROUTE_LIMIT", 5)
     for keys in range(20, 40):
         given = [*inputs(keys=keys), torch.rand(16, keys) > 0.2]
         score = scores.Additive(torch.ones(8))

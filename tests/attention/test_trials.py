@@ -82,7 +82,7 @@ def _tried(monkeypatch, tmp_path):
             return open_folder(fingerprint, content)
 
     monkeypatch.setattr(cache, "open_folder", own_folder)
-    monkeypatch.setattr(trials, "UNTRIED", {"meta"})
+    monkeypatch.setattr(trials, "UNTRIED_DEVICES", {"meta"})
     trials.forget()
     yield
     trials.forget()
@@ -132,7 +132,7 @@ def test_regards_backends_are_right_on_every_kind_of_call(kind, device):
 @pytest.mark.parametrize("form", [sdpa_device.Form(), sdpa_device.Form(True), sdpa_device.Form(False, 72)], ids=str)
 @pytest.mark.parametrize("mask", ["none", "causal", "causal at the end", "causal with empty rows", "Lengths"])
 def test_every_form_of_a_call_of_pytorchs_kernels_is_right(form, mask, monkeypatch):
-    monkeypatch.setattr(sdpa_device, "ASKED", {"emulated"})
+    monkeypatch.setattr(sdpa_device, "FORETELLING_DEVICES", {"emulated"})
     monkeypatch.setattr(sdpa_device, "_form", lambda sizes, case, enabled: form)
     for grouped in (False, True):
         kind = of_kind(mask=mask, dim=24, value_dim=40, grouped=grouped, gradient=True)

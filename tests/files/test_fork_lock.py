@@ -25,7 +25,7 @@ def take(lock):
 @pytest.mark.parametrize("longest", [20.0, 0.05])
 def test_a_lock_that_another_thread_holds_is_free_in_a_child(longest, monkeypatch):
     """Whether the other thread lets it go in time or not; the parent's lock is its thread's until then."""
-    monkeypatch.setattr(fork_lock, "LONGEST", longest)
+    monkeypatch.setattr(fork_lock, "LONGEST_WAIT", longest)
     lock, held, forked = ForkLock(), threading.Event(), threading.Event()
 
     def hold():

@@ -154,7 +154,7 @@ def memory(monkeypatch):
 
     numbers = launch._SHARED_ARGUMENTS.copy()
     numbers[POSITIONS["malloc"]] = ctypes.cast(malloc, ctypes.c_void_p).value
-    monkeypatch.setattr(launch, "_SHARED", numbers)
+    monkeypatch.setattr(launch, "_SHARED_ARGUMENTS", numbers)
     yield answers
     # Until here it lives: kernels know its address alone.
     del malloc
