@@ -81,48 +81,21 @@ def test_vmap_over_a_position_encoding_is_a_loop(name: str, offset: str):
 
 @every_encoding
 @pytest.mark.parametrize("offset", ["none", "integer"])
-def test_position_encodings_compile_in_one_graph(name: str, offset: str):
+def test_position_encodings_compile_in_one_graph_and_run_afterwards(name: str, offset: str):
     torch._dynamo.reset()
     encoding, first = ENCODINGS[name]().double(), OFFSETS[offset]()
     input = input_of().requires_grad_()
     compiled = torch.compile(lambda input: encoding(input, first), fullgraph=True, backend="aot_eager")
+    # A call that follows the compiler's reads nothing that belongs to it.
+    found = compiled(input), compiled(input)
     expected = encoding(input, first)
-    for _ in range(2):
-        torch.testing.assert_close(compiled(input), expected)
+    for one in found:
+        torch.testing.assert_close(one, expected)
     weights = torch.randn(input.shape, dtype=DOUBLE)
     torch.testing.assert_close(
         torch.autograd.grad((compiled(input) * weights).sum(), input),
         torch.autograd.grad((expected * weights).sum(), input),
     )
-
-
-@every_encoding
-@pytest.mark.parametrize("offset", ["none", "integer"])
-def test_compiling_first_changes_no_later_call(name: str, offset: str):
-    torch._dynamo.reset()
-    torch.manual_seed(1)
-    encoding, first = ENCODINGS[name](), OFFSETS[offset]()
-    found = torch.compile(encoding, fullgraph=True, backend="aot_eager")(input_of(torch.float32), first)
-    torch.testing.assert_close(encoding(input_of(torch.float32), first), found)
-
-
-@every_encoding
-@pytest.mark.parametrize("offset", ["none", "integer"])
-def test_position_encodings_export(name: str, offset: str):
-    encoding, first = ENCODINGS[name]().eval(), OFFSETS[offset]()
-    program = torch.export.export(encoding, (input_of(torch.float32), first))
-    torch.testing.assert_close(
-        program.module()(input_of(torch.float32), first), encoding(input_of(torch.float32), first)
-    )
-
-
-@every_encoding
-@every_offset
-def test_position_encodings_of_meta_tensors_have_the_real_shapes(name: str, offset: str):
-    encoding, first = ENCODINGS[name]().to("meta"), OFFSETS[offset]()
-    first = first.to("meta") if isinstance(first, torch.Tensor) else first
-    out = encoding(input_of(torch.float32).to("meta"), first)
-    assert (out.device.type, out.shape, out.dtype) == ("meta", input_of().shape, torch.float32)
 
 
 @every_encoding

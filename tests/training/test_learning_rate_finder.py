@@ -108,6 +108,7 @@ def test_the_command(corpus, run_command, tmp_path, monkeypatch):
     assert "use it with: --learning-rate " in output
     assert os.listdir("runs") == ["x-learning-rate.png"], "there is no run"
     assert "replaces" not in output
+    monkeypatch.setattr("regard.training.learning_rate_finder.find_learning_rate", lambda *_: sweep_of([1.0] * STEPS))
     assert "x-learning-rate.png (it replaces an earlier one)" in run_command(*command, "--find-lr")[1]
     for other in ("--resume", "--dry-run"):
         code, _, error = run_command(*command, "--find-lr", other)
