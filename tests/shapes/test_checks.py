@@ -13,7 +13,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from regard.errors import ArgumentError, KindError
-from regard.shapes.checks import check_dense, check_floating, check_integers, kind_of, positive_number, whole_number
+from regard.shapes.checks import check_dense, check_floating, check_integers, positive_number, type_text, whole_number
 from regard.tracing.transforms import has_data
 
 
@@ -60,12 +60,12 @@ def test_other_numbers_are_not_floating_point(dtype: torch.dtype):
 @pytest.mark.parametrize("value", [[1.0], np.ones(3), None, 1.0, "query"])
 def test_values_that_are_no_tensor_are_named_by_their_type(value: object):
     advice = r" \(write torch\.tensor\(query, dtype=torch\.float32\)\)" if isinstance(value, (list, np.ndarray)) else ""
-    with pytest.raises(KindError, match=f"query must be a tensor; it is {kind_of(value)}{advice}$"):
+    with pytest.raises(KindError, match=f"query must be a tensor; it is {type_text(value)}{advice}$"):
         check_floating("query", value)
 
 
 def test_kinds_are_named_as_they_are_spoken():
-    assert [kind_of(value) for value in (1, [], None, SQUARE)] == ["an int", "a list", "None", "a Tensor"]
+    assert [type_text(value) for value in (1, [], None, SQUARE)] == ["an int", "a list", "None", "a Tensor"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -24,7 +24,7 @@ from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.scores import Prepared, Primitive, Score, Scoring, as_score
 from regard.shapes.axes import Float
-from regard.shapes.checks import check_floating, kind_of
+from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import Grid, is_open, upcast
 from regard.shapes.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
 from regard.summaries import record_summary
@@ -517,7 +517,7 @@ def check_dropout(dropout: object) -> float:
     if type(dropout) is float and 0.0 <= dropout < 1.0:
         return dropout
     if isinstance(dropout, bool) or not isinstance(dropout, Real):
-        raise KindError(f"dropout must be a number; it is {kind_of(dropout)}")
+        raise KindError(f"dropout must be a number; it is {type_text(dropout)}")
     rate = float(dropout)
     if not 0.0 <= rate < 1.0:  # NaN too
         raise ArgumentError(f"dropout must be in [0, 1); it is {rate}")

@@ -13,7 +13,7 @@ from regard.masks.mask import Mask
 from regard.names.answered import answered
 from regard.records.shaded_table import readings_html
 from regard.shapes.axes import Float
-from regard.shapes.checks import Requested, check_integers, kind_of, whole_number
+from regard.shapes.checks import Requested, check_integers, type_text, whole_number
 from regard.shapes.grid import Grid, span_length
 from regard.shapes.layout import pairs_by_batch
 from regard.summaries import record_summary, value_summary
@@ -399,11 +399,11 @@ def checked_readings(read: Readings, grid: Grid) -> Readings:
     if not isinstance(read, Readings):
         names = (read,) if isinstance(read, str) else read if isinstance(read, (list, tuple, set)) else ()
         line = readings_line({name: True for name in names if isinstance(name, str)})
-        value = repr(read) if isinstance(read, str) else kind_of(read)
+        value = repr(read) if isinstance(read, str) else type_text(read)
         raise KindError(f'read must be a Readings or "view"; it is {value}{line and f"; write {line}"}')
     for name in ("entropy", "peak", "received", "distance", "weights"):
         if not isinstance(option := getattr(read, name), bool):
-            raise KindError(f"{name} must be True or False; it is {kind_of(option)}")
+            raise KindError(f"{name} must be True or False; it is {type_text(option)}")
     if whole_number("top_k", read.top_k) < 0:
         raise ArgumentError(f"top_k must be 0 or more; it is {read.top_k}")
     whole_number("top_k", read.top_k, high=max(grid.keys, TOP_LIMIT))
@@ -427,7 +427,7 @@ def _check_rows(rows: object, grid: Grid) -> None:
     # Tensors and NumPy arrays become lists.
     chosen = getattr(rows, "tolist", lambda: rows)()
     if isinstance(chosen, (str, bytes)) or not isinstance(chosen, Sequence):
-        raise KindError(f"rows must be a sequence of integers or an integer tensor; it is {kind_of(rows)}")
+        raise KindError(f"rows must be a sequence of integers or an integer tensor; it is {type_text(rows)}")
     for index, value in enumerate(chosen):
         row = whole_number(f"rows[{index}]", value)
         if not -grid.queries <= row < grid.queries:
@@ -438,10 +438,10 @@ def _checked_shares(shares: object, grid: Grid) -> list[Mask]:
     """Returns the masks with an axis of heads, which those of a call with 3 axes lack."""
     checked = []
     if not isinstance(shares, (list, tuple)):
-        raise KindError(f"shares must be a list or a tuple of masks; it is {kind_of(shares)}")
+        raise KindError(f"shares must be a list or a tuple of masks; it is {type_text(shares)}")
     for index, mask in enumerate(shares):
         if not isinstance(mask, Mask):
-            raise KindError(f"shares[{index}] must be a Mask; it is {kind_of(mask)}")
+            raise KindError(f"shares[{index}] must be a Mask; it is {type_text(mask)}")
         checked.append(mask.map_tensors(pairs_by_batch) if grid.rank == 3 else mask)
         checked[-1].check(grid)
     return checked
@@ -463,7 +463,7 @@ def _pair(name: str, value: object, meaning: str) -> tuple[int, int]:
 def _two(name: str, value: object, meaning: str) -> Sequence[object]:
     """Returns the value if it is a list or a tuple of two; raises KindError or ArgumentError otherwise."""
     if not isinstance(value, (list, tuple)):
-        raise KindError(f"{name} must be {meaning}; it is {kind_of(value)}")
+        raise KindError(f"{name} must be {meaning}; it is {type_text(value)}")
     if len(value) != 2:
         raise ArgumentError(f"{name} must be {meaning}; it has {len(value)} entries")
     return value

@@ -17,7 +17,7 @@ from regard.shapes.checks import (
     check_pairs,
     check_result,
     check_undivided,
-    kind_of,
+    type_text,
     uncalled,
 )
 from regard.shapes.grid import Grid, upcast, without_appended
@@ -358,7 +358,7 @@ def as_bias(value: object) -> Bias | None:
         if not line and callable(value) and not isinstance(value, type):
             line = 'a function of scores is a score: write score=scores.Modified("scaled_dot", score_mod)'
         hint = f" ({line})" if line else ""
-        raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is {kind_of(value)}{hint}")
+        raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is {type_text(value)}{hint}")
     _check_tensor(value)
     return TensorBias(value)
 

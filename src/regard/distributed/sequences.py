@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from regard.distributed.agreement import agree
 from regard.distributed.shards import Shards, check_whole
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes.checks import kind_of
+from regard.shapes.checks import type_text
 
 LENGTH = -2
 """The axis of positions in queries, keys and values."""
@@ -56,7 +56,7 @@ def sequence(*shards: Shards) -> Iterator[None]:
     for one in shards:
         if not isinstance(one, Shards):
             raise KindError(
-                f"sequence takes Shards; it got {kind_of(one)}: write sequence(Shards.contiguous(length, mesh))"
+                f"sequence takes Shards; it got {type_text(one)}: write sequence(Shards.contiguous(length, mesh))"
             )
     global _current
     outer, _current = _current, shards
@@ -130,7 +130,7 @@ def shard(tensor: Tensor, shards: Shards | DeviceMesh, dim: int = LENGTH) -> DTe
             raise ShapeError(f"dim must be an axis of the tensor, which has shape {list(tensor.shape)}; it is {dim}")
         shards = Shards.contiguous(tensor.shape[dim], shards)
     if not isinstance(shards, Shards):
-        raise KindError(f"shards must be Shards or a DeviceMesh; it is {kind_of(shards)}")
+        raise KindError(f"shards must be Shards or a DeviceMesh; it is {type_text(shards)}")
     check_whole(tensor, dim, shards.length)
     if not shards.is_contiguous:
         raise ArgumentError(
@@ -176,7 +176,7 @@ def gather(tensor: Any, shards: Shards | None = None, dim: int | None = None) ->
     """
     if not isinstance(tensor, DTensor):
         if not isinstance(tensor, Tensor) or shards is None:
-            raise KindError(f"tensor must be a DTensor, or a part together with shards; it is {kind_of(tensor)}")
+            raise KindError(f"tensor must be a DTensor, or a part together with shards; it is {type_text(tensor)}")
         return shards.join(tensor, LENGTH if dim is None else dim)
     axes = [(axis, placement) for axis, placement in enumerate(tensor.placements) if isinstance(placement, Shard)]
     if not axes:

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from regard.distributed.agreement import agree, next_call
 from regard.distributed.collectives import collective
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError
-from regard.shapes.checks import kind_of, positive_number, whole_number
+from regard.shapes.checks import positive_number, type_text, whole_number
 from regard.tracing.transforms import is_batched
 from regard.tracing.versions import Versions
 
@@ -94,7 +94,8 @@ class Shards:
         processes = _processes(mesh)
         if not isinstance(work, (Sequence, Tensor)):
             raise KindError(
-                f"work must be numbers, one a position; it is {kind_of(work)}: masks.work_of_keys gives those of a mask"
+                f"work must be numbers, one a position; it is {type_text(work)}: masks.work_of_keys gives those of a "
+                "mask"
             )
         costs = torch.as_tensor(work, dtype=torch.float64, device="cpu")
         if costs.dim() != 1:
@@ -274,7 +275,7 @@ def check_whole(tensor: Tensor, dim: int, length: int) -> None:
 
 def _processes(mesh: DeviceMesh) -> int:
     if not isinstance(mesh, DeviceMesh):
-        raise KindError(f"mesh must be a DeviceMesh of torch.distributed; it is {kind_of(mesh)}")
+        raise KindError(f"mesh must be a DeviceMesh of torch.distributed; it is {type_text(mesh)}")
     if mesh.ndim != 1:
         name = (mesh.mesh_dim_names or ("name",))[-1]
         raise ArgumentError(

@@ -21,7 +21,7 @@ from regard.names.foreign_arguments import unknown_keyword
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
 from regard.shapes.arrays import as_tensor
-from regard.shapes.checks import check_floating, kind_of
+from regard.shapes.checks import check_floating, type_text
 from regard.shapes.layout import without_added_axes
 from regard.tracing.transforms import has_data, is_finite
 
@@ -161,7 +161,7 @@ def _numbers(argument: Any, name: str) -> Tensor:
         )
     tensor = as_tensor(argument, name)
     if not isinstance(tensor, Tensor):
-        raise KindError(f"{name} must be a tensor, an array or nested lists of numbers; it is {kind_of(tensor)}")
+        raise KindError(f"{name} must be a tensor, an array or nested lists of numbers; it is {type_text(tensor)}")
     return tensor
 
 

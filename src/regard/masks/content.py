@@ -11,7 +11,7 @@ from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility, as_added
 from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes.axes import Bool
-from regard.shapes.checks import check_device, check_integers, kind_of
+from regard.shapes.checks import check_device, check_integers, type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_host_data
 
@@ -309,7 +309,7 @@ def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
 
 def _ids(name: str, ids: object) -> Tensor:
     if not isinstance(ids, Tensor):
-        raise KindError(f"{name} must be a tensor of integers; it is {kind_of(ids)}")
+        raise KindError(f"{name} must be a tensor of integers; it is {type_text(ids)}")
     check_integers(name, ids)
     if ids.dim() not in (1, 2):
         raise ShapeError(f"{name} must be [length] or [batch, length]; it has shape {list(ids.shape)}")

@@ -10,7 +10,7 @@ from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes.axes import Bool
-from regard.shapes.checks import check_arguments, check_dense, check_device, check_pairs, check_result, kind_of
+from regard.shapes.checks import check_arguments, check_dense, check_device, check_pairs, check_result, type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_host_data
 
@@ -33,7 +33,7 @@ class Where(Mask, fields=("function",)):
     def __init__(self, function: MaskFunction):
         if not callable(function):
             raise KindError(
-                f"where needs a function (batch, head, query_index, key_index) -> bool; got {kind_of(function)}"
+                f"where needs a function (batch, head, query_index, key_index) -> bool; got {type_text(function)}"
             )
         check_arguments("fn", function, 4)
         self.function = function
@@ -45,7 +45,7 @@ class Where(Mask, fields=("function",)):
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         allowed = self.function(grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
-            kind = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else kind_of(allowed)
+            kind = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else type_text(allowed)
             raise KindError(f"the function of where must return a bool tensor; it returned {kind}")
         check_result("the result of where's function", allowed, grid)
         check_device("the result of where's function", allowed, grid)
@@ -219,7 +219,7 @@ def ignore(tensor: Tensor) -> Mask:
 def check_bool(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a dense bool tensor; a float tensor belongs in ``bias=``."""
     if not isinstance(tensor, Tensor):
-        raise KindError(f"{name} must be a bool tensor; it is {kind_of(tensor)}")
+        raise KindError(f"{name} must be a bool tensor; it is {type_text(tensor)}")
     check_dense(name, tensor)
     if tensor.dtype != torch.bool:
         hint = (

@@ -7,7 +7,7 @@ from regard.masks.explicit import Keep, check_bool
 from regard.masks.mask import Mask
 from regard.masks.positional import causal
 from regard.names.foreign_names import written_here
-from regard.shapes.checks import kind_of, uncalled
+from regard.shapes.checks import type_text, uncalled
 
 NAMES = {"causal": causal()}
 """Masks that need no arguments."""
@@ -62,12 +62,12 @@ def as_mask(value: object) -> Mask | None:
         raise UnknownNameError("mask", value, {*NAMES, *WITH_ARGUMENTS}, written_here("mask", value))
     if not isinstance(value, Tensor):
         hint = uncalled(value, "masks") or ("wrap a function in masks.where" if callable(value) else "")
-        if kind_of(value) == "a BlockMask":
+        if type_text(value) == "a BlockMask":
             hint = "write mask=masks.where(block_mask.mask_mod)"
-        if kind_of(value) == "a ndarray" or isinstance(value, (list, tuple)):
+        if type_text(value) == "a ndarray" or isinstance(value, (list, tuple)):
             hint = "write mask=torch.tensor(mask, dtype=torch.bool), where True means 'may attend'"
         raise KindError(
-            f"mask must be a Mask, a bool tensor or None; it is {kind_of(value)}{f' ({hint})' if hint else ''}"
+            f"mask must be a Mask, a bool tensor or None; it is {type_text(value)}{f' ({hint})' if hint else ''}"
         )
     check_bool("mask", value)
     return Keep(value, "mask=")

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from regard.errors import KindError
 from regard.masks.mask import Mask
-from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.checks import type_text, whole_number
 from regard.shapes.grid import Grid
 
 BLOCK_ELEMENTS = 1 << 20
@@ -45,7 +45,7 @@ def work_of_keys(mask: Mask, queries: int, keys: int, *, batch: int = 1, heads: 
         tensor([2, 2, 2, 1])
     """
     if not isinstance(mask, Mask):
-        raise KindError(f"mask must be a Mask, such as masks.causal(); it is {kind_of(mask)}")
+        raise KindError(f"mask must be a Mask, such as masks.causal(); it is {type_text(mask)}")
     for name, value in {"batch": batch, "heads": heads, "queries": queries, "keys": keys}.items():
         whole_number(name, value, low=0)
     grid = Grid.whole(batch, heads, queries, keys)

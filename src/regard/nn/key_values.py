@@ -13,7 +13,7 @@ from regard.masks import Mask
 from regard.names.answered import answered
 from regard.names.missing_names import hinted
 from regard.nn.packing import Packing
-from regard.shapes.checks import kind_of
+from regard.shapes.checks import type_text
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ class KeyValueCache(SequenceCache):
         for name, part in (("key", key), ("value", value)):
             if part is not None and not isinstance(part, Tensor):
                 raise KindError(
-                    f"{name} must be a tensor [batch, kv_heads, keys, head_dim]; it is {kind_of(part)}; an empty cache "
-                    "takes no length, since it grows: KeyValueCache()"
+                    f"{name} must be a tensor [batch, kv_heads, keys, head_dim]; it is {type_text(part)}; an empty "
+                    "cache takes no length, since it grows: KeyValueCache()"
                 )
         if (key is None) != (value is None):
             missing, other = ("key", "value") if key is None else ("value", "key")

@@ -24,7 +24,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask
 from regard.nn.packing import Packing
 from regard.nn.torch_inputs import Sizes, read_torch_masks
-from regard.shapes.checks import check_floating, kind_of
+from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import Grid
 
 Masking = Tensor | Mask | str
@@ -131,7 +131,7 @@ def read_pairs(
         hidden = None
     if isinstance(padding, (Mask, str)):
         raise KindError(
-            f"{torch_mask.padding_name} must be a tensor (True: ignore) or None; it is {kind_of(padding)}. A Mask "
+            f"{torch_mask.padding_name} must be a tensor (True: ignore) or None; it is {type_text(padding)}. A Mask "
             "belongs in mask=, and numbers of tokens in lengths="
         )
     if hidden is not None or padding is not None:

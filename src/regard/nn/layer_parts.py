@@ -30,7 +30,7 @@ from regard.nn.named_positions import Position, position_for
 from regard.nn.packing import Packing, check_lengths, may_read
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.sequence_attention import SequenceAttention, self_attention
-from regard.shapes.checks import check_arguments, check_factory, flag, kind_of, known_name, positive_number, size
+from regard.shapes.checks import check_arguments, check_factory, flag, known_name, positive_number, size, type_text
 from regard.tracing.module_calls import Module, has_foreign_global_hooks, is_observed, is_plain_part, runs
 
 P = ParamSpec("P")
@@ -80,7 +80,7 @@ def activation_for(activation: Activation) -> Callable[[Tensor], Tensor]:
         return ACTIVATIONS[known_name("activation", activation, ACTIVATIONS)]
     if not callable(activation):
         names = ", ".join(ACTIVATIONS)
-        raise KindError(f"activation must be a name ({names}) or a function; it is {kind_of(activation)}")
+        raise KindError(f"activation must be a name ({names}) or a function; it is {type_text(activation)}")
     check_arguments("activation", activation, 1)
     return activation
 

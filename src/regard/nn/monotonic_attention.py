@@ -33,7 +33,7 @@ from regard.scores import (
     Trilinear,
     create,
 )
-from regard.shapes.checks import check_floating, finite_number, kind_of, size
+from regard.shapes.checks import check_floating, finite_number, size, type_text
 from regard.tracing.module_calls import Module
 from regard.tracing.transforms import can_read, exportable
 
@@ -243,7 +243,7 @@ class MonotonicAttention(Module):
         if not isinstance(memory, MonotonicMemory) or (memory.chunk is None) != (self.chunk is None):
             raise KindError(
                 f"memory must be what remember of this MonotonicAttention of width {self.width} returns; it is "
-                f"{kind_of(memory) if not isinstance(memory, MonotonicMemory) else 'of another width'}: "
+                f"{type_text(memory) if not isinstance(memory, MonotonicMemory) else 'of another width'}: "
                 "write attention(query, attention.remember(annotations))"
             )
         batch, keys = memory.key.shape[:2]

@@ -8,7 +8,7 @@ from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.errors import ArgumentError, KindError
 from regard.names.foreign_names import written_here
 from regard.positions import Rotary
-from regard.shapes.checks import kind_of, known_name
+from regard.shapes.checks import known_name, type_text
 
 RelativePositionName = Literal["none", "rotary", "alibi", "t5", "shaw"]
 RELATIVE_POSITIONS: tuple[RelativePositionName, ...] = get_args(RelativePositionName)
@@ -46,7 +46,7 @@ def position_for(
     if not isinstance(position, str):
         raise KindError(
             f"position must be a name ({', '.join(RELATIVE_POSITIONS)}), a Rotary, a Bias or None; "
-            f"it is {kind_of(position)}"
+            f"it is {type_text(position)}"
         )
     check_position_name(position, head_dim)
     if position == "none":

@@ -18,7 +18,7 @@ from regard.nn.attention_names import CLASSES, USUAL, AttentionName, check_direc
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
-from regard.shapes.checks import check_factory, check_floating, flag, kind_of, known_name, size
+from regard.shapes.checks import check_factory, check_floating, flag, known_name, size, type_text
 from regard.tracing.module_calls import Module
 
 CacheT = TypeVar("CacheT", bound=SequenceCache)
@@ -185,7 +185,7 @@ class SequenceAttention(Module, ABC):
         if cache is not None and not isinstance(cache, kind):
             raise KindError(
                 f"cache must be what new_cache or the last call of this {type(self).__name__} returned, "
-                f"a {kind.__name__}; it is {kind_of(cache)}"
+                f"a {kind.__name__}; it is {type_text(cache)}"
             )
         return cache
 
@@ -228,7 +228,7 @@ def self_attention(
     else:
         raise KindError(
             f"attention must be a name ({', '.join(get_args(AttentionName))}) or a SequenceAttention; "
-            f"it is {kind_of(attention)}"
+            f"it is {type_text(attention)}"
         )
     check_options(f"attention {owner}", set(lacks).difference(elsewhere), options)
     check_direction(f"attention {owner}", is_causal, options["bidirectional"])

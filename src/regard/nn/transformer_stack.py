@@ -14,7 +14,7 @@ from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import in_layout
 from regard.nn.layer_parts import TransformerLayer, is_untouched
 from regard.nn.packing import Packing
-from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.checks import type_text, whole_number
 from regard.tracing.module_calls import is_observed, runs
 
 LAYERS_LIMIT = 10_000
@@ -86,7 +86,7 @@ def _check_caches(caches: object, layers: int) -> None:
     if caches is None:
         return
     if not isinstance(caches, (list, tuple)) or not all(isinstance(cache, SequenceCache) for cache in caches):
-        raise KindError(f"caches must be {_CACHES}; it is {kind_of(caches)}")
+        raise KindError(f"caches must be {_CACHES}; it is {type_text(caches)}")
     if len(caches) != layers:
         raise ArgumentError(f"caches must be {_CACHES}, of which there are {layers}; it has {len(caches)}")
 
@@ -106,7 +106,7 @@ def check_memory(memory: object, layers: int) -> None:
 
 
 def _kind_of_memory(memory: object) -> str:
-    return "the encoder's output itself" if isinstance(memory, Tensor) else kind_of(memory)
+    return "the encoder's output itself" if isinstance(memory, Tensor) else type_text(memory)
 
 
 def normalize(norm: nn.Module | None, rows: Tensor, packing: Packing, batch_first: bool) -> Tensor:
@@ -127,7 +127,7 @@ def check_layer(name: str, layer: object, kind: type[TransformerLayer]) -> None:
     """Raises KindError unless the layer is of this kind."""
     if not isinstance(layer, kind):
         raise KindError(
-            f"{name} must be a regard.nn.{kind.__name__}; it is {kind_of(layer)} of {type(layer).__module__}. Write "
+            f"{name} must be a regard.nn.{kind.__name__}; it is {type_text(layer)} of {type(layer).__module__}. Write "
             f"regard.nn.{kind.__name__}(d_model, nhead), or for layers of their own weights "
             f"{kind.__name__.removesuffix('Layer')}.create(6, LayerConfig(dim=512, heads=8))"
         )
@@ -136,7 +136,7 @@ def check_layer(name: str, layer: object, kind: type[TransformerLayer]) -> None:
 def check_layers(layers: object, kind: type[TransformerLayer]) -> None:
     """Raises an error unless these are layers of this kind that fit into one stack."""
     if not isinstance(layers, (Sequence, nn.ModuleList)) or isinstance(layers, str):
-        raise KindError(f"layers must be a sequence of regard.nn.{kind.__name__}; it is {kind_of(layers)}")
+        raise KindError(f"layers must be a sequence of regard.nn.{kind.__name__}; it is {type_text(layers)}")
     if not len(layers):
         raise ArgumentError("layers must hold at least one layer; it is empty")
     for number, layer in enumerate(layers):
@@ -153,7 +153,7 @@ def layout_of(layer: TransformerLayer) -> tuple[int, int, bool]:
 
 def checked_norm(norm: object) -> nn.Module | None:
     if norm is not None and not isinstance(norm, nn.Module):
-        raise KindError(f"norm must be a module, such as torch.nn.LayerNorm(d_model), or None; it is {kind_of(norm)}")
+        raise KindError(f"norm must be a module, such as torch.nn.LayerNorm(d_model), or None; it is {type_text(norm)}")
     return norm
 
 
@@ -163,5 +163,5 @@ def layer_count(name: str, layers: int) -> int:
 
 def checked_config(config: LayerConfig | None) -> LayerConfig:
     if config is not None and not isinstance(config, LayerConfig):
-        raise KindError(f"config must be a LayerConfig or None; it is {kind_of(config)}")
+        raise KindError(f"config must be a LayerConfig or None; it is {type_text(config)}")
     return config or LayerConfig()

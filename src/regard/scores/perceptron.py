@@ -11,7 +11,7 @@ from regard.scores.custom import Pairwise
 from regard.scores.score import PairStep, PairUnits, Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of
 from regard.shapes.axes import Float
-from regard.shapes.checks import check_sizes, kind_of, size
+from regard.shapes.checks import check_sizes, size, type_text
 from regard.shapes.grid import spread_heads, upcast
 from regard.tracing.module_calls import has_hooks
 
@@ -75,9 +75,9 @@ class MLP(Score, fields=("network",)):
         """
         check_sizes(query_dim=query_dim, key_dim=key_dim)
         if not isinstance(hidden, Sequence) or isinstance(hidden, (str, bytes)):
-            raise KindError(f"hidden must be a sequence of integers; it is {kind_of(hidden)}")
+            raise KindError(f"hidden must be a sequence of integers; it is {type_text(hidden)}")
         if not callable(activation):
-            raise KindError(f"activation must create a module, as nn.Tanh does; it is {kind_of(activation)}")
+            raise KindError(f"activation must create a module, as nn.Tanh does; it is {type_text(activation)}")
         layers: list[nn.Module] = []
         width = query_dim + key_dim
         for units in hidden:

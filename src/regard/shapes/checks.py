@@ -124,9 +124,9 @@ def check_dense(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized nor divided, and
     whose elements are what it stands for."""
     if not isinstance(tensor, Tensor):
-        numbers = isinstance(tensor, (list, tuple)) or kind_of(tensor) == "a ndarray"
+        numbers = isinstance(tensor, (list, tuple)) or type_text(tensor) == "a ndarray"
         hint = f" (write torch.tensor({name}, dtype=torch.float32))" if numbers and name in _INPUTS else ""
-        raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}{hint}")
+        raise KindError(f"{name} must be a tensor; it is {type_text(tensor)}{hint}")
     check_elements(name, tensor)
     if tensor.is_nested:
         raise KindError(f"{name} must be a dense tensor; it is a nested one (pad it, and mask with masks.lengths)")
@@ -167,7 +167,7 @@ def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
         raise KindError(f"{name} must be on {grid.device}, where query is; it is on {tensor.device}")
 
 
-def kind_of(value: object) -> str:
+def type_text(value: object) -> str:
     """Returns the type of a value for a message: "a list", "an int", "None"."""
     kind = type(value).__name__
     return "None" if value is None else f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
@@ -335,7 +335,7 @@ def _number(name: str, value: object) -> float:
 def _with_type(value: object) -> str:
     """Returns a value and its type for a message: a number or a short string literally, anything else by its type."""
     literal = repr(value) if isinstance(value, (bool, float, complex, str, bytes)) else ""
-    return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else kind_of(value)
+    return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else type_text(value)
 
 
 def uncalled(value: object, package: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, UnknownNameError, UnseenError
 from regard.names.answered import answered
-from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.checks import type_text, whole_number
 from regard.watching.attention_call import Kind
 from regard.watching.interception import observing, without_fast_paths
 from regard.watching.owners import Owner
@@ -55,7 +55,7 @@ def ablate(
         tensor(0.1154)
     """
     if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
+        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
     layer = whole_number("layer", layer, low=0)
     heads = [whole_number("head", each, low=0) for each in (head if isinstance(head, Sequence) else (head,))]
     if how not in get_args(How):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, DataError, KindError
-from regard.shapes.checks import check_integers, kind_of, whole_number
+from regard.shapes.checks import check_integers, type_text, whole_number
 from regard.watching.head_statistics import Texts
 
 Text = str | Sequence[int] | Tensor
@@ -46,7 +46,7 @@ class CorpusBatch(NamedTuple):
 def batches(texts: Iterable[Text], size: int) -> Iterator[CorpusBatch]:
     """Yields the corpus in batches of ``size`` texts; the last one may be smaller."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise KindError(f"texts must be an iterable of texts; it is {kind_of(texts)}")
+        raise KindError(f"texts must be an iterable of texts; it is {type_text(texts)}")
     iterator, number = iter(texts), 0
     while some := list(islice(iterator, size)):
         yield CorpusBatch(number, number * size, some)
@@ -72,7 +72,7 @@ class CorpusTokenizer:
 
     def __init__(self, tokenizer: Any, special: Iterable[int], max_length: int | None):
         if tokenizer is not None and not callable(tokenizer) and not _is_of_library(tokenizer):
-            raise KindError(f"tokenizer must be a tokenizer or a function text -> ids; it is {kind_of(tokenizer)}")
+            raise KindError(f"tokenizer must be a tokenizer or a function text -> ids; it is {type_text(tokenizer)}")
         self._tokenizer: Any = tokenizer
         self._special = frozenset(whole_number("each entry of special", token) for token in special)
         self._max_length = max_length
@@ -91,7 +91,7 @@ class CorpusTokenizer:
             ids, marked = self._ids(text, number), None
         else:
             if not isinstance(text, str):
-                raise KindError(f"texts must be texts where there is a tokenizer; text {number} is {kind_of(text)}")
+                raise KindError(f"texts must be texts where there is a tokenizer; text {number} is {type_text(text)}")
             ids, marked = self._encoded(text, number)
         if self._max_length is not None and len(ids) > self._max_length:
             self.cut += 1
@@ -136,7 +136,7 @@ class CorpusTokenizer:
             ids = ids.tolist()
         ids = getattr(ids, "tolist", lambda: ids)()
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
-            raise KindError(f"text {number} must be a sequence of token ids; it is {kind_of(ids)}")
+            raise KindError(f"text {number} must be a sequence of token ids; it is {type_text(ids)}")
         return [whole_number(f"token {index} of text {number}", token, low=0) for index, token in enumerate(ids)]
 
 

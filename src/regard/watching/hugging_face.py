@@ -20,7 +20,7 @@ from regard.errors import ArgumentError, KindError, MissingPartError, ShapeError
 from regard.masks import Mask
 from regard.normalizers import softmax, softmax_with_sink
 from regard.scores import ScaledDot, Score, SoftCap
-from regard.shapes.checks import kind_of
+from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_data
 from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, numbers_of, padding_mask
@@ -197,7 +197,7 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
         True
     """
     if not isinstance(name, str):
-        raise KindError(f"name must be a text; it is {kind_of(name)}")
+        raise KindError(f"name must be a text; it is {type_text(name)}")
     if not name or re.search(r"[|/:@\s]", name) or any(reserved in name for reserved in _BUILT_IN_NAMES):
         raise ArgumentError(
             f"name must be a word without '|', '/', ':' and '@', and hold none of {', '.join(_BUILT_IN_NAMES)}; "
@@ -342,7 +342,9 @@ def _mask_and_bias(attention_mask: Tensor | None, query: Tensor, key: Tensor) ->
     if attention_mask is None:
         return None, None
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 4:
-        shape = f"shape {list(attention_mask.shape)}" if isinstance(attention_mask, Tensor) else kind_of(attention_mask)
+        shape = (
+            f"shape {list(attention_mask.shape)}" if isinstance(attention_mask, Tensor) else type_text(attention_mask)
+        )
         raise KindError(f"attention_mask must be a tensor with four axes; it is {shape}")
     if isinstance(attention_mask, StructuredMask):
         grid = attention_mask.grid
@@ -394,7 +396,7 @@ def _packed_sequences(options: dict[str, Any], query: Tensor, key: Tensor) -> Ma
     for name, tensor in (("cu_seq_lens_q", query), ("cu_seq_lens_k", key)):
         ends = options.get(name)
         if not isinstance(ends, Tensor) or ends.dim() != 1:
-            raise KindError(f"{name} must be a tensor with one axis; it is {kind_of(ends)}")
+            raise KindError(f"{name} must be a tensor with one axis; it is {type_text(ends)}")
         length = tensor.shape[2]
         if has_data(ends) and (tensor.shape[0] != 1 or int(ends[-1]) != length):
             raise ShapeError(

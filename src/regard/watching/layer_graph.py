@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records import AttentionRecord, Axis, GridAxis, TokenAxis
-from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.checks import type_text, whole_number
 
 Fusion = Literal["mean", "max", "min"]
 """How the heads of a layer become one: the mean, the largest or the least weight of each pair."""
@@ -50,7 +50,7 @@ class LayerGraph:
 
     def __init__(self, records: Sequence[AttentionRecord], residual: float, fuse: Fusion):
         if isinstance(residual, bool) or not isinstance(residual, (int, float)):
-            raise KindError(f"residual must be a number; it is {kind_of(residual)}")
+            raise KindError(f"residual must be a number; it is {type_text(residual)}")
         if not 0 <= residual <= 1:
             raise ArgumentError(f"residual must be from 0 to 1; it is {residual}")
         if fuse not in get_args(Fusion):
@@ -297,7 +297,7 @@ def _chosen_queries(queries: Sequence[int] | None, axis: Axis) -> tuple[list[int
     if queries is None:
         return list(range(length)), axis
     if isinstance(queries, (str, bytes)) or not isinstance(queries, (Sequence, np.ndarray)):
-        raise KindError(f"queries must be a sequence of positions; it is {kind_of(queries)}")
+        raise KindError(f"queries must be a sequence of positions; it is {type_text(queries)}")
     chosen = [whole_number(f"queries[{index}]", query, -length, length - 1) for index, query in enumerate(queries)]
     chosen = [query % length for query in chosen]
     if isinstance(axis, TokenAxis):
@@ -319,13 +319,13 @@ def _in_order(records: Sequence[AttentionRecord]) -> list[AttentionRecord]:
     if isinstance(records, AttentionRecord) or not isinstance(records, Sequence):
         raise KindError(
             "records must be a sequence of AttentionRecord, which watched.records(tokens) gives after "
-            f'regard.watch(model, read="view"); it is {kind_of(records)}'
+            f'regard.watch(model, read="view"); it is {type_text(records)}'
         )
     for record in records:
         if not isinstance(record, AttentionRecord):
             raise KindError(
                 "records must hold AttentionRecord, as watched.records(tokens) after regard.watch(model, "
-                f'read="view"); one is {kind_of(record)}'
+                f'read="view"); one is {type_text(record)}'
             )
         if record.kind == "cross":
             raise ArgumentError(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, KindError, RegardError
-from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.checks import type_text, whole_number
 from regard.watching.corpus import (
     CorpusBatch,
     CorpusTokenizer,
@@ -102,13 +102,13 @@ def survey(
         1.0
     """
     if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
+        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
     size = whole_number("batch", batch, low=1)
     if max_length is not None:
         whole_number("max_length", max_length, low=1)
     offsets = whole_number("offsets", offsets, low=0, high=64)
     if forward is not None and not callable(forward):
-        raise KindError(f"forward must be a function of the model and ids; it is {kind_of(forward)}")
+        raise KindError(f"forward must be a function of the model and ids; it is {type_text(forward)}")
     reader = CorpusTokenizer(tokenizer, special, max_length)
     run = _Run(model, reader, offsets, layers, forward or call_model, mesh)
     options = {

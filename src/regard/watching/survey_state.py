@@ -14,7 +14,7 @@ from torch import distributed, nn
 from regard.errors import ArgumentError, DataError, KindError
 from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_TEXT, path_inside, read_text
-from regard.shapes.checks import kind_of
+from regard.shapes.checks import type_text
 from regard.watching.corpus import CorpusBatch
 from regard.watching.head_statistics import Sums
 
@@ -111,7 +111,7 @@ class State:
 
     def __init__(self, folder: str | os.PathLike[str] | None, options: dict[str, str]):
         if folder is not None and not isinstance(folder, (str, os.PathLike)):
-            raise KindError(f"state must be the path of a folder; it is {kind_of(folder)}")
+            raise KindError(f"state must be the path of a folder; it is {type_text(folder)}")
         self._folder = None if folder is None else Path(folder)
         self._options = options
         self.earlier: list[SurveyPart] = []

@@ -14,7 +14,7 @@ from regard.errors import ArgumentError, KindError, RegardError
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.records.shaded_table import shaded_table
-from regard.shapes.checks import kind_of, whole_number
+from regard.shapes.checks import type_text, whole_number
 from regard.shapes.grid import Grid, spread_heads
 from regard.summaries import record_html
 from regard.tracing.transforms import active_transform
@@ -449,12 +449,12 @@ def watch(
         [('self_attn', 0, 'self', torch.Size([1, 2, 5]))]
     """
     if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
+        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
     readings = as_readings(read, Readings(entropy=True, peak=True, received=True))
     _check_readings(readings)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
-            raise KindError(f"{name} must be True or False; it is {kind_of(flag)}")
+            raise KindError(f"{name} must be True or False; it is {type_text(flag)}")
     chosen_layers = _chosen_numbers("layers", layers)
     chosen_heads = _chosen_numbers("heads", heads)
     of_layers = None if chosen_layers is None else frozenset(chosen_layers)

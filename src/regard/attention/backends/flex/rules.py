@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves, tree_map
 
-from regard.shapes.checks import kind_of
+from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import sent
 
@@ -208,7 +208,7 @@ class _Recorder(TorchFunctionMode):
             raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
         if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device)):
             return repr(self._on_device(value))
-        raise NotPointwiseError(f"it calculates with {kind_of(value)}")
+        raise NotPointwiseError(f"it calculates with {type_text(value)}")
 
     def _name(self, tensor: Tensor) -> str:
         if id(tensor) not in self.names:
