@@ -133,7 +133,7 @@ class Batches(Generic[T, B]):
             self._cuts = cuts(padded[np.lexsort(buckets.T[::-1])], limits, batch_size)
 
     def __len__(self) -> int:
-        """Batches of this process in an epoch."""
+        """Returns the number of batches of this process in an epoch."""
         return -(-(len(self._cuts) - 1) // self._world_size)
 
     def __iter__(self) -> Iterator[B]:

@@ -130,7 +130,7 @@ def _shapes(neighbour: str) -> bool:
 
 
 def _clusters(line: str) -> Iterator[str]:
-    """Letters with the marks and joined characters that belong to them."""
+    """Yields letters with the marks and joined characters that belong to them."""
     cluster = ""
     for character in line:
         joined = cluster.endswith("\u200d") or character in JOINERS or unicodedata.category(character).startswith("M")

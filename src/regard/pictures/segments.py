@@ -215,7 +215,7 @@ def _draw_attention(
 
 
 def _legend_rows(names: list[str], width: float, lettering: Lettering) -> list[list[tuple[str, float]]]:
-    """Names with their distances from the left, in as many lines as they need."""
+    """Returns names with their distances from the left, in as many lines as they need."""
     sheet = new_sheet(1.0, 1.0)
     rows: list[list[tuple[str, float]]] = [[]]
     x = MARGIN

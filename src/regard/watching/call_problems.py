@@ -179,7 +179,7 @@ def read_sdpa(
 
 
 def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values ``[batch, heads, length, dim]`` whose keys and values have equally many heads."""
+    """Returns queries, keys and values ``[batch, heads, length, dim]``, keys and values with equally many heads."""
     if grouped:
         heads = lcm(key.shape[1], value.shape[1])
         return query, spread_heads(key, heads), spread_heads(value, heads)

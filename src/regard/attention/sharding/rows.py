@@ -197,7 +197,7 @@ def _one_hot(piece: ScoredRows, first: Tensor, maximum: Tensor) -> Tensor:
 
 
 def _entmax(rows: Rows, row: RowPrimitive) -> list[Tensor]:
-    r"""Weights ``[a s − τ]₊^{1/a}`` with a = alpha − 1, whose threshold τ makes each row's sum 1.
+    r"""Returns weights ``[a s − τ]₊^{1/a}`` with a = alpha − 1, whose threshold τ makes each row's sum 1.
 
     The threshold is found without a derivative. One step of Newton's method after it has the derivative of the
     solution: its derivative by a score is that of the sum divided by minus the sum's derivative by τ.

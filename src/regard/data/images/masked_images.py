@@ -289,7 +289,7 @@ def class_numbers_of(
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers for a message: ``"0 to 4, 6"``."""
+    """Returns numbers for a message: ``"0 to 4, 6"``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

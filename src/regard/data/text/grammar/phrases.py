@@ -248,7 +248,7 @@ def _contracted(words: list[Target]) -> list[Target]:
 
 
 def joined(words: Sequence[str]) -> str:
-    """Words as text: a space before each, but not before ``.`` and ``?`` nor after ``¿``."""
+    """Returns words as text: a space before each, but not before ``.`` and ``?`` nor after ``¿``."""
     text = ""
     for word in words:
         text += word if not text or word in ".?" or text.endswith("¿") else f" {word}"
