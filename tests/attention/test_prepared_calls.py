@@ -45,8 +45,8 @@ def additive(*weight):
 CALLS = {
     "additive": lambda: (tensors((2, 4, 16, 32), (2, 4, 16, 32)), additive(32), "softmax"),
     "additive, odd features": lambda: (tensors((2, 4, 17, 33), (2, 4, 19, 33), 5), additive(33), "softmax"),
-    "additive, a weight for each head": lambda: (tensors((1, 2, 40, 24), (1, 2, 40, 24)), additive(2, 24), "sparsemax"),
-    "additive, grouped heads": lambda: (tensors((2, 4, 32, 16), (2, 2, 32, 16)), additive(16), "sparsemax"),
+    "additive, a weight for each head": lambda: (tensors((1, 2, 40, 24), (1, 2, 40, 24)), additive(2, 24), "softmax"),
+    "additive, grouped heads": lambda: (tensors((2, 4, 32, 16), (2, 2, 32, 16)), additive(16), "softmax"),
     "additive, one weight for grouped heads": lambda: (tensors((2, 4, 3, 64), (2, 2, 64, 64)), additive(64), "softmax"),
     "additive, beyond the exponents": lambda: (
         [100 * tensor for tensor in tensors((2, 2, 20, 32), (2, 2, 20, 32))],

@@ -121,7 +121,7 @@ def test_gradcheck_of_the_operator(name):
 
 def attending(query, key, value, weight):
     product = regard.attend(query, key, value, backend="cpu", mask=masks.causal())
-    additive = regard.attend(query, key, value, score=Additive(weight), normalizer="sparsemax", backend="cpu")
+    additive = regard.attend(query, key, value, score=Additive(weight), backend="cpu")
     return product + 2 * additive.tanh()
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from backends import EVERY, accepts
+from backends import EVERY, accepts, is_compiled
 from cases import K, problem
 from covering import covering
 from regard import masks, nn, normalizers, scores
@@ -49,7 +49,8 @@ def test_asking_attention_for_weights_changes_no_bit(score, normalizer, further,
     arguments = {"normalizer": NORMALIZERS[normalizer](), "dropout": dropout}
     for backend in EVERY:
         attention = nn.Attention.create(score, DIM, DIM, **given, **arguments, backend=backend)
-        if not accepts(backend, problem(torch.float32, requires_grad=True), score=attention.score, **arguments):
+        inputs, options = problem(torch.float32, requires_grad=True), {"score": attention.score, **arguments}
+        if not (accepts(backend, inputs, **options) and (backend != "auto" or is_compiled(inputs, **options))):
             continue
         memory = attention.remember(torch.randn(2, K, DIM, dtype=dtype), lengths)
         query = torch.randn(2, *queries, DIM, dtype=dtype)

@@ -27,7 +27,7 @@ is_full = False
 COMPILED = {
     ("float32", "relu"): ("softmax",),
     ("float64", "relu"): ("softmax", "entmax15", "sigmoid"),
-    ("float32", "tanh"): ("softmax", "entmax15", "sparsemax"),
+    ("float32", "tanh"): ("softmax",),
 }
 """The kernels that are compiled without ``--full``: dtype and units of a score → normalizers; of the others all.
 
