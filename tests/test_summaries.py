@@ -50,7 +50,7 @@ def test_records_are_short_and_escaped():
     assert record_summary("Empty", []) == "Empty()"
 
 
-def test_parameters():
+def test_summaries_of_parameters_show_value_or_shape():
     assert parameter_summary(0.5) == "0.5"
     assert parameter_summary(torch.nn.Parameter(torch.tensor([0.5]))) == "0.5"
     assert parameter_summary(torch.ones(3, dtype=torch.float64)) == "[3] float64, 1"

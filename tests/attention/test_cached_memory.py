@@ -187,7 +187,7 @@ def test_a_remembered_memory_refuses_second_derivatives():
         torch.autograd.grad(decoder.attention(query, memory).context.sum(), query, create_graph=True)
 
 
-def test_dropped_weights():
+def test_a_remembered_memory_drops_by_the_random_state():
     """The same random state drops the same; weights are those before; the gradient is that of what was dropped."""
     decoder = Decoder("auto", dropout=0.4)
     keys, values = annotations()

@@ -243,7 +243,7 @@ def test_second_backward_pass():
             output.sum().backward()
 
 
-def test_second_derivative():
+def test_a_change_in_place_before_a_second_derivative_is_noticed():
     query, key, value = problem(requires_grad=True)
     output = regard.attend(query, key, value, backend="tiled")
     (gradient,) = torch.autograd.grad(output.square().sum(), query, create_graph=True)

@@ -181,7 +181,7 @@ def runs_case(backend, case):
         and (way != "exported strictly" or (case == "plain" and backend == "tiled"))
     ),
 )
-def test_verbs_compile(case, backend, way, verb):
+def test_verbs_compile_and_export(case, backend, way, verb):
     WAYS[way](verb(backend, CASES[case]()), inputs_of())
 
 
@@ -216,7 +216,7 @@ def remembers(kind, backend, way, need_weights):
         way != "exported strictly" or (kind == "additive" and backend == "cpu")
     ),
 )
-def test_a_remembered_memory_compiles(kind, backend, way, need_weights):
+def test_a_remembered_memory_compiles_and_exports(kind, backend, way, need_weights):
     module = Look(kind, MEMORIES[kind], backend, need_weights)
     WAYS[way](module, (torch.randn(B, D), torch.randn(B, K, D), torch.tensor([K, 4])))
 
@@ -231,7 +231,7 @@ def test_a_remembered_memory_compiles(kind, backend, way, need_weights):
         way != "exported strictly" or (normalizer == "softmax" and backend == "sdpa")
     ),
 )
-def test_the_drop_in_compiles(normalizer, backend, way, need_weights):
+def test_the_drop_in_compiles_and_exports(normalizer, backend, way, need_weights):
     padding = torch.arange(K) >= torch.tensor([[K], [4]])
     WAYS[way](DropIn(normalizer, backend, need_weights), (torch.randn(B, K, 12), padding))
 

@@ -205,7 +205,7 @@ LOOKED_AT = {
     dropout=[0.0, 0.4],
     dtype=[torch.float32, torch.bfloat16],
 )
-def test_to_look_changes_nothing(backend, dropout, dtype, mask, normalizer):
+def test_observing_never_changes_the_output(backend, dropout, dtype, mask, normalizer):
     arguments = {"normalizer": LOOKED_AT[normalizer](), "mask": MASKS[mask](), "dropout": dropout}
     inputs = problem(dtype=dtype, requires_grad=True)
     if not accepts(backend, inputs, **arguments):

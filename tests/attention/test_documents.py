@@ -45,7 +45,7 @@ def inputs(mask, dtype=torch.float32):
 
 @pytest.mark.parametrize("score", ["scaled_dot", "cosine"])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_they_are_those_of_the_specification(launches, mask, score):
+def test_documents_give_the_result_of_the_specification(launches, mask, score):
     query, key, value = inputs(mask)
     outputs, grads = [], []
     for backend in ("auto", "reference"):

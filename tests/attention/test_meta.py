@@ -120,7 +120,7 @@ def test_dtypes_and_lengths(kind, dtype, queries):
 
 @kinds
 @pytest.mark.parametrize("case", ["plain", "causal", "additive", "bias", "soft_cap"])
-def test_explain(kind, case):
+def test_explain_runs_on_tensors_without_numbers(kind, case):
     with on(kind):
         explanation = regard.explain(*problem(), **CASES[case]())
     assert explanation.weights.shape == (B, H, Q, K)
@@ -131,7 +131,7 @@ def test_explain(kind, case):
 @covering(
     name=["additive", "scaled_dot", "general", "location_aware", "cosine"], need_weights=[True, False], kind=KINDS
 )
-def test_the_layer(kind, name, need_weights):
+def test_attention_layers_run_on_tensors_without_numbers(kind, name, need_weights):
     given = {"channels": 2, "kernel_size": 3} if name == "location_aware" else {}
     score = scores.create(name, D, D, **given)
     for backend in EVERY:

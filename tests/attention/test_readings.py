@@ -113,7 +113,7 @@ def test_softmax_weights_come_back_from_the_log_sum_exp():
     keys=st.integers(1, 9),
     top_k=st.integers(1, 9),
 )
-def test_any_sizes(rows, columns, queries, keys, top_k):
+def test_readings_of_any_size_are_those_of_the_matrix(rows, columns, queries, keys, top_k):
     inputs = problem(queries=queries, keys=keys)
     read = every_reading(pooled=(rows, columns), top_k=top_k, rows=[0], tile=((0, queries), (0, keys)))
     observed = regard.observe(*inputs, read=read, backend="tiled")

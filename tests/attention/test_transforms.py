@@ -135,7 +135,7 @@ def slope(function, points, directions):
 
 
 @cases
-def test_jvp(case):
+def test_forward_derivatives_are_correct_or_refused(case):
     reference, calls, inputs = calls_of(case)
     directions = tuple(torch.randn_like(tensor) for tensor in inputs)
     expected = slope(reference, inputs, directions)
@@ -191,7 +191,7 @@ def test_jvp_of_parameters(case):
 
 
 @cases
-def test_jacobians_agree(case):
+def test_jacobians_of_both_modes_are_correct_or_refused(case):
     reference, calls, inputs = calls_of(case)
     query, key, value = inputs
 
@@ -262,7 +262,7 @@ def test_second_derivatives_of_a_call_are_correct_or_refused(case):
 
 
 @pytest.mark.parametrize("case", ["softmax", "entmax15", "additive", "sink", "bias", "cosine"])
-def test_hessian(case):
+def test_hessians_are_correct_or_refused(case):
     reference, calls, inputs = calls_of(case)
     query, key, value = inputs
 
@@ -280,7 +280,7 @@ def test_hessian(case):
 
 
 @cases
-def test_batched_gradients(case):
+def test_batched_gradients_are_correct_or_refused(case):
     reference, calls, inputs = calls_of(case)
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     outgoing = torch.randn(3, B, H, Q, V, dtype=torch.float64)

@@ -105,7 +105,7 @@ def test_the_limit_is_that_of_the_scarcest_resource():
     assert row.fraction("jax") is None
 
 
-def test_cells():
+def test_cells_of_a_table_show_time_memory_and_error():
     results = make_record().tasks[0].results
     assert cells.time_cell(results["regard"]) == ["10.0 ms", "±10 %", "tiled"]
     assert cells.time_cell(results["eager"]) == ["300 ms", "1 run", "17.0×"]
@@ -182,5 +182,5 @@ def test_a_comparison_divides_new_by_old():
      (in_count(6.71e7), "67.1 M"), (in_count(0), "0"), (in_count(2.5e12), "2.50 T"),
      (three_digits(0.0456), "0.0456"), (three_digits(1234), "1234"), (three_digits(0), "0")],
 )  # fmt: skip
-def test_quantities(given, wanted):
+def test_quantities_are_written_with_three_digits(given, wanted):
     assert given == wanted

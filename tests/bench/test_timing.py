@@ -120,6 +120,6 @@ def test_repeats_are_exact():
     assert TimingBudget.of(quick=False) == TimingBudget()
 
 
-def test_spreads():
+def test_a_spread_has_median_and_quartiles():
     assert Spread.of([3.0]) == (3.0, 3.0, 3.0, 1)
     assert Spread.of([5.0, 1.0, 3.0, 2.0, 4.0]) == (3.0, 2.0, 4.0, 5)

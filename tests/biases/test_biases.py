@@ -137,7 +137,7 @@ def t5_bucket(relative: int, buckets: int, max_distance: int, bidirectional: boo
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (4, 3), (6, 7), (10, 1000), (64, 33), (18, 18)])
-def test_t5_buckets(buckets: int, max_distance: int, bidirectional: bool):
+def test_relative_buckets_are_those_of_t5(buckets: int, max_distance: int, bidirectional: bool):
     bias = RelativeBias(HEADS, buckets, max_distance, bidirectional)
     relative = range(-2 * max_distance, 2 * max_distance + 1)
     expected = [t5_bucket(r, buckets, max_distance, bidirectional) for r in relative]

@@ -80,13 +80,13 @@ def test_help_lists_every_command(regard):
         assert re.search(rf"\b{name}\b", output), name
 
 
-def test_version(regard):
+def test_version_prints_the_version_of_the_package(regard):
     import regard as package
 
     assert regard("--version")[:2] == (0, f"regard {package.__version__}\n")
 
 
-def test_doctor(regard):
+def test_doctor_reports_backends_as_json_and_text(regard):
     code, output, _ = regard("doctor", "--json")
     found = json.loads(output)
     assert code == 0
@@ -130,7 +130,7 @@ def test_a_run_folder_holds_what_it_should(trained):
     assert (trained / "pictures" / "curves.png").stat().st_size > 0
 
 
-def test_evaluate(regard, trained, corpus):
+def test_evaluate_writes_scores_and_pictures(regard, trained, corpus):
     code, output, error = regard("evaluate", trained, corpus["test"], "--beam", 2, "--limit", 5)
     assert code == 0, error
     found = json.loads((trained / "evaluation-test.json").read_text())

@@ -50,7 +50,7 @@ def steps(call):
     return run
 
 
-def test_numbers_inline(call):
+def test_explain_prints_the_steps_of_typed_numbers(call):
     code, out, _ = call(*NUMBERS, "--score", "dot", "--labels", "a,b,c,d", "--query-labels", "state", "--row", 0)
     assert code == 0
     for part in ("4. scores [1×4]", "927", "0.8808", "45.2642", "state → d", "5·3 + 1·12 + 20·45 = 927"):
@@ -197,7 +197,7 @@ def test_explain_writes_pictures(call, tmp_path, suffix, start):
     assert path.read_bytes().startswith(start)
 
 
-def test_positions(call, steps, tmp_path):
+def test_explain_prints_and_draws_positions(call, steps, tmp_path):
     table = steps("--positions", 7, "--dim", 3)["positions"]
     torch.testing.assert_close(table, regard.positions.Sinusoidal(3).table(7, dtype=torch.float64))
     assert call("--positions", 7, "--dim", 3, "--picture", tmp_path / "p.png")[0] == 0

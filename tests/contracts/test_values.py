@@ -54,7 +54,7 @@ def test_a_method_that_returns_a_new_value_does_not_sound_like_a_change():
 
 
 @pytest.mark.parametrize("name", ["append", "reorder", "update", "pop_last", "appended", "select", "of_rows"])
-def test_such_a_name_is_found_in_a_class_and_in_a_subclass(name):
+def test_names_that_sound_like_a_change_are_noticed_in_classes_and_subclasses(name):
     changes = name.split("_")[0] in ("append", "reorder", "update", "pop")
     for returned in ("Cache", "Self", "Cache | None", "'Cache'", "tuple[Cache, int]"):
         text = f"class Cache:\n    pass\n\nclass Long(Cache):\n    def {name}(self) -> {returned}: ...\n"

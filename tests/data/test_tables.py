@@ -66,7 +66,7 @@ def opener(request, tmp_path):
     return opened
 
 
-def test_delimited_tables(opener):
+def test_delimited_tables_of_every_form_are_read(opener):
     """Separators, line ends, encodings, cells of any length."""
     first, second = opener.first, opener.second
     for suffix, own, others in ((".tsv", "\t", ",;|"), (".csv", ",", "\t;|")):
@@ -217,7 +217,7 @@ def test_long_cells_and_wide_tables(tmp_path):
     assert len(open_labelled(tmp_path / "wide.jsonl")) == 1
 
 
-def test_parquet_columns(tmp_path):
+def test_parquet_columns_of_every_type_are_labels(tmp_path):
     path = tmp_path / "a.parquet"
     for labels, found in (
         ([1.0, 2.5], ["1", "2.5"]),

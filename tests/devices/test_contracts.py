@@ -56,7 +56,7 @@ LAWS = {
         ("sdpa", "softmax", SINGLE),
     ],
     contracts.test_a_query_that_sees_no_key_gets_nothing: [("reference", SINGLE), ("tiled", HALF)],
-    contracts.test_to_look_changes_nothing: [
+    contracts.test_observing_never_changes_the_output: [
         ("sdpa", 0.0, SINGLE, "causal", "softmax"),
         ("tiled", 0.4, HALF, "where", "gumbel"),
         ("reference", 0.4, SINGLE, "lengths", "entmax15"),
@@ -74,7 +74,7 @@ LAWS = {
         for arguments in cases
     ],
 )
-def test_a_law(law, arguments):
+def test_a_law_of_the_cpu_holds_on_a_device(law, arguments):
     law(*arguments)
 
 

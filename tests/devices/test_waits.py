@@ -76,7 +76,7 @@ def test_masks_never_wait_for_a_device(never_waits, mask, backend):
 
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_normalizers(never_waits, normalizer):
+def test_normalizers_never_wait_for_a_device(never_waits, normalizer):
     checked(never_waits, mask=masks.causal(), normalizer=NORMALIZERS[normalizer](), dropout=0.1)
 
 

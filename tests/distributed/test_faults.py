@@ -80,7 +80,7 @@ def test_unsupported_sharded_calls_are_refused(two, name):
 @pytest.mark.parametrize(
     ("axes", "dtype", "view"), [(4, "float64", False), (3, "float64", True), (4, "bfloat16", True)]
 )
-def test_placements(four, placements, axes, dtype, view):
+def test_placements_on_every_mesh_give_the_result_of_one_process(four, placements, axes, dtype, view):
     """On meshes of four processes for five queries, and of two by two; each letter is an axis of the mesh."""
     for difference in four.call("sharded_faults", "placed", placements.split(), axes, dtype, view):
         assert difference < (1e-12 if dtype == "float64" else 0.1)

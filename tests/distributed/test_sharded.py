@@ -48,12 +48,12 @@ def test_sharded_masks_equal_those_of_one_process(groups, mask):
 
 
 @pytest.mark.parametrize("bias", BIASES)
-def test_biases(groups, bias):
+def test_sharded_biases_equal_those_of_one_process(groups, bias):
     _is_that_of_one_process(groups(4), "scaled_dot", "softmax", "causal", bias, 3, "balanced")
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("bfloat16", 3e-2), ("float16", 4e-3)])
-def test_other_dtypes(groups, dtype, rounding):
+def test_sharded_calls_of_other_dtypes_round_as_one_process(groups, dtype, rounding):
     """The scores and sums of half precision are those of float32, as on one process."""
     for output, gradient in groups(3).call(
         "sharded_laws", "case", "additive", "softmax", "causal", "alibi", 1, "contiguous", 0.0, dtype
@@ -115,7 +115,7 @@ def test_sharded_readings_equal_those_of_one_process(groups, read, normalizer, m
 
 
 @covering(normalizer=sorted(set(ALL_NORMALIZERS) - {"ratio"}), mask=["causal", "where"], order=ORDERS)
-def test_weights(groups, normalizer, mask, order):
+def test_sharded_weights_equal_those_of_one_process(groups, normalizer, mask, order):
     for weights, gradient in groups(3).call("sharded_laws", "with_weights", normalizer, mask, order):
         assert weights < 1e-12
         assert gradient < 1e-11

@@ -103,7 +103,7 @@ def printed(place):
 
 
 @pytest.mark.slow
-def test_in_python(place, printed):
+def test_the_own_task_of_the_page_learns_in_python(place, printed):
     best, label, accuracy = [*printed[0].split(), *printed[1].split()]
     assert float(best) >= 0.8
     assert label == "apple"

@@ -63,7 +63,7 @@ def test_command_on_files(command, tmp_path, monkeypatch, run_command):
         assert prediction.answer == prediction.label == prediction.ranked()[0][0] == prediction.to_dict()["output"]
 
 
-def test_search_lines():
+def test_the_search_line_names_all_that_decides_a_search():
     """The line names whatever decides the search, and nothing that it does not use."""
     options = SearchOptions(samples=100, temperature=0.5, utility_order=1, seed=3)
     line = search_line(5, 1.0, dataclasses.asdict(options.minimum_risk), (7, 7))

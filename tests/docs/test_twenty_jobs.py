@@ -163,7 +163,7 @@ def test_13_what_would_run():
     assert text.startswith("batch 2 · heads 8 · queries 10 · keys 10 · dim 64\n→ sdpa")
 
 
-def test_14_alibi():
+def test_14_alibi_is_a_bias():
     x = vectors(2, 4, 5, 16)
 
     output = regard.attend(x, x, x, bias="alibi", mask="causal")

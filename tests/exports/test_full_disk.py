@@ -20,7 +20,7 @@ def raising(error):
     return write
 
 
-def test_safetensors(tmp_path):
+def test_a_full_disk_under_safetensors_is_one_line(tmp_path):
     """safetensors 0.8: a SafetensorError, which is no OSError."""
     safetensors = pytest.importorskip("safetensors")
     pytest.importorskip("transformers")

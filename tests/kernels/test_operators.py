@@ -207,7 +207,7 @@ LAYOUTS = {"transposed": transposed, "swapped": swapped, "spaced": spaced, "offs
 
 @pytest.mark.parametrize("additive", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_any_strides(layout, additive):
+def test_kernels_take_inputs_of_any_strides(layout, additive):
     shapes = {"query": (B, H, Q, D), "key": (B, KV, K, D), "value": (B, KV, K, V), "bias": (B, H, Q, K)}
     inputs = tensors(**shapes, **({"weight": (H, D)} if additive else {}))
     laid = {name: LAYOUTS[layout](tensor) if tensor.dim() == 4 else spaced(tensor) for name, tensor in inputs.items()}
@@ -230,7 +230,7 @@ def strided_outcome(laid, mask):
 
 @pytest.mark.parametrize("additive", [False, True])
 @pytest.mark.parametrize("axes", list(product([0, 1], repeat=4)))
-def test_expanded_inputs(axes, additive):
+def test_kernels_take_expanded_inputs(axes, additive):
     """Each axis of length 1 or expanded from it, the rows' and the features' too."""
 
     def cut(tensor):

@@ -57,7 +57,7 @@ def assert_same(got, expected, tolerance=1e-11):
 @pytest.mark.parametrize("score", ["product", "additive"])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_all_readings(normalizer, mask, score, monkeypatch):
+def test_kernels_read_every_reading_as_the_reference(normalizer, mask, score, monkeypatch):
     monkeypatch.setattr("regard.attention.backends.cpu.dense_rows.SLICE_PAIRS", 50 * K)
     scoring = ScaledDot() if score == "product" else Additive(torch.linspace(-2, 3, 7, dtype=torch.float64))
     arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer], "mask": MASKS[mask](), "read": READ_ALL}

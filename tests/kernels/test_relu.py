@@ -69,7 +69,7 @@ def test_rectified_scores_match_the_reference(size, dtype):
 
 # What is compiled for rectified units without ``--full``: tests/support/backends.py.
 @covering(normalizer=NORMALIZERS, sample_where=lambda normalizer: normalizer != "sparsemax")
-def test_every_normalizer(normalizer):
+def test_rectified_scores_match_the_reference_under_every_normalizer(normalizer):
     assert_as_exact(inputs_of(2, 2, 2, 20, 70, 9, 6, dtype=torch.float64), normalizer=normalizer)
 
 

@@ -57,7 +57,7 @@ def test_expanded_and_empty_scores():
     assert row_operators.entmax(torch.zeros(5, 0), 1.5).shape == (5, 0)
 
 
-def test_masked_scores():
+def test_the_entmax_operator_gives_masked_scores_no_weight_and_no_gradient():
     """A row of −inf only has weights 0 and gradient 0; a masked key is a key that isn't there."""
     scores = torch.randn(4, 23)
     scores[1] = -torch.inf

@@ -98,7 +98,7 @@ def test_rows_of_any_scale(alpha, scale):
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_ties(alpha):
+def test_rows_with_equal_scores_match_sorting(alpha):
     assert_as_sorted(torch.randint(-2, 3, (7, 131)).float(), alpha)
     assert_as_sorted(torch.full((1, 131), 5.0), alpha)
     torch.testing.assert_close(

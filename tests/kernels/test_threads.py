@@ -113,7 +113,7 @@ def test_threads_change_no_bit_of_the_readings(score, teams):
     assert teams
 
 
-def test_dropout(teams):
+def test_threads_change_no_bit_of_dropout(teams):
     inputs = tensors(query=(1, 2, 257, 17), key=(1, 2, 263, 17), value=(1, 2, 263, 3))
 
     def run():

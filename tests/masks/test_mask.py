@@ -114,7 +114,7 @@ def tiles(draw: DrawFn) -> tuple[Mask, Grid, Grid]:
 
 @modest
 @given(st.data())
-def test_algebra(data: st.DataObject):
+def test_masks_are_a_boolean_algebra(data: st.DataObject):
     grid = data.draw(grids())
     a, b, c = (data.draw(any_masks(grid)) for _ in range(3))
     x, y = a.dense(grid), b.dense(grid)

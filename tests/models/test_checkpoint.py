@@ -23,7 +23,7 @@ from regard.models import checkpoint, load_model, save_model
         {"attention": "hard", "decoder_layers": 2, "dropout": 0.25},
     ],
 )
-def test_round_trip(options, make, batch, tmp_path):
+def test_a_saved_model_loads_unchanged(options, make, batch, tmp_path):
     model = make(**options)
     if model.baseline is not None:
         model.baseline.update(torch.tensor(-3.0))
@@ -60,13 +60,13 @@ def rewrite(file, tensors=None, **changes):
     save_file(load_file(file) if tensors is None else tensors, file, metadata={**header_of(file), **changes})
 
 
-def test_missing(tmp_path):
+def test_a_missing_model_file_is_named(tmp_path):
     with pytest.raises(RunError, match="there is no model at"):
         load_model(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 64, b"\x80\x04\x95cos\nsystem\n"])
-def test_foreign_content(content, tmp_path):
+def test_foreign_content_of_a_model_file_is_refused(content, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(RunError, match="is not a whole safetensors file") as caught:
         load_model(tmp_path)
@@ -74,7 +74,7 @@ def test_foreign_content(content, tmp_path):
 
 
 @pytest.mark.parametrize("part", [0.001, 0.01, 0.5, 0.999])
-def test_truncated(part, saved):
+def test_a_truncated_model_file_is_refused(part, saved):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(len(content) * part)])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
@@ -87,7 +87,7 @@ def test_tensors_of_someone_else(tmp_path):
         load_model(tmp_path)
 
 
-def test_wrong_tensors(saved):
+def test_wrong_tensors_of_a_model_file_are_named(saved):
     tensors = load_file(saved)
     name = "decoder.bridge.bias"
     for changed, message in (
@@ -119,7 +119,7 @@ def test_wrong_tensors(saved):
         ),
     ],
 )
-def test_wrong_configurations(config, message, saved):
+def test_wrong_configurations_of_a_model_file_are_named(config, message, saved):
     rewrite(saved, config=config)
     with pytest.raises(RunError, match=message) as caught:
         load_model(saved)

@@ -148,7 +148,7 @@ def test_autocast_computes_in_half_precision_and_gives_full_gradients():
         torch.testing.assert_close(mine, theirs, rtol=0.03, atol=0.05)
 
 
-def test_bad_smoothing():
+def test_the_chunked_loss_refuses_wrong_smoothing():
     features, weight, bias, target = problem()
     with pytest.raises(ArgumentError, match=r"label_smoothing must be in \[0, 1\]; it is 1.5"):
         vocabulary_loss(features, weight, bias, target, label_smoothing=1.5)

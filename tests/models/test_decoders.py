@@ -147,7 +147,7 @@ def test_local_p_sees_a_window_around_its_prediction(make, batch):
     torch.testing.assert_close(weights, expected)
 
 
-def test_windows():
+def test_windows_of_decoders_stay_within_the_lengths():
     lengths = torch.tensor([3, 0])
     center = monotonic_center(1, 3, lengths)
     assert center.tolist() == [[1, 2, 2], [0, 0, 0]]

@@ -82,6 +82,6 @@ def test_baseline_is_a_moving_average():
     torch.testing.assert_close(baseline.value, torch.tensor(-0.38))
 
 
-def test_unknown_estimator():
+def test_an_unknown_estimator_of_hard_attention_is_refused():
     with pytest.raises(UnknownNameError, match="hard estimator"):
         HardChoice("gumbel")

@@ -168,7 +168,7 @@ def test_each_sentence_has_its_own_limit_and_no_forbidden_token():
         ({"temperature": math.nan}, "temperature must be above 0; it is nan"),
     ],
 )
-def test_bad_numbers(wrong, message):
+def test_minimum_risk_refuses_wrong_numbers(wrong, message):
     with pytest.raises((ArgumentError, KindError), match=message):
         MinimumRisk(**wrong)
 

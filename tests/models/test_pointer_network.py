@@ -12,7 +12,7 @@ def make(**options):
     return models.PointerNetwork(models.PointerNetworkConfig(**{"features": 2, "hidden": 8, **options}))
 
 
-def test_the_equation():
+def test_a_pointer_network_is_its_equation():
     """Vinyals et al. 2015, equation 3, step by step with PyTorch's own cells."""
     model = make().double()
     inputs, target = torch.randn(1, 4, 2, dtype=torch.float64), torch.tensor([[2, 0, 3]])
@@ -70,7 +70,7 @@ def test_a_pointer_network_learns_to_sort():
     assert (found == numbers[..., 0].argsort(1)).float().mean() > 0.9
 
 
-def test_its_file_and_bad_input(tmp_path):
+def test_a_pointer_network_is_saved_and_refuses_wrong_inputs(tmp_path):
     model = make()
     models.save_model(tmp_path, model)
     assert models.load_model(tmp_path).config == model.config

@@ -100,7 +100,7 @@ def test_a_state_of_another_size(size, which):
         recurrence.step(inputs[:, 0], tuple(state))
 
 
-def test_unknown_cell():
+def test_an_unknown_recurrent_cell_gets_a_suggestion():
     with pytest.raises(UnknownNameError, match="'lstn'; did you mean 'lstm'"):
         Recurrence("lstn", 3, 5)
 

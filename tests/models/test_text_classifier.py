@@ -154,6 +154,6 @@ def test_the_file_has_the_model(tmp_path, options):
         ({**SENTENCES, "pooling_heads": 2}, ArgumentError, "pools by attention with one head"),
     ],
 )
-def test_bad_configurations(options, error, words):
+def test_text_classifiers_refuse_wrong_options(options, error, words):
     with pytest.raises(error, match=words):
         make(**options)

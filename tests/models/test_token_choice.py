@@ -30,7 +30,7 @@ def frequencies(choice, draws=20_000):
         ({"top_p": 0.5, "temperature": 0.5}, [0, 1, 0, 0, 0]),
     ],
 )
-def test_the_probabilities(options, expected):
+def test_tokens_are_drawn_with_the_chosen_probabilities(options, expected):
     expected = torch.tensor(expected) / sum(expected)
     found = frequencies(TokenChoice(**options))
     torch.testing.assert_close(found, expected, atol=0.015, rtol=0)

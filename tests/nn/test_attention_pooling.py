@@ -118,7 +118,7 @@ def test_attention_pooling_refuses_wrong_arguments(arguments, error, words):
         AttentionPooling(**arguments)
 
 
-def test_bad_annotations():
+def test_attention_pooling_refuses_wrong_annotations():
     with pytest.raises(ShapeError, match=r"annotations must be \[batch, length, 5\]"):
         AttentionPooling(5)(torch.randn(2, 3, 4))
 

@@ -113,7 +113,7 @@ def test_every_channel_gate_is_local_empty_safe_and_differentiable(kind):
         (lambda: SpatialGate(4, 0), "kernel_size must be at least 1"),
     ],
 )
-def test_bad_sizes(make, words):
+def test_channel_gates_refuse_wrong_sizes(make, words):
     with pytest.raises(ArgumentError, match=words):
         make()
 

@@ -174,6 +174,6 @@ def test_hops_answer_what_one_fact_alone_does_not():
         (lambda: scores.Trilinear.create(4)(torch.zeros(1, 1, 2, 3), torch.zeros(1, 1, 2, 4)), "a third of weight"),
     ],
 )
-def test_bad_shapes(call, message):
+def test_classic_layers_refuse_wrong_shapes(call, message):
     with pytest.raises(RegardError, match=message):
         call()

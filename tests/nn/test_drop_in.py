@@ -157,7 +157,7 @@ def test_a_seed_gives_torchs_parameters_and_state_dicts_go_both_ways(options):
     ours.load_state_dict(copy.deepcopy(theirs).state_dict(), strict=True)
 
 
-def test_its_signatures_begin_with_torchs():
+def test_signatures_of_the_drop_in_begin_with_torchs():
     assert MultiHeadAttention is MultiheadAttention
     assert issubclass(MultiheadAttention, nn.MultiheadAttention)
     for name in ("__init__", "forward"):

@@ -97,7 +97,7 @@ def test_gradients_of_feature_fusion_are_exact(kind, norm, is_full):
 
 
 @pytest.mark.parametrize("kind", [AFF, IAFF])
-def test_shapes(kind):
+def test_feature_fusion_takes_any_size_and_refuses_wrong_channels(kind):
     block = kind(C).eval()
     empty = torch.empty(0, C, H, W)
     assert block(empty, empty).shape == (0, C, H, W)

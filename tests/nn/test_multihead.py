@@ -88,7 +88,7 @@ def test_multihead_attention_reports_the_weights_before_dropout():
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("backend", ["auto", "reference", "tiled"])
 @pytest.mark.parametrize("normalizer", ["softmax", normalizers.entmax(1.5), normalizers.hard("gumbel")])
-def test_to_ask_for_weights_changes_no_bit_of_the_output(dropout, backend, normalizer):
+def test_asking_multihead_attention_for_weights_changes_no_bit(dropout, backend, normalizer):
     module = make(dropout=dropout, backend=backend, normalizer=normalizer)
     tensors = inputs()
     outputs, states = [], []
@@ -266,7 +266,7 @@ def test_nested_input_is_padded_input():
         ({"score": "scaled-dot"}, ArgumentError, "scaled_dot"),
     ],
 )
-def test_bad_constructors(options, error, message):
+def test_multihead_attention_refuses_wrong_options(options, error, message):
     with pytest.raises(error, match=message):
         MultiheadAttention(**{"embed_dim": EMBED, "num_heads": HEADS, **options})
 

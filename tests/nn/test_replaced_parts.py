@@ -71,7 +71,7 @@ def same(theirs: nn.Module, ours: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("options", CONSTRUCTORS.values(), ids=CONSTRUCTORS)
-def test_its_attributes_are_torchs(options):
+def test_attributes_of_the_drop_in_are_torchs(options):
     theirs, ours = pair(**options)
     for name in ATTRIBUTES:
         expected, came = getattr(theirs, name), getattr(ours, name)

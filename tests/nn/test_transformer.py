@@ -194,7 +194,7 @@ def test_asking_a_decoder_step_for_weights_changes_no_bit():
 
 
 @pytest.mark.parametrize("lengths", list(itertools.product((0, 1, 3), repeat=2)), ids=str)
-def test_packing(lengths):
+def test_packing_and_padding_are_inverse(lengths):
     packing = nn.Packing(torch.tensor(lengths), 3)
     padded = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
     rows = packing.pack(padded)

@@ -71,7 +71,7 @@ def test_a_learned_temperature_gets_a_gradient(mode):
 
 
 @pytest.mark.parametrize(("mode", "effective"), [("sample", 0.5), ("gumbel", 1.0)])
-def test_frequencies(mode, effective):
+def test_hard_weights_are_drawn_with_their_probabilities(mode, effective):
     """``sample`` draws from the tempered softmax; ``gumbel`` from the plain one, whatever its temperature."""
     scores = torch.tensor([0.0, 1.0, -1.0, -INF, 0.5], dtype=torch.float64)
     normalizer = hard(mode, temperature=0.5, generator=seeded())

@@ -165,7 +165,7 @@ def test_any_axis_of_what_is_the_same_for_all_heads(normalizer, dim):
 
 @over(ALL)
 @pytest.mark.parametrize("shape", [(B, H, Q, 0), (0, H, Q, K), (B, H, 0, K)])
-def test_empty_axes(normalizer, shape):
+def test_every_normalizer_takes_empty_axes(normalizer, shape):
     scores = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
     weights = normalizer(scores)
     assert weights.shape == shape
@@ -193,7 +193,7 @@ def test_scores_are_not_changed(normalizer):
 
 
 @over(ALL)
-def test_bad_scores(normalizer):
+def test_every_normalizer_refuses_wrong_scores(normalizer):
     with pytest.raises(KindError, match="scores"):
         normalizer(torch.ones(B, H, Q, K, dtype=torch.complex64))
     with pytest.raises(KindError, match="scores"):

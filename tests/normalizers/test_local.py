@@ -15,7 +15,7 @@ B, H, Q, K = 2, 3, 5, 7
 INF = float("inf")
 
 
-def test_equation_10():
+def test_local_gaussian_is_equation_10():
     scores = torch.randn(K, dtype=torch.float64)
     center, sigma = 2.75, 1.5
     weights = local_gaussian(softmax, torch.tensor(center, dtype=torch.float64), sigma)(scores)

@@ -72,7 +72,7 @@ def masked_scores(mask):
 
 
 @pytest.mark.parametrize("mask", FULL)
-def test_the_equations(mask):
+def test_monotonic_normalizers_are_their_equations(mask):
     scores = masked_scores(mask)
     expected, hard = Monotonic()(scores), Monotonic("hard")(scores)
     stops = torch.rand(scores.shape, dtype=torch.float64)
@@ -106,7 +106,7 @@ def test_long_rows_neither_underflow_nor_divide():
     assert weights[1, 4000:].sum() > 0.999
 
 
-def test_derivatives():
+def test_derivatives_of_monotonic_normalizers_are_exact():
     scores = masked_scores("where")[:1, :2, :2, :3].clone().requires_grad_()
     bias, stops = torch.tensor([0.3, -0.2], dtype=torch.float64, requires_grad=True), torch.rand(1, 2, 2, 3).double()
 

@@ -128,7 +128,7 @@ def test_sigmoid_weighs_each_key_by_itself(name):
 
 
 @pytest.mark.parametrize("mode", ["argmax", "straight_through", "sample", "gumbel"])
-def test_hard_weights(mode):
+def test_hard_weights_of_nan_rows_stay_apart(mode):
     normalizer = normalizers.hard(mode)
     scores = some_scores().requires_grad_()
     bad = scores.detach().clone()

@@ -47,7 +47,7 @@ def normalizer_of(primitive):
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-def test_kinds(name):
+def test_normalizers_lower_to_their_row_primitive(name):
     primitive = ALL[name].lower()
     assert (None if primitive is None else primitive.kind) == LOWERED.get(name)
 

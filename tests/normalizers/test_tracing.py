@@ -30,7 +30,7 @@ def test_compiled_as_one_graph(normalizer: Normalizer):
 
 
 @over(ALL)
-def test_exported(normalizer: Normalizer):
+def test_every_normalizer_is_exported(normalizer: Normalizer):
     scores = some_scores()
     exported = torch.export.export(normalizer, (scores,)).module()
     if not normalizer.random:
@@ -38,14 +38,14 @@ def test_exported(normalizer: Normalizer):
 
 
 @over({name: value for name, value in ALL.items() if not list(value.buffers())})
-def test_meta_tensors(normalizer: Normalizer):
+def test_every_normalizer_takes_meta_tensors(normalizer: Normalizer):
     scores = some_scores().to("meta")
     assert normalizer(scores).shape == scores.shape
     assert normalizer(scores).is_meta
 
 
 @over(ALL)
-def test_fake_tensors(normalizer: Normalizer):
+def test_every_normalizer_takes_fake_tensors(normalizer: Normalizer):
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         scores = mode.from_tensor(some_scores())
         assert normalizer(scores).shape == scores.shape

@@ -108,7 +108,7 @@ def test_worked_steps_of_any_head(run_of):
         assert client.ask("steps", {**good, "reading": "none"}).status == 410
 
 
-def test_exact_tiles(run_of):
+def test_the_page_answers_with_exact_tiles(run_of):
     with serving(open_model(run_of("transformer"))) as client:
         found = client.read(SENTENCE).json
         good = {"reading": found["reading"], "record": 2, "queries": [0, 2], "keys": [0, 1]}

@@ -154,7 +154,7 @@ def test_the_scale_reaches_every_weight():
     assert alignment([[-0.5, 0.4]], "ab", "x").axes[0].images[0].norm.vmin == -0.5
 
 
-def test_wrong_weights():
+def test_alignments_refuse_wrong_weights():
     with pytest.raises(ShapeError, match=r"one column for each source token; source_tokens has 4 .* 5 columns"):
         alignment(weights(), SOURCE[:4], TARGET)
     with pytest.raises(ShapeError, match="target_tokens has 5"):

@@ -162,7 +162,7 @@ def test_single_and_fully_masked():
     figure.canvas.draw()
 
 
-def test_wrong_panels():
+def test_pictures_of_calculations_refuse_wrong_panels():
     with pytest.raises(ArgumentError, match="at least one panel"):
         calculation([])
     with pytest.raises(ShapeError, match=r"panel 2 \('key'\) must have one row label for each of its 2 rows; it has 3"):

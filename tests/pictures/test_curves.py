@@ -111,7 +111,7 @@ def test_a_single_point_and_a_hostile_name():
     assert figure.axes[0].get_legend().get_texts()[0].get_text() == "$loss_{↵"
 
 
-def test_wrong_metrics():
+def test_training_curves_refuse_wrong_metrics():
     with pytest.raises(ArgumentError, match=r"metrics\['val_loss'\] must hold numbers; row 1 holds 'abc'"):
         training_curves([{"val_loss": 1}, {"val_loss": "abc"}])
     with pytest.raises(ShapeError, match="one length"):
@@ -156,7 +156,7 @@ def test_nothing_measured_by_length_is_said():
     assert [text.get_text() for text in figure.axes[0].texts] == ["nothing was measured"]
 
 
-def test_wrong_bins():
+def test_bleu_by_length_refuses_wrong_bins():
     with pytest.raises(ShapeError, match=r"series\['a'\] must have one number for each of the 2 bins; it has 1"):
         bleu_by_length(["1", "2"], {"a": [1.0]})
     with pytest.raises(ShapeError, match="counts"):

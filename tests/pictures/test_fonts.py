@@ -40,7 +40,7 @@ def drawn(figure):
         ("e\u0323\u0301" * 24, "e\u0323\u0301" * 24),
     ],
 )
-def test_visible(text, shown):
+def test_invisible_characters_are_written_visibly(text, shown):
     assert visible(text) == shown
 
 

@@ -24,7 +24,7 @@ def test_small_tables_have_their_numbers():
     position_table([[0.0]]).canvas.draw()
 
 
-def test_wrong_tables():
+def test_pictures_of_positions_refuse_wrong_tables():
     for wrong in (np.zeros((0, 4)), np.zeros((4, 0)), np.zeros(4), [[np.nan]]):
         with pytest.raises(ShapeError, match="table must"):
             position_table(wrong)

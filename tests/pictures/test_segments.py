@@ -66,13 +66,13 @@ def test_a_pixel_without_a_class_is_grey():
     assert drawn(segments(image, np.zeros((H, W), int), NAMES, true=true), "true classes").shape == (10 * H, 10 * W, 3)
 
 
-def test_colours_differ():
+def test_colours_of_classes_differ():
     colors = class_colors(24).astype(int)
     distances = np.abs(colors[:, None] - colors[None]).sum(-1) + 1000 * np.eye(24, dtype=int)
     assert distances.min() > 20
 
 
-def test_saved(tmp_path):
+def test_pictures_of_segments_are_saved(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (W, H, 3), np.uint8)
     with pytest.warns(MissingGlyphWarning, match=r"U\+8DEF"):  # Matplotlib's fonts have no Chinese
         figure = segments(

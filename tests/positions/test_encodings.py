@@ -78,7 +78,7 @@ class TestEveryEncoding:
         assert gradcheck(lambda x: module(x, 2), (x,))
         assert gradcheck(module, (x, torch.tensor([4, 1])))
 
-    def test_empty_inputs(self, encoding):
+    def test_position_encodings_take_empty_inputs(self, encoding):
         for shape in ((0, 5, 6), (3, 0, 6), (0, 6)):
             assert encoding(torch.zeros(shape)).shape == shape
         assert encoding(torch.zeros(0, 5, 6), torch.zeros(0, dtype=torch.int64)).shape == (0, 5, 6)

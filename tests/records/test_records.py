@@ -25,7 +25,7 @@ IMAGE = np.zeros((10, 20, 3), np.uint8)
 SOUND = np.zeros((4, 6), np.float32)
 
 
-def test_lengths():
+def test_axes_and_records_have_lengths():
     assert len(AXIS) == 3
     assert len(GridAxis(2, 5, IMAGE, leading=1)) == 11
     assert len(FrameAxis(SOUND, 0.01)) == 6

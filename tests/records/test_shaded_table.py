@@ -123,7 +123,7 @@ def test_a_large_matrix_is_a_map_of_means():
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 40), (40, 1)])
-def test_odd_shapes(shape):
+def test_shaded_tables_of_any_shape_are_wellformed(shape):
     ET.fromstring(f"<div>{shaded_table(np.ones(shape))}</div>")
 
 

@@ -121,7 +121,7 @@ def test_a_projected_or_given_score_compiles_whole():
 
 
 @every
-def test_without_numbers(name: str):
+def test_scores_run_on_tensors_without_numbers(name: str):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     for context in (torch.device("meta"), FakeTensorMode()):

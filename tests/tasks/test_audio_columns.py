@@ -124,7 +124,7 @@ def same_sounds(rows):
 
 @pytest.mark.parametrize("column", ["text", "label"])
 @pytest.mark.parametrize("make", [dataset, with_bytes])
-def test_parquet(column, make, paths, tmp_path):
+def test_audio_columns_of_parquet_are_read(column, make, paths, tmp_path):
     path = tmp_path / "a.parquet"
     make(paths, column).to_parquet(path)
     for task in ("sounds", "transcribe"):

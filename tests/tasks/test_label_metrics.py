@@ -8,7 +8,7 @@ from regard.tasks.attended import attended_line
 from regard.tasks.outputs.label import confusion_lines, label_metrics, table_lines
 
 
-def test_by_hand():
+def test_label_metrics_are_those_computed_by_hand():
     found = label_metrics([0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 0, 0], ["a", "b", "c"])
     assert found.confusion == [[2, 1, 0], [1, 1, 0], [1, 0, 0]]
     assert found.accuracy == pytest.approx(3 / 6)

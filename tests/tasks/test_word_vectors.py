@@ -43,7 +43,7 @@ def read(path, content, ids=IDS, dim=3):
         *("byte order mark", "byte order mark and header", "a word with a number"),
     ],
 )
-def test_formats(tmp_path, content):
+def test_word_vectors_of_every_format_are_read(tmp_path, content):
     found = read(tmp_path / "v.txt", content)
     assert (found.rows, found.words, found.bad_lines) == ([4, 6, 7], 2, 0)
     expected = [[0.5, -1, 2], [3, 4, 0.5], [0.5, -1, 2]]

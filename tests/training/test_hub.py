@@ -307,7 +307,7 @@ def test_invalid_hub_addresses_are_refused(address):
         HubAddress.parse(address)
 
 
-def test_addresses():
+def test_hub_addresses_are_parsed_and_printed():
     assert HubAddress.parse("hf://a/b-c.d@refs/pr/1") == ("a", "b-c.d", "refs/pr/1")
     assert str(HubAddress.parse("hf:/a/b")) == "hf://a/b", "a Path loses a slash"
     assert is_hub_address("hf://a/b")

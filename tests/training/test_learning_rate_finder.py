@@ -80,7 +80,7 @@ def test_the_learning_rate_finder_begins_as_the_run_begins(tiny, train, tmp_path
     assert first != second
 
 
-def test_limits(tiny, monkeypatch):
+def test_the_learning_rate_finder_respects_its_limits(tiny, monkeypatch):
     with pytest.raises(ArgumentError, match="steps must be at least 15; it is 3"):
         find_learning_rate(TASK, tiny(), steps=3)
     assert len(find_learning_rate(TASK, tiny(max_minutes=1e-6)).losses) == 1
@@ -89,7 +89,7 @@ def test_limits(tiny, monkeypatch):
         find_learning_rate(TASK, tiny())
 
 
-def test_the_picture():
+def test_the_picture_of_learning_rates_marks_the_suggestion():
     axes = learning_rate_curve([1e-3, 1e-2, 1e-1], [3, 2, 9], [3, 2.5, 9], 1e-2, title="x").axes[0]
     assert axes.get_xscale() == "log"
     assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "falls fastest at 1.00e-02"
@@ -98,7 +98,7 @@ def test_the_picture():
         learning_rate_curve([1], [1, 2], [1])
 
 
-def test_the_command(corpus, run_command, tmp_path, monkeypatch):
+def test_find_lr_draws_a_picture_and_leaves_no_run(corpus, run_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     columns = ("--source-column", "english", "--target-column", "spanish", "--tokenizer", "word")
     model = ("--embedding", 6, "--hidden", 10, "--threads", 1, "--device", "cpu", "--tokens-per-batch", 200)

@@ -24,7 +24,7 @@ def test_the_peak_is_reached_where_the_warmup_ends(name):
     assert Schedule(name, warmup=7, total=29)(6) == pytest.approx(1)
 
 
-def test_known_values():
+def test_schedules_have_their_known_values():
     assert Schedule("constant")(10**6) == 1
     assert Schedule("inverse_sqrt", 100)(399) == pytest.approx(1 / 2)
     assert Schedule("linear", 10, 110)(60) == pytest.approx(1 / 2)

@@ -80,7 +80,7 @@ def test_four_axes_are_a_batch_and_a_list_of_them_are_layers():
     assert np.array_equal(shown(layers, TOKENS, example=1)[0].weights, layers[1].numpy())
 
 
-def test_two_sequences():
+def test_a_matrix_of_two_sequences_has_both_axes():
     (record,) = shown(CROSS, rows=TOKENS, columns=SOURCE)
     assert (record.queries.labels, record.keys.labels, record.kind) == (tuple(TOKENS), tuple(SOURCE), "cross")
     assert shown(WEIGHTS[0, 0], rows=TOKENS, columns=TOKENS)[0].kind == "self"

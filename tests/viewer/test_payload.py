@@ -69,7 +69,7 @@ def test_a_budget_is_a_number_of_bytes(budget):
         payload(documents.everything(), budget_bytes=budget)
 
 
-def test_only_documents():
+def test_only_documents_have_a_payload():
     with pytest.raises(KindError, match="document"):
         payload([documents.alignment()[0]])
 

@@ -52,7 +52,7 @@ def test_an_example_of_a_batch(tokenizer):
         assert View(seen, tokenizer, example=example).document.records[0].keys.labels == expected
 
 
-def test_generated_tokens(tokenizer):
+def test_generated_tokens_label_both_axes(tokenizer):
     seen, ids = watched(
         make("llama", "sdpa"),
         lambda model: model.generate(IDS, max_new_tokens=4, min_new_tokens=4, do_sample=False, pad_token_id=0),

@@ -85,7 +85,7 @@ def adapted(peft, model, name, **changes):
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_adapters(model, name):
+def test_contributions_of_adapted_models_are_exact(model, name):
     peft = pytest.importorskip("peft")
     check(adapted(peft, model, name))
 
@@ -137,7 +137,7 @@ def test_training_with_dropout_in_an_adapter_is_the_same(model):
 
 
 @pytest.mark.parametrize("where", ["cpu", "disk"])
-def test_offloaded_weights(model, where, tmp_path):
+def test_contributions_of_offloaded_weights_are_exact(model, where, tmp_path):
     accelerate = pytest.importorskip("accelerate")
     found, norms = contributions_of(model)
     if where == "cpu":
@@ -150,7 +150,7 @@ def test_offloaded_weights(model, where, tmp_path):
     torch.testing.assert_close(norms_again, norms)
 
 
-def test_int8_weights(model):
+def test_contributions_of_int8_weights_are_close(model):
     pytest.importorskip("torchao")
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 

@@ -17,7 +17,7 @@ def weights_of(model, x, scale=5**-0.5):
     return (query @ key.transpose(-1, -2) * scale).softmax(-1), value
 
 
-def test_weighted_norms():
+def test_norms_are_those_of_each_weighted_value():
     """‖w · v · W_O‖ of each pair, computed pair by pair."""
     model, x = Heads(HAND_WRITTEN["sdpa"][0]), torch.randn(2, 7, 10)
     with torch.no_grad(), regard.watch(model, read=WEIGHTS, norms=True) as seen:
@@ -127,7 +127,7 @@ def without_head(model, x, head, how, scale):
 
 @pytest.mark.parametrize("how", ["zero", "mean"])
 @pytest.mark.parametrize("name", ["sdpa", "softmax-einsum", "softmax-bmm", "regard-observe"])
-def test_ablation(name, how):
+def test_an_ablated_head_gives_nothing(name, how):
     model, x = Heads(HAND_WRITTEN[name][0]), torch.randn(3, 7, 10)
     with torch.no_grad():
         plain = model(x)
@@ -201,7 +201,7 @@ def test_ablation_trains_what_is_left():
     assert bool((gradient[5:] != 0).any())
 
 
-def test_ablation_refuses():
+def test_ablation_refuses_wrong_heads():
     model, x = Heads(HAND_WRITTEN["sdpa"][0]), torch.randn(3, 7, 10)
     for arguments, error in (
         ((-1, 0), ArgumentError),

@@ -76,7 +76,7 @@ def test_masked_keys_and_log_sum_exps():
     torch.testing.assert_close(seen.calls[0].lse[:, 0], scores.logsumexp(-1))
 
 
-def test_reduced_precision():
+def test_classic_forms_in_reduced_precision_are_read_exactly():
     query, memory = inputs()
     for name in ("bahdanau", "show_attend_and_tell", "transformer", "logarithms"):
         model = ByHand(FORMS[name])

@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("family", families() if metafunc.config.getoption("full") else sorted(SAMPLE))
 
 
-def test_family(family):
+def test_every_family_of_transformers_is_watched(family):
     """A whole pass, padding on both sides, a prefill and cached steps, and a decoder that is not causal."""
     found = outcome(family)
     if found.kind == "unbuilt":

@@ -32,7 +32,7 @@ def relative(score, batch, head, query, key):
     return 2.0 * torch.tanh(score / 2.0) + (query - key) * 0.125 * (head + 1)
 
 
-def test_flex_attention():
+def test_flex_attention_is_watched_in_every_form():
     model, x = Flex(), torch.randn(2, 4, 128, 8)
     block_mask = create_block_mask(causal, None, None, 128, 128, device="cpu")
     options = [{}, {"block_mask": block_mask}, {"score_mod": relative, "scale": 0.5}, {"enable_gqa": True}]

@@ -95,7 +95,7 @@ def expected_weights(model, arguments):
 
 
 @pytest.mark.parametrize(("name", "implementation"), CASES)
-def test_families(name, implementation):
+def test_weights_of_transformers_families_are_watched(name, implementation):
     model = create(name, implementation)
     arguments = arguments_of(model)
     for train, grad in ((True, True), (False, False)):
@@ -138,7 +138,7 @@ def test_watched_calls_have_the_names_of_their_modules():
     ]
 
 
-def test_registered_implementation():
+def test_a_registered_implementation_is_watched():
     """A function that a user registered is seen by what it calls."""
     from transformers import AttentionInterface
 
@@ -224,7 +224,7 @@ def test_a_cache_of_fixed_size(name):
         torch.testing.assert_close(static.weights, dynamic.weights, rtol=1e-5, atol=1e-6)
 
 
-def test_several_sequences():
+def test_calls_of_several_sequences_are_told_apart():
     model = create("GPT2", "sdpa")
     with torch.no_grad(), regard.watch(model, read=WEIGHTS) as seen:
         model(input_ids=IDS[:1, :4])

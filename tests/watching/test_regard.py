@@ -17,7 +17,7 @@ from watching.models import WEIGHTS, watched
 
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize(("train", "grad"), [(True, True), (False, False)])
-def test_multihead(need_weights, train, grad):
+def test_multihead_attention_is_watched(need_weights, train, grad):
     model = nn.MultiheadAttention(12, 6, 0.2, batch_first=True, kv_heads=2, position=regard.positions.Rotary(2))
     x = torch.randn(3, 5, 12)
     seen = watched(model, lambda m: m(x, x, x, is_causal=True, need_weights=need_weights)[0], train, grad)

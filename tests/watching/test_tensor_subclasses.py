@@ -46,7 +46,7 @@ def tensors(queries, keys, heads=2):
 @pytest.mark.parametrize("kind", [Call, Captured])
 @pytest.mark.parametrize("sizes", [(3, 5), (5, 5), (5, 3), (1, 5), (2, 1)])
 @pytest.mark.parametrize(("make", "aligns_ends"), [(causal_lower_right, True), (causal_upper_left, False)])
-def test_causal_bias(kind, sizes, make, aligns_ends):
+def test_causal_bias_of_torch_is_watched(kind, sizes, make, aligns_ends):
     """The memory of ``torch.nn.attention.bias.CausalBias`` is never filled (torch 2.13): its class says what it is."""
     model, (queries, keys), mask = kind(), sizes, causal_bias(make, *sizes)
     q, k, v = tensors(*sizes)
@@ -136,7 +136,7 @@ def test_classes_that_decide_what_a_call_computes():
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
-def test_such_a_class_in_multi_head_attention(need_weights):
+def test_a_tensor_subclass_in_multihead_attention_is_watched(need_weights):
     model, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
     named = x.as_subclass(Named)
     expected = model(x, x, x, need_weights=True, average_attn_weights=False)[1]

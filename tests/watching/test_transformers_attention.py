@@ -84,7 +84,7 @@ def test_alibi_as_a_float_mask_and_as_a_bias():
     assert torch.allclose(attention(LAYER, query, key, value, position_bias=biases.alibi(4))[0], want)
 
 
-def test_sinks(tensors):
+def test_transformers_attention_has_sinks(tensors):
     query, key, value = tensors
     sinks = torch.randn(H, dtype=torch.float64)
     joined = torch.cat([scores(query, key), sinks[None, :, None, None].expand(B, H, Q, 1)], -1)
@@ -193,7 +193,7 @@ def test_names_that_mean_something_else_are_refused(name):
         register_transformers(name)
 
 
-def test_bad_registrations():
+def test_register_transformers_refuses_wrong_arguments():
     with pytest.raises(KindError, match="name must be a text"):
         register_transformers(3)
     with pytest.raises(UnknownNameError, match="tiled"):
@@ -225,7 +225,7 @@ COMPILED = {
 
 # A layer of gemma2 has a window, as mistral's; bert and vit have no mask but that of padding.
 @covering(name=COMPILED, sample_where=lambda name: name not in ("mistral", "vit"))
-def test_compiled_models(name):
+def test_models_with_registered_attention_compile(name):
     torch._dynamo.reset()  # code that models share is compiled a few times only
     model = make(name, "regard", **COMPILED[name]).double()
     given = inputs(name, "right" if name in ("llama", "bert") else None)
@@ -238,7 +238,7 @@ def test_compiled_models(name):
     assert torch.allclose(got[kept], want[kept], rtol=1e-5, atol=1e-6)
 
 
-def test_compiled_sinks(tensors):
+def test_sinks_of_transformers_attention_compile(tensors):
     sinks = nn.Parameter(torch.randn(H, dtype=torch.float64))
 
     def run(query, key, value):
@@ -274,7 +274,7 @@ def test_memory_is_linear(name):
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_gradient_checkpointing(reentrant):
+def test_gradient_checkpointing_gives_the_gradients_of_eager(reentrant):
     given = inputs("mistral", "left")
     visible = given["attention_mask"].bool()
     gradients = []
@@ -299,7 +299,7 @@ def test_models_in_half_precision(name):
     assert (got.double() - oracle).abs().mean() <= 1.3 * (eager - oracle).abs().mean()
 
 
-def test_export():
+def test_a_model_with_registered_attention_is_exported():
     model = make("llama", "regard").double()
     given = inputs("llama", "left") | {"use_cache": False}
     with torch.no_grad():

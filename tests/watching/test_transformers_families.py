@@ -69,7 +69,7 @@ def test_single_precision_is_as_close_to_double_as_eager_is(name):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_padding(name, side):
+def test_padding_of_every_family_is_hidden(name, side):
     if name == "clip" and side == "left":
         pytest.skip("CLIP reads its text's end from the position of a token")
     eager, own = make(name, "eager").double(), make(name, "regard").double()
@@ -129,7 +129,7 @@ def test_weights_of_padded_texts(name):
 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.decodes])
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
-def test_generation(name, options):
+def test_every_family_generates_as_eager(name, options):
     given = inputs(name, "left" if FAMILIES[name].inputs == "text" else "right")
     given.pop("decoder_input_ids", None)
     texts = [
@@ -142,7 +142,7 @@ def test_generation(name, options):
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_packed_sequences(name):
+def test_packed_sequences_are_what_each_is_alone(name):
     """Two texts in one row, told apart by their positions, are what each is alone."""
     own = make(name, "regard").double()
     ids = inputs(name)["input_ids"][:1]

@@ -119,7 +119,7 @@ def test_torch_multi_head_cross_and_unbatched(need_weights):
 @pytest.mark.parametrize(("train", "grad"), MODES)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("kind", ["none", "padding", "causal"])
-def test_torch_encoder(kind, norm_first, train, grad):
+def test_encoders_of_torch_are_watched(kind, norm_first, train, grad):
     """In evaluation without gradients one kernel computes a layer, and padding makes nested tensors."""
     layer = nn.TransformerEncoderLayer(12, 2, 14, batch_first=True, norm_first=norm_first)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first)
@@ -151,7 +151,7 @@ def test_torch_encoder(kind, norm_first, train, grad):
 
 
 @pytest.mark.parametrize(("train", "grad"), MODES)
-def test_torch_transformer(train, grad):
+def test_the_transformer_of_torch_is_watched(train, grad):
     model = nn.Transformer(12, 2, 2, 2, 14, batch_first=True)
     source, target = torch.randn(3, 5, 12), torch.randn(3, 5, 12)
     seen = watched(

@@ -50,7 +50,7 @@ def classes_of(folder, number):
     return np.array(Image.open(folder / "labels" / f"{number}.png"))
 
 
-def test_a_folder(folder):
+def test_masked_images_of_a_folder(folder):
     found = open_masked(folder)
     assert [one.name for one in found] == [str(folder / "images" / name) for name in ("0.jpg", "1.png", "2.png")]
     for number, one in enumerate(found):
@@ -64,7 +64,7 @@ def test_a_folder(folder):
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
-def test_a_table(folder, suffix):
+def test_masked_images_of_a_table(folder, suffix):
     table = folder / f"table{suffix}"
     rows = [("images/2.png", "labels/2.png"), ("images/0.jpg", "labels/0.png")]
     if suffix == ".jsonl":
@@ -81,7 +81,7 @@ def test_a_table(folder, suffix):
         open_masked(table)
 
 
-def test_generated_scenes(tmp_path):
+def test_masked_images_of_generated_scenes(tmp_path):
     parts = write_streets(tmp_path, {"train": 3, "test": 2})
     found = open_masked(parts["train"])
     assert [one.number for one in found] == [0, 1, 2]
@@ -120,13 +120,13 @@ def test_the_class_of_a_pixel_is_that_of_what_was_drawn():
         (lambda place: [file.unlink() for file in (place / "images").iterdir()], "there is no image in it"),
     ],
 )
-def test_wrong_folders(folder, change, words):
+def test_folders_of_masked_images_are_refused_with_a_reason(folder, change, words):
     change(folder)
     with pytest.raises(DataError, match=words):
         open_masked(folder)
 
 
-def test_wrong_sources(tmp_path):
+def test_sources_of_masked_images_are_refused_with_a_reason(tmp_path):
     with pytest.raises(DataError, match="no such file or folder; give a folder with images and labels"):
         open_masked(tmp_path / "nothing")
     with pytest.raises(DataError, match="no such file"):

@@ -40,7 +40,7 @@ def test_a_shape_has_its_colour_where_it_is(shape):
     assert pixels[covered == 0].mean() < 15
 
 
-def test_shapes_differ():
+def test_shapes_of_a_scene_differ_in_their_pixels():
     masks = [coverage(SceneObject(shape, "red", 32.0, 32.0, 12.0), 64) for shape in SHAPES]
     for number, mask in enumerate(masks):
         for other in masks[:number]:

@@ -89,7 +89,7 @@ def test_headers_that_are_written_again(form):
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (2**64 - 1, 2**64 - 1), (32_100, 32_000)])
-def test_rf64(sizes):
+def test_a_stream_of_rf64_is_that_of_wav(sizes):
     """ffmpeg 5.1 leaves zeros in a pipe."""
     wav = written("WAV")
     ds64 = b"ds64" + struct.pack("<IQQQI", 28, *sizes, 0, 0)

@@ -44,7 +44,7 @@ def test_pharaoh_round_trip(sure, possible):
     assert Alignment.parse(str(alignment)) == alignment
 
 
-def test_pharaoh_format():
+def test_alignments_in_pharaoh_format_are_parsed():
     alignment = Alignment.parse(" 0-0 1-2  1p1\n")
     assert alignment.sure == {(0, 0), (1, 2)}
     assert alignment.possible == {(0, 0), (1, 2), (1, 1)}
@@ -53,7 +53,7 @@ def test_pharaoh_format():
 
 
 @pytest.mark.parametrize("text", ["0", "0-", "-1-2", "a-b", "0-1-2", "0–1", "٣-1", "0-99999999999999"])
-def test_pharaoh_refuses(text):
+def test_texts_that_are_no_pharaoh_links_are_refused(text):
     with pytest.raises(DataError, match="is not a link of an alignment"):
         Alignment.parse(text)
 

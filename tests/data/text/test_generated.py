@@ -159,7 +159,7 @@ def test_object_pronouns_stand_before_the_verb():
     assert checked > 100
 
 
-def test_spanish_contracts():
+def test_generated_spanish_contracts_articles():
     for pair in PAIRS:
         words = [word.lower() for word in pair.target_words]
         assert ("a", "el") not in itertools.pairwise(words)
@@ -190,7 +190,7 @@ def test_dropped_pronouns_are_possible_links_of_the_verb():
         ("estar", "preterite", "estuve estuviste estuvo estuvimos estuvieron"),
     ],
 )
-def test_conjugations(verb, tense, forms):
+def test_generated_verbs_are_conjugated(verb, tense, forms):
     persons = ("1s", "2s", "3s", "1p", "3p")
     assert " ".join(spanish_verb(verb).conjugate(tense, person) for person in persons) == forms
 
@@ -201,7 +201,7 @@ def test_gerunds_and_participles():
         assert f"{spanish_verb(verb).gerund()} {spanish_verb(verb).past_participle()}" == expected
 
 
-def test_agreement():
+def test_generated_adjectives_agree():
     assert [agree("francés", *form) for form in (("m", False), ("f", False), ("m", True), ("f", True))] == [
         "francés", "francesa", "franceses", "francesas"
     ]  # fmt: skip
@@ -216,7 +216,7 @@ def test_agreement():
 class TestWrittenCorpus:
     SIZES = {"train": 307, "val": 31, "test": 29}  # noqa: RUF012
 
-    def test_files(self, tmp_path):
+    def test_a_generated_corpus_is_written_in_parts(self, tmp_path):
         paths = write_corpus(tmp_path / "new" / "corpus", self.SIZES, 5)
         assert list(paths) == list(self.SIZES)
         sides = {}
@@ -246,7 +246,7 @@ class TestWrittenCorpus:
         )
         assert first == second != other
 
-    def test_errors(self, tmp_path):
+    def test_a_generated_corpus_names_wrong_sizes_and_folders(self, tmp_path):
         with pytest.raises(ArgumentError, match="size of 'val' must be at least 0; got -1"):
             write_corpus(tmp_path, {"val": -1}, 0)
         blocked = tmp_path / "file"

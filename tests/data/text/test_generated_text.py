@@ -16,7 +16,7 @@ def sentences(path):
     return re.split(r"(?<=[.?])\s+", path.read_text().strip())
 
 
-def test_its_parts_are_paragraphs_and_share_no_sentence(tmp_path):
+def test_parts_of_generated_text_are_paragraphs_and_share_no_sentence(tmp_path):
     files = write_text(tmp_path / "new", SIZES, 3)
     found = {part: sentences(files[part]) for part in SIZES}
     assert {part: len(of_part) for part, of_part in found.items()} == SIZES

@@ -168,25 +168,25 @@ def test_any_text_comes_out_of_tsv_as_it_went_in(tmp_path, pairs):
 
 
 class TestMessages:
-    def test_missing_file(self, tmp_path):
+    def test_a_missing_file_of_pairs_is_named(self, tmp_path):
         path = tmp_path / "none.tsv"
         assert error_of(path, "a", "b") == f"{path}: no such file; check the path"
 
-    def test_folder(self, tmp_path):
+    def test_a_folder_in_place_of_pairs_is_named(self, tmp_path):
         assert error_of(tmp_path, "a", "b") == f"{tmp_path}: is a folder; name the file inside it"
 
     @pytest.mark.parametrize("kind", tables.READERS)
-    def test_empty_file(self, tmp_path, kind):
+    def test_an_empty_file_of_pairs_is_named(self, tmp_path, kind):
         path = write(tmp_path / f"a{kind}", "")
         assert error_of(path, "a", "b") == f"{path}: the file is empty; it should hold sentences"
 
     @pytest.mark.parametrize("content", ["a\tb\n", "a\tb\n \t \n", "a\tb\n\n\n"])
-    def test_no_sentence(self, tmp_path, content):
+    def test_pairs_without_a_sentence_are_refused(self, tmp_path, content):
         path = write(tmp_path / "a.tsv", content)
         assert error_of(path, "a", "b") == f"{path}: no row has text on both sides; check the columns and the file"
 
     @pytest.mark.parametrize("kind", tables.READERS)
-    def test_wrong_column(self, tmp_path, kind):
+    def test_a_wrong_column_of_pairs_gets_a_suggestion(self, tmp_path, kind):
         message = error_of(written(tmp_path, kind[1:]), "spa", "englisch")
         assert "there is no column 'englisch'; did you mean 'eng'? (columns: 'eng', 'spa'" in message
 
@@ -197,7 +197,7 @@ class TestMessages:
         articles = error_of(path, roles=(column_roles.ARTICLE, column_roles.SUMMARY))
         assert "say with --article-column which column has the articles and with --summary-column" in articles
 
-    def test_column_twice(self, tmp_path):
+    def test_a_column_of_pairs_that_occurs_twice_is_refused(self, tmp_path):
         path = write(tmp_path / "a.tsv", "a\tb\ta\nx\ty\tz\n")
         assert "two columns are called 'a'" in error_of(path, "a", "b")
 
@@ -206,7 +206,7 @@ class TestMessages:
         assert error_of((source, target)).startswith(f"{source} has 2 lines and {target} has 3; line n of one must")
 
     @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json"])
-    def test_invalid_utf8(self, tmp_path, kind):
+    def test_invalid_utf8_in_pairs_is_named(self, tmp_path, kind):
         path = written(tmp_path, kind)
         content = path.read_bytes()
         if kind == "json":
@@ -229,7 +229,7 @@ class TestMessages:
         pq.write_table(pa.table({"a": text, "b": ["x", "y"]}), path)
         assert error_of(path, "a", "b").startswith(f"{path}: column 'a' is not valid UTF-8 between rows 1 and 2")
 
-    def test_damaged_parquet(self, tmp_path):
+    def test_a_damaged_parquet_file_of_pairs_is_named(self, tmp_path):
         path = write(tmp_path / "a.parquet", "no parquet at all")
         assert error_of(path, "a", "b").startswith(f"{path}: is not a Parquet file, or is damaged")
 
@@ -244,7 +244,7 @@ class TestMessages:
         path = write(tmp_path / "a.csv", 'a,b\nx,y\n"open,y\n')
         assert error_of(path, "a", "b").startswith(f"{path}: line 3 is not CSV")
 
-    def test_jsonl(self, tmp_path):
+    def test_wrong_lines_of_jsonl_pairs_are_named(self, tmp_path):
         path = write(tmp_path / "a.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"\n')
         assert error_of(path, "a", "b").startswith(f"{path}: line 2 is not JSON")
         write(path, '{"a": "x", "b": "y"}\n{"a": "x", "b": 3}\n')
@@ -260,7 +260,7 @@ class TestMessages:
         path = write(tmp_path / "a.json", '[{"a": "x", "b": "y"}, {"a": ')
         assert error_of(path, "a", "b").startswith(f"{path}: object 2 of the array is not JSON")
 
-    def test_unknown_kind(self, tmp_path):
+    def test_an_unknown_kind_of_file_of_pairs_is_named(self, tmp_path):
         path = write(tmp_path / "a.docx", "x")
         assert error_of(path).startswith(f"{path}: unknown kind of file '.docx'; give .tsv, .csv")
 

@@ -60,7 +60,7 @@ def test_lines_can_be_encoded_one_by_one(kind, first, second):
     assert tokenizer.encode(f"{first}\n{second}") == tokenizer.encode(f"{first}\n") + tokenizer.encode(second)
 
 
-def test_its_file_is_read_here_and_by_other_programs(tokenizer, tmp_path):
+def test_a_text_tokenizer_file_is_read_here_and_by_other_programs(tokenizer, tmp_path):
     path = tmp_path / "tokenizer.json"
     tokenizer.save(path)
     again, other = TextTokenizer.load(path), tokenizers.Tokenizer.from_file(str(path))

@@ -163,13 +163,13 @@ def test_white_space_has_no_tokens(tokenizer):
     assert tokenizer.word_groups([]) == tokenizer.words([]) == tokenizer.tokens([]) == []
 
 
-def test_lowercase():
+def test_a_lowercase_tokenizer_lowers_its_texts():
     for kind in KINDS:
         tokenizer = Tokenizer.train(["Él Ve"], kind, 300, lowercase=True)
         assert tokenizer.decode(tokenizer.encode("ÉL VE")) == "él ve"
 
 
-def test_sizes():
+def test_a_tokenizer_has_the_chosen_size():
     words = ["one two two three three three"] * 2
     assert len(Tokenizer.train(words, "word", 6)) == 6
     assert Tokenizer.train(words, "word", 6).decode([4, 5]) == "three two"

@@ -65,7 +65,7 @@ def same_as_timm(name, path):
 
 
 @pytest.mark.parametrize("name", TESTED)
-def test_timm(name, tmp_path):
+def test_backbones_of_timm_give_its_features(name, tmp_path):
     assert not same_as_timm(name, tmp_path / "a.pth")
 
 
@@ -126,7 +126,7 @@ def same_as_torchvision(name, size, path):
 @pytest.mark.parametrize(
     "name", ["mobilenet_v3_small", "resnet18", "shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5"]
 )
-def test_torchvision(name, tmp_path):
+def test_backbones_of_torchvision_give_its_features(name, tmp_path):
     assert not same_as_torchvision(name, VISION[name], tmp_path / "a.pth")
 
 

@@ -185,7 +185,7 @@ def test_validation_texts_of_sorted_data_are_of_every_label(tmp_path):
     assert sum(experiment.counts) == 270
 
 
-def test_balanced_weights():
+def test_balanced_weights_give_each_label_the_same_sum():
     weights = balanced_weights((6, 2, 0, 4))
     assert weights[:2].tolist() == pytest.approx([12 / 18, 12 / 6])
     assert float((weights * torch.tensor([6, 2, 0, 4])).sum()) == pytest.approx(12)

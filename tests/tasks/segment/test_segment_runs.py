@@ -115,7 +115,7 @@ def test_metrics_of_ignored_and_absent_classes():
     assert (nothing.mean_iou, nothing.pixel_accuracy) == (0.0, 0.0)
 
 
-def test_class_weights():
+def test_weights_of_classes_grow_with_their_rarity():
     assert class_weights((4, 2), "none") is None
     for kind, ratio in (("root", 3), ("balanced", 9)):
         weight = class_weights((900, 100), kind)
@@ -307,7 +307,7 @@ def test_training_learns_the_scenes(tmp_path):
     assert run.progress.best > 0.25
 
 
-def test_bad_inputs(run, tmp_path):
+def test_a_segmenter_run_refuses_wrong_inputs(run, tmp_path):
     trained = regard.load(run[0])
     file = tmp_path / "a.png"
     Image.fromarray(Street(3).load().pixels).save(file)
@@ -334,7 +334,7 @@ def test_bad_inputs(run, tmp_path):
         trained.predict([file.read_bytes()[:400]])
 
 
-def test_bad_data(folder, run, tmp_path):
+def test_a_segmenter_run_refuses_wrong_data(folder, run, tmp_path):
     with pytest.raises(
         DataError, match=r"00\.png: a pixel has the class 99, and the classes are 0 to 7; name all with"
     ):

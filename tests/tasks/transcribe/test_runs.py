@@ -266,7 +266,7 @@ def test_bad_rows_end_the_start_of_a_run_and_leave_no_folder(files, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_commands(files, tmp_path, run_command, monkeypatch):
+def test_transcription_commands_train_evaluate_predict_and_view(files, tmp_path, run_command, monkeypatch):
     """Trained on generated speech for a moment: train, evaluate, predict and view, with a sound file."""
     monkeypatch.chdir(tmp_path)
     options = ["--bundled", 20, "--convolutions", 1, "--channels", 2, "--hidden", 8, "--decoder-hidden", 8,
