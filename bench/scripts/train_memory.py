@@ -57,7 +57,7 @@ def train_one(arguments: argparse.Namespace) -> None:
 
     sampler.end("import Lightning and datasets")
     from regard.tasks.registry import find
-    from regard.tasks.translate import DataConfig, ModelConfig, TranslationTrainingConfig
+    from regard.tasks.translate import TranslateData, TranslationTrainingConfig, TranslatorConfig
     from regard.training.config import RunConfig
     from regard.training.reporter import SilentReporter
     from regard.training.run import train_run
@@ -78,7 +78,7 @@ def train_one(arguments: argparse.Namespace) -> None:
             if text.startswith("step "):
                 sampler.end(f"validation, step {self.steps + 1}")
 
-    data = DataConfig(
+    data = TranslateData(
         train=arguments.train, validation=arguments.validation, source_column=arguments.source_column,
         target_column=arguments.target_column, lowercase=arguments.lowercase, vocabulary=arguments.vocabulary,
     )  # fmt: skip
@@ -86,7 +86,7 @@ def train_one(arguments: argparse.Namespace) -> None:
         epochs=arguments.epochs, precision=arguments.precision, threads=arguments.threads, accelerator="cpu",
         validate_every=arguments.validate_every,
     )  # fmt: skip
-    config = RunConfig("translate", data, ModelConfig(**KINDS[arguments.kind]), training)
+    config = RunConfig("translate", data, TranslatorConfig(**KINDS[arguments.kind]), training)
     with tempfile.TemporaryDirectory() as folder:
         train_run(find("translate"), config, RunFolder.create(Path(folder) / "run"), reporter=Reporter())
 

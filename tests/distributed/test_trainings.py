@@ -24,8 +24,8 @@ def language_run(folder, lines, training):
     (folder / "validation.txt").write_text(text[10:] * 2, encoding="utf-8")
     return RunConfig(
         "language",
-        language.DataConfig(train=f"{folder}/train.txt", validation=f"{folder}/validation.txt", tokenizer="char"),
-        language.ModelConfig(context=13, layers=2, hidden=12, heads=2, dropout=0.0, position="rotary"),
+        language.LanguageData(train=f"{folder}/train.txt", validation=f"{folder}/validation.txt", tokenizer="char"),
+        language.LanguageModelConfig(context=13, layers=2, hidden=12, heads=2, dropout=0.0, position="rotary"),
         language.LanguageTrainingConfig(batch_size=4 // lines, steps_per_epoch=3, **training),
     )
 
@@ -42,8 +42,8 @@ def translate_run(folder, lines, training):
     (folder / "validation.tsv").write_text("source\ttarget\n" + "".join(pairs[:3]), encoding="utf-8")
     return RunConfig(
         "translate",
-        translate.DataConfig(train=f"{folder}/train.tsv", validation=f"{folder}/validation.tsv", tokenizer="char"),
-        translate.ModelConfig(
+        translate.TranslateData(train=f"{folder}/train.tsv", validation=f"{folder}/validation.tsv", tokenizer="char"),
+        translate.TranslatorConfig(
             architecture="transformer", encoder_layers=2, decoder_layers=2, hidden=12, heads=2, dropout=0.0
         ),
         translate.TranslationTrainingConfig(tokens_per_batch=8 * 13 // lines, **training),
@@ -127,7 +127,7 @@ def test_lines_that_cannot_be_are_refused(tmp_path, task, message):
 
 def test_a_recurrent_translator_is_refused(tmp_path):
     configuration = config("translate", tmp_path, 2, "ddp")
-    configuration = dataclasses.replace(configuration, model=translate.ModelConfig(architecture="gru"))
+    configuration = dataclasses.replace(configuration, model=translate.TranslatorConfig(architecture="gru"))
     with pytest.raises(ArgumentError, match="sequence_processes must be 1 with architecture 'gru'"):
         translate.TASK.check_run(configuration)
 

@@ -11,7 +11,7 @@ from page_servers import serving
 from regard.data.speech.voices import RATE
 from regard.page import access
 from regard.page.models import open_model
-from regard.tasks.sounds import TASK, DataConfig, ModelConfig, SoundsTrainingConfig
+from regard.tasks.sounds import TASK, SoundClassifierConfig, SoundsData, SoundsTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
@@ -32,9 +32,9 @@ def model(tmp_path_factory):
     files = write_tones(folder, {"train": 24, "validation": 4}, words=(1, 1))
     config = RunConfig(
         "sounds",
-        DataConfig(train=str(files["train"]), validation=str(files["validation"]), sound_column="audio",
+        SoundsData(train=str(files["train"]), validation=str(files["validation"]), sound_column="audio",
                    label_column="text", bands=6),
-        ModelConfig(convolutions=1, channels=2, hidden=8, encoder_layers=0),
+        SoundClassifierConfig(convolutions=1, channels=2, hidden=8, encoder_layers=0),
         SoundsTrainingConfig(epochs=1, threads=1, accelerator="cpu"),
     )  # fmt: skip
     train_run(TASK, config, RunFolder.create(folder / "run"), reporter=SilentReporter())

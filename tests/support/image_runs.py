@@ -3,12 +3,11 @@
 import pytest
 
 from regard.tasks import registry
-from regard.tasks.caption import CaptionTrainingConfig
-from regard.tasks.caption import DataConfig as CaptionData
-from regard.tasks.caption import ModelConfig as CaptionModel
-from regard.tasks.images import DataConfig as ImageData
+from regard.tasks.caption import CaptionData, CaptionTrainingConfig
+from regard.tasks.caption import CaptionerConfig as CaptionModel
+from regard.tasks.images import ImageClassifierConfig as ImageModel
+from regard.tasks.images import ImagesData as ImageData
 from regard.tasks.images import ImageTrainingConfig
-from regard.tasks.images import ModelConfig as ImageModel
 from regard.training import run
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter

@@ -6,13 +6,12 @@ from regard.data.text.articles import write_articles
 from regard.data.text.reviews import write_reviews
 from regard.tasks import registry
 from regard.tasks.classify import ClassificationTrainingConfig
-from regard.tasks.classify import DataConfig as ClassificationData
-from regard.tasks.classify import ModelConfig as ClassifierModel
-from regard.tasks.language import DataConfig as LanguageData
-from regard.tasks.language import LanguageTrainingConfig
-from regard.tasks.language import ModelConfig as LanguageModel
-from regard.tasks.summarize import DataConfig as SummaryData
-from regard.tasks.summarize import ModelConfig as SummaryModel
+from regard.tasks.classify import ClassifyData as ClassificationData
+from regard.tasks.classify import TextClassifierConfig as ClassifierModel
+from regard.tasks.language import LanguageData, LanguageTrainingConfig
+from regard.tasks.language import LanguageModelConfig as LanguageModel
+from regard.tasks.summarize import PointerConfig as SummaryModel
+from regard.tasks.summarize import SummarizeData as SummaryData
 from regard.tasks.summarize import SummaryTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter

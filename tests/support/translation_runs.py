@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.data.text.generated import write_corpus
-from regard.tasks.translate import DataConfig, ModelConfig, TranslationTrainingConfig
+from regard.tasks.translate import TranslateData, TranslationTrainingConfig, TranslatorConfig
 from regard.training.config import RunConfig
 
 SIZES = {"train": 150, "validation": 11, "test": 13}
@@ -39,7 +39,7 @@ def tiny(corpus):
     """Makes the configuration of a run of two short epochs."""
 
     def make(model=None, **training):
-        data = DataConfig(
+        data = TranslateData(
             train=str(corpus["train"]), validation=str(corpus["validation"]), source_column="english",
             target_column="spanish", tokenizer="word", vocabulary=300,
         )  # fmt: skip
@@ -50,6 +50,6 @@ def tiny(corpus):
         options = {**MODEL, **(model or {})}
         if options.get("architecture") == "transformer":
             del options["embedding"]
-        return RunConfig("translate", data, ModelConfig(**options), TranslationTrainingConfig(**chosen | training))
+        return RunConfig("translate", data, TranslatorConfig(**options), TranslationTrainingConfig(**chosen | training))
 
     return make

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from regard.errors import ArgumentError, RunError, UnknownNameError
-from regard.tasks.translate import TASK, DataConfig, TranslationTrainingConfig
+from regard.tasks.translate import TASK, TranslateData, TranslationTrainingConfig
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.manifest import Manifest
 from regard.training.run_folder import RunFolder
@@ -154,9 +154,9 @@ def test_unknown_names_and_contradictions():
     with pytest.raises(UnknownNameError, match="precision"):
         TrainingConfig(precision="64")
     with pytest.raises(ArgumentError, match="nothing to train on"):
-        DataConfig()
+        TranslateData()
     with pytest.raises(ArgumentError, match="--bundled"):
-        DataConfig(train="pairs.tsv", bundled=3)
+        TranslateData(train="pairs.tsv", bundled=3)
     with pytest.raises(RunError, match="must have data"):
         RunConfig.from_dict(None, "here", TASK)
 

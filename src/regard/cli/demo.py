@@ -51,7 +51,13 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     import torch
 
     from regard.cli.training import exit_if_stopped
-    from regard.tasks.translate import TASK, DataConfig, ModelConfig, TrainedTranslator, TranslationTrainingConfig
+    from regard.tasks.translate import (
+        TASK,
+        TrainedTranslator,
+        TranslateData,
+        TranslationTrainingConfig,
+        TranslatorConfig,
+    )
     from regard.training.config import RunConfig
     from regard.training.run import train_run
     from regard.training.run_folder import RunFolder
@@ -60,7 +66,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
         torch.set_num_threads(options.threads)
     config = RunConfig(
         TASK.name,
-        data=DataConfig(bundled=20_000 if options.short else 40_000, tokenizer="word", vocabulary=4000),
+        data=TranslateData(bundled=20_000 if options.short else 40_000, tokenizer="word", vocabulary=4000),
         training=TranslationTrainingConfig(
             epochs=1 if options.short else 3,
             tokens_per_batch=500,
@@ -74,7 +80,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
             accelerator="cpu",
         ),
         # Without input feeding the recurrent kernel runs over all target words at once.
-        model=ModelConfig(attention="luong", input_feeding=False, embedding=128, hidden=256, dropout=0.1),
+        model=TranslatorConfig(attention="luong", input_feeding=False, embedding=128, hidden=256, dropout=0.1),
     )
     least_bleu, most_errors = (5.0, 0.7) if options.short else (90.0, 0.15)
     place = options.runs / check_name("--run", options.run)

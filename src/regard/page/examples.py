@@ -40,7 +40,7 @@ BEGINNINGS = (
 )
 """The same for a model that writes the next token."""
 
-MASKED = (
+MASKED_SENTENCES = (
     ("coreference", "The animal didn't cross the street because {mask} was too tired."),
     ("repetition", "A red lamp, a blue chair and a green door: a red lamp, a blue {mask} and a green door."),
     ("agreement", "The keys to the old cabinet in the kitchen {mask} on the table."),
@@ -56,7 +56,7 @@ def sentences_for(task: str, mask: str | None) -> tuple[Example, ...]:
         mask: the tokenizer's token for a masked word, if there is one.
     """
     if task == "fill in" and mask:
-        return tuple(Example(text.format(mask=mask), shows) for shows, text in MASKED)
+        return tuple(Example(text.format(mask=mask), shows) for shows, text in MASKED_SENTENCES)
     return tuple(Example(text, shows) for shows, text in (BEGINNINGS if task == "next token" else SENTENCES))
 
 

@@ -27,13 +27,13 @@ from regard.watching.token_ids import token_axis
 MOST_NEW_TOKENS = 64
 """The most tokens that an encoder-decoder generates."""
 
-MOST_CONTINUED = 12
+MOST_CONTINUED_TOKENS = 12
 """The most tokens that a model of the next token writes after a text, for each text that is typed."""
 
 MOST_TOKENS = 1024
 """The most tokens of a text if the model states no limit."""
 
-SHOWN = 8
+SHOWN_CHOICES = 8
 """How many choices of a vocabulary are shown."""
 
 
@@ -144,7 +144,7 @@ class PretrainedModel(ServedModel):
     def _continue(self, inputs: dict[str, Tensor]) -> list[int]:
         """Returns the most likely tokens after a text; [] if the model has no room for them."""
         length = inputs["input_ids"].shape[1]
-        room = min(MOST_CONTINUED, self._most_tokens() - length)
+        room = min(MOST_CONTINUED_TOKENS, self._most_tokens() - length)
         if room < 1 or self._weights(length + room) > MOST_WEIGHTS or not self.model.can_generate():
             return []
         end = self.model.generation_config.eos_token_id
@@ -173,7 +173,7 @@ class PretrainedModel(ServedModel):
                     return Answer("Score", f"{float(row[0]):.4f}")
                 several = self.config.problem_type == "multi_label_classification"
                 probabilities = row.sigmoid() if several else row.softmax(-1)
-                order = probabilities.argsort(descending=True).tolist()[: 2 * SHOWN]
+                order = probabilities.argsort(descending=True).tolist()[: 2 * SHOWN_CHOICES]
                 ranked = tuple((str(names[index]), float(probabilities[index])) for index in order)
                 if several:  # their probabilities do not sum to 1
                     return Answer("Labels", ranked=ranked)
@@ -193,7 +193,7 @@ class PretrainedModel(ServedModel):
 
     def _likely(self, logits: Tensor) -> tuple[tuple[str, float], ...]:
         probabilities = logits.float().softmax(-1)
-        top = probabilities.topk(min(SHOWN, len(probabilities)))
+        top = probabilities.topk(min(SHOWN_CHOICES, len(probabilities)))
         labels = [self.tokenizer.decode([token]) for token in top.indices]
         return tuple(zip(labels, top.values.tolist(), strict=True))
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from regard.training.results import Prediction
     from regard.training.task import Trained
 
-SHOWN = 3
+SHOWN_PARTS = 3
 """Parts of an input that a line names."""
 
 LONGEST_PART = 24
 """Characters of a part in a line."""
 
-TIMES = 8
+SOUND_PARTS = 8
 """Equal parts of a sound."""
 
 HEIGHTS, SIDES = ("top", "middle", "bottom"), ("left", "", "right")
@@ -64,7 +64,7 @@ def attended_times(seconds: float, weights: Any) -> Attended:
     if weights is None:
         return Attended()
     total = _total(weights)
-    edges = np.unique(np.linspace(0, len(total), TIMES + 1).round().astype(int)).tolist()
+    edges = np.unique(np.linspace(0, len(total), SOUND_PARTS + 1).round().astype(int)).tolist()
     parts = itertools.pairwise(edges)
     return _attended((f"{start * seconds:.2f}–{end * seconds:.2f} s", total[start:end].sum()) for start, end in parts)
 
@@ -76,7 +76,9 @@ def attended_line(trained: Trained, prediction: Prediction) -> str:
     parts, origin = trained.attended(prediction)
     if not parts:
         return "nothing: " + ("the answer is empty" if prediction.is_empty else "the model has no attention weights")
-    shown = ", ".join(f"{fonts.visible_token(name, LONGEST_PART)} {100 * share:.0f} %" for name, share in parts[:SHOWN])
+    shown = ", ".join(
+        f"{fonts.visible_token(name, LONGEST_PART)} {100 * share:.0f} %" for name, share in parts[:SHOWN_PARTS]
+    )
     return f"{shown} (from {origin})" if origin else shown
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_at_least
-from regard.models.vision.configs import CaptionerConfig as ModelConfig
+from regard.models.vision.configs import CaptionerConfig
 from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import CAPTION
 from regard.tasks.inputs.image import (
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from regard.tasks.task import TableExperiment
     from regard.training.run_folder import RunFolder
 
-DRAWN = 6
+DRAWN_CAPTIONS = 6
 """Captions that an evaluation draws."""
 
 
 @dataclass(frozen=True)
-class DataConfig(ImageOptions, TokenOptions):
+class CaptionData(ImageOptions, TokenOptions):
     """The data of a run."""
 
     train: str | None = None
@@ -94,12 +94,12 @@ class CaptionSearch(SearchOptions):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(NBestOptions, CaptionSearch):
+class CaptionPredictionOptions(NBestOptions, CaptionSearch):
     """How images are captioned."""
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(CaptionSearch, EvaluationOptions):
+class CaptionEvaluationOptions(CaptionSearch, EvaluationOptions):
     """How a captioner is measured on a data set."""
 
     image_column: str | None = None
@@ -194,7 +194,7 @@ class Caption(TextAnswer):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Evaluation(TextEvaluation):
+class CaptionEvaluation(TextEvaluation):
     """How good a captioner is on a data set."""
 
     images: int
@@ -261,7 +261,7 @@ class Evaluation(TextEvaluation):
             writer.writerow([" ".join(cell.replace("\\", "/").split()) for cell in cells])
         paths = self.write_table(folder, f"evaluation-{name}.tsv", text.getvalue().splitlines(), name)
         folder.make_pictures()
-        figures = (one.figure() for one in self.predictions[:DRAWN])
+        figures = (one.figure() for one in self.predictions[:DRAWN_CAPTIONS])
         return [*paths, *draw_figures(folder.pictures, figures, f"caption-{name}")]
 
 
@@ -307,14 +307,14 @@ class TrainedCaptioner(TrainedText):
             )
         return written
 
-    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+    def evaluation(self, written: WrittenTexts, options: CaptionEvaluationOptions) -> CaptionEvaluation:
         rows, inputs, predictions = written.rows, written.inputs, written.predictions
         scores = caption_scores(written.texts, written.references)
         longest = self.model.longest(self.config.data.max_length)
         targets = [[ids[:longest] for ids in self.tokenizer.encode_batch(list(row.texts))] for row in rows]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         measured = self._pointing(rows, predictions)
-        return Evaluation(
+        return CaptionEvaluation(
             **written.fields,
             images=len(rows),
             captions=sum(len(row.texts) for row in rows),
@@ -379,12 +379,12 @@ class CaptionTask(TextTask):
         Metric("bleu4", "BLEU-4", perfect=100.0, unit="0 to 100"),
         Metric("bleu1", "BLEU-1", perfect=100.0, unit="0 to 100"),
     )
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = CaptionData
+    model_config = CaptionerConfig
     training_config = CaptionTrainingConfig
     rules = CAPTION
-    prediction_config = PredictionConfig
-    evaluation_config = EvaluationConfig
+    prediction_config = CaptionPredictionOptions
+    evaluation_config = CaptionEvaluationOptions
     experiment = CaptionExperiment
     trained = TrainedCaptioner
     model_class = "regard.models.vision.captioner:Captioner"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regard.data import text as text_data
 from regard.data.text.words import word_spans
 from regard.errors import DataError, RunError
-from regard.models.configs import TextClassifierConfig as ModelConfig
+from regard.models.configs import TextClassifierConfig
 from regard.names.missing_names import hinted
 from regard.tasks.attended import attended_words
 from regard.tasks.fitting import CLASSIFY
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from regard.shapes.checks import Requested
     from regard.training.results import Prediction
 
-ENDS, SPACES = frozenset(".!?…。！？"), "·␣ "
+SENTENCE_ENDS, SPACE_MARKS = frozenset(".!?…。！？"), "·␣ "
 """What ends a sentence, and what marks a space in tokens."""
 
 DECIDING_COLUMN = "deciding"
@@ -46,7 +46,7 @@ DECIDING_COLUMN = "deciding"
 
 
 @dataclass(frozen=True)
-class DataConfig(WordVectorOptions, LabelledTextOptions):
+class ClassifyData(WordVectorOptions, LabelledTextOptions):
     """The data of a run, and how it is split into tokens."""
 
     default_bundled = 10_000
@@ -58,11 +58,8 @@ class ClassificationTrainingConfig(LabelTraining, LabelledTextTraining):
     """How a classifier of texts is trained, and for how long."""
 
 
-PredictionConfig = LabelOptions
-
-
 @dataclass(frozen=True)
-class EvaluationConfig(EvaluationOptions):
+class ClassifyEvaluationOptions(EvaluationOptions):
     """How a classifier is measured on a data set."""
 
     text_column: str | None = None
@@ -144,7 +141,7 @@ class Classification(LabelPrediction):
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(LabelEvaluation):
+class ClassifyEvaluation(LabelEvaluation):
     """How good a classifier of texts is on a data set."""
 
     texts: int
@@ -212,10 +209,10 @@ class TrainedClassifier(TrainedLabels):
 
     def evaluation(
         self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[ReadText], outputs: Outputs
-    ) -> Evaluation:
+    ) -> ClassifyEvaluation:
         deciding = read_deciding(source, len(rows)) if outputs.weights else None
         share = None if deciding is None else self._share(inputs, outputs, deciding)
-        return Evaluation(
+        return ClassifyEvaluation(
             **shared, texts=len(inputs), attention_on_deciding=share, cut=sum(one.cut > 0 for one in inputs)
         )
 
@@ -334,11 +331,11 @@ class ClassifyTask(LabelTask):
         Generated(_write_reviews, validation=500, test=1000, columns=("text", "label"), lengths=(67.0, 8.0))
     )
     input_hint = "A text to classify"
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = ClassifyData
+    model_config = TextClassifierConfig
     training_config = ClassificationTrainingConfig
     rules = CLASSIFY
-    evaluation_config = EvaluationConfig
+    evaluation_config = ClassifyEvaluationOptions
     trained = TrainedClassifier
     model_class = "regard.models.text_classifier:TextClassifier"
     variant = ("model", "architecture")
@@ -356,7 +353,11 @@ class ClassifyTask(LabelTask):
         fields = {**sizes, "max_length": run.data.max_length, "unknown": tokenizer.UNK}
         if run.model.architecture == "hierarchical":
             tokens = enumerate(tokenizer.tokens(range(len(tokenizer))))
-            ends = (str(number) for number, token in tokens if token.strip(SPACES) and set(token.strip(SPACES)) <= ENDS)
+            ends = (
+                str(number)
+                for number, token in tokens
+                if token.strip(SPACE_MARKS) and set(token.strip(SPACE_MARKS)) <= SENTENCE_ENDS
+            )
             fields["sentence_ends"] = " ".join(ends)
         return fields
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regard.data.text.extended_vocabulary import ExtendedVocabulary
 
-LEAST_SHARE = 0.5
+LEAST_COPIED_SHARE = 0.5
 """A token is copied if more than this part of its probability is."""
 
 
@@ -64,7 +64,7 @@ def copied_spans(
     """
     runs: list[list[int]] = []
     for position in range(len(tokens)):
-        if share[position] <= LEAST_SHARE:
+        if share[position] <= LEAST_COPIED_SHARE:
             continue
         follows = runs and runs[-1][-1] == position - 1
         if follows and source_positions[position] == source_positions[position - 1] + 1:

@@ -31,13 +31,13 @@ MOST_STAGES = 8
 FEW_IMAGES = 20_000
 """With fewer images a convolutional network learns more than a Transformer, which has to learn what is near."""
 
-ENDS = 2
+BOUNDARY_TOKENS = 2
 """Tokens that begin and end a text to write."""
 
 FEWEST_VALIDATIONS, MOST_VALIDATIONS = 4, 25
 """Validations of a whole training."""
 
-UNSPACED = 0.02
+UNSPACED_SHARE = 0.02
 """With a larger share of letters of scripts written without spaces, words between spaces are no tokens to learn from.
 It is small, since a clause of such a script has few letters, and would be one unknown token."""
 
@@ -48,7 +48,7 @@ MOST_CHARACTERS = 100
 """Mean number of characters of a side of a pair up to which they are tokens. Sub-words of a clause without spaces are
 whole phrases where texts are few, which no other sentence is made of."""
 
-SHORT = 1_000
+FEW_UPDATES = 1_000
 """A training of fewer updates, in few epochs, is validated after each of them."""
 
 
@@ -161,7 +161,7 @@ class Case:
     @property
     def target(self) -> float:
         """Mean length of a text to write in tokens, estimated, with those that begin and end it."""
-        return self.size.target / self.bytes_per_token("target") + ENDS
+        return self.size.target / self.bytes_per_token("target") + BOUNDARY_TOKENS
 
     @property
     def batches(self) -> int:
@@ -388,7 +388,7 @@ def validate_every(cost: float) -> Rule:
         limit = getattr(options, "validation_pairs", 0) or getattr(options, "validation_articles", 0)
         validated = size.validation or max(1, size.rows // 10)
         validated = min(validated, limit) if limit else validated
-        if options.epochs <= FEWEST_VALIDATIONS and updates < SHORT:
+        if options.epochs <= FEWEST_VALIDATIONS and updates < FEW_UPDATES:
             return Choice(0, f"after each of {options.epochs} epochs")
         trained = size.rows * options.epochs
         if size.unit == "bytes":
@@ -449,7 +449,7 @@ def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
                 return Choice("word", f"for {name}")
         share, side = max((size.unspaced[SIDES.index(side)], side) for side in sides)
         reason = _unspaced_reason(share, f" of the {side}s" if len(sides) > 1 else "")
-        if share <= UNSPACED:
+        if share <= UNSPACED_SHARE:
             return Choice("word", reason)
         if not most:
             return Choice("bpe", reason)
@@ -468,7 +468,7 @@ def side_tokenizer(side: Side) -> Rule:
         size, share = case.size, case.size.unspaced[SIDES.index(side)]
         mean = (size.length, size.target)[SIDES.index(side)] / _character_bytes(share)
         is_set = any(case.typed.get(name) is not None for name in ("tokenizer", "vocabulary", "word_vectors"))
-        if is_set or share <= UNSPACED or mean > MOST_CHARACTERS:
+        if is_set or share <= UNSPACED_SHARE or mean > MOST_CHARACTERS:
             return None
         return Choice("char", _unspaced_reason(share, f" of the {side}s"))
 

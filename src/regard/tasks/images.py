@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data import images as image_data
 from regard.errors import ArgumentError
-from regard.models.vision.configs import ImageClassifierConfig as ModelConfig
+from regard.models.vision.configs import ImageClassifierConfig
 from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import IMAGES
 from regard.tasks.inputs.image import (
@@ -21,7 +21,7 @@ from regard.tasks.inputs.image import (
     network_facts,
 )
 from regard.tasks.lazy import np, pictures, records
-from regard.tasks.options import EvaluationOptions, LabelOptions
+from regard.tasks.options import EvaluationOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from regard.training.results import Prediction
     from regard.training.run_folder import RunFolder
 
-DRAWN = 6
+DRAWN_IMAGES = 6
 """Images that an evaluation draws."""
 
 
 @dataclass(frozen=True)
-class DataConfig(ImageOptions):
+class ImagesData(ImageOptions):
     """The data of a run."""
 
     train: str | None = None
@@ -75,11 +75,8 @@ class ImageTrainingConfig(ImageTraining, LabelTraining):
     """Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016, section 7)."""
 
 
-PredictionConfig = LabelOptions
-
-
 @dataclass(frozen=True)
-class EvaluationConfig(EvaluationOptions):
+class ImagesEvaluationOptions(EvaluationOptions):
     """How a classifier of images is measured on a data set."""
 
     image_column: str | None = None
@@ -145,7 +142,7 @@ class ImageLabel(LabelPrediction):
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(LabelEvaluation):
+class ImagesEvaluation(LabelEvaluation):
     """How good a classifier of images is on a data set."""
 
     images: int
@@ -173,7 +170,7 @@ class Evaluation(LabelEvaluation):
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Writes what every classifier writes, and the first images with their weights."""
-        figures = (one.figure() for one in self.labelled[:DRAWN])
+        figures = (one.figure() for one in self.labelled[:DRAWN_IMAGES])
         return [*super().write(folder, name), *draw_figures(folder.pictures, figures, f"image-{name}")]
 
 
@@ -247,12 +244,12 @@ class TrainedImageClassifier(TrainedLabels):
 
     def evaluation(
         self, shared: dict[str, Any], source: Any, rows: list[ImageRow], inputs: list[InputImage], outputs: Outputs
-    ) -> Evaluation:
+    ) -> ImagesEvaluation:
         weights = outputs.weights or [None] * len(inputs)
         results = zip(inputs, outputs.logits, weights, strict=True)
         labelled: list[Any] = [self.labelled(one, logits, weight) for one, logits, weight in results]
         pointing, chance = _pointing(rows, labelled)
-        return Evaluation(
+        return ImagesEvaluation(
             **shared, images=len(rows), pointing=pointing, pointing_chance=chance, labelled=labelled, rows=rows
         )
 
@@ -309,11 +306,11 @@ class ImagesTask(LabelTask):
     summary = "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM."
     input = ImageInput(generated_scenes("labels"), labelled=True)
     input_hint = "An image to classify"
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = ImagesData
+    model_config = ImageClassifierConfig
     training_config = ImageTrainingConfig
     rules = IMAGES
-    evaluation_config = EvaluationConfig
+    evaluation_config = ImagesEvaluationOptions
     trained = TrainedImageClassifier
     model_class = "regard.models.vision.image_classifier:ImageClassifier"
     variant = ("model", "architecture")

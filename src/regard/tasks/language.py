@@ -14,7 +14,7 @@ from regard.data import text as text_data
 from regard.data.column_roles import TEXT, guessed_columns
 from regard.data.records import quoted_names
 from regard.errors import DataError
-from regard.models.configs import LanguageModelConfig as ModelConfig
+from regard.models.configs import LanguageModelConfig
 from regard.tasks.fitting import LANGUAGE, DataSize
 from regard.tasks.inputs.input import (
     Encodes,
@@ -28,13 +28,7 @@ from regard.tasks.inputs.input import (
 from regard.tasks.inputs.text import file_text
 from regard.tasks.lazy import tables
 from regard.tasks.options import MOST_BATCH, DataOptions, SequenceOptions, WordVectorOptions
-from regard.tasks.outputs.next_token import (
-    ContinuationOptions,
-    NextTokenExperiment,
-    NextTokenTask,
-    TextLossOptions,
-    TrainedNextTokens,
-)
+from regard.tasks.outputs.next_token import NextTokenExperiment, NextTokenTask, TrainedNextTokens
 from regard.tasks.sequence_lines import check_lines
 from regard.training.config import TrainingConfig
 
@@ -45,12 +39,9 @@ if TYPE_CHECKING:
     from regard.data.text.running_text import TokenTable
     from regard.training.run_folder import RunFolder
 
-PredictionConfig = ContinuationOptions
-EvaluationConfig = TextLossOptions
-
 
 @dataclass(frozen=True)
-class DataConfig(WordVectorOptions, DataOptions):
+class LanguageData(WordVectorOptions, DataOptions):
     """The text of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -260,8 +251,8 @@ class LanguageTask(NextTokenTask):
         Generated(_write_text, validation=1000, test=1000, suffix=".txt", columns=(), lengths=(41.0, 0.0))
     )
     input_hint = "The beginning of a text"
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = LanguageData
+    model_config = LanguageModelConfig
     training_config = LanguageTrainingConfig
     rules = LANGUAGE
     experiment = LanguageExperiment

@@ -18,7 +18,7 @@ from regard.data.records import text_lines
 from regard.data.suffixes import IMAGES
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
 from regard.files.regular import path_inside
-from regard.models.vision.configs import SegmenterConfig as ModelConfig
+from regard.models.vision.configs import SegmenterConfig
 from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import SEGMENT
 from regard.tasks.inputs.image import ImageExamples
@@ -45,7 +45,7 @@ log = logging.getLogger("regard")
 MOST_SIDE = 8192
 """Largest height or width of an image, in pixels."""
 
-WRITTEN = 4
+WRITTEN_SCENES = 4
 """Generated test scenes that are written as image files as well, to predict."""
 
 MOST_POSITIONS = 2048
@@ -53,7 +53,7 @@ MOST_POSITIONS = 2048
 
 
 @dataclass(frozen=True)
-class DataConfig(DataOptions):
+class SegmentData(DataOptions):
     """The data of a run."""
 
     train: str | None = None
@@ -137,7 +137,7 @@ class SegmentationTrainingConfig(MaskTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(BatchOptions):
+class SegmentPredictionOptions(BatchOptions):
     """How images are segmented, and what is drawn of them."""
 
     batch_size: int = 4
@@ -163,7 +163,7 @@ class PredictionConfig(BatchOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(EvaluationOptions):
+class SegmentEvaluationOptions(EvaluationOptions):
     """How a segmentation is measured on a data set."""
 
     batch_size: int = 4
@@ -249,7 +249,7 @@ class MaskedImages(Input):
         return super().open_training(data, folder)
 
     def write_examples(self, folder: RunFolder) -> None:
-        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN)
+        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN_SCENES)
         for number, scene in enumerate(rows, start=1):
             image_data.reading.save_png(folder.tree("corpus") / f"test-{number}.png", scene.load().pixels)
 
@@ -362,7 +362,7 @@ class TrainedSegmenter(TrainedMasks):
                 )
         return predictions
 
-    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+    def remarks(self, predictions: Sequence[Prediction], options: SegmentPredictionOptions) -> list[str]:
         return [f"class maps: {options.masks}"] if options.masks is not None else []
 
     def true_classes(self, rows: list[MaskedImage]) -> tuple[list[Any], list[Tensor]]:
@@ -531,12 +531,12 @@ class SegmentTask(MaskTask):
     summary = "Tell the class of each pixel: a small network with channel, position and fusion attention."
     input = MaskedImages(Generated(_write_streets, validation=60, test=100))
     input_hint = "An image to segment"
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = SegmentData
+    model_config = SegmenterConfig
     training_config = SegmentationTrainingConfig
     rules = SEGMENT
-    prediction_config = PredictionConfig
-    evaluation_config = EvaluationConfig
+    prediction_config = SegmentPredictionOptions
+    evaluation_config = SegmentEvaluationOptions
     trained = TrainedSegmenter
     model_class = "regard.models.vision.segmenter:Segmenter"
     picture_prefix = "segments"
@@ -582,7 +582,7 @@ class SegmentTask(MaskTask):
 
 
 def _named_numbers(
-    rows: list[MaskedImage], names: tuple[str, ...], data: DataConfig
+    rows: list[MaskedImage], names: tuple[str, ...], data: SegmentData
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Returns the names and the numbers of the classes in the training data; without names the numbers are the names.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.models.speech.configs import SoundClassifierConfig as ModelConfig
+from regard.models.speech.configs import SoundClassifierConfig
 from regard.tasks.attended import attended_times
 from regard.tasks.fitting import SOUNDS
 from regard.tasks.inputs.sound import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DataConfig(SoundOptions):
+class SoundsData(SoundOptions):
     """The sounds of a run and their features; the texts are labels. A folder with a folder of sounds for each label is
     a table too."""
 
@@ -61,7 +61,7 @@ class SoundsTrainingConfig(SoundTraining, LabelTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(LabelOptions):
+class SoundsPredictionOptions(LabelOptions):
     """How sounds are classified."""
 
     batch_size: int = 32
@@ -69,7 +69,7 @@ class PredictionConfig(LabelOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(EvaluationOptions):
+class SoundsEvaluationOptions(EvaluationOptions):
     """How a classifier of sounds is measured on a data set."""
 
     batch_size: int = 32
@@ -125,7 +125,7 @@ class SoundLabel(LabelPrediction):
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(LabelEvaluation):
+class SoundsEvaluation(LabelEvaluation):
     """How good a classifier of sounds is on a data set."""
 
     sounds: int
@@ -146,9 +146,9 @@ class TrainedListener(TrainedLabels):
 
     def evaluation(
         self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[HeardSound], outputs: Outputs
-    ) -> Evaluation:
+    ) -> SoundsEvaluation:
         seconds = sum(one.duration for one in inputs)
-        return Evaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)
+        return SoundsEvaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)
 
     def figure(self, prediction: SoundLabel) -> Any:
         if prediction.weights is None:
@@ -184,12 +184,12 @@ class SoundsTask(LabelTask):
     summary = "Tell the label of a sound: the encoder of transcribe, with attention pooling."
     input = SoundInput(generated_speech(seed=2, words=1), labelled=True)
     input_hint = "A sound to classify"
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = SoundsData
+    model_config = SoundClassifierConfig
     training_config = SoundsTrainingConfig
     rules = SOUNDS
-    prediction_config = PredictionConfig
-    evaluation_config = EvaluationConfig
+    prediction_config = SoundsPredictionOptions
+    evaluation_config = SoundsEvaluationOptions
     trained = TrainedListener
     model_class = "regard.models.speech.sound_classifier:SoundClassifier"
     variant = ("model", "architecture")

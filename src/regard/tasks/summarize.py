@@ -13,8 +13,8 @@ from regard.configuration import check_at_least, check_between
 from regard.data import text as text_data
 from regard.data.text.words import spaced_words
 from regard.errors import DataError
-from regard.models.configs import PointerConfig as ModelConfig
-from regard.tasks.copied_spans import LEAST_SHARE, CopiedSpan, copied_spans, marked
+from regard.models.configs import PointerConfig
+from regard.tasks.copied_spans import LEAST_COPIED_SHARE, CopiedSpan, copied_spans, marked
 from regard.tasks.fitting import SUMMARIZE
 from regard.tasks.inputs.input import Encodes, Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column, text_tokenizer
@@ -58,7 +58,7 @@ COPIED_COLUMN = "copied"
 
 
 @dataclass(frozen=True)
-class DataConfig(WordVectorOptions, TokenOptions):
+class SummarizeData(WordVectorOptions, TokenOptions):
     """The data of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -125,7 +125,7 @@ class SummarySearch(SearchOptions):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(NBestOptions, SummarySearch):
+class SummarizePredictionOptions(NBestOptions, SummarySearch):
     """How articles are summarized."""
 
     mark_copied: bool = False
@@ -135,7 +135,7 @@ class PredictionConfig(NBestOptions, SummarySearch):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(SummarySearch, EvaluationOptions):
+class SummarizeEvaluationOptions(SummarySearch, EvaluationOptions):
     """How a summarizer is measured on a data set."""
 
     article_column: str | None = None
@@ -240,7 +240,7 @@ class Summary(TextPrediction):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Evaluation(TextEvaluation):
+class SummarizeEvaluation(TextEvaluation):
     """How good a summarizer is on a data set."""
 
     articles: int
@@ -298,7 +298,7 @@ class SummaryExperiment(TextExperiment):
 class TrainedSummarizer(TrainedText):
     """The best model of a run with its tokenizer."""
 
-    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Summary]:
+    def predict_with(self, inputs: Sequence[Any], options: SummarizePredictionOptions) -> list[Summary]:
         return [
             one.each(lambda each: replace(each, mark_copied=options.mark_copied, merge_words=options.merge_words))
             for one in super().predict_with(inputs, options)
@@ -341,14 +341,14 @@ class TrainedSummarizer(TrainedText):
     def empty(self, one: ReadText) -> Summary:
         return Summary(source=one.text)
 
-    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+    def remarks(self, predictions: Sequence[Prediction], options: SummarizePredictionOptions) -> list[str]:
         cut = sum(isinstance(one, Summary) and one.tokens_cut > 0 for one in predictions)
         if not cut:
             return []
         longest = self.config.data.max_length
         return [f"cut {cut} of {len(predictions)} articles to {longest} tokens, the --max-length of the training"]
 
-    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+    def evaluation(self, written: WrittenTexts, options: SummarizeEvaluationOptions) -> SummarizeEvaluation:
         rows, inputs, predictions = written.rows, written.inputs, written.predictions
         data, copies = self.config.data, self.config.model.copy
         articles, references = list(rows["source"]), list(rows["target"])
@@ -362,9 +362,9 @@ class TrainedSummarizer(TrainedText):
                 for one, text, ids in zip(inputs, references, targets, strict=True)
             ]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
-        shares = [share > LEAST_SHARE for one in predictions for share in one.copied_share]
+        shares = [share > LEAST_COPIED_SHARE for one in predictions for share in one.copied_share]
         counted = SpanCount(0, 0) if spans is None else spans_exact(texts, [self.compared(each) for each in spans])
-        return Evaluation(
+        return SummarizeEvaluation(
             **written.fields,
             articles=len(articles),
             **scores._asdict(),
@@ -523,12 +523,12 @@ class SummarizeTask(TextTask):
         Metric("rouge_1", "ROUGE-1", perfect=100.0, unit="0 to 100"),
         Metric("rouge_2", "ROUGE-2", perfect=100.0, unit="0 to 100"),
     )
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = SummarizeData
+    model_config = PointerConfig
     training_config = SummaryTrainingConfig
     rules = SUMMARIZE
-    prediction_config = PredictionConfig
-    evaluation_config = EvaluationConfig
+    prediction_config = SummarizePredictionOptions
+    evaluation_config = SummarizeEvaluationOptions
     experiment = SummaryExperiment
     trained = TrainedSummarizer
     model_class = "regard.models.pointer_generator:PointerGenerator"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_between
 from regard.errors import ArgumentError, DataError
-from regard.models.speech.configs import TranscriberConfig as ModelConfig
+from regard.models.speech.configs import TranscriberConfig
 from regard.tasks.attended import attended_times
 from regard.tasks.fitting import TRANSCRIBE
 from regard.tasks.inputs.input import Encodes
@@ -58,7 +58,7 @@ CTC_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
-class DataConfig(SoundOptions, TokenOptions):
+class TranscribeData(SoundOptions, TokenOptions):
     """The sounds of a run, their features, and how texts are split into tokens."""
 
     text_column: str | None = None
@@ -110,12 +110,12 @@ class TranscriptionSearch(SearchOptions):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(NBestOptions, TranscriptionSearch):
+class TranscribePredictionOptions(NBestOptions, TranscriptionSearch):
     """How sounds are transcribed."""
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(TranscriptionSearch, EvaluationOptions):
+class TranscribeEvaluationOptions(TranscriptionSearch, EvaluationOptions):
     """How a transcriber is measured on a data set."""
 
     sound_column: str | None = None
@@ -246,7 +246,7 @@ def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Evaluation(TextEvaluation):
+class TranscribeEvaluation(TextEvaluation):
     """How good a transcriber is on a data set."""
 
     sounds: int
@@ -318,7 +318,7 @@ class Evaluation(TextEvaluation):
 class TrainedTranscriber(TrainedText):
     """The best model of a run with its tokenizer."""
 
-    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Transcription]:
+    def predict_with(self, inputs: Sequence[Any], options: TranscribePredictionOptions) -> list[Transcription]:
         return super().predict_with(inputs, options)
 
     def write_texts(self, inputs: Sequence[HeardSound], options: Any) -> list[Transcription]:
@@ -381,7 +381,7 @@ class TrainedTranscriber(TrainedText):
             )
         return written
 
-    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+    def evaluation(self, written: WrittenTexts, options: TranscribeEvaluationOptions) -> TranscribeEvaluation:
         rows, inputs, predictions = written.rows, written.inputs, written.predictions
 
         texts, references = written.texts, [text for (text,) in written.references]
@@ -394,7 +394,7 @@ class TrainedTranscriber(TrainedText):
         ]
         error, share = alignment_times(rows, word_weights, self.seconds) or (None, None)
         whole = sum(one.split() == text.split() for one, text in zip(texts, references, strict=True))
-        return Evaluation(
+        return TranscribeEvaluation(
             **written.fields,
             sounds=len(inputs),
             seconds_of_sound=sum(one.duration for one in inputs),
@@ -512,12 +512,12 @@ class TranscribeTask(TextTask):
         ),
         Metric("cer", "CER", higher_is_better=False, digits=4, perfect=0.0, unit="errors per word or character"),
     )
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = TranscribeData
+    model_config = TranscriberConfig
     training_config = TranscriptionTrainingConfig
     rules = TRANSCRIBE
-    prediction_config = PredictionConfig
-    evaluation_config = EvaluationConfig
+    prediction_config = TranscribePredictionOptions
+    evaluation_config = TranscribeEvaluationOptions
     experiment = TextExperiment
     trained = TrainedTranscriber
     model_class = "regard.models.speech.transcriber:Transcriber"

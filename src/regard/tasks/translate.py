@@ -11,8 +11,7 @@ from regard.configuration import check_at_least, check_between
 from regard.data import text as text_data
 from regard.data.text.alignment import Alignment, alignment_error_rate
 from regard.errors import ArgumentError, DataError, RunError
-from regard.models.configs import FREE_TOKENS
-from regard.models.configs import TranslatorConfig as ModelConfig
+from regard.models.configs import FREE_TOKENS, TranslatorConfig
 from regard.tasks.fitting import TRANSLATE
 from regard.tasks.inputs.input import Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokenizer
@@ -62,12 +61,12 @@ if TYPE_CHECKING:
 ALIGNMENT_COLUMN = "alignment"
 """The column with the true alignment of each pair."""
 
-MOST_TYPED = 400
+MOST_TYPED_TOKENS = 400
 """Tokens of the longest text that is translated while somebody types it."""
 
 
 @dataclass(frozen=True)
-class DataConfig(WordVectorOptions, TokenOptions):
+class TranslateData(WordVectorOptions, TokenOptions):
     """The data of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -109,7 +108,7 @@ class TranslationTrainingConfig(SequenceOptions, SampledTextTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(NBestOptions, SearchOptions):
+class TranslatePredictionOptions(NBestOptions, SearchOptions):
     """How sentences are translated."""
 
     replace_unknown: bool = False
@@ -119,7 +118,7 @@ class PredictionConfig(NBestOptions, SearchOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(SearchOptions, EvaluationOptions):
+class TranslateEvaluationOptions(SearchOptions, EvaluationOptions):
     """How a translator is measured on a data set."""
 
     source_column: str | None = None
@@ -173,7 +172,7 @@ class Translation(TextPrediction):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Evaluation(TextEvaluation):
+class TranslateEvaluation(TextEvaluation):
     """How good a translator is on a data set."""
 
     pairs: int
@@ -270,7 +269,7 @@ class TrainedTranslator(TrainedText):
         if sizes != (config.source_vocabulary, config.target_vocabulary):
             raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizers and of the model differ")
 
-    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Translation]:
+    def predict_with(self, inputs: Sequence[Any], options: TranslatePredictionOptions) -> list[Translation]:
         translations = self.write_texts(self.input.read(inputs, self), options)
         if options.replace_unknown:
             translations = [one.each(self._replaced) for one in translations]
@@ -317,12 +316,12 @@ class TrainedTranslator(TrainedText):
     def empty(self, one: ReadText) -> Translation:
         return Translation(source=one.text)
 
-    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+    def remarks(self, predictions: Sequence[Prediction], options: TranslatePredictionOptions) -> list[str]:
         words = (word for one in predictions if isinstance(one, Translation) for word in one.unknown_words)
         line = unknown_words_line(words, options.replace_unknown)
         return [] if line is None else [line]
 
-    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+    def evaluation(self, written: WrittenTexts, options: TranslateEvaluationOptions) -> TranslateEvaluation:
         inputs = written.inputs
 
         texts, references = written.texts, [text for (text,) in written.references]
@@ -333,7 +332,7 @@ class TrainedTranslator(TrainedText):
             rate = alignment_error_rate(links, [one.sure for one in alignments], [one.possible for one in alignments])
         else:
             loss, _ = self.known_texts(inputs, self.target_tokenizer.encode_batch(references), options.batch_size)
-        return Evaluation(
+        return TranslateEvaluation(
             **written.fields,
             pairs=len(inputs),
             **vars(scores),
@@ -395,11 +394,10 @@ class TrainedTranslator(TrainedText):
         return f"{config.architecture.upper()}, {named.get(config.attention, config.attention)} attention"
 
     def delay(self, source: ReadText) -> str | None:
-        if len(source.ids) <= MOST_TYPED:
+        tokens = len(source.ids)
+        if tokens <= MOST_TYPED_TOKENS:
             return None
-        return (
-            f"the text has {len(source.ids):,} tokens, more than the {MOST_TYPED} that are translated here; shorten it"
-        )
+        return f"the text has {tokens:,} tokens, more than the {MOST_TYPED_TOKENS} that are translated here; shorten it"
 
 
 def _write_corpus(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
@@ -421,12 +419,12 @@ class TranslateTask(TextTask):
         Metric("bleu", "BLEU", trivial=1.0, perfect=100.0, unit="0 to 100"),
         Metric("chrf", "chrF", perfect=100.0, unit="0 to 100"),
     )
-    data_config = DataConfig
-    model_config = ModelConfig
+    data_config = TranslateData
+    model_config = TranslatorConfig
     training_config = TranslationTrainingConfig
     rules = TRANSLATE
-    prediction_config = PredictionConfig
-    evaluation_config = EvaluationConfig
+    prediction_config = TranslatePredictionOptions
+    evaluation_config = TranslateEvaluationOptions
     experiment = TranslationExperiment
     trained = TrainedTranslator
     model_class = "regard.models.translator:Translator"

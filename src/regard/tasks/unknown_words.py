@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from regard.data.text.tokenizers import Tokenizer
 
-MOST_NAMED = 10
+MOST_NAMED_WORDS = 10
 """Unknown words beyond which a message counts the others."""
 
 
@@ -136,7 +136,7 @@ def unknown_words_line(words: Iterable[str], copied: bool) -> str | None:
     names = list(dict.fromkeys(words))
     if not names:
         return None
-    shown = ", ".join(f"'{fonts.visible(name)}'" for name in names[:MOST_NAMED])
-    rest = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    shown = ", ".join(f"'{fonts.visible(name)}'" for name in names[:MOST_NAMED_WORDS])
+    rest = f" and {len(names) - MOST_NAMED_WORDS} more" if len(names) > MOST_NAMED_WORDS else ""
     hint = "" if copied else "; --replace-unknown copies source words where the model writes an unknown word"
     return f"not in the model's vocabulary: {shown}{rest}{hint}"

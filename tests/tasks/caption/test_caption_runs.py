@@ -12,7 +12,7 @@ from image_files import colours, encoded
 from image_runs import CAPTIONERS, config_of, train_run
 from regard.errors import ArgumentError, DataError, KindError
 from regard.records import GridAxis
-from regard.tasks.caption import DataConfig, EvaluationConfig, ModelConfig, PredictionConfig
+from regard.tasks.caption import CaptionData, CaptionerConfig, CaptionEvaluationOptions, CaptionPredictionOptions
 from regard.training.run_folder import RunFolder
 
 
@@ -114,7 +114,7 @@ def own_data(folder, rows=12):
 
 def own_config(path, **data):
     config = config_of("caption-soft", epochs=1)
-    return type(config)("caption", DataConfig(train=str(path), image_size=32, **data), config.model, config.training)
+    return type(config)("caption", CaptionData(train=str(path), image_size=32, **data), config.model, config.training)
 
 
 def test_a_table_of_the_user(tmp_path, small_corpora):
@@ -161,12 +161,12 @@ def test_caption_options_out_of_range_are_refused():
         {"dropout": 1.0}, {"architecture": "transformer", "hidden": 30}, {"attention": "none", "score": "dot"},
     ):  # fmt: skip
         with pytest.raises(ArgumentError):
-            ModelConfig(**bad)
+            CaptionerConfig(**bad)
     for bad in ({}, {"train": "a", "bundled": 3}, {"train": "bundled", "image_size": 10**5}, {"train": ""}):
         with pytest.raises(ArgumentError):
-            DataConfig(**bad)
-    for kind in (PredictionConfig, EvaluationConfig):
+            CaptionData(**bad)
+    for kind in (CaptionPredictionOptions, CaptionEvaluationOptions):
         for bad in ({"beam": 0}, {"length_penalty": -1.0}, {"batch_size": 0}, {"samples": -1}, {"temperature": 0.0}):
             with pytest.raises(ArgumentError, match=next(iter(bad))):
                 kind(**bad)
-    assert (DataConfig(train="bundled").image_size, DataConfig(train="a.jsonl").image_size) == (64, 128)
+    assert (CaptionData(train="bundled").image_size, CaptionData(train="a.jsonl").image_size) == (64, 128)

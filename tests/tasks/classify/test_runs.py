@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import regard
 from regard.data.text.reviews import write_reviews
 from regard.errors import ArgumentError, DataError, KindError
-from regard.tasks.classify import TASK, ClassificationTrainingConfig, DataConfig, ModelConfig
+from regard.tasks.classify import TASK, ClassificationTrainingConfig, ClassifyData, TextClassifierConfig
 from regard.tasks.outputs.label import balanced_weights
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
@@ -32,7 +32,9 @@ def config_of(files, data=None, model=None, **training):
         del options["hidden"]
     if options.get("pooling") == "mean":
         del options["pooling_heads"]
-    return RunConfig("classify", DataConfig(**data), ModelConfig(**options), ClassificationTrainingConfig(**chosen))
+    return RunConfig(
+        "classify", ClassifyData(**data), TextClassifierConfig(**options), ClassificationTrainingConfig(**chosen)
+    )
 
 
 def train(config, path, resume=False, reporter=None):

@@ -10,7 +10,7 @@ from image_runs import CLASSIFIERS, config_of, train_run
 from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, DataError
 from regard.records import GridAxis
-from regard.tasks.images import DataConfig, ModelConfig
+from regard.tasks.images import ImageClassifierConfig, ImagesData
 from regard.training.run_folder import RunFolder
 
 
@@ -88,7 +88,7 @@ def test_an_image_run_reads_a_folder_of_classes(tmp_path, small_corpora):
             pixels = np.full((20, 24, 3), level, np.uint8) + colours(20, 24, number) // 20
             (tmp_path / "data" / label / f"{number}.jpg").write_bytes(encoded(pixels, "JPEG"))
     config = config_of("images-vit", epochs=6)
-    data = DataConfig(train=str(tmp_path / "data"), validation=str(tmp_path / "data"), image_size=16)
+    data = ImagesData(train=str(tmp_path / "data"), validation=str(tmp_path / "data"), image_size=16)
     train_run(type(config)("images", data, config.model, config.training), tmp_path / "run")
     trained = regard.load(tmp_path / "run")
     assert trained.labels.names == ("dark", "light")
@@ -107,7 +107,7 @@ def test_one_class_is_nothing_to_tell(tmp_path):
     for number in range(12):
         (tmp_path / "data" / "cat" / f"{number}.png").write_bytes(encoded(colours()))
     config = config_of("images-vit")
-    data = DataConfig(train=str(tmp_path / "data"), image_size=16)
+    data = ImagesData(train=str(tmp_path / "data"), image_size=16)
     with pytest.raises(DataError, match="every image has the label 'cat'"):
         train_run(type(config)("images", data, config.model, config.training), tmp_path / "run")
 
@@ -118,6 +118,6 @@ def test_image_options_out_of_range_are_refused():
         {"backbone": "timm:x"}, {"layers": 0},
     ):  # fmt: skip
         with pytest.raises(ArgumentError):
-            ModelConfig(**bad)
-    assert ModelConfig().pooling == "cls"
-    assert ModelConfig(architecture="cnn").pooling == "mean"
+            ImageClassifierConfig(**bad)
+    assert ImageClassifierConfig().pooling == "cls"
+    assert ImageClassifierConfig(architecture="cnn").pooling == "mean"

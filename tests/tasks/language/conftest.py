@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.tasks.language import TASK, DataConfig, LanguageTrainingConfig, ModelConfig
+from regard.tasks.language import TASK, LanguageData, LanguageModelConfig, LanguageTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
@@ -35,8 +35,8 @@ def small(texts):
         }  # fmt: skip
         return RunConfig(
             "language",
-            DataConfig(**sections["data"] | (data or {})),
-            ModelConfig(**sections["model"] | (model or {})),
+            LanguageData(**sections["data"] | (data or {})),
+            LanguageModelConfig(**sections["model"] | (model or {})),
             LanguageTrainingConfig(**sections["training"] | training),
         )
 

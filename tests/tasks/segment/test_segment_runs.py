@@ -13,7 +13,13 @@ from regard.data.images.masked_images import open_masked
 from regard.data.images.streets import CLASSES, HEIGHT, WIDTH, Street, write_streets
 from regard.errors import ArgumentError, DataError, KindError, RunError
 from regard.tasks.outputs.mask import PixelMetrics, class_weights, count_pixels
-from regard.tasks.segment import TASK, DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig
+from regard.tasks.segment import (
+    TASK,
+    SegmentationTrainingConfig,
+    SegmentData,
+    SegmenterConfig,
+    SegmentPredictionOptions,
+)
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
@@ -35,7 +41,10 @@ def _cache(tmp_path_factory):
 def config_of(data, model=None, **training):
     chosen = {"epochs": 2, "batch_size": 5, "threads": 1, "accelerator": "cpu", **training}
     return RunConfig(
-        "segment", DataConfig(**data), ModelConfig(**{**SMALL, **(model or {})}), SegmentationTrainingConfig(**chosen)
+        "segment",
+        SegmentData(**data),
+        SegmenterConfig(**{**SMALL, **(model or {})}),
+        SegmentationTrainingConfig(**chosen),
     )
 
 
@@ -272,7 +281,7 @@ def test_predictions_of_a_segmenter(run, tmp_path):
     assert trained.predict([files[0]])[0].pixel == (WIDTH // 2, HEIGHT // 2)
     paths = trained.draw(found, tmp_path / "pictures")
     assert [path.name for path in paths] == ["segments-1.png", "segments-2.png", "segments-3.png"]
-    assert trained.remarks(found, PredictionConfig(masks="m")) == ["class maps: m"]
+    assert trained.remarks(found, SegmentPredictionOptions(masks="m")) == ["class maps: m"]
 
 
 def test_the_weights_of_a_pixel_are_the_row_of_its_position(run):
@@ -370,7 +379,7 @@ def test_a_segmenter_run_refuses_wrong_data(folder, run, tmp_path):
 )
 def test_bad_data_options(options, words):
     with pytest.raises(ArgumentError, match=words):
-        DataConfig(**options)
+        SegmentData(**options)
 
 
 @pytest.mark.parametrize(

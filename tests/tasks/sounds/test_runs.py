@@ -9,7 +9,7 @@ import pytest
 import regard
 from regard.errors import ArgumentError, DataError
 from regard.records import FrameAxis
-from regard.tasks.sounds import TASK, DataConfig, ModelConfig, SoundsTrainingConfig
+from regard.tasks.sounds import TASK, SoundClassifierConfig, SoundsData, SoundsTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
@@ -27,7 +27,7 @@ def config_of(files, data=None, model=None, **training):
     options = {**SMALL, **(model or {})}
     if options.get("pooling") == "mean":
         del options["pooling_heads"]
-    return RunConfig("sounds", DataConfig(**data), ModelConfig(**options),
+    return RunConfig("sounds", SoundsData(**data), SoundClassifierConfig(**options),
                      SoundsTrainingConfig(**chosen))  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.data.text.articles import write_articles
-from regard.tasks.summarize import DataConfig, ModelConfig, SummaryTrainingConfig
+from regard.tasks.summarize import PointerConfig, SummarizeData, SummaryTrainingConfig
 from regard.training.config import RunConfig
 
 MODELS = {
@@ -33,8 +33,8 @@ def tiny_summary(articles):
         sources = {"train": str(articles["train"]), "validation": str(articles["validation"])}
         return RunConfig(
             "summarize",
-            DataConfig(**sources | {"max_summary": 30, "max_length": 60} | (data or {})),
-            ModelConfig(**MODELS[kind] | {"dropout": 0.2} | (model or {})),
+            SummarizeData(**sources | {"max_summary": 30, "max_length": 60} | (data or {})),
+            PointerConfig(**MODELS[kind] | {"dropout": 0.2} | (model or {})),
             SummaryTrainingConfig(**chosen | training),
         )
 

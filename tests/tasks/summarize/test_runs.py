@@ -12,7 +12,7 @@ from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
 from regard.tasks.inputs.input import tokenizer_path
 from regard.tasks.outputs.text_metrics import rouge_scores
-from regard.tasks.summarize import TASK, DataConfig, encode_articles, read_spans
+from regard.tasks.summarize import TASK, SummarizeData, encode_articles, read_spans
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
@@ -76,7 +76,7 @@ def test_the_perplexity_is_that_of_the_steps(runs, articles):
     trained = runs["recurrent"]
     found = trained.evaluate(str(articles["test"]), beam=1)
     encoded = encode_articles(
-        TASK.input.open(str(articles["test"]), (None, None), DataConfig(bundled=1)), trained.tokenizer,
+        TASK.input.open(str(articles["test"]), (None, None), SummarizeData(bundled=1)), trained.tokenizer,
         copy=True, max_length=60, max_summary=30, cut_summaries=True,
     )  # fmt: skip
     total = tokens = 0
@@ -130,7 +130,7 @@ def test_long_articles_are_cut_with_a_message(runs):
 
 
 def test_data_that_are_too_long_are_cut_or_left_out(articles, tiny_summary, runs, caplog):
-    dataset = TASK.input.open(str(articles["test"]), (None, None), DataConfig(bundled=1))
+    dataset = TASK.input.open(str(articles["test"]), (None, None), SummarizeData(bundled=1))
     tokenizer = runs["recurrent"].tokenizer
     limits = {"copy": True, "max_length": 40, "max_summary": 21}
     encoded = encode_articles(dataset, tokenizer, **limits)

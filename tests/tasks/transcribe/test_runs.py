@@ -19,8 +19,8 @@ from regard.tasks.inputs.sound import HeardSound
 from regard.tasks.outputs.text_metrics import error_rates
 from regard.tasks.transcribe import (
     TASK,
-    DataConfig,
-    ModelConfig,
+    TranscribeData,
+    TranscriberConfig,
     TranscriptionTrainingConfig,
     alignment_times,
     mean_seconds,
@@ -47,7 +47,7 @@ def config_of(files, data=None, model=None, **training):
     data = {**places, "text_column": "text", "tokenizer": "word", "hop_seconds": HOP, **(data or {})}
     chosen = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", "join": 2,
               "stretch": 0.1, "patience": 0, **training}  # fmt: skip
-    return RunConfig("transcribe", DataConfig(**data), ModelConfig(**(SMALL if model is None else model)),
+    return RunConfig("transcribe", TranscribeData(**data), TranscriberConfig(**(SMALL if model is None else model)),
                      TranscriptionTrainingConfig(**chosen))  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def test_options_that_do_not_fit_are_refused(files, data, reason):
 )
 def test_models_that_do_not_fit_are_refused(model, reason):
     with pytest.raises(ArgumentError, match=reason):
-        ModelConfig(**model)
+        TranscriberConfig(**model)
 
 
 def test_bad_rows_end_the_start_of_a_run_and_leave_no_folder(files, tmp_path):

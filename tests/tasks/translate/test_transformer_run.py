@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard.errors import ArgumentError
-from regard.tasks.translate import TASK, ModelConfig, TranslationTrainingConfig
+from regard.tasks.translate import TASK, TranslationTrainingConfig, TranslatorConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
@@ -75,7 +75,7 @@ def test_a_text_beyond_learned_positions_is_refused_in_one_line(run):
 )
 def test_options_that_do_not_fit_are_named(options, message):
     with pytest.raises(ArgumentError, match=message):
-        ModelConfig(**{**MODEL, **options})
+        TranslatorConfig(**{**MODEL, **options})
 
 
 def test_a_transformer_run_refuses_scheduled_sampling(tiny, tmp_path):

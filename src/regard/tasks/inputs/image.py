@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-MEASURED = 1_000
+MEASURED_IMAGES = 1_000
 """Images whose texts are examined before a training."""
 
 MOST_SIDE = 4096
@@ -41,10 +41,10 @@ MOST_SIDE = 4096
 SCENE_SIDE, PHOTO_SIDE = 64, 128
 """Pixels of a side of images when no size is given: of generated scenes, and of others."""
 
-WRITTEN = 8
+WRITTEN_SCENES = 8
 """Generated test scenes that are written as image files as well, to predict."""
 
-MOST_SUMMED = 20_000
+MOST_COMPARED_FILES = 20_000
 """A folder of more images is not compared with what it was: the sums of all files would take too long."""
 
 
@@ -169,7 +169,7 @@ class ImageInput(Input):
 
     def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...] | None:
         files = super().source_files(folder, source)
-        return files if files is None or len(files) <= MOST_SUMMED else ()
+        return files if files is None or len(files) <= MOST_COMPARED_FILES else ()
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[ImageRow]:
         return (image_data.image_rows.labelled_images if self.labelled else image_data.image_rows.captioned_images)(
@@ -181,12 +181,12 @@ class ImageInput(Input):
             row.picture.state()
 
     def write_examples(self, folder: RunFolder) -> None:
-        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN)
+        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN_SCENES)
         for number, row in enumerate(rows, start=1):
             image_data.reading.save_png(folder.tree("corpus") / f"test-{number}.png", row.picture.pixels())
 
     def unspaced(self, rows: list[ImageRow]) -> tuple[float, float]:
-        numbers = drawn_rows(len(rows), MEASURED)
+        numbers = drawn_rows(len(rows), MEASURED_IMAGES)
         return 0.0, unspaced_share(text for number in numbers for text in rows[number].texts)
 
     def targets(self, rows: list[ImageRow]) -> list[str]:

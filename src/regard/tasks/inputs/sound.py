@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-MEASURED = 20
+MEASURED_SOUNDS = 20
 """Sounds whose lengths are measured before a training."""
 
 MOST_SECONDS = 120.0
@@ -306,7 +306,7 @@ class SoundInput(Input):
             model.encoder.input.fit(_batches_of_one(train.features))
 
     def mean_lengths(self, rows: list[Utterance], data: Any) -> tuple[float, float]:
-        some = [rows[number] for number in some_rows(len(rows), MEASURED)]
+        some = [rows[number] for number in some_rows(len(rows), MEASURED_SOUNDS)]
         return sum(len(sound_data.utterances.utterance_features(one, data.front_end)) for one in some) / len(some), 0.0
 
     def front_end(self, trained: Any) -> LogMel | None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("regard")
 
-MEASURED = 1_000
+MEASURED_TEXTS = 1_000
 """Texts whose lengths are measured before a training."""
 
 LABEL_TOKENS = 3
@@ -120,12 +120,12 @@ class TextInput(Input):
         return self.read(list(rows["source"]), trained)
 
     def mean_lengths(self, rows: datasets.Dataset, data: Any) -> tuple[float, float]:
-        some = rows.select(some_rows(len(rows), MEASURED))
+        some = rows.select(some_rows(len(rows), MEASURED_TEXTS))
         return _mean_bytes(some["source"]), _mean_bytes(some["target"])
 
     def unspaced(self, rows: datasets.Dataset) -> tuple[float, float]:
         # Languages may alternate, and rows at equal distances be all of one.
-        some = rows.select(drawn_rows(len(rows), MEASURED))
+        some = rows.select(drawn_rows(len(rows), MEASURED_TEXTS))
         return unspaced_share(some["source"]), unspaced_share(some["target"])
 
     def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:

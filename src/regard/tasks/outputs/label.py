@@ -39,7 +39,7 @@ log = logging.getLogger("regard")
 
 ACCURACY = Metric("accuracy", "accuracy", digits=4, perfect=1.0, unit="0 to 1")
 
-MOST_SHOWN = 12
+MOST_SHOWN_LABELS = 12
 """Labels of the confusion matrix that is printed."""
 
 
@@ -467,8 +467,8 @@ def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
 
 
 def confusion_lines(confusion: Sequence[Sequence[int]], labels: Sequence[str]) -> list[str]:
-    """Returns the lines of the confusion matrix; of more than `MOST_SHOWN` labels, a line that says where it is."""
-    if len(labels) > MOST_SHOWN:
+    """Returns the lines of the confusion matrix, or a line that says where it is for more than `MOST_SHOWN_LABELS`."""
+    if len(labels) > MOST_SHOWN_LABELS:
         return [f"  the confusion matrix of {len(labels)} labels is in the results"]
     from rich.cells import cell_len
 

@@ -29,13 +29,13 @@ MOST_LABELS = 100
 MOST_ROWS, MOST_CHARACTERS = 10_000, 2_000_000
 """Examples, and characters of texts, from which a linear model learns, with few labels."""
 
-LONGEST = 2_000
+LONGEST_TEXT = 2_000
 """Characters of a text that it reads."""
 
 MOST_FEATURES = 50_000
 """Words, and pieces of words, that it knows, with few labels."""
 
-ITERATIONS = 60
+MOST_ITERATIONS = 60
 """Steps of its optimizer at most."""
 
 
@@ -87,14 +87,16 @@ def _linear_rule(
     most = MOST_ROWS if is_text else min(MOST_ROWS // 2, 100_000 // labels)
     contents, names = source.labelled_contents(rows, examples, most)
     if is_text:
-        contents = _within([text[:LONGEST] for text in contents], min(MOST_CHARACTERS, 70_000_000 // labels))
+        contents = _within([text[:LONGEST_TEXT] for text in contents], min(MOST_CHARACTERS, 70_000_000 // labels))
     true = [number(name) for name in names[: len(contents)]]
     features = _text_features(min(MOST_FEATURES, 500_000 // labels)) if is_text else _scaled()
-    model: Any = make_pipeline(features, LogisticRegression(C=10.0 if is_text else 0.1, max_iter=ITERATIONS))
+    model: Any = make_pipeline(features, LogisticRegression(C=10.0 if is_text else 0.1, max_iter=MOST_ITERATIONS))
 
     def prepared(contents: Sequence[Any]) -> Any:
         return (
-            [text[:LONGEST] for text in contents] if is_text else np.stack(list(map(source.plain_features, contents)))
+            [text[:LONGEST_TEXT] for text in contents]
+            if is_text
+            else np.stack(list(map(source.plain_features, contents)))
         )
 
     model.fit(prepared(contents), true)

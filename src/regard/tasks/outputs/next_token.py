@@ -38,13 +38,13 @@ MOST_TOKENS = 10_000_000
 TOKENS_PER_BATCH = 16_384
 """Tokens that are predicted at once."""
 
-MOST_COUNTED = 10_000_000
+MOST_COUNTED_TOKENS = 10_000_000
 """Training tokens whose frequencies are a baseline."""
 
 SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 100
 """Tokens of the validation text that a sample continues, and of the sample."""
 
-MOST_NAMED = 10
+MOST_NAMED_PIECES = 10
 """Unknown pieces beyond which a message counts the others."""
 
 
@@ -114,7 +114,7 @@ class NextTokenExperiment(LineExperiment):
     def baseline(self) -> Baseline:
         train, text = self.train.table, self.validation.table  # pyright: ignore[reportAttributeAccessIssue]
         tokenizer, most = self.files["tokenizer"], self.training.validation_tokens or len(text)
-        counts = np.bincount(train.ids(0, min(len(train), MOST_COUNTED)), minlength=len(tokenizer)) + 1
+        counts = np.bincount(train.ids(0, min(len(train), MOST_COUNTED_TOKENS)), minlength=len(tokenizer)) + 1
         ids = text.ids(1, min(len(text), 1 + most))
         bits = -np.log2(counts[ids] / counts.sum()).sum()
         return Baseline("the frequencies of the tokens", float(bits / max(1, tokenizer.byte_lengths[ids].sum())))
@@ -212,7 +212,7 @@ class Windows:
         return cls(ends - length, np.diff(ends, prepend=0), length)
 
 
-WHOLE = SequenceLines(1, "cpu")
+WHOLE_WINDOWS = SequenceLines(1, "cpu")
 """Each process has whole windows."""
 
 
@@ -244,7 +244,7 @@ def text_loss(
     limit: int = 0,
     rank: int = 0,
     world_size: int = 1,
-    lines: SequenceLines = WHOLE,
+    lines: SequenceLines = WHOLE_WINDOWS,
 ) -> TextLoss:
     """Returns the loss on a text whose first token is only read; each process of a distributed run predicts a part.
 
@@ -439,8 +439,8 @@ class TrainedNextTokens(TableTrained):
         unknown = list(dict.fromkeys(piece for one in continuations for piece in one.unknown))
         lines = []
         if unknown:
-            named = ", ".join(f"'{fonts.visible(piece)}'" for piece in unknown[:MOST_NAMED])
-            rest = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
+            named = ", ".join(f"'{fonts.visible(piece)}'" for piece in unknown[:MOST_NAMED_PIECES])
+            rest = f" and {len(unknown) - MOST_NAMED_PIECES} more" if len(unknown) > MOST_NAMED_PIECES else ""
             lines.append(f"not in the model's vocabulary: {named}{rest}")
         context = self.model.config.context
         longest = max((len(self.tokenizer.encode(one.source)) for one in continuations), default=0)
