@@ -15,8 +15,8 @@ from regard.records.shaded_table import readings_html
 from regard.shapes.checks import Requested
 from regard.shapes.grid import Grid
 from regard.summaries import record_summary
+from regard.watching.families import Mechanism
 from regard.watching.intercepted import READING_NAMES
-from regard.watching.mechanisms import Mechanism
 
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards
@@ -71,7 +71,7 @@ class AttentionCall:
         cap: of the scores (soft-capping); None: none.
         has_sink: whether the softmax has a term without a key, so that rows sum to less than 1.
         dropout: the rate with which the call dropped weights.
-        mechanism: ``"differential"``, ``"latent"`` or ``"gated"``, as `regard.watching.mechanisms` recognizes it; None:
+        mechanism: ``"differential"``, ``"latent"`` or ``"gated"``, as `regard.watching.families` recognizes it; None:
             none of them.
         part: the number of the call among those of its module for the same tokens, from 0; differential attention has
             two calls.

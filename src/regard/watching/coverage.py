@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from torch import nn
 
 from regard.errors import ArgumentError, UnseenError
-from regard.watching.owners import ModuleNames, looks_like_attention, without_ancestors
+from regard.watching.families import looks_like_attention
+from regard.watching.owners import ModuleNames, without_ancestors
 
 NAMES_LIMIT = 8
 """A message names so many modules, and counts the others."""

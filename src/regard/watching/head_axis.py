@@ -12,17 +12,9 @@ from math import prod
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import ArgumentError
-
-HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
-"""Attributes of modules that hold the number of heads."""
-
-
-def head_count(module: nn.Module) -> int | None:
-    """Returns the number of heads that a module declares; None if it declares none."""
-    return next((n for name in HEAD_COUNTS if type(n := getattr(module, name, None)) is int), None)
 
 
 def axes_of_heads(sizes: Sequence[int], count: int | None, adjacent: Collection[int]) -> tuple[int, ...]:

@@ -26,7 +26,9 @@ from regard.tracing.transforms import has_data
 from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, numbers_of, padding_mask
 from regard.watching.thread_state import STATE
 
-_IGNORED_OPTIONS = frozenset({
+_ACCEPTED_OPTIONS = frozenset({
+    # Computed.
+    "scaling", "dropout", "is_causal", "position_bias", "softcap", "s_aux", "cu_seq_lens_q", "cu_seq_lens_k",
     # Already part of the mask, or needed beforehand by other implementations.
     "sliding_window", "position_ids", "cache_position", "max_length_q", "max_length_k", "deterministic",
     "kernel_options", "target_dtype", "use_top_left_mask", "implementation",
@@ -36,7 +38,7 @@ _IGNORED_OPTIONS = frozenset({
     "encoder_attention_mask", "position_embeddings", "token_type_ids", "input_ids", "inputs_embeds", "seq_len",
     "interpolate_pos_encoding", "output_loading_info", "training", "hidden_states", "cross_attentions",
 })  # fmt: skip
-"""Arguments that models pass to the attention function without an effect on its result."""
+"""Arguments that models pass to the attention function; most have no effect on its result."""
 
 _REFUSED_OPTIONS = {
     "cache": "a paged cache; use continuous batching with 'paged|eager'",
@@ -307,17 +309,12 @@ class _Refusal:
 
 def _check_options(module: torch.nn.Module, options: dict[str, Any]) -> None:
     for name, value in options.items():
-        if name in _COMPUTED_OPTIONS or name in _IGNORED_OPTIONS or value is None or value is False:
+        if name in _ACCEPTED_OPTIONS or value is None or value is False:
             continue
         reason = _REFUSED_OPTIONS.get(name, "an unknown option of attention; use 'eager'")
         config = getattr(module, "config", None)
         family = type(module).__name__ if config is None else _family(type(config))
         raise ArgumentError(f"{family}: the attention implementation of regard cannot compute {name}: {reason}")
-
-
-_COMPUTED_OPTIONS = frozenset({
-    "scaling", "dropout", "is_causal", "position_bias", "softcap", "s_aux", "cu_seq_lens_q", "cu_seq_lens_k",
-})  # fmt: skip
 
 
 def _of_one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -173,6 +173,19 @@ def _reported_crop(method: Function) -> Function:
 _SDPA_NAME, _FLEX_NAME = "scaled_dot_product_attention", "flex_attention"
 """The names to replace: looked up once in each module of Python, then in those that had one and those of the model."""
 
+_WRAPPED_NAMES: dict[str, tuple[tuple[str, str, Callable[[Any], Any]], ...]] = {
+    # It compiles `flex_attention` once, for good, so that name stays unchanged.
+    "transformers.integrations.flex_attention": (("", COMPILED_FLEX_NAME, watched_flex),),
+    "transformers.configuration_utils": (("PreTrainedConfig", "_attn_implementation", SaidChoice),),
+    "transformers.cache_utils": (
+        ("Cache", "reorder_cache", _reported),
+        ("Cache", "update", _reported_update),
+        ("Cache", "crop", _reported_crop),
+        ("EncoderDecoderCache", "reorder_cache", _reported),  # it has two of the others
+    ),
+}
+"""Names of other libraries that are wrapped, by the module: the class ("": none), the name, and the wrapper."""
+
 _UNSEARCHED_MODULES = ("torch._C", "torch._dynamo", "regard.watching")
 
 
@@ -266,21 +279,14 @@ class _Installation:
                 self._functions.append(names)
             if name == "torch.nn.attention.flex_attention":
                 self._flex_function = names.get(_FLEX_NAME)
-            if name == "transformers.integrations.flex_attention" and COMPILED_FLEX_NAME in names:
-                # It compiles `flex_attention` once, for good, so that name stays what it is.
-                self._wrapped.append((names, COMPILED_FLEX_NAME, watched_flex))
-            elif type(names.get(_FLEX_NAME)) is FunctionType:
+            wrapped = [
+                (holder, attribute, wrapper)
+                for kind, attribute, wrapper in _WRAPPED_NAMES.get(name, ())
+                if (holder := names.get(kind) if kind else names) and attribute in _names_of(holder)
+            ]
+            self._wrapped += wrapped
+            if not wrapped and type(names.get(_FLEX_NAME)) is FunctionType:
                 self._flex.append(names)
-            if name == "transformers.configuration_utils" and "PreTrainedConfig" in names:
-                self._wrapped.append((names["PreTrainedConfig"], "_attn_implementation", SaidChoice))
-            if name == "transformers.cache_utils":
-                caches = [names[cache] for cache in ("Cache", "EncoderDecoderCache") if cache in names]
-                self._wrapped += [
-                    (kind, "reorder_cache", _reported) for kind in caches if "reorder_cache" in vars(kind)
-                ]
-                # That of an encoder-decoder has two of them.
-                wrappers = {"update": _reported_update, "crop": _reported_crop}
-                self._wrapped += [(caches[0], method, wrapper) for method, wrapper in wrappers.items()]
 
 
 def _names_in(module: object) -> dict[str, Any]:

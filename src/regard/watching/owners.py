@@ -6,7 +6,6 @@ cached step), and for functions that take the module, as Hugging Face's attentio
 which would switch PyTorch's fast paths off.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from types import CodeType, FrameType
@@ -14,22 +13,16 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from regard.watching.head_axis import head_count
-from regard.watching.mechanisms import Mechanism, mechanism_of
-
-CROSS_NAMES = re.compile(
-    r"cross|enc_?dec_?att|encoder_?att|multihead_attn|src_att|memory_att|context_att", re.IGNORECASE
+from regard.watching.families import (
+    CROSS_ARGUMENTS,
+    PACKING_FUNCTION,
+    SELF_ARGUMENTS,
+    Mechanism,
+    head_count,
+    is_cross_name,
+    looks_like_attention,
+    mechanism_of,
 )
-"""Matches names of modules that attend to another sequence."""
-
-CROSS_ARGUMENTS = (
-    "key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context", "encoder_outputs",
-    "encoder_output", "encoder_out", "encoder_states", "enc_outputs", "enc_output", "memory_bank", "annotations",
-)  # fmt: skip
-"""Arguments that carry the keys of such modules."""
-
-SELF_ARGUMENTS = frozenset({"self", "module", "model", "layer", "block", "attn", "mod", "m"})
-"""Names of the first parameter of a function that takes a module."""
 
 _CALLS = frozenset({nn.Module._call_impl.__code__, nn.Module._wrapped_call_impl.__code__})
 """What runs when a module is called."""
@@ -96,7 +89,7 @@ class ModuleNames:
         packed = is_foreign = False
         while frame is not None:
             code = frame.f_code
-            if code.co_name == "sdpa_attention_forward":
+            if code.co_name == PACKING_FUNCTION:
                 packed = packed or _is_packed(frame)
             parameters = _parameters(code)
             if parameters.module is not None:
@@ -136,7 +129,7 @@ class ModuleNames:
         """Whether a module's name or an attribute says that it attends to another sequence."""
         is_cross = self._is_cross.get(name)
         if is_cross is None:
-            is_cross = _is_cross_name(name) or _attribute(module, "is_cross_attention", False) is True
+            is_cross = is_cross_name(name) or _attribute(module, "is_cross_attention", False) is True
             self._is_cross[name] = is_cross
         return is_cross
 
@@ -187,12 +180,6 @@ def _attribute(module: nn.Module, name: str, default: object) -> object:
 @cache
 def _files_of_class(kind: type) -> frozenset[str]:
     return frozenset(base.__module__ for base in kind.__mro__)
-
-
-@lru_cache(maxsize=1024)
-def _is_cross_name(name: str) -> bool:
-    """Whether the last two parts of a module's name say that it attends to another sequence."""
-    return any(CROSS_NAMES.search(part) for part in name.split(".")[-2:])
 
 
 def _pattern(name: str) -> str:
@@ -264,22 +251,11 @@ def _takes_other_keys(
 
 
 def _is_packed(frame: FrameType) -> bool:
-    """Whether ``sdpa_attention_forward`` of Hugging Face reshaped a single query's heads to a group's queries."""
+    """Whether `PACKING_FUNCTION` reshaped a single query's heads to a group's queries."""
     variables = frame.f_locals
     groups = getattr(variables.get("module"), "num_key_value_groups", 1)
     query = variables.get("query")
     return variables.get("q_length") == 1 and groups > 1 and isinstance(query, Tensor) and query.shape[2] == groups
-
-
-def looks_like_attention(module: nn.Module) -> bool:
-    """Whether a module's class is named as attention."""
-    return _is_named_attention(type(module))
-
-
-@cache
-def _is_named_attention(kind: type) -> bool:
-    named = re.search(r"attention|attn", kind.__name__, re.IGNORECASE) is not None
-    return issubclass(kind, nn.MultiheadAttention) or named
 
 
 def without_ancestors(names: Iterable[str]) -> list[str]:

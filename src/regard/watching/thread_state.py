@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from regard.watching.families import looks_like_attention
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
-from regard.watching.owners import ModuleNames, Owner, looks_like_attention
+from regard.watching.owners import ModuleNames, Owner
 from regard.watching.tracked_tensors import TrackedTensors
 
 # The modes of this thread that see each function of PyTorch.

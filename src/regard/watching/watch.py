@@ -24,10 +24,10 @@ from regard.watching.call_reader import CallHistory, CallReader
 from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.contributions import value_logits
 from regard.watching.coverage import Coverage
+from regard.watching.families import maps_of_heads
 from regard.watching.generation import Generation
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
-from regard.watching.mechanisms import maps_of_heads
 from regard.watching.owners import Owner
 from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
