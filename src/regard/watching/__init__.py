@@ -11,16 +11,16 @@ A call passes through these files, in this order:
 1. `interception`: a function mode and replaced names catch the functions that compute attention;
 2. `handlers` (and `softmax_tracking`, for attention that a model writes itself): one handler for each function;
 3. `thread_state.run_watched`: runs the call unchanged, then reports it to the contexts of its model (`owners`);
-4. `watch.Watch.take`: reads what the call computed (`call_problems` or `weighted_sum`, as an `intercepted.Intercepted`)
-   and makes its record (`attention_call`), with the kind of its mask (`mask_kind`);
+4. `watch.Watch.take`: reads the call (`call_problems` or `weighted_sum`, as an `intercepted.Intercepted`) and makes its
+   record (`attention_call`), with the kind of its mask (`mask_kind`);
 5. `call_reader`: takes the readings.
 
-Where norms or outputs are wanted, `projections` finds the module that projects the heads, and `residual_stream` follows
-what it returns to the logits; `linear_maps` asks these modules what they do, and `logit_path` keeps it.
+For norms and outputs, `projections` finds the module that projects the heads, and `residual_stream` follows its output
+to the logits; `linear_maps` calls these modules with other inputs to find their matrices, and `logit_path` stores them.
 
-From the records follow one record for each generated sequence (`generation`), rollout and flow (`layer_graph`), and
-contributions to logits (`contributions`); from many texts the statistics of each head (`survey`). `hugging_face` makes
-regard an attention implementation of the models of transformers.
+`generation` joins the records of each generated sequence, `layer_graph` computes rollout and flow, `contributions` the
+contributions to logits, and `survey` the statistics of each head over many texts. `families` has the names by which the
+models of other libraries are recognized; `hugging_face` makes regard an attention implementation of transformers.
 """
 
 from typing import TYPE_CHECKING

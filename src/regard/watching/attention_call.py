@@ -26,7 +26,7 @@ Kind = Literal["self", "causal", "cross"]
 
 
 class Postponed(Protocol):
-    """Holds the readings of calls, or takes them later."""
+    """Stores the readings of calls, or takes them later."""
 
     def settle(self, call: "AttentionCall") -> None:
         """Delivers the readings of a call, and those of other calls that are read together with it."""
@@ -54,21 +54,21 @@ class AttentionCall:
     """One attention call. Tensors are on the CPU and carry no gradient; weights are those before dropout.
 
     Attributes:
-        name: of the module in the model, as in ``named_modules``.
-        layer: from 0.
+        name: the module's name in the model, as in ``named_modules``.
+        layer: the number of the layer, from 0.
         kind: ``"self"``, ``"causal"`` (self-attention that sees no later token) or ``"cross"``.
         source: the function that computed it, such as ``"scaled_dot_product_attention"``.
         forward: the number of the model's forward pass, from 0.
-        number: of the call among all calls of the context, from 0.
+        number: the number of the call among all calls of the context, from 0.
         batch, queries, keys: sizes. Windows are rows of the batch: all axes before the length but the heads, in order.
-        heads: of the queries; readings have the chosen ones.
-        kv_heads: of keys and values, as they were passed on; their least common multiple, where the two differ.
+        heads: the number of query heads; readings have the chosen ones.
+        kv_heads: the number of heads of keys and values; their least common multiple, where the two differ.
         chosen_heads: the heads that the readings have.
         mask: ``"none"``; ``"causal"`` or ``"window"``, ``"documents"`` and ``"padding"``, joined by ``+`` in this order
             (``"window+padding"``); or ``"dense"``, which is any other mask.
         has_bias: whether more than a mask was added to the scores.
         scale: the factor of the inner product; None if unknown.
-        cap: of the scores (soft-capping); None: none.
+        cap: the bound of the scores (soft-capping); None: none.
         has_sink: whether the softmax has a term without a key, so that rows sum to less than 1.
         dropout: the rate with which the call dropped weights.
         mechanism: ``"differential"``, ``"latent"`` or ``"gated"``, as `regard.watching.families` recognizes it; None:
@@ -87,12 +87,12 @@ class AttentionCall:
         value: ``[batch, heads, keys, value_dim]``: the values; None unless outputs are requested.
         tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
         visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
-        path: what follows the heads in the model, for `regard.watching.logit_contributions`; None unless outputs are
+        path: the path from the heads to the logits, for `regard.watching.logit_contributions`; None unless outputs are
             requested.
-        unprojected: why the projection of the heads is not known, if it was looked for; "": it is.
+        unprojected: why the projection of the heads is not known, if it was searched; "": it is.
         shards: which queries and which keys each process holds, if the sequences are sharded
-            (`regard.distributed`); then ``queries`` and ``keys`` are those of the whole, and readings of queries and of
-            keys are this process's part of them. None: they are not.
+            (`regard.distributed`); then ``queries`` and ``keys`` count whole sequences, and readings of queries and of
+            keys are this process's part of them. None: they are not sharded.
 
     Example:
         >>> import torch
@@ -220,9 +220,9 @@ class AttentionCall:
         """Returns ‖weight · value · W_O‖ of each pair, ``[batch, heads, queries, keys]``.
 
         Kobayashi et al. 2020, "Attention is Not Only a Weight", section 3: their ‖α f(x)‖, where f(x) is the value
-        after the head's part W_O of the output projection. A large weight on a short value moves little. W_O is what
-        the module that projects the heads does, without its dropout: adapters, parametrizations, quantized weights and
-        hooks count.
+        after the head's part W_O of the output projection. A large weight on a short value has little effect. W_O is
+        the whole effect of the module that projects the heads, without its dropout: with adapters, parametrizations,
+        quantized weights and hooks.
 
         Raises:
             ArgumentError: weights or norms were not read, or the module is not linear.
@@ -255,7 +255,7 @@ QUERY_ATTRIBUTES = (
 """The attributes that have an axis of queries, the third."""
 
 KEY_ATTRIBUTES = {"received": 2, "rows": 3, "value_norms": 2, "value": 2}
-"""The attributes of which each process has those of its own keys, and the axis of the keys."""
+"""The attributes that each process has for its own keys, and the axis of the keys."""
 
 
 def _joined(tensor: Tensor | None, shards: "Shards", axis: int) -> Tensor | None:

@@ -1,13 +1,13 @@
-"""Which call continues which: told by the keys that a call reads besides those of its own tokens.
+"""Links each call to the call that it continues, by the keys that it reads besides those of its own tokens.
 
-A cache grows, is filled in pieces, loses the tokens that a search rejected, forgets keys that left a window, has free
-places behind its keys, and its batch rows are repeated, dropped or reordered. Several caches may be read in turn, and
-keys of a source may follow the own ones. So neither the number of calls nor that of keys says which token a query is:
-some elements of each key are compared with those that earlier calls of the module read.
+A cache grows, is filled in pieces, loses the tokens that a search rejected and the keys that left a window, has free
+positions after its keys, and its batch rows are repeated, dropped or reordered. Several caches may be read in turn, and
+keys of a source may follow the own ones. So neither the number of calls nor that of keys determines which token a query
+is: some elements of each key (its marks) are compared with those that earlier calls of the module read.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -17,13 +17,13 @@ from torch import Tensor
 from regard.watching.attention_call import AttentionCall
 
 MARK_ELEMENTS = 8
-"""So many elements of a key, of its first head, tell it from others."""
+"""The number of elements of a key's first head by which it is recognized: its marks."""
 
 BRANCHES_LIMIT = 64
-"""So many sequences of a module can be continued; the oldest ones are complete."""
+"""The most sequences of a module that can be continued; older ones are complete."""
 
 ROUNDING_TOLERANCE, QUANTIZATION_TOLERANCE = 1e-3, 0.25
-"""The largest distance of equal keys, in parts of their length: computed again, or stored in fewer bits."""
+"""The largest distances of equal keys relative to their lengths: recomputed, or stored in fewer bits."""
 
 
 def marks_of(key: Tensor) -> Tensor:
@@ -36,8 +36,8 @@ class Reordering:
     """A new order of the rows of all caches, as a beam search makes it between two steps.
 
     Attributes:
-        number: how many calls were made before.
-        index: for each new row, the old one.
+        number: the number of calls before it.
+        index: the old row of each new one.
     """
 
     number: int
@@ -49,18 +49,16 @@ class CachedSequence:
     """The calls of one module that continue one sequence.
 
     Attributes:
-        start: the number of keys that the first call found in its cache.
+        start: the number of keys in the first call's cache before it.
         end: the position after the last token.
+        is_unseen: whether the cache had keys before the first call that no earlier call of the module read.
         last: the last call.
-        is_unseen: whether the first call found keys in its cache although others of the module ran before.
     """
 
     start: int
     end: int
     is_unseen: bool = False
-
-    def __post_init__(self) -> None:
-        self.last: SequenceCall
+    last: "SequenceCall" = field(init=False)
 
     def pieces(self) -> list[tuple["SequenceCall", int]]:
         """Returns the calls with tokens that are still cached, and the number of each call's queries among these."""
@@ -79,13 +77,11 @@ class SequenceCall:
     """One call of a sequence.
 
     Attributes:
-        call: the call.
-        sequence: what it belongs to.
         parent: the call that it continues; None: it is the first one.
-        rows: for each batch row, that of the parent that it continues; None: unknown.
+        rows: the row of the parent that each batch row continues; None: unknown.
         first_query, first_key: the positions of its first query and its first key in the sequence.
         own: the number of keys up to that of its last query.
-        source: how many keys of a source follow.
+        source: the number of keys of a source that follow.
     """
 
     call: AttentionCall
@@ -105,12 +101,11 @@ class SequenceCall:
 
 @dataclass(eq=False)
 class _Branch:
-    """What a cache held after a call.
+    """The contents of a cache after a call.
 
     Attributes:
-        piece: the call.
-        marks: of the keys ``[batch, keys, elements]``; None: unknown.
-        own: how many of them are of the sequence.
+        marks: those of the keys ``[batch, keys, elements]``; None: unknown.
+        own: the number of keys of the sequence itself.
     """
 
     piece: SequenceCall
@@ -124,13 +119,12 @@ class _Branch:
 
 
 class _Cached(NamedTuple):
-    """Where the keys that a call found in its cache may stand.
+    """A range of a branch's keys that may be the cached keys of a call.
 
     Attributes:
-        branch: what held them.
-        number: how many they are.
-        first: the place of the first one.
-        source: how many keys of a source follow the call's own ones.
+        number: the number of the cached keys.
+        first: the index of the first one.
+        source: the number of keys of a source that follow the call's own ones.
         own: the number of own keys of the branch.
     """
 
@@ -142,13 +136,12 @@ class _Cached(NamedTuple):
 
 
 class _Equal(NamedTuple):
-    """Keys of a call, and those of an earlier one, of which each batch row has its own ones among them.
+    """Two calls where each batch row of the later one has the keys of some row of the earlier one.
 
     Attributes:
-        before, after: the two calls.
-        new, old: what tells their keys from others.
+        new, old: the marks of the later and of the earlier keys.
         tolerance: the largest distance of equal keys.
-        are_same: whether each row has those of the same row.
+        are_same: whether each row has the keys of the same row.
     """
 
     before: AttentionCall
@@ -167,12 +160,12 @@ class CachedKeys:
     """The sequences of all modules of a watched model.
 
     Attributes:
-        reorderings: of the batch rows of all caches.
-        caches: those of transformers that the model uses, and the last forward pass in which it did.
+        reorderings: those of the batch rows of all caches.
+        caches: the caches of transformers that the model uses, with the last forward pass that used each.
         pieces: the calls that belong to sequences, by their numbers.
         other_sources: the numbers of calls of cross attention whose keys are not those of the call before.
-        rewritten: those among them that have new keys in places of others, for their own tokens.
-        sequences: of each module, by name, layer and part, in the order of their first calls.
+        rewritten: those among them whose own tokens' keys replaced others.
+        sequences: those of each module, by name, layer and part, in the order of their first calls.
     """
 
     def __init__(self) -> None:
@@ -192,7 +185,7 @@ class CachedKeys:
 
     @property
     def waiting(self) -> list[Tensor]:
-        """What tells the keys of the calls since the last time from others."""
+        """The marks of the calls' keys since the last delivery."""
         return [marks for _, marks in self._waiting if marks is not None]
 
     def settle(self, copies: Sequence[Tensor]) -> None:
@@ -208,7 +201,7 @@ class CachedKeys:
     def link(self) -> None:
         """Links each settled call to the one that it continues."""
         unlinked, self._unlinked = self._unlinked, []
-        # What the calls of one token say of the batch rows, by their modules.
+        # The matches of batch rows by the calls of one token, by their modules.
         step: dict[tuple[str, int, int], tuple[_Equal, SequenceCall | None]] = {}
         forward = -1
         for call, marks in unlinked:
@@ -216,7 +209,7 @@ class CachedKeys:
             if module in step or call.forward != forward:
                 self._find_rows(list(step.values()))
                 step, forward = {}, call.forward
-            equal = self._add(call, None if marks is None else _plain(marks))
+            equal = self._add(call, None if marks is None else marks.float().nan_to_num())
             if equal is not None:
                 step[module] = equal, self.pieces.get(call.number)
         self._find_rows(list(step.values()))
@@ -286,7 +279,7 @@ class CachedKeys:
         branch, parent = cached.branch, cached.branch.piece
         sequence = parent.sequence
         if parent.parent is None and parent.call.kind != "causal":
-            # That a later call continues it shows which of its keys are its own tokens'.
+            # The continuation shows which keys belong to its own tokens.
             parent.own, parent.source = cached.own, cached.source
             parent.first_query = sequence.start = cached.own - parent.call.queries
             self._record(parent)
@@ -295,7 +288,7 @@ class CachedKeys:
         piece = SequenceCall(call, sequence, parent, None, first_key + cached.number, first_key, own, cached.source)
         if cached.first + cached.number == cached.own:
             branch.piece, branch.marks, branch.own = piece, marks, own
-        else:  # what was removed here can still be continued
+        else:  # the removed part can still be continued
             self._keep(_Branch(piece, marks, own), self._branches[call.name, call.part])
         sequence.last, sequence.end = piece, piece.end
         self.pieces[call.number] = piece
@@ -327,10 +320,6 @@ class CachedKeys:
             del branches[0]
 
 
-def _plain(marks: Tensor) -> Tensor:
-    return marks.float().nan_to_num()
-
-
 def _candidates(
     call: AttentionCall, marks: Tensor | None, branches: Sequence[_Branch]
 ) -> Iterator[tuple[_Cached, float]]:
@@ -348,7 +337,7 @@ def _candidates(
         yield from ((_Cached(branch, count, first, source, own), ROUNDING_TOLERANCE) for first in ends)
     for branch, count, source, own in shorter:
         if branch.marks is not None and branch.marks.shape[2:] == marks.shape[2:]:
-            # Both: the last of the cached keys stands where the branch has it.
+            # Both happened: the last cached key is looked up in the branch.
             last = (
                 _are_close(marks[0, count - 1], branch.marks, ROUNDING_TOLERANCE)
                 .any(0)[count : own - 1]
@@ -366,9 +355,9 @@ def _ends(call: AttentionCall, branch: _Branch) -> Iterator[tuple[int, int, int]
     if call.kind != "cross" or source:
         yield call.keys - source - call.queries, source, branch.own
         if call.reach is not None and call.reach < call.keys and not source:
-            yield call.reach - call.queries, 0, branch.own  # free places follow
+            yield call.reach - call.queries, 0, branch.own  # free positions follow
     if first.parent is None and not source and call.kind != "causal" and call.keys > first.call.keys:
-        # Keys of a source follow the first call's own ones: that they grow in between says so.
+        # Keys of a source follow the first call's own ones if the number of keys between them grows.
         source = first.call.keys - first.call.queries
         if source:
             yield call.keys - source - call.queries, source, first.call.queries

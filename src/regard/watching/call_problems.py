@@ -1,8 +1,8 @@
-"""What each function of attention computes, read off the arguments of the call: one section for each function.
+"""Reads each function of attention from the arguments of its call: one section for each function.
 
 PyTorch computes attention in five functions; regard's own calls are problems already. Each reader returns an
-`Intercepted`: the call as a `Problem` of regard, with detached tensors, and what its mask is. The call itself runs
-unchanged; where the model projects queries and keys inside the function, the reader projects them once more.
+`Intercepted`: the call as a `Problem` of regard, with detached tensors, and the analysis of its mask. The call itself
+runs unchanged; where the function projects queries and keys itself, the reader projects them once more.
 """
 
 import sys
@@ -105,11 +105,7 @@ def _with_nan(call: Intercepted) -> Intercepted:
 
 
 def _check_readable(**tensors: object) -> None:
-    """Raises an error unless the elements of tensors say what they mean, and can be read.
-
-    Raises:
-        KindError: a tensor is nested, sparse, quantized or divided, has no elements, or stands for something else.
-    """
+    """Raises KindError for a tensor that is nested, sparse, quantized or divided, or has no elements of its own."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             continue
@@ -139,14 +135,9 @@ def read_sdpa(
 ) -> Intercepted:
     """Reads a call of ``scaled_dot_product_attention``.
 
-    On a CPU, ``attn_mask`` and ``is_causal=True`` both hide (torch 2.13). Heads that share keys may share them in other
-    groups than values: keys and values are repeated to as many heads then as both divide.
-
-    Args:
-        masks: analyses masks.
-        owner: the module that makes the call. Its number of heads tells what axes mean (`HeadAxes`).
-        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: the arguments of the call. Fewer axes are
-            completed in front.
+    On a CPU, ``attn_mask`` and ``is_causal=True`` both hide (torch 2.13). Keys may be shared by other groups of heads
+    than values: both are repeated to the least common number of heads then. The owner's number of heads determines the
+    meaning of axes (`HeadAxes`).
 
     Raises:
         RegardError: PyTorch computes no such call, or it cannot be read.

@@ -1,4 +1,4 @@
-"""How the readings of a context's calls are taken, and what the calls before one say about it.
+"""Takes the readings of a context's calls, and determines each call's layer and kind from the calls before it.
 
 - A small call takes longer to start reading than to read. If the fused kernels for it are compiled, it is read by
   launches that are prepared for all calls of its kind (`regard.attention.routes`); its readings become tensors on
@@ -28,7 +28,6 @@ class LaunchedReadings(NamedTuple):
     """The readings of one call in the memory of its launches, until one is accessed.
 
     Attributes:
-        launches: those that read the call.
         chosen: the heads of the call's readings; None: all.
         memory, row: the result of `PreparedReading.take`.
     """
@@ -45,13 +44,12 @@ class LaunchedReadings(NamedTuple):
 
 
 class DeviceReadings(NamedTuple):
-    """What was read of one call on the call's device, for which nothing waits until it is accessed.
+    """The readings of one call on the call's device, for which nothing waits until one is accessed.
 
     Attributes:
         tensors: by the names of the call's attributes; None for those that were not requested.
-        reach: as `Intercepted.reach` gives it.
+        reach: the result of `Intercepted.reach`.
         visible: the call's mask, if it was requested; None: none.
-        grid: of the call.
         chosen: the heads of the call's readings; None: all.
     """
 
@@ -88,7 +86,7 @@ class CallReader:
 
     Args:
         read: the readings.
-        alone: whether more than readings is taken of each call, so that none can stand for others.
+        alone: whether each call needs more than its readings, so that prepared launches do not suffice.
     """
 
     def __init__(self, read: Readings, alone: bool):
@@ -155,7 +153,7 @@ class CallReader:
 
 
 PACKED_ELEMENTS = 1 << 18
-"""Elements of a tensor up to which it is copied from a device together with others."""
+"""The most elements of a tensor that is copied from a device together with others."""
 
 
 def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -171,7 +169,7 @@ def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
         parts = torch.cat([copies[number].flatten() for number in numbers]).cpu()
         sizes = [copies[number].numel() for number in numbers]
         for number, part in zip(numbers, parts.split(sizes), strict=True):
-            # Each has memory of its own, so that one that is kept keeps no others.
+            # Each has memory of its own, so that a stored one does not keep the others alive.
             copies[number] = part.clone().view(copies[number].shape)
     return copies
 

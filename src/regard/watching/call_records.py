@@ -29,10 +29,10 @@ from regard.watching.intercepted import Intercepted
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 PAIRS_LIMIT = 1 << 26
-"""A record of more pairs has no dense mask: 64 MiB."""
+"""The most pairs of a record that has a dense mask: 64 MiB."""
 
 ROW_ELEMENTS = 1 << 22
-"""How many weights, in whole rows, are computed at once for a tile."""
+"""The number of weights, in whole rows, that are computed at once for a tile."""
 
 
 def shared_by(calls: Sequence[AttentionCall]) -> list[int]:
@@ -53,8 +53,8 @@ def records_of(
 ) -> list[AttentionRecord]:
     """Returns one plain record for each call that has weights or tiles: see `Watch.records`.
 
-    ``logits`` gives what each value adds to a logit, as `regard.watching.value_logits`; None: the records have no
-    contributions.
+    The function ``logits`` computes each value's contribution to a logit, as `regard.watching.value_logits`; None: the
+    records have no contributions.
     """
     own = _axis("query_tokens", query_tokens)
     other = own if key_tokens is None else _axis("key_tokens", key_tokens)
@@ -65,7 +65,7 @@ def records_of(
         if not 0 <= batch_row < call.batch * sharing:
             raise ArgumentError(f"batch_row must be from 0 to {call.batch * sharing - 1}; it is {batch_row}")
         row = batch_row // sharing
-        # Queries and keys of one module may differ in number although it is not known as cross-attention.
+        # A module may have different numbers of queries and keys without being known as cross-attention.
         has_own_keys = key_tokens is not None and call.queries != call.keys == len(other)
         if call.kind == "cross" and call.keys == call.queries + len(other) and other is not own:
             # The layer joins the keys of its own tokens and those of a source.

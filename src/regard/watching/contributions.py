@@ -1,4 +1,4 @@
-"""What a head adds through its output projection directly to the logits."""
+"""The direct contributions of heads to the logits, through their output projections."""
 
 from collections.abc import Sequence
 
@@ -29,27 +29,27 @@ def logit_contributions(
     .. math:: c_{b,h,i,t} = \\big(o_{b,h,i} W_O^h\\big) \\cdot (s_{b,i} \\, u_t)
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section "Attention Heads are Independent
-    and Additive": a residual stream is a sum, so a logit is a sum of contributions, as far as all that follows is
-    linear. :math:`o` is the head's output, :math:`W_O^h` its part of the output projection, :math:`u_t` what a feature
-    of the residual stream adds to the token's logit. A final normalization is linear only if its statistics are held
-    fixed: those of the watched run, which are in :math:`s`. Paths through later layers do not count: measure them by
-    `ablate`.
+    and Additive": a residual stream is a sum, so a logit is a sum of contributions, as far as the following modules are
+    linear. :math:`o` is the head's output, :math:`W_O^h` its part of the output projection, and :math:`u_t` has the
+    effect of each feature of the residual stream on the token's logit. A final normalization is linear only with fixed
+    statistics: those of the watched run, which are in :math:`s`. Paths through later layers do not count: measure them
+    by `ablate`.
 
-    Projection, normalizations and output layer are asked what they do, by calls with made-up inputs, so that adapters,
-    parametrizations, quantized weights and hooks count; hooks run in these calls too. Everything that follows the
-    projection in the model's own run is taken into account: sums, factors, normalizations, linear modules. Where it is
-    not linear, this is an error: a transform before the output layer (BERT), a cap on the logits (Gemma 2), or a
-    residual stream that is itself normalized after each sum (post-norm).
+    Projection, normalizations and output layer are called with probing inputs, so that adapters, parametrizations,
+    quantized weights and hooks count; hooks run in these calls too. Everything that follows the projection in the
+    model's own run is taken into account: sums, factors, normalizations, linear modules. A path that is not linear is
+    an error: a transform before the output layer (BERT), a cap on the logits (Gemma 2), or a residual stream that is
+    itself normalized after each sum (post-norm).
 
     Args:
         model: the watched model.
         call: of ``regard.watch(model, outputs=True)``.
         token_ids: ``[tokens]``.
-        unembedding: ``[vocabulary, features]``, in place of the model's own output layer and what follows it; None:
-            the model's.
-        scale: what stands between the projection and the unembedding, in place of what the model does there: the factor
-            of each feature, broadcastable to ``[batch, queries, features]``; None: what the model does. Without
-            ``unembedding`` it goes with the one that ``model.get_output_embeddings()`` returns.
+        unembedding: ``[vocabulary, features]``, in place of the model's own output layer and all after it; None: the
+            model's.
+        scale: the factor of each feature between the projection and the unembedding, in place of the model's own
+            modules there, broadcastable to ``[batch, queries, features]``; None: those modules. Without
+            ``unembedding`` it is combined with the one that ``model.get_output_embeddings()`` returns.
 
     Returns:
         ``[batch, heads, queries, tokens]``, of the heads that the call has; 0 for padding.

@@ -14,7 +14,7 @@ from regard.shapes.checks import check_integers, type_text, whole_number
 from regard.watching.head_statistics import Texts
 
 Text = str | Sequence[int] | Tensor
-"""A text; or its token ids, where there is no tokenizer."""
+"""A text, or its token ids if there is no tokenizer."""
 
 EXAMPLE_TEXT = "The 1,024 naïve readers asked: ¿Dónde está Пётр? (It's not-so-clear…)"
 """A text that tokenizers cut in different ways."""
@@ -24,9 +24,8 @@ class CorpusBatch(NamedTuple):
     """Consecutive texts of the corpus.
 
     Attributes:
-        number: of the batch, from 0.
+        number: the number of the batch, from 0.
         first: the number of its first text, from 0.
-        texts: the texts.
     """
 
     number: int
@@ -54,7 +53,7 @@ def batches(texts: Iterable[Text], size: int) -> Iterator[CorpusBatch]:
 
 
 class TextTokens(NamedTuple):
-    """The ids of one text's tokens, and which of them count: all but special ones."""
+    """The ids of one text's tokens, and whether each is counted: all but special ones are."""
 
     ids: tuple[int, ...]
     counted: tuple[bool, ...]
@@ -64,10 +63,7 @@ class CorpusTokenizer:
     """Texts → tokens, by a tokenizer of Hugging Face or any function; the arguments are those of `survey`.
 
     Attributes:
-        cut: how many texts were cut.
-
-    Raises:
-        KindError: the tokenizer is something else.
+        cut: the number of texts that were cut.
     """
 
     def __init__(self, tokenizer: Any, special: Iterable[int], max_length: int | None):

@@ -10,7 +10,7 @@ from regard.watching.families import looks_like_attention
 from regard.watching.owners import ModuleNames, without_ancestors
 
 NAMES_LIMIT = 8
-"""A message names so many modules, and counts the others."""
+"""The most modules that a message names; it counts the others."""
 
 
 class UnseenAttentionWarning(UserWarning):
@@ -32,11 +32,7 @@ class UnseenAttentionWarning(UserWarning):
 
 
 class Coverage:
-    """Which modules of a watched model ran, and which of them gave records.
-
-    Attributes:
-        ran: names of the modules that ran.
-    """
+    """The names of the modules of a watched model that ran, and of those that gave records."""
 
     def __init__(self, names: ModuleNames):
         self._names = names

@@ -12,13 +12,7 @@ AxisLabels = tuple[object, ...]
 
 
 class Equation(NamedTuple):
-    """A product of tensors that is added up over the axes that the output lacks.
-
-    Attributes:
-        operands: the tensors.
-        labels: the names of their axes.
-        output: the names of the result's axes.
-    """
+    """A product of tensors, with the labels of their axes, that is added up over the axes that the output lacks."""
 
     operands: tuple[Tensor, ...]
     labels: tuple[AxisLabels, ...]

@@ -1,7 +1,7 @@
-"""Joining the calls of one sequence: the prefill and each decoded token become one record of each layer.
+"""Joins the calls of one sequence: the prefill and each decoded token become one record of each layer.
 
-`regard.watching.cached_keys` says which calls continue a sequence, and which of its tokens their queries are. Cross
-attention has no keys of its own tokens: its queries are those of the decoder's call before it.
+`regard.watching.cached_keys` determines which calls continue a sequence, and which of its tokens their queries are.
+Cross attention has no keys of its own tokens: its queries are those of the decoder's call before it.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,14 @@ ROW_READINGS = tuple(name for name in QUERY_ATTRIBUTES if name != "weights")
 
 @dataclass(eq=False)
 class JoinedPart:
-    """What one call gives to a joined record.
+    """The part of one call in a joined record.
 
     Attributes:
-        call: the call.
-        rows: the batch rows of the call that the joined record's rows are.
-        queries: how many of the call's first queries.
+        rows: the call's batch row for each row of the record.
+        queries: the number of the call's first queries in the record.
         first_query, first_key: the positions of its first query and its first key in the sequence.
-        keys: how many of its first keys.
-        source: how many of its last keys, which are a source's.
+        keys: the number of its first keys in the record.
+        source: the number of its last keys, those of a source.
     """
 
     call: AttentionCall
@@ -44,7 +43,7 @@ class JoinedPart:
 
     @cached_property
     def columns(self) -> Tensor:
-        """The call's keys that are given."""
+        """The indices of the call's keys in the record."""
         count = self.call.keys
         return torch.cat([torch.arange(self.keys), torch.arange(count - self.source, count)])
 
@@ -60,7 +59,7 @@ class JoinedPart:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the call is given as it is."""
+        """Whether the part is the whole call."""
         rows = torch.equal(self.rows, torch.arange(self.call.batch))
         return rows and self.queries == self.call.queries and len(self.columns) == self.call.keys
 
@@ -70,7 +69,7 @@ class JoinedCalls:
     """The calls of one module that belong to one sequence.
 
     Attributes:
-        cached: the sequence, whose calls these are, or whose queries they share; None: they follow each other.
+        cached: the sequence of these calls, or the one whose queries they share; None: they follow each other.
         calls: by the number of the call of the sequence that has the same queries.
     """
 
@@ -84,12 +83,7 @@ class JoinedCalls:
 
 
 class Generation:
-    """The sequences of a context's calls.
-
-    Args:
-        calls: all calls.
-        cached: which of them continue which.
-    """
+    """The sequences of a context's calls, by the links in ``cached``."""
 
     def __init__(self, calls: Sequence[AttentionCall], cached: CachedKeys):
         self._cached = cached
@@ -131,7 +125,7 @@ class Generation:
             cached = sequences[-1].cached
             if cached is not None and sequences[-1].first.kind == "causal":
                 pieces = [piece for piece, count in cached.pieces() if count]
-                # A prompt that was read in pieces ends no one knows where.
+                # The end of a prompt that was read in pieces is unknown.
                 return pieces[0].end if len(pieces) > 1 and pieces[1].call.queries == 1 else None
         return None
 
@@ -351,7 +345,7 @@ def join(parts: list[JoinedPart]) -> AttentionCall:
         **readings,
         received=_received(parts, weights, batch, keys),
         weights=weights,
-        # A cache of a sliding window has not all values.
+        # A cache of a sliding window lacks the first values.
         value_norms=None if norms is None or last.first_key else norms[last.rows][..., last.columns],
         value=None if value is None or last.first_key else value[last.rows][:, :, last.columns],
         **dict.fromkeys(("pooled_mean", "pooled_max", "rows", "tile", "tiles")),

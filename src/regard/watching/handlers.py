@@ -91,7 +91,7 @@ def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
 
 
 def _projected(weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> Any:
-    """Reports that a function projected the heads of its attention itself, and returns its output."""
+    """Reports that a function projected the heads of its attention itself; returns its output."""
     for follower in STATE.followers:
         follower.projected(weight, bias, output, batch_first)
     return output

@@ -1,10 +1,10 @@
-"""Which axes of a call's tensors count heads, where a model passes more than batch, heads, length and features.
+"""Determines which axes of a call's tensors count heads, if there are others than batch, heads, length and features.
 
 Attention within windows has an axis of windows besides the batch and the heads, before the heads in some models and
 after them in others (NesT and Hiera: ``[batch, heads, windows, tokens, dim]``). Windows are rows of the batch here.
-Which axis counts heads is told by the number of heads of the module that makes the call; then by the memory, since a
-projection's features are those of the first head, then those of the second one; then by PyTorch's documentation, where
-heads are the last axis before the length.
+The axis of heads is determined by the number of heads of the module that makes the call; then by the memory layout,
+since a projection's features are those of the first head followed by those of the second; then by PyTorch's
+documentation, where heads are the last axis before the length.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,12 +21,12 @@ def axes_of_heads(sizes: Sequence[int], count: int | None, adjacent: Collection[
     """Returns the axes, of at least three, that count heads: one, several (groups and their heads), or none.
 
     Args:
-        sizes: of the axes before those of length and features. The first one is the batch.
-        count: the number of heads, where the module says it.
+        sizes: those of the axes before length and features. The first one is the batch.
+        count: the number of heads, if the module declares it.
         adjacent: the axes along which one head's features follow those of another in memory (`adjacent_axes`).
 
     Raises:
-        ArgumentError: it cannot be told.
+        ArgumentError: it cannot be determined.
     """
     last = len(sizes) - 1
     if count == 1:
@@ -68,10 +68,10 @@ class HeadAxes(NamedTuple):
     """How the axes of a call's tensors become ``[batch, heads, length, dim]``.
 
     Attributes:
-        rank: how many axes they have; tensors of fewer are completed by axes of size 1 in front.
+        rank: the number of axes; tensors of fewer are completed by axes of size 1 in front.
         heads: the axes of heads; none: heads follow one another in the axes of the batch.
-        merged: how many do so; 1: there is one head.
-        sizes: of the axes of heads, where there are several, to which tensors are repeated.
+        merged: the number of heads that do so; 1: there is one head.
+        sizes: the sizes of several axes of heads, to which tensors are repeated.
     """
 
     rank: int = 4
@@ -95,7 +95,7 @@ class HeadAxes(NamedTuple):
         if grouped and rank > 2:
             return cls(rank, (rank - 3,))
         if rank == 4:
-            # A module of one head that passes several windows, say.
+            # For example, a module of one head that passes several windows.
             has_windows = count == 1 and any(tensor.dim() == 4 and tensor.shape[1] > 1 for tensor in tensors)
             return cls(4, ()) if has_windows else FOUR_AXES
         whole = [tensor[(None,) * (rank - tensor.dim())] for tensor in tensors]
@@ -159,4 +159,4 @@ class HeadAxes(NamedTuple):
 
 
 FOUR_AXES = HeadAxes()
-"""Those of ``[batch, heads, length, dim]``."""
+"""The axes of ``[batch, heads, length, dim]``."""

@@ -1,4 +1,4 @@
-"""The statistics that `survey` takes of each head, and how their sums follow from the readings of one call."""
+"""The statistics of each head that `survey` computes, and their sums from the readings of one call."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Texts:
         ids: int64 ``[batch, tokens]``.
         counted: bool ``[batch, tokens]``: False for special tokens, which are neither queries nor keys of a statistic
             unless it says so.
-        numbers: of the texts in the corpus, from 0.
+        numbers: the numbers of the texts in the corpus, from 0.
     """
 
     ids: Tensor

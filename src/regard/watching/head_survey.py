@@ -40,10 +40,10 @@ class HeadStatistics:
     """The statistics of one head.
 
     Attributes:
-        name: of the module, as in ``named_modules``.
-        layer: from 0.
+        name: the module's name, as in ``named_modules``.
+        layer: the number of the layer, from 0.
         kind: ``"self"`` or ``"causal"``.
-        head: from 0.
+        head: the number of the head, from 0.
         values: each statistic by its name (`regard.watching.STATISTICS`; ``"offset -1"`` is the share of the previous
             token); NaN if there is no query to average.
 
@@ -103,9 +103,9 @@ class Survey:
 
     Attributes:
         heads: in the order of the model's calls.
-        texts: how many were read.
-        tokens: how many were counted as queries: all but special ones.
-        cut: how many texts were cut to ``max_length``.
+        texts: the number of texts that were read.
+        tokens: the number of tokens that were counted as queries: all but special ones.
+        cut: the number of texts that were cut to ``max_length``.
         ignored: how the calls of modules without statistics differ from others, by the module's name.
         offsets: the largest distance for which the share of weight was taken.
 

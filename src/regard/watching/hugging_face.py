@@ -48,14 +48,14 @@ _REFUSED_OPTIONS = {
     "head_mask": "weights multiplied by a mask of heads; use 'eager'",
     "layer_head_mask": "weights multiplied by a mask of heads; use 'eager'",
 }
-"""Arguments that are refused: what each is, and what to use instead."""
+"""The reasons why some arguments are refused, and the alternatives."""
 
 _BUILT_IN_NAMES = ("eager", "sdpa", "flex_attention", "flash_attention")
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One registered implementation: the two functions that transformers calls, and the backend that they run."""
+    """One registered implementation: two functions that transformers calls, and the backend that they run."""
 
     backend: str = "auto"
 
@@ -76,8 +76,8 @@ class Implementation:
         """Computes the attention of one of a model's layers, as transformers calls it.
 
         Args:
-            module: the model's layer; its ``training`` says whether dropout is active, and its ``is_causal``, while a
-                compiler traces, whether a call without a mask is causal.
+            module: the model's layer; its ``training`` decides whether dropout is active, and its ``is_causal``, while
+                a compiler traces, whether a call without a mask is causal.
             query, key, value: as for `attend`, with four axes.
             attention_mask: the result of `mask`; a bool tensor (True: may attend) or a float one that is added to the
                 scores, broadcastable to ``[batch, heads, queries, keys]``; or None.
@@ -128,7 +128,7 @@ class Implementation:
         None where ``sdpa`` gets None, which the attention function then knows as causal.
 
         Args:
-            batch_size, q_length, kv_length: how many batch rows, queries and keys.
+            batch_size, q_length, kv_length: the numbers of batch rows, queries and keys.
             q_offset, kv_offset: the positions of the first query and the first key.
             options: ``mask_function``, ``attention_mask`` (``bool [batch, positions]``, False for padding),
                 ``use_vmap``, ``device``, ``dtype``, ``config``, and those that only other implementations need.
@@ -227,7 +227,7 @@ _REGISTERED_NAMES: set[str] = set()
 
 
 def _makes_a_model() -> bool:
-    """Whether the code that assigns to a configuration makes a model, with the implementation that a user chose."""
+    """Whether the code that assigns to a configuration builds a model, with the implementation that a user chose."""
     setters = (__name__, "transformers.configuration_utils", "huggingface_hub.dataclasses")
     frame = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") in setters:
@@ -236,7 +236,7 @@ def _makes_a_model() -> bool:
 
 
 class SaidChoice(property):
-    """The property of a configuration that is its implementation, with a warning when code assigns another one.
+    """A configuration's property of its implementation, with a warning when code assigns another one.
 
     A user's `set_attn_implementation` does not assign it. Whisper's `generate` does, for token timestamps: its model
     computes with ``eager`` from then on.
@@ -370,8 +370,8 @@ def _sum(first: Bias | Tensor | None, second: Tensor | None) -> Bias | Tensor | 
 def _is_causal(module: torch.nn.Module, options: dict[str, Any], query: Tensor) -> bool:
     """Whether a call without a mask is causal.
 
-    It is where the model says so in the call. Else None is no mask, as for ``eager``; but while a compiler traces,
-    `Implementation.mask` gives None for a causal mask to the models of a configuration that take it.
+    It is if an argument of the call says so. Otherwise None is no mask, as for ``eager``; but while a compiler traces,
+    `Implementation.mask` returns None for a causal mask to the models of a configuration that accept it.
     """
     is_causal = options.get("is_causal")
     if is_causal is None:
@@ -412,7 +412,7 @@ def _score(options: dict[str, Any]) -> Score:
 
 
 def _wants_weights(options: dict[str, Any]) -> bool:
-    """Whether the model returns its attentions: an argument says so, or transformers collects them by hooks."""
+    """Whether the model returns its attentions: by an argument, or because transformers collects them by hooks."""
     if options.get("output_attentions"):
         return True
     from transformers.utils.output_capturing import _active_collector
@@ -421,7 +421,7 @@ def _wants_weights(options: dict[str, Any]) -> bool:
     return collected is not None and any("attentions" in key for key in collected)
 
 
-# PyTorch's compiler can mark a plain function alone as constant.
+# PyTorch's compiler can mark only a plain function as constant.
 def _refusal(kind: type) -> str | None:
     return _refusal_of(kind)
 

@@ -29,8 +29,8 @@ class Positions:
     """The positions of a mask's queries and keys.
 
     Attributes:
-        queries, keys: how many there are.
-        first_query, first_key: the position of the first one.
+        queries, keys: their numbers.
+        first_query, first_key: the positions of the first ones.
         per_pair: whether functions must be called for one pair at a time (by ``torch.vmap``).
     """
 
@@ -54,7 +54,7 @@ class Positions:
 
 
 MaskBuilder = Callable[[dict[str, Any], Positions], Mask | None]
-"""Builds a mask from what a function closes over, and the positions."""
+"""Builds a mask from the variables that a function closes over, and the positions."""
 
 
 def as_mask(function: MaskFunction, at: Positions) -> Mask | None:
@@ -138,7 +138,7 @@ def _intersection(parts: dict[str, Any], at: Positions) -> Mask | None:
     by_name = {_name(function): _closure(function) for function in functions}
     packed, remapped = (by_name.get(name) for name in ("packed_sequence_mask_function", _REMAPPED_PART))
     if packed is not None and remapped is not None and _counts_within(packed, remapped, at):
-        # Within one sequence, positions ascend by one: what depends on distances alone needs no remapping.
+        # Within one sequence, positions ascend by one: functions of distances alone need no remapping.
         functions = [f for f in functions if _name(f) != _REMAPPED_PART] + [remapped["mask_function"]]
     return reduce(both, (as_mask(function, at) for function in functions))
 
@@ -185,7 +185,7 @@ _PART_BUILDERS: dict[str, MaskBuilder] = {
     "and_masks.<locals>.and_mask": _intersection,
     "or_masks.<locals>.or_mask": _union,
 }
-"""By the name of a function in ``transformers.masking_utils``: what builds the mask that it describes."""
+"""The builder of the mask that each function of ``transformers.masking_utils`` describes, by its name."""
 
 
 def numbers_of(allowed: Tensor, dtype: torch.dtype) -> Tensor:
@@ -204,14 +204,14 @@ class StructuredMask(Tensor):
     """A tensor ``[batch, 1, queries, keys]`` without storage that represents a `Mask`, with the numbers of ``eager``.
 
     A slice is again a structured mask; any other operation is computed on the dense tensor (`dense`), so a model that
-    calculates with its mask gets what it gets from ``eager``: it may add to it, join it with other numbers, compare it
-    with 0 or convert it. A mask that a model takes a view of, or writes into, keeps its numbers from then on.
+    calculates with its mask gets the results of ``eager``: it may add to it, join it with other numbers, compare it
+    with 0 or convert it. A mask stores its numbers as soon as a model takes a view of it or writes into it.
 
     Args:
         mask: the mask; None: every query sees every key.
         grid: the tile of the problem that the tensor covers, with one head.
-        dtype: of the numbers.
-        whole: the mask that this one is a slice of; None: it is none.
+        dtype: the dtype of the numbers.
+        whole: the mask of which this one is a slice; None: it is no slice.
     """
 
     mask: Mask | None
@@ -297,7 +297,7 @@ class StructuredMask(Tensor):
         result = func(*plain[0], **plain[1])
         for index, argument in enumerate(schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                # The result of an operation in place is what it wrote into.
+                # The result of an operation in place is the argument that it wrote into.
                 written = args[index] if index < len(args) else kwargs.get(argument.name)
                 return written if isinstance(written, StructuredMask) else result
         return result

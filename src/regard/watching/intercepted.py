@@ -16,7 +16,7 @@ from regard.shapes.grid import Grid, spread_heads
 from regard.watching.mask_kind import NO_MASK, MaskReading
 
 SMALL_PAIRS = 1 << 16
-"""Below so many pairs of all heads, PyTorch's operations read weights faster than a compiled kernel starts."""
+"""The number of pairs of all heads below which PyTorch's operations read weights faster than a kernel starts."""
 
 READING_NAMES = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_mean", "pooled_max", "rows",
@@ -27,18 +27,16 @@ READING_NAMES = (
 
 @dataclass(eq=False)
 class Intercepted:
-    """What a call computes, either as a problem or by the scores and weights that the model made.
+    """The computation of a call, either as a problem or by the scores and weights that the model computed.
 
     Attributes:
-        source: the function that computed it.
-        mask: the analysis of its mask.
         problem: the call as a problem of regard, with detached tensors; None if scores and weights are known instead.
         scores: ``[batch, heads, queries, keys]``, −inf or a huge negative value where masked; None if unknown.
         weights: ``[batch, heads, queries, keys]`` before dropout.
         value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
         cross: whether queries and keys were computed from different tensors; None if unknown.
         child: the submodule of the owner that made the call, where a kernel computes a whole layer.
-        scale, cap, has_sink, dropout: as in `AttentionCall`.
+        source, scale, cap, has_sink, dropout: as in `AttentionCall`.
     """
 
     source: str
@@ -56,7 +54,7 @@ class Intercepted:
 
     @property
     def tensor(self) -> Tensor:
-        """One of its tensors, which shows where they are."""
+        """One of its tensors, which shows their device."""
         tensor = self.weights if self.problem is None else self.problem.query
         assert tensor is not None
         return tensor
@@ -72,7 +70,7 @@ class Intercepted:
 
     @property
     def kv_heads(self) -> int:
-        """Key and value heads, as they were passed on."""
+        """The number of heads of keys and values."""
         return self.grid.heads if self.problem is None else self.problem.key.shape[1]
 
     def reach(self) -> Tensor | int:

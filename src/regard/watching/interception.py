@@ -1,15 +1,15 @@
-"""How attention calls are intercepted: a function mode, replaced names, and the listener of regard's own calls.
+"""Intercepts attention calls: by a function mode, replaced names, and the listener of regard's own calls.
 
 A `TorchFunctionMode` sees each call of a PyTorch function that Python makes in this thread. Four things escape it:
 
 - Functions of PyTorch that are written in Python run with the mode off. One of them calls
   ``scaled_dot_product_attention``, ``multi_head_attention_forward``: it runs with the mode on, and its
   ``has_torch_function`` does not count the mode.
-- Functions of other packages that can be overridden as PyTorch's run with the mode off too. Their inner calls go by the
-  names of their modules, which are replaced as long as a model is watched. PyTorch's own name stays what it is: a
+- Functions of other packages that can be overridden as PyTorch's run with the mode off too. Their inner calls use the
+  names in their modules, which are replaced as long as a model is watched. PyTorch's own name stays unchanged: a
   subclass of Tensor compares it with the function that it is asked to override.
 - While a mode is active, ``torch.overrides.has_torch_function`` is true, and PyTorch's modules leave their fast paths,
-  which would change bits of the output. It is replaced by one that does not count this mode.
+  which would change bits of the output. It is replaced by a function that ignores this mode.
 - FlexAttention is a function of Python, whose names are replaced.
 
 The first context installs everything, and the last one restores it. Calls run unchanged and are read afterwards.

@@ -1,4 +1,4 @@
-"""Attention rollout and attention flow: how much of each input reaches a position through all layers of a model.
+"""Attention rollout and attention flow: the share of each input that reaches a position through all layers of a model.
 
 Both read the layers as one graph (`LayerGraph`): its nodes are the positions at each layer, its edges the weights and
 the residual connections.
@@ -16,10 +16,10 @@ from regard.records import AttentionRecord, Axis, GridAxis, TokenAxis
 from regard.shapes.checks import type_text, whole_number
 
 Fusion = Literal["mean", "max", "min"]
-"""How the heads of a layer become one: the mean, the largest or the least weight of each pair."""
+"""The fusion of a layer's heads to one: the mean, the largest or the least weight of each pair."""
 
 BLOCK_WEIGHTS = 1 << 22
-"""How many weights are read from a record at once."""
+"""The number of weights that are read from a record at once."""
 
 
 class LayerGraph:
@@ -27,18 +27,14 @@ class LayerGraph:
 
     .. math:: A_l = r I + (1 - r) W_l
 
-    Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3, where r is 0.5: half of what a
-    position passes on comes over the residual connection.
+    Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3, where r is 0.5: half of a position's
+    output comes over the residual connection.
 
     Args:
         records: one for each layer, in any order; self-attention of the same positions.
         residual: :math:`r`, the share of the residual connection, from 0 to 1.
         fuse: how the heads of a layer become one. The rows of ``max`` and ``min`` are normalized to the sum of the
             rows of the mean.
-
-    Attributes:
-        axis: what the positions are.
-        positions: how many there are.
 
     Raises:
         KindError: not a sequence of records.
@@ -221,7 +217,7 @@ def flow(
 
 
 class Network:
-    """A directed graph of so many nodes, numbered from 0, whose edges have capacities."""
+    """A directed graph of nodes, numbered from 0, whose edges have capacities."""
 
     def __init__(self, nodes: int):
         self.edges: list[list[int]] = [[] for _ in range(nodes)]

@@ -1,9 +1,9 @@
-"""What a module does to features, asked of the module itself and not of its parameters.
+"""Finds a module's effect on features by calling the module itself, not from its parameters.
 
 Parameters say little about a module: it may be adapted, parametrized, quantized or hooked, and its weights may be
 elsewhere until it runs. So it is called with inputs of its own shape: with the axes of the features and with zeros,
-which give the matrix and the constant of a linear module; and with one vector, which gives the gain of a normalization.
-Both are compared with what the module returned in the model's own run.
+which yield the matrix and the constant of a linear module; and with one vector, which yields the gain of a
+normalization. Both are compared with the module's output in the model's own run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,14 +22,14 @@ from regard.watching.thread_state import STATE, leave_mode, return_to_mode
 Function = Callable[..., Any]
 
 AXIS_LENGTH = 64.0
-"""How long the axes are that a module is called with: a power of two beyond usual constants, which would take their
-digits in half precision."""
+"""The length of probing axes: a power of two larger than usual constants, which would take their digits in half
+precision."""
 
 OUTPUTS_LIMIT = 1 << 24
-"""How many outputs of made-up inputs are held at once."""
+"""The most outputs of probing inputs that are in memory at once."""
 
 SAMPLE_ROWS = 8
-"""How many rows of the model's own run are kept to compare with."""
+"""The number of rows of the model's own run that are stored for comparison."""
 
 
 def autocast_of(tensor: Tensor) -> Callable[[], AbstractContextManager[object]]:
@@ -75,13 +75,12 @@ class ModuleCall:
     """One call of a module, or of a function with its parameters, in the model's own run.
 
     Attributes:
-        name: what messages call it.
-        function: the module.
+        name: the name for messages.
         input, output: the first argument, and the (first) result, ``[..., features]``.
         others: further arguments.
         is_sample: whether these are a few of the rows.
-        constants: the output for zeros, if it was asked for in the run.
-        refusal: why the module cannot be asked; "": it can.
+        refusal: why the module cannot be called again; "": it can.
+        constants: the output for zeros, if it was computed in the run.
     """
 
     name: str
@@ -106,7 +105,7 @@ class ModuleCall:
         try:
             with _apart(self.function, input, self.autocast):
                 output = first_tensor(self.function(input, *self.others))
-        except Exception as error:  # whatever a module of someone else raises
+        except Exception as error:  # a module of another library may raise anything
             raise ArgumentError(
                 f"{self.name} cannot be called on its own: {type(error).__name__}: {error}{_where(self.function)}"
             ) from error
@@ -230,7 +229,7 @@ class ModuleCall:
         of_shifted = wide(self.ask(probe + 1)) - constant
         unit = rounding(self.input, self.output)
         gain = (of_probe / wide(probe)).flatten()
-        # A mean that is taken off first makes a common addend vanish.
+        # Subtracting the mean first removes a common addend.
         centered = bool(((of_shifted - of_probe).abs() <= 64 * unit * (of_probe.abs() + constant.abs())).all())
         rows, output = wide(self.input), wide(self.output)
         if centered and features > 1:
@@ -252,8 +251,8 @@ class Normalization:
 
     Attributes:
         gain: :math:`g`, ``[features]``.
-        centered: whether the mean is taken off.
-        factor: :math:`s`, of each row.
+        centered: whether the mean is subtracted.
+        factor: :math:`s`, for each row.
     """
 
     gain: Tensor

@@ -1,4 +1,4 @@
-"""What the residual stream and the output layer of a model do to the output of one projection of heads."""
+"""The effect of a model's residual stream and output layer on the output of one projection of heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ PathPart = ModuleCall | Normalization | float | Tensor
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogitPath:
-    """The way from the output of a projection of heads to the output of the model.
+    """The path from the output of a projection of heads to the output of the model.
 
     Attributes:
         projection: the projection's call.
-        parts: what is on the way, in its order.
+        parts: the modules and factors on the path, in its order.
         scale: ``[batch, 1, queries]``: the product of the statistics of all normalizations, as they were in the run; 0
             for rows that the projection did not have, such as padding.
-        reason: why the way is not known up to the model's output; "": it is.
+        reason: why the path is not known up to the model's output; "": it is.
     """
 
     projection: ModuleCall
@@ -35,12 +35,12 @@ class LogitPath:
     @classmethod
     def of(cls, heads: ProjectedHeads, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
         """Returns the path from some heads to the output of the model, as far as it is known."""
-        end, reason = _end(heads, stream, output)
+        end, reason = _last_step(heads, stream, output)
         path = cls(heads.call, reason=reason)
         if end is None:
             return path
         try:
-            parts, scale = _parts(_way(heads, end), heads, batch * queries)
+            parts, scale = _parts(_steps_after(heads, end), heads, batch * queries)
         except ArgumentError as error:
             return replace(path, reason=str(error))
         return replace(path, parts=tuple(parts), scale=scale.view(batch, 1, queries).cpu())
@@ -49,7 +49,7 @@ class LogitPath:
         """Returns the path up to the last position that has so many features: where an unembedding is applied.
 
         Raises:
-            ArgumentError: the way is not known so far.
+            ArgumentError: the path is not known so far.
             ShapeError: there is none.
         """
         for last in range(len(self.parts), -1, -1):
@@ -92,7 +92,7 @@ class LogitPath:
 
     @property
     def features(self) -> int:
-        """How many features there are at the end of the way: logits, if it leads to the model's output."""
+        """How many features there are at the end of the path: logits, if it leads to the model's output."""
         for part in reversed(self.parts):
             if isinstance(part, ModuleCall):
                 return part.output.shape[-1]
@@ -103,7 +103,7 @@ class LogitPath:
         return self.scale is not None and any(isinstance(part, ModuleCall) for part in self.parts[last:])
 
 
-def _end(heads: ProjectedHeads, stream: ResidualStream, output: object) -> tuple[StreamStep | None, str]:
+def _last_step(heads: ProjectedHeads, stream: ResidualStream, output: object) -> tuple[StreamStep | None, str]:
     """Returns the last step of a path, and why it is not that of the model's output."""
     logits = _logits(output)
     step = stream.step(logits)
@@ -133,11 +133,11 @@ def _logits(output: Any) -> Tensor | None:
     return first_tensor(output)
 
 
-def _way(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
+def _steps_after(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
     """Returns the steps from some heads to the last one, in their order, without the first.
 
     Raises:
-        ArgumentError: there are several ways.
+        ArgumentError: there are several paths.
     """
     steps, step = [], end
     while step is not heads:

@@ -1,7 +1,7 @@
 """The kind of a mask that a model passes on, and the same mask in linear memory where that is possible.
 
-A mask of a model is a tensor with an entry for each pair. Most are causal, a sliding window, documents that are apart
-(a block-diagonal matrix), padding, or several of these. Such a mask is named, and passed to the kernels as a value of
+A mask of a model is a tensor with an element for each pair. Most are causal, a sliding window, separate documents (a
+block-diagonal matrix), padding, or several of these. Such a mask is named, and passed to the kernels as a value of
 `regard.masks`, whose memory is linear in queries and keys. Other masks remain tensors.
 """
 
@@ -22,16 +22,16 @@ MASK_KINDS = (
     "causal+documents+padding", "window+documents+padding",
     "dense",
 )  # fmt: skip
-"""The names of masks: how far a query sees, whether documents are apart, and padding; ``"dense"`` is any other mask."""
+"""The names of masks: the reach of a query, separate documents, and padding; ``"dense"`` is any other mask."""
 
 HIDING_SCORE = -1e8
-"""A pair counts as masked if at most this is added to its score: its weight is 0 if the query sees another key."""
+"""The largest addend that masks a pair: its weight is 0 if the query sees another key."""
 
 PAIRS_LIMIT = 1 << 24
-"""The most pairs for which what a function or a score hides is made dense, to name it."""
+"""The most pairs for which a function's or a score's mask is made dense, to name it."""
 
 READINGS_LIMIT = 4
-"""How many analyses are cached: mostly, all layers of a model share one mask."""
+"""The most analyses that are cached: usually all layers of a model share one mask."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +41,12 @@ class MaskReading:
     Attributes:
         kind: one of `MASK_KINDS`.
         mask: the visible pairs, for the calculation; None: all.
-        bias: what is added to the scores; None: nothing.
+        bias: the addend of the scores; None: there is none.
         visible: the visible pairs, for pictures; None: all.
         has_bias: whether the mask adds other values than 0 and those that hide.
         causal: whether no query sees a key after its own, which is the last one that it could see in the widest row.
-        launches: by kinds of calls and readings, what was prepared to read them under this mask
-            (`regard.watching.call_reader`); None: nothing is kept for it.
+        launches: prepared launches that read calls under this mask, by the calls' kinds and readings
+            (`regard.watching.call_reader`); None: none are stored.
     """
 
     kind: str
@@ -67,7 +67,7 @@ NO_MASK = MaskReading("none")
 
 
 class MaskReader:
-    """Analyses masks; a tensor is analysed again only if it changed."""
+    """Analyses masks; a tensor is analysed again only after a change."""
 
     def __init__(self) -> None:
         self._known: list[tuple[weakref.ref[Tensor], tuple[object, ...], MaskReading]] = []

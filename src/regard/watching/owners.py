@@ -25,7 +25,7 @@ from regard.watching.families import (
 )
 
 _CALLS = frozenset({nn.Module._call_impl.__code__, nn.Module._wrapped_call_impl.__code__})
-"""What runs when a module is called."""
+"""The code that runs when a module is called."""
 
 CODES_LIMIT = 4096
 """The most functions whose parameters are cached."""
@@ -35,13 +35,12 @@ class Owner(NamedTuple):
     """The module that owns an attention call.
 
     Attributes:
-        name: of the module in the model; ``""`` is the model itself.
-        module: the module.
+        name: the module's name in the model; ``""`` is the model itself.
         cross: whether its arguments or its name say that it attends to another sequence.
         packed: whether Hugging Face passes the heads of a group as queries, as for a single token.
-        groups: how many query heads share keys, where the module says so, else 1.
-        heads: the number of query heads, where the module says it.
-        mechanism: of the module, besides multi-head attention; None: no such one.
+        groups: the number of query heads that share keys, if the module declares it, else 1.
+        heads: the number of query heads, if the module declares it.
+        mechanism: the module's mechanism besides multi-head attention; None: no such one.
     """
 
     name: str
@@ -54,13 +53,7 @@ class Owner(NamedTuple):
 
 
 class ModuleNames:
-    """The names, owners and layers of a model's modules.
-
-    Attributes:
-        model: the model.
-        modules: its modules by their names.
-        names: the name of each module, by its ``id``.
-    """
+    """The names of a model's modules, also by the ``id`` of each, their owners and their layers."""
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -136,8 +129,8 @@ class ModuleNames:
     def layer(self, name: str) -> int:
         """Returns the number of the layer that a module belongs to, from 0.
 
-        It is the number in the module's name that tells modules of the same pattern apart (``layers.3.attn``). Where
-        several numbers do, it is the module's rank among them; without a number it is 0.
+        It is the number in the module's name that differs between modules of the same pattern (``layers.3.attn``). If
+        several numbers differ, it is the module's rank among them; without a number it is 0.
         """
         return self._layers.number(name)
 
@@ -194,7 +187,6 @@ class _FunctionParameters(NamedTuple):
     """The parameters of a function that matter here.
 
     Attributes:
-        code: of the function.
         module: the first parameter, if its name is that of a module.
         of_keys: parameters that may carry the keys of another sequence.
     """
@@ -205,7 +197,7 @@ class _FunctionParameters(NamedTuple):
 
 
 _CACHED_PARAMETERS: dict[int, _FunctionParameters] = {}
-"""By the ``id`` of the code, which the value keeps alive. Hashing a code would take longer than all other work."""
+"""By the ``id`` of the code, which the value keeps alive; hashing a code would take longer than all other work."""
 
 
 def _parameters(code: CodeType) -> _FunctionParameters:
@@ -227,10 +219,7 @@ def _takes_other_keys(
 ) -> bool:
     """Whether the arguments of a module's own method say that it attends to another sequence.
 
-    Args:
-        module: the module.
-        frame: of the method, or of a function that it calls with the module.
-        parameters, variables: of the frame.
+    The frame, with its parameters and variables, is that of the method or of a function that it calls with the module.
     """
     above: FrameType | None = frame
     while parameters.module != "self":

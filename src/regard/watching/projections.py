@@ -1,7 +1,7 @@
-"""The projection of the heads of each attention call: the module that takes them side by side.
+"""Finds the projection of the heads of each attention call: the module that takes them side by side.
 
-It is found by what it is called with, after the attention call: rows that are the outputs of all heads. PyTorch's own
-attention functions project themselves, and say with which weights.
+It is recognized by its input after the attention call: rows that are the outputs of all heads. PyTorch's own attention
+functions project themselves, with weights among their arguments.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,6 @@ class Expected:
     """An attention call whose projection was not called yet.
 
     Attributes:
-        call: its record.
         value: ``[batch, heads, keys, value_dim]``; None: unknown.
         rows: the outputs of its heads, ``[batch * queries, heads * value_dim]``; None: not known yet.
     """
@@ -42,7 +41,7 @@ class Expected:
 
 @dataclass(eq=False)
 class _Running:
-    """A module that runs, its arguments before any hook, and the call whose heads it takes."""
+    """A running module, its arguments before any hook, and the call whose heads it projects."""
 
     module: nn.Module
     args: tuple[Any, ...]
@@ -71,7 +70,7 @@ class Projections:
     Args:
         names: the names of the model's modules, by their ``id``.
         norms: whether the norms of projected values are wanted.
-        stream: where the ways of projected heads begin; None: they are not wanted.
+        stream: follows the outputs of projected heads; None: they are not wanted.
     """
 
     def __init__(self, names: dict[int, str], norms: bool, stream: ResidualStream | None):
@@ -111,7 +110,7 @@ class Projections:
             rows = None if is_inside else matched_rows(tensors[0], expected.rows)
         running = _Running(module, args, None if rows is None else expected, rows)
         if module._forward_hooks:
-            # The module returns what its last hook does.
+            # The result of the last hook is the module's result.
             def last(module: nn.Module, args: Any, output: Any) -> None:
                 running.output = output
                 self._ended(running)

@@ -22,11 +22,11 @@ Move = Callable[[Tensor], Any]
 
 
 class StreamStep(Tracked):
-    """One tensor on the way.
+    """One tensor on the path.
 
     Attributes:
         parents: the steps that it comes from.
-        costs: by the number of each `ProjectedHeads` that it comes from, how many modules were passed since.
+        costs: the number of modules that were passed since each of its `ProjectedHeads`, by their numbers.
     """
 
     parents: "tuple[StreamStep, ...]"
@@ -49,9 +49,8 @@ class ProjectedHeads(StreamStep):
     """The output of a module that projects the heads of one attention call.
 
     Attributes:
-        number: of its own.
-        call: of the module, a few rows.
-        rows: for each row of the output, the number of the batch row and query, ``batch_row * queries + query``.
+        call: a few rows of the module's call.
+        rows: the number of the batch row and query, ``batch_row * queries + query``, for each row of the output.
     """
 
     def __init__(self, call: ModuleCall, rows: Tensor):
@@ -68,7 +67,7 @@ class Sum(StreamStep):
     """A sum.
 
     Attributes:
-        has_others: whether a term that depends on the input is not on the way, or left it for a later layer.
+        has_others: whether it has an input-dependent term that is not on the path, or left it for a later layer.
         is_forked: whether several terms are functions of one tensor, of which none is the tensor itself, as it is in a
             residual connection.
     """
@@ -78,7 +77,7 @@ class Sum(StreamStep):
         for parent in parents:
             for heads, cost in parent.costs.items():
                 least[heads] = min(cost, least.get(heads, cost))
-        # What a later layer adds is not kept, nor are its tensors.
+        # The contribution of a later layer is not stored, nor are its tensors.
         nearest = [parent for parent in parents if any(least[heads] == cost for heads, cost in parent.costs.items())]
         left = [parent for parent in parents if not any(parent is other for other in nearest)]
         super().__init__(*nearest)
@@ -109,7 +108,7 @@ def _is_fork(term: StreamStep, other: StreamStep) -> bool:
 
 
 class Moved(StreamStep):
-    """The same elements in other places."""
+    """The same elements in other positions."""
 
     def __init__(self, parent: StreamStep, move: Move, shape: torch.Size):
         super().__init__(parent)
@@ -117,7 +116,7 @@ class Moved(StreamStep):
 
 
 class Scaled(StreamStep):
-    """Each element times a number, or a number of its feature."""
+    """Each element times a number, or times a number for its feature."""
 
     def __init__(self, parent: StreamStep, factor: float | Tensor):
         super().__init__(parent)
@@ -125,7 +124,7 @@ class Scaled(StreamStep):
 
 
 class Mapped(StreamStep):
-    """What a module returned."""
+    """The result of a module."""
 
     def __init__(self, parent: StreamStep, call: ModuleCall):
         super().__init__(parent, passed=1)
@@ -135,7 +134,7 @@ class Mapped(StreamStep):
 
     @property
     def kind(self) -> ModuleCall | Normalization:
-        """The normalization that it is; or a few rows of the call, which may turn out to be linear."""
+        """The call as a normalization, if it is one; or a few rows of it, which may prove to be linear."""
         if self._kind is None:
             self._kind = (None if self.call.is_sample else self.call.normalization()) or self.call.sampled().settle()
             self.call = self.call.sampled()
@@ -150,11 +149,11 @@ _MAPS = frozenset({"linear", "layer_norm", "rms_norm", "matmul", "mm"})
 
 
 class ResidualStream:
-    """The steps of all tensors that one thread's models have.
+    """The steps of all tensors of one thread's models.
 
     Attributes:
-        lost: the function or module after `last` that a way ends at, since nothing is known of it; "": none.
-        last: the last module that a way went through.
+        lost: the unknown function or module after `last` at which a path ends; "": none.
+        last: the last module on a path.
     """
 
     def __init__(self) -> None:
@@ -259,9 +258,9 @@ class ResidualStream:
 
 
 def _is_broken(step: StreamStep, made: StreamStep) -> bool:
-    """Whether what a module made of a tensor is known by its functions in part only, as that of an adapted layer is.
+    """Whether the functions of a module explain its result only in part, as those of an adapted layer.
 
-    A module with a residual connection passes the tensor on, and what it adds is a later layer.
+    A module with a residual connection passes the tensor on, and its addend is a later layer.
     """
     if not step.costs.keys() >= made.costs.keys():
         return False  # there is attention in it

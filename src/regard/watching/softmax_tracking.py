@@ -39,10 +39,9 @@ class _Call:
     """A call of a function of PyTorch, before it runs.
 
     Attributes:
-        function, name, args, kwargs: the function, its name, and its arguments.
         source: the first argument.
-        others: the arguments after it, but for those given by name.
-        known: what the source is; None: nothing is known.
+        others: the positional arguments after it.
+        known: the record of the source; None: nothing is known.
     """
 
     def __init__(self, function: Function, name: str, args: Any, kwargs: dict[str, Any]):
@@ -98,7 +97,7 @@ def _result(rule: Callable[[_Call, Tensor], Tracked | None]) -> Callable[[_Call]
     return run
 
 
-# Functions that make weights, or what weights are made of.
+# Functions that produce weights, or numbers from which weights are computed.
 
 
 @_result
@@ -294,7 +293,7 @@ def _result_of_computation(
 
 
 def _is_same(addends: Tracked, divided: Tracked) -> bool:
-    """Whether a model divides what it added up; it may compute the exponentials of one tensor twice."""
+    """Whether a model divides the tensor that it added up; it may compute the exponentials of one tensor twice."""
     if addends is divided or not isinstance(addends, Exponentials) or not isinstance(divided, Exponentials):
         return addends is divided
     first, second = addends.scores, divided.scores
@@ -431,7 +430,7 @@ MOVE_FUNCTIONS = (
     "expand_as", "broadcast_to", "repeat", "repeat_interleave", "tile", "__getitem__", "select", "narrow", "chunk",
     "split", "tensor_split", "split_with_sizes", "unbind", "index_select", "flip", "roll", "adjoint",
 )  # fmt: skip
-"""Functions that put elements elsewhere."""
+"""Functions that move elements."""
 
 IDENTITY_FUNCTIONS = ("contiguous", "clone", "detach", "requires_grad_", "alias")
 """Functions that return the same elements in the same places."""
@@ -440,7 +439,7 @@ CONVERSION_FUNCTIONS = ("to", "type", "type_as", "float", "double", "half", "bfl
 """Functions that return the same elements in another dtype or on another device."""
 
 _STRIDE_FREE_FUNCTIONS = {"view": Tensor.reshape, "view_as": Tensor.reshape_as}
-"""What takes the place of functions that need the strides of the weights."""
+"""The substitutes for functions that depend on the strides of the weights."""
 
 _DIVISIONS = ("div", "divide", "true_divide")
 _MULTIPLICATIONS = ("mul", "multiply")
@@ -475,7 +474,7 @@ def _by_function(*rules: tuple[Rule, Sequence[str]]) -> dict[Any, tuple[Rule, st
     }
 
 
-_TENSOR_CLASS: Any = Tensor  # the getters of properties have no type that is told
+_TENSOR_CLASS: Any = Tensor  # type checkers do not know the getters of properties
 
 SOURCE_RULES = _by_function(
     (_softmax, ("softmax", "log_softmax", "softmin", "gumbel_softmax")),
@@ -483,7 +482,7 @@ SOURCE_RULES = _by_function(
     (_logsumexp, ("logsumexp",)),
     (_topk, ("topk", "sort")),
 )
-"""By the functions of PyTorch that weights begin with: their rules and their names."""
+"""The rules and names of the functions of PyTorch that begin weights."""
 
 RULES = {
     **SOURCE_RULES,
@@ -503,7 +502,7 @@ RULES = {
     **{getattr(_TENSOR_CLASS, name).__get__: (_move, name) for name in ("T", "mT", "H", "mH")},
     _TENSOR_CLASS.data.__get__: (_keep, "data"),
 }
-"""By the functions of PyTorch: what becomes of tracked tensors in them, and their names."""
+"""The rules for tracked tensors in functions of PyTorch, and the names of the functions."""
 
 
 def track(function: Function, args: Any, kwargs: Any) -> Any:

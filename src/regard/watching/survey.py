@@ -67,17 +67,19 @@ def survey(
         model: any model whose attention `regard.watch` sees. It runs in evaluation mode, without gradients, and its
             modes are restored. The encoder runs of an encoder-decoder of Hugging Face.
         texts: the corpus: an iterable, which may be larger than memory, of texts; or of token ids.
-        tokenizer: of Hugging Face (``transformers`` or ``tokenizers``), or a function text → ids. None: texts are ids.
-        batch: how many texts are read at once; at most one batch is lost if the process is killed.
-        max_length: tokens beyond which a text is cut; None: none is. `Survey.cut` counts those that were.
+        tokenizer: one of Hugging Face (``transformers`` or ``tokenizers``), or a function text → ids. None: texts are
+            ids.
+        batch: the number of texts that are read at once; at most one batch is lost if the process is killed.
+        max_length: the number of tokens to which a longer text is cut; None: no text is cut. `Survey.cut` counts the
+            cut texts.
         special: ids of special tokens, besides those that the tokenizer marks.
-        offsets: the largest distance in tokens for which the share of weight at it is taken.
-        layers: which layers, by number from 0; None: all.
+        offsets: the largest distance in tokens whose share of weight is computed.
+        layers: the numbers of the layers, from 0; None: all.
         forward: ``(model, ids [batch, tokens])``, which calls the model where ``model(ids)`` would be wrong. With
             ``mesh``, ids are this process's part of the tokens, and the model runs within
             `regard.distributed.sequence`.
-        state: a folder. After each batch the sums are written there, so that the same call continues where a killed one
-            ended, in any number of processes, and more texts can follow later. None: nothing is written.
+        state: a folder. After each batch the sums are written there, so that the same call resumes a killed one, in any
+            number of processes, and more texts can follow later. None: nothing is written.
         mesh: a mesh of one axis with all processes, each of which holds a part of every text; the attention must be
             that of regard. None: every process runs whole texts.
 
@@ -169,7 +171,7 @@ def _read(
 
 @dataclass(eq=False)
 class _Run:
-    """Reads batches: the arguments of `survey` that this depends on."""
+    """Reads batches, with the arguments of `survey` on which this depends."""
 
     model: nn.Module
     tokenizer: CorpusTokenizer
@@ -180,7 +182,7 @@ class _Run:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the model takes its inputs."""
+        """The device of the model's inputs."""
         # Weights that are loaded when they are used are on the meta device until then, where no input can be.
         tensors = (*self.model.parameters(), *self.model.buffers())
         return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))

@@ -26,16 +26,15 @@ _DIGEST_COUNT = 1 << 256
 
 @dataclass
 class SurveyPart:
-    """What one process read in one run: batches ``rank, rank + processes, ...`` below ``end``.
+    """The sums of one process in one run, over batches ``rank, rank + processes, ...`` below ``end``.
 
     Attributes:
-        rank, processes: which of how many processes.
         end: the process, or an earlier run, read all of its batches below this number.
-        texts, tokens, cut: how many texts, counted tokens, and texts that were cut.
-        digest: of the texts that it read, a sum over batches.
+        texts, tokens, cut: the numbers of texts, of counted tokens, and of texts that were cut.
+        digest: the sum of the digests of its batches.
         first: the digest of the first batch of the corpus, if it read that one.
-        heads: sums of each module's heads, by its name.
-        ignored: how calls without statistics differ from others, by the name of the module.
+        heads: the sums of each module's heads, by its name.
+        ignored: the difference of calls without statistics from others, by the name of the module.
     """
 
     rank: int = 0
@@ -100,7 +99,7 @@ class State:
 
     Args:
         folder: the folder; None: nothing is written.
-        options: what the sums depend on, besides the texts.
+        options: the settings on which the sums depend, besides the texts.
 
     Attributes:
         earlier: the parts of earlier runs.

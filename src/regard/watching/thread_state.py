@@ -1,4 +1,4 @@
-"""What one thread watches, and how a call that belongs to a watched model runs."""
+"""The state of one thread's watching, and the way a call of a watched model runs."""
 
 import sys
 import threading
@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 
 
 class Follower(Protocol):
-    """Notes what a model does with the outputs of its heads: `regard.watching.projections.Projections`."""
+    """Follows the outputs of a model's heads: `regard.watching.projections.Projections`."""
 
     def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None: ...
     def ends(self, module: nn.Module, output: Any) -> None: ...
@@ -39,13 +39,9 @@ class Follower(Protocol):
 
 
 class Observer:
-    """What a context does with the attention calls of its model; this base class does nothing.
-
-    Args:
-        model: the model.
+    """Receives the attention calls of a context's model; this base class ignores them.
 
     Attributes:
-        names: its modules.
         changes: whether `change` may change an output; it is called in place of `take` then.
     """
 
@@ -59,7 +55,7 @@ class Observer:
 
     @property
     def follower(self) -> Follower | None:
-        """What follows the outputs of heads; None: they are not followed."""
+        """The follower of the outputs of heads; None: they are not followed."""
         return None
 
     def change(self, owner: Owner, output: Tensor) -> Tensor:
@@ -83,16 +79,15 @@ class Observer:
 
 
 class _WatchState(threading.local):
-    """What one thread watches.
+    """The watching of one thread.
 
     Attributes:
-        observers: the contexts that are open, the outermost first.
+        observers: the open contexts, the outermost first.
         followers: their followers.
-        inside: how many calls of attention are running, whose inner calls are not watched.
+        inside: the number of running calls of attention, whose inner calls are not watched.
         is_opened: whether a function of PyTorch runs that is written in Python, and whose inner calls are watched.
-        mode: the function mode; None where nothing is watched.
+        mode: the function mode; None if nothing is watched.
         tracked: the tensors that come from a softmax and have not weighed a sum yet.
-        masks: analyses masks.
     """
 
     def __init__(self) -> None:
@@ -114,12 +109,12 @@ def is_idle() -> bool:
 
 
 def is_apart() -> bool:
-    """Whether what runs is no part of the model's own run: within a call of attention, or in a backward pass."""
+    """Whether this is not the model's own run: within a call of attention, or in a backward pass."""
     return STATE.inside > 0 or torch._C._current_graph_task_id() != -1
 
 
 HeadsChange = Callable[[Any, Callable[[Tensor], Tensor], Owner], Any]
-"""Applies a function to the output of heads ``[batch, heads, queries, value_dim]`` that is in the result of a call."""
+"""Applies a function to the output of heads ``[batch, heads, queries, value_dim]`` in the result of a call."""
 
 
 def run_watched(
@@ -137,8 +132,8 @@ def run_watched(
         function, args, kwargs: the call.
         read: as for `Observer.take`.
         change: changes its output.
-        makers: by the identity of an observer, the module that made the weights, where it is named as attention.
-        layer: the layer of regard that makes the call; None: no such one.
+        makers: the module that made the weights, if it is named as attention, by the identity of each observer.
+        layer: the layer of regard that makes the call; None: another module does.
     """
     # Two frames up is the caller of the handler, whose own variables name no module.
     frame, state = sys._getframe(2), STATE

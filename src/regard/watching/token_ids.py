@@ -15,14 +15,11 @@ from regard.watching.generation import JoinedPart
 class TokenIds:
     """The ids that the table of tokens looked up, in the order of the calls.
 
-    Only a model that names its table of tokens is read (``get_input_embeddings`` of transformers): of any other one it
-    is not known which of its tables holds tokens.
-
-    Args:
-        modules: the modules of the watched model, by their names.
+    Only a model that names its table of tokens is read (``get_input_embeddings`` of transformers); other models do not
+    say which of their tables holds tokens.
 
     Attributes:
-        tables: the tables of tokens, by their ``id``; an encoder and a decoder may have one each.
+        tables: the ``id`` of each table of tokens; an encoder and a decoder may have one each.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module]):

@@ -1,9 +1,10 @@
 """Tensors that come from a softmax, tracked from the softmax to the sum that they weigh.
 
-A model may reshape the weights in between, drop some of them, or multiply them by a mask. For each tensor that it makes
-of them this keeps what the model does not: the scores, the weights before dropout, and which axes hold the keys. Two
-tensors tell the latter, the index of each weight's key and that of its row: they go through the same functions as the
-weights. They are expanded from keys and rows, so their memory is that of keys and rows as long as functions make views.
+A model may reshape the weights in between, drop some of them, or multiply them by a mask. For each tensor that it
+computes from them, the record here has what the model discards: the scores, the weights before dropout, and the axes of
+the keys. These axes follow from two tensors, the index of each weight's key and that of its row, which pass through the
+same functions as the weights. They are expanded from keys and rows, and need no more memory as long as functions return
+views.
 """
 
 import weakref
@@ -19,15 +20,15 @@ from torch.utils.weak import TensorWeakRef
 from regard.watching.owners import Owner
 
 Move = Callable[[Tensor], Tensor]
-"""A function that puts the elements of a tensor elsewhere, and changes none: ``view``, ``transpose``, an index."""
+"""A function that moves the elements of a tensor and changes none: ``view``, ``transpose``, an index."""
 
 
 class AxisPart(NamedTuple):
     """An axis, or a part of one that two axes of a softmax were merged into.
 
     Attributes:
-        size: how long it is.
-        position: which axis it was among those of the softmax's rows, from 0; -1: unknown.
+        size: its length.
+        position: its number among the axes of the softmax's rows, from 0; -1: unknown.
     """
 
     size: int
@@ -39,10 +40,10 @@ class TrackedSoftmax:
     """One softmax, which all tensors that come from it share.
 
     Attributes:
-        shape: of its result.
-        axes: of its result, from 0: the weights sum to 1 over them.
-        makers: by the identity of an observer, the module that made the weights, if one on the stack is named as
-            attention.
+        shape: the shape of its result.
+        axes: the axes of its result, from 0, over which the weights sum to 1.
+        makers: the module that made the weights, if one on the stack is named as attention, by the identity of each
+            observer.
         origins: others whose weights are in these.
         has_sum: whether a sum was seen that the weights weigh.
     """
@@ -63,7 +64,7 @@ class TrackedSoftmax:
 
     @property
     def keys(self) -> int:
-        """How many weights sum to 1."""
+        """The number of weights that sum to 1."""
         return prod(self.shape[axis] for axis in self.axes)
 
     @property
@@ -73,7 +74,7 @@ class TrackedSoftmax:
 
 
 class Tracked:
-    """What a tracked tensor is."""
+    """The record of a tracked tensor."""
 
     def moved(self, move: Move) -> Self:
         """Returns the same in other axes."""
@@ -85,7 +86,6 @@ class TrackedWeights(Tracked):
     """Weights, or their logarithms.
 
     Attributes:
-        softmax: what made them.
         scores: the input of the softmax, in the axes of the weights; None: unknown.
         undropped: the weights before dropout, and before they were rounded to another dtype; None: the tensor itself.
         exact: whether they are the softmax of the scores: nothing but dropout changed them.
@@ -226,7 +226,7 @@ class WeightedValues(Tracked):
     """An elementwise product of weights and values, which weighs a sum once it is added up over the keys.
 
     Attributes:
-        factors: each tensor of weights in it, with what it is multiplied by.
+        factors: each tensor of weights in it, with its factor.
     """
 
     factors: tuple[Factor, ...]
@@ -236,11 +236,7 @@ class WeightedValues(Tracked):
 
 
 class TrackedTensors:
-    """What is known of the tensors that a model has. A tensor that is freed is forgotten.
-
-    Attributes:
-        known: each tensor and what is known of it, by the tensor's identity.
-    """
+    """The records of a model's tensors, by the tensor's identity. A tensor that is freed is forgotten."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[weakref.ref[Tensor], Tracked]] = {}

@@ -252,8 +252,8 @@ class Watch(Observer):
         """Returns one record for each layer and kind, whose queries are all tokens so far.
 
         The calls of one module are joined as long as they continue one sequence: the prefill, then the decoded tokens.
-        The keys that a call reads tell which tokens its queries are, and which row each batch row continues: so tokens
-        that were removed from the cache are left out, and each row follows its own beam back. Readings of rows
+        The keys that a call reads determine which tokens its queries are, and which row each batch row continues: so
+        tokens that were removed from the cache are left out, and each row follows its own beam back. Readings of rows
         (``lse``, ``entropy``, ``peak``, ``top_weights``, ``top_indices``, ``distance``, ``weights``) are joined,
         ``received`` is summed; ``pooled``, ``rows`` and ``tile`` belong to one call and are None where several are
         joined. Where a call is joined in part, ``received`` follows from the weights, and is None without them. Keys of
@@ -269,13 +269,13 @@ class Watch(Observer):
         Raises:
             ArgumentError: there is no such sequence, ``beam_indices`` are those of another search, or a call reads keys
                 of a cache that are not those of its earlier calls.
-            ShapeError: the batch changes, and how is not known.
+            ShapeError: the batch changes in an unknown way.
         """
         return self._generation().stitch(sequence, beam_indices)
 
     @property
     def sequences(self) -> int:
-        """The number of sequences that `stitched` can give: of the module that has most of them."""
+        """The number of sequences that `stitched` can return: that of the module with most of them."""
         return self._generation().count
 
     def _generation(self) -> Generation:
@@ -326,7 +326,7 @@ class Watch(Observer):
                 the encoder; None: ``query_tokens``.
             batch_row: its number, from 0.
             sequence: as for `stitched`.
-            logit: a token's id: the records also carry what each pair contributes directly to its logit
+            logit: a token's id: the records also carry each pair's direct contribution to its logit
                 (`regard.watching.value_logits`; watch with ``outputs=True``); None: they do not.
 
         The norms of weighted values are carried where they were read (``norms=True``).
@@ -408,7 +408,7 @@ def watch(
     Weights alone mislead: attention weights may correlate poorly with a model's other measures of importance, and
     different weights may give the same prediction (Jain & Wallace 2019, "Attention is not Explanation"); whether that
     disqualifies them depends on the question (Wiegreffe & Pinter 2019, "Attention is not not Explanation"); and a large
-    weight on a short value moves little (Kobayashi et al. 2020, "Attention is Not Only a Weight"). So use
+    weight on a short value has little effect (Kobayashi et al. 2020, "Attention is Not Only a Weight"). So use
     ``norms=True`` and `regard.watching.logit_contributions` too, and measure with `Watch.ablate`.
 
     Args:
@@ -421,8 +421,8 @@ def watch(
             tiles of the weights and maps of any size later, and `regard.View` can show a head's calculation.
         norms: whether to read the norms of values after the output projection, for `AttentionCall.weighted_norms`.
         outputs: whether to keep each head's output and values, for `regard.watching.logit_contributions` and
-            `regard.watching.value_logits`. For norms and outputs, modules that the heads pass are called again with
-            inputs that are made up, their hooks too, unless they are plain linear layers.
+            `regard.watching.value_logits`. For norms and outputs, the modules after the heads are called again with
+            probing inputs, with their hooks, unless they are plain linear layers.
 
     Returns:
         A context; `Watch.calls` has the records.
@@ -477,7 +477,7 @@ _CHECKED_READINGS = [Readings()]
 """The last readings that passed the check."""
 
 _LARGE_GRID = Grid.whole(1, 1, 2**40, 2**40)
-"""Larger than any call."""
+"""A grid larger than that of any call."""
 
 
 def _chosen_numbers(name: str, chosen: int | Sequence[int] | None) -> tuple[int, ...] | None:

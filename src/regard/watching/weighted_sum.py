@@ -1,7 +1,7 @@
-"""A sum that weights of a softmax weigh: attention, however a model writes it.
+"""A sum that weights of a softmax weigh: attention in any form that a model may write.
 
 The sum is a product of weights and values, added up over the keys: ``matmul``, ``einsum``, ``(weights * values).sum``.
-The weights are those that the model made, so nothing has to be known of how it scored; they exist in full anyway.
+The weights are those of the model, which exist in full anyway, so its score function need not be known.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ SOURCE = "softmax"
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How the rows of weights become ``[batch, heads, queries]``.
+    """The arrangement of the rows of weights as ``[batch, heads, queries]``.
 
     Attributes:
-        sizes: of the axes of the rows, where merged axes are apart.
-        batch, heads, queries: which of these axes are what.
+        sizes: the sizes of the rows' axes, where merged axes are separate.
+        batch, heads, queries: the axes of each kind.
     """
 
     sizes: tuple[int, ...]
@@ -64,15 +64,15 @@ class WeightedSum:
     """Weights and the values that they weigh.
 
     Attributes:
-        tracked: what is known of the weights.
-        weights: before dropout, with an axis for each of the labels.
-        scores: what the weights were made of, in the same axes; None: unknown.
-        labels: of the weights' axes.
-        keys: those that are added up over.
-        parts: for each label of a row, the axes of the softmax that were merged into it.
-        values: the tensors that the weights are multiplied by, and their labels; None in place of a tensor: unknown.
+        tracked: the record of the weights.
+        weights: those before dropout, with an axis for each of the labels.
+        scores: the scores of the weights, in the same axes; None: unknown.
+        labels: the labels of the weights' axes.
+        keys: the labels that are added up over.
+        parts: the axes of the softmax that were merged into each label of a row.
+        values: the other factors, and their labels; None in place of a tensor: unknown.
         output: the labels of the result.
-        added: those among them that are axes of size 1, or none, in place of the axes that were added up.
+        added: those among them that stand for axes that were added up, of size 1 or none.
     """
 
     tracked: TrackedWeights
