@@ -11,10 +11,10 @@ from torch import Tensor
 from regard.explanations.matrix_texts import clipped, finite_or_text
 
 MOST_TERMS = 8
-"""The most terms of a sum; of more, the middle is left out."""
+"""The most terms of a sum; the middle of a longer one is left out."""
 
 MOST_LINES = 12
-"""The most keys or features; of more, the middle is left out."""
+"""The most keys or features; the middle of more is left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,8 @@ class QueryArithmetic:
         value: ``[keys, value_dim]``.
         is_projected: whether the score has projected the query.
         units: the name and the note of each step of the score's units, and its numbers ``[keys, units]``.
-        unit_weights: how much each unit counts, or None.
-        unit_bias: what is added to each weighted sum of units, or None.
+        unit_weights: the weight of each unit, or None.
+        unit_bias: the addend of each weighted sum of units, or None.
         decimals: digits after the point.
     """
 

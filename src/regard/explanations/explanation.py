@@ -51,7 +51,7 @@ PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 """Steps with a column for each key."""
 
 SHOWN_SLICES = 4
-"""The most (batch row, head) pairs that are printed unless more are asked for."""
+"""The most (batch row, head) pairs that are printed by default."""
 
 OPTIONAL_STEPS = ("scaled", "capped", "biased", "masked")
 """Steps that a calculation may lack; their tensor is then that of the previous step."""
@@ -81,7 +81,7 @@ class Explanation:
         query_labels: a name for each query, or None.
         key_labels: a name for each key, or None.
         projected: which of ``query`` and ``key`` the score's own projection has changed.
-        units: what the score computes for each pair before the scores, or None. Additive scores have the steps ``sum``,
+        units: the score's computation for each pair before the scores, or None. Additive scores have the steps ``sum``,
             ``tanh`` and ``unit_weights``; MLP scores the layers of their network, such as ``network.0``.
         before: the steps before the attention: inputs, their projections and the weights of the score.
         after: the steps after it: the heads side by side, the projected output and the decoder's tanh layer.

@@ -1,4 +1,4 @@
-"""The layers around an attention: projections of its inputs, heads, and what a model computes from its output."""
+"""The layers around an attention: projections of its inputs, heads, and a model's computations from its output."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -15,9 +15,9 @@ class Layer(NamedTuple):
 
     Attributes:
         name: such as ``"W_query"``.
-        note: how it is computed, in a few words.
+        note: its computation in a few words.
         values: ``[rows, features]`` or ``[batch, rows, features]``.
-        rows: what the rows are.
+        rows: the meaning of the rows.
     """
 
     name: str

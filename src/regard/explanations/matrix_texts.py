@@ -11,10 +11,10 @@ from regard.explanations.step import Step
 from regard.records.shaded_table import CAPTION_STYLE, TABLE_STYLE, shade
 
 TABLE_LIMIT = 12
-"""The most rows and the most columns of a table; of more, the middle is left out."""
+"""The most rows and the most columns of a table; the middle of more is left out."""
 
 LONGEST_LABEL = 24
-"""The most letters of a label; of more, the end is left out."""
+"""The most letters of a label; the end of a longer one is left out."""
 
 HTML_DECIMALS = 4
 

@@ -9,13 +9,13 @@ from regard.scores.modifiers import Cap, Modified, Modifying
 
 
 class Settings(NamedTuple):
-    """How a problem compares queries with keys and normalizes the scores.
+    """The settings by which a problem compares queries with keys and normalizes the scores.
 
     Attributes:
         score: the name of the score's class, without what modifies it.
         scale: the factor of the scores; a number, or a tensor that broadcasts to ``[batch, heads, 1, 1]``.
         cap: the bound of a `SoftCap` that alone modifies the scores; None: there is none, or more.
-        function: the name of what else modifies the scores; None: nothing does.
+        function: the name of another function that modifies the scores; None: there is none.
         normalizer: ``"softmax"``, ``"softmax_with_sink"``, ``"entmax"``, ``"sparsemax"``, ``"sigmoid"``, ``"hard"``, or
             the name of its class in small letters where it is none of these.
         parameters: of the normalizer: ``temperature``, ``sink``, ``alpha`` or ``bias``; numbers, or ``[]`` or

@@ -21,7 +21,7 @@ class Step:
 
     Attributes:
         name: such as ``"W_query"``.
-        note: how it is computed, in a few words.
+        note: its computation in a few words.
         matrix: ``[rows, columns]``, detached.
         row_labels: one for each row.
         column_labels: one for each column.

@@ -21,7 +21,7 @@ from regard.records.shaded_table import shaded_table
 Kind = Literal["self", "causal", "cross"]
 
 MEASURES = ("norms", "contributions")
-"""What viewers offer in place of the weights: the weights times factors of a record."""
+"""The products that viewers offer in place of the weights: the weights times factors of a record."""
 
 
 class TileSource(Protocol):
@@ -133,19 +133,19 @@ class AttentionRecord:
     """One attention call of a model.
 
     Attributes:
-        name: of the module, such as ``"encoder.layer.0.attention"``.
-        layer: from 0.
+        name: the name of the module, such as ``"encoder.layer.0.attention"``.
+        layer: the number of the layer, from 0.
         kind: ``"self"``, ``"causal"`` or ``"cross"``.
         queries: the axis of the rows.
         keys: the axis of the columns.
         weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 or NaN; None if there is a source.
         visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible.
         source: computes tiles of the weights if they are not stored.
-        measures: what the weights are multiplied by to see more than weights, ``[heads, keys]`` or ``[heads, queries,
-            keys]``. ``"norms"``: the norm of each value after the output projection; the product is
-            `AttentionCall.weighted_norms`. ``"contributions"``: what each value adds to a logit; the product is the
-            pair's contribution (`regard.watching.value_logits`). Viewers offer the products in place of the weights.
-        statistics: what each head does over a corpus, a dictionary for each, as in `HeadStatistics.values`:
+        measures: factors of the weights, ``[heads, keys]`` or ``[heads, queries, keys]``. ``"norms"``: the norm of each
+            value after the output projection; the product is `AttentionCall.weighted_norms`. ``"contributions"``: each
+            value's contribution to a logit; the product is the pair's contribution (`regard.watching.value_logits`).
+            Viewers offer the products in place of the weights.
+        statistics: the statistics of each head over a corpus, a dictionary as in `HeadStatistics.values`:
             ``"offset -1"`` is its share of weight on the previous token, and ``"loss"``, if it was measured, the change
             of the loss without the head. NaN: unknown. None: there are none.
 
@@ -246,11 +246,7 @@ class AttentionRecord:
         return self.html("View(record)")
 
     def html(self, more: str) -> str:
-        """Returns the first head as a table with its tokens; a line if the weights are not stored.
-
-        Args:
-            more: what to write to see more; "" is not shown.
-        """
+        """Returns the first head as a table, or a line if the weights are not stored; code ``more`` shows the rest."""
         title = f"{self.name}: layer {self.layer}, {self.kind}"
         if self.weights is None:
             shape = f"{self.heads} heads, {len(self.queries):,} × {len(self.keys):,}"

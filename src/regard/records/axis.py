@@ -87,10 +87,10 @@ class GridAxis:
     """The cells of a grid over an image, row by row: patches, or the pixels of a feature map.
 
     Attributes:
-        rows: of the grid.
-        columns: of the grid.
+        rows: the number of rows of the grid.
+        columns: the number of columns of the grid.
         image: uint8 ``[height, width, 3]``.
-        leading: positions before the grid, such as a class token.
+        leading: the number of positions before the grid, such as a class token.
         box: the part that the grid covers, x0, y0, x1, y1 in pixels; None: the whole image.
 
     Raises:
@@ -144,7 +144,7 @@ class GridAxis:
 
 
 LONGEST_WINDOW = 0.1
-"""Seconds of a sound that the window of a spectrogram's last frame may need beyond the last position."""
+"""The most seconds of a sound beyond the last position, for the window of a spectrogram's last frame."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +156,9 @@ class FrameAxis:
             may be finer than they are.
         seconds: the duration of one position.
         positions: the number of positions; None: one for each frame of the spectrogram.
-        sound: int16 ``[samples]``, from the beginning of the first position, which viewers can play; it may end before
-            the last position, and not after it. None: unknown.
-        rate: samples a second of ``sound``.
+        sound: int16 ``[samples]``, from the beginning of the first position, which viewers can play; it must not end
+            after the last position. None: unknown.
+        rate: the number of samples a second of ``sound``.
 
     Raises:
         ShapeError: the spectrogram or the sound has another shape, or ``positions`` is below 1.
@@ -212,7 +212,7 @@ class FrameAxis:
         if self.sound is None:
             return
         lasts, whole = self.sound.size / self.rate, len(self) * self.seconds
-        # Frames are taken at the middles of windows, so a sound ends a little after the last one.
+        # Frames are the middles of windows, so a sound ends a little after the last one.
         if lasts > whole + self.seconds + LONGEST_WINDOW:
             raise ArgumentError(
                 f"sound must not go on after the positions end, {whole:g} s ({len(self)} positions of "
@@ -231,7 +231,7 @@ class FrameAxis:
 
 
 Axis = TokenAxis | GridAxis | FrameAxis
-"""What one side of a matrix of weights consists of: tokens, cells of an image, or frames of a sound."""
+"""The positions of one side of a matrix of weights: tokens, cells of an image, or frames of a sound."""
 
 
 def is_whole_number(value: object) -> bool:

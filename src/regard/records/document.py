@@ -21,13 +21,13 @@ PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 
 STEP_ORDER = ("query", "key", "value", *PAIR_STEPS, "output")
 INPUT_MATRICES = ("query_input", "key_input", "value_input", "w_query", "w_key", "w_value")
-"""What queries, keys and values were projected from, and the matrices that did it."""
+"""The inputs of queries, keys and values, and the matrices that projected them."""
 
 MOST_RECORDS = 3
 """The most records of a document that a notebook shows."""
 
 PARAMETERS = {"temperature": 0.0, "sink": None, "alpha": 1.0, "bias": None}
-"""Each parameter of a normalizer, and the number that it must be above; None: any number."""
+"""The parameters of normalizers, and the lower bound of each; None: any number."""
 
 REQUIRED_MATRICES = ("query", "key", "value", "scores", "weights", "output")
 
@@ -49,12 +49,12 @@ class StepsRecord:
         score: ``"dot"`` if ``scores = query · keyᵀ``, else another name.
         normalizer: such as ``"softmax"``. The viewer computes ``softmax``, ``softmax_with_sink``, ``entmax``,
             ``sparsemax`` and ``sigmoid`` itself.
-        layer: of the model; None if there is none.
-        head: from 0; None if there is none.
+        layer: the number of the model's layer; None if there is none.
+        head: the number of the head, from 0; None if there is none.
         parameters: numbers of the normalizer by name: ``temperature``, ``sink``, ``alpha``, ``bias``.
-        scale: what the scores are multiplied by; None if unknown.
-        cap: c if ``capped = c · tanh(scaled / c)``; None if it is not.
-        function: the name of another function that makes ``capped`` of ``scaled``, or None.
+        scale: the factor of the scores; None if unknown.
+        cap: c if ``capped = c · tanh(scaled / c)``, else None.
+        function: the name of another function that turns ``scaled`` into ``capped``, or None.
         attention: the name of the `AttentionRecord` of the same document that has this head; "" if there is none.
 
     Raises:

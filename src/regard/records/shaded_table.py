@@ -21,7 +21,7 @@ from regard.summaries import record_html
 from regard.tracing.transforms import has_data
 
 MOST_NUMBERED = 16
-"""The most rows and columns of a table with numbers; of more, a reduced map is shown."""
+"""The most rows and columns of a table with numbers; a larger matrix is shown as a reduced map."""
 
 MOST_CELLS = 32
 """The most rows and columns of a reduced map."""
@@ -40,7 +40,7 @@ HATCHED_STYLE = f"background:repeating-linear-gradient(-45deg,{LINES})"
 """The style of a pair that the mask hides."""
 
 CROSSED_STYLE = f"background:repeating-linear-gradient(-45deg,{LINES}),repeating-linear-gradient(45deg,{LINES})"
-"""The style of what is no number."""
+"""The style of NaN and infinity."""
 
 TABLE_STYLE = "border-collapse:collapse;margin:8px 0;font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums"
 CAPTION_STYLE = "text-align:left;caption-side:top;padding:4px 0"
@@ -77,7 +77,7 @@ def shaded_table(
         columns: a label for each column.
         caption: above the table.
         hidden: the pairs that a mask hides.
-        more: what to write to see more, below the table.
+        more: the code that shows more, below the table.
     """
     matrix = np.asarray(matrix, np.float64)
     masked = matrix if hidden is None else np.where(hidden, -np.inf, matrix)

@@ -1,6 +1,6 @@
 """Weights in any form that they come in → the document that a view shows.
 
-Axes of weights have one meaning each, by their number:
+The number of axes determines their meaning:
 
 - ``[queries, keys]``: one head;
 - ``[heads, queries, keys]``: the heads of one layer; a batch without heads, as the averaged weights of
@@ -59,14 +59,7 @@ ACCEPTED_CONTENTS = (
 
 @dataclass(frozen=True)
 class TokenLabels:
-    """The tokens that a caller named, and the example of a batch.
-
-    Attributes:
-        tokens: of both sides: a list, an axis, or a tokenizer of Hugging Face.
-        rows: of the queries.
-        columns: of the keys.
-        example: the number in the batch, from 0.
-    """
+    """The tokens that a caller named, for both sides or for queries and keys, and the example of a batch, from 0."""
 
     tokens: Any = None
     rows: Any = None

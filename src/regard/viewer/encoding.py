@@ -19,10 +19,10 @@ from regard.errors import ArgumentError
 CODE_STEPS = 253
 NAN_CODE = 255
 COMPRESSION_LEVEL = 9
-"""The compression of zlib: the smallest result."""
+"""The compression level of zlib with the smallest result."""
 
 BLOCK_ELEMENTS = 2**22
-"""How many elements are encoded at once, so that temporary arrays stay small."""
+"""The number of elements that are encoded at once, so that temporary arrays stay small."""
 
 WORST_ERROR = 1 / CODE_STEPS
 """The largest error of a weight, relative to the maximum (the exact bound is a little lower)."""

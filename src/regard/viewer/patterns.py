@@ -39,7 +39,7 @@ SPIKE_GAP = 3
 """The least ratio of a spike to the largest weight of its head that is no finding."""
 
 SAMPLED_TILES = 5
-"""How many tiles along a diagonal are read to decide which offsets to read as a whole."""
+"""The number of tiles along a diagonal that are read to decide which offsets to read as a whole."""
 
 TILE_SIDE = 128
 """The most queries of such a tile, and the span of offsets that are read together."""
@@ -111,7 +111,7 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) 
     """Finds distances key − query with a large mean weight: ``head``, ``offset``, ``share``.
 
     Candidates are the diagonals of the pooled ``maximum [heads, rows, columns]`` that are bright along their whole
-    length; some tiles of them yield the distances, and all tiles along these the mean.
+    length; a few of their tiles yield the distances, and all tiles along these the means.
     """
     candidates = []
     for offset, shares in _diagonal_means(source, _candidates(source, maximum), chance):

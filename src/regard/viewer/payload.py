@@ -30,7 +30,7 @@ MOST_CELLS_TOGETHER = 2**25
 LONGEST_IMAGE_SIDE = 1024
 MOST_BINS, MOST_FRAMES = 256, 4096
 MOST_RATE, MOST_SAMPLES = 16_000, 2**20
-"""The largest image, spectrogram and sound of an axis; others are reduced to block means."""
+"""The sizes of the largest image, spectrogram and sound of an axis; larger ones are reduced to block means."""
 
 
 def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
 
 
 class _Shared:
-    """Parts that several records refer to by a number; each is carried once."""
+    """Parts to which several records refer by a number; each is carried once."""
 
     def __init__(self, encode: Any):
         self.encode = encode

@@ -38,10 +38,10 @@ THUMBNAIL_SIDE = 96
 """The most points of a side of a large and of a small map."""
 
 LEAST_COLUMNS = 5
-"""The columns of a picture of layers × heads at least, so that its title has room beside few heads."""
+"""The fewest columns of a picture of layers × heads, so that its title has room even with few heads."""
 
 LETTERS_AN_INCH = 11
-"""Letters of a title that fit into an inch."""
+"""The number of letters of a title that fit into an inch."""
 
 MOST_IMAGES = 12
 """The most queries whose weights are drawn over the picture."""

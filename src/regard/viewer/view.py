@@ -24,7 +24,7 @@ from regard.watching import HeadStatistics, Survey
 ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long", "difference"]
 VIEWS = get_args(ViewName)
 FORMER_NAMES = {"alignment": "pattern", "heads": "lines", "model": "grid", "steps": "walk", "text": "words"}
-"""What views were called in earlier versions; both names are taken."""
+"""The names of views in earlier versions; both are accepted."""
 
 Theme = Literal["auto", "light", "dark"]
 THEMES = get_args(Theme)
@@ -44,7 +44,7 @@ class View:
         View(weights, tokens)                      # [queries, keys] or [heads, queries, keys]
         View(weights, rows=target, columns=source) # tokens of queries and keys that differ
         View(outputs.attentions, tokens)           # of transformers, with output_attentions=True
-        View(watched, tokenizer)                   # what regard.watch(model, read="view") recorded of it
+        View(watched, tokenizer)                   # a result of regard.watch(model, read="view")
         View(watched, tokenizer, steps=[(3, 8)])   # and the calculation of layer 3, head 8, after watch(keep=True)
         View(observed, tokens)                     # regard.observe(..., read="view")
         View(explanation)                          # the worked calculation of regard.explain
@@ -61,31 +61,31 @@ class View:
               queries, keys]`` are stacked layers;
             - a list or tuple of such tensors or arrays, one for each layer, as ``outputs.attentions``. So a tensor
               ``[layers, heads, queries, keys]`` is ``View(list(weights), tokens)``;
-            - what `regard.watch` gives, or one of its calls; without tokens its positions have numbers. Of several
-              forward passes or generated texts the last is shown, as the title says;
+            - the result of `regard.watch`, or one of its calls; without tokens its positions have numbers. The last of
+              several forward passes or generated texts is shown, as the title says;
               ``View(watched.document(tokens, sequence=0))`` shows another;
             - an `Observed` or `Attended` with weights, an `Explanation`, or a prediction;
             - a `Document`, a record, or a sequence of records and explanations.
         tokens: the texts of queries and keys, one for each position: a list (``range(n)`` for numbers), or an axis of
-            `regard.records`. For what `regard.watch` gives also the tokenizer of a model of transformers, whose ids it
-            has seen.
+            `regard.records`. For a result of `regard.watch` also the tokenizer of a model of transformers, whose ids it
+            recorded.
         rows: the tokens of the queries, if those of the keys differ.
         columns: the tokens of the keys.
         example: the number in a batch of several, from 0.
         title: one line; None: the one that the content has.
         view: one of ``"pattern"`` (a matrix), ``"lines"`` (two columns), ``"words"`` (the text, shaded), ``"grid"``
             (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``, ``"difference"`` (one
-            head minus another); None: the one that suits
-            the first record.
+            head minus another); None: the one that suits the first record.
         layer: the index of the record that is shown first, from 0; None: that of the head below.
         head: from 0, or ``"mean"`` of all heads; None: the head of the clearest structure (pictures: the mean).
-        survey: what heads do over a corpus, by which the viewer names and sorts them: the result of `regard.survey`, or
-            `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss without the head.
+        survey: statistics of heads over a corpus, by which the viewer names and sorts them: the result of
+            `regard.survey`, or `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss
+            without the head.
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
-        language: of every word of the viewer, ``"en"`` or ``"zh"``; None: English.
-        height: of the notebook's frame in pixels; None: 640.
+        language: the language of the viewer, ``"en"`` or ``"zh"``; None: English.
+        height: the height of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights in the file (see `payload`).
-        steps: the (layer, head) pairs whose calculation the walk shows, for what `regard.watch` recorded with
+        steps: the (layer, head) pairs whose calculation the walk shows, for a result of `regard.watch` with
             ``keep=True``; ``layer`` is the index of a record, as above. An `Explanation` has those of all its heads.
 
     Raises:
