@@ -31,18 +31,9 @@ def projections(
 ) -> tuple[list[Layer], dict[str, Tensor]]:
     """Projects the inputs of an attention and splits them among heads (Vaswani et al. 2017, §3.2.2).
 
-    Args:
-        inputs: ``query``, ``key`` and ``value``, ``[length, dim]`` or ``[batch, length, dim]``; without weights and
-            with one head also ``[batch, heads, length, dim]``.
-        weights: ``w_query``, ``w_key`` and ``w_value``, ``[dim, heads · head_dim]``, those that there are.
-        heads: the number of heads.
-        one_input: whether the inputs are one.
-
-    Returns:
-        The steps, and the queries, keys and values.
-
-    Raises:
-        ArgumentError, KindError, ShapeError: as `regard.explain`.
+    Inputs are ``[length, dim]`` or ``[batch, length, dim]``; without weights and with one head also ``[batch, heads,
+    length, dim]``. Of the weights ``w_query``, ``w_key`` and ``w_value``, ``[dim, heads · head_dim]``, some may be
+    missing. The result is the steps, and the queries, keys and values.
     """
     whole_number("heads", heads, low=1)
     steps: list[Layer] = []
@@ -65,12 +56,8 @@ def projections(
 def results(query: Tensor, output: Tensor, weights: Mapping[str, Tensor], heads: int) -> list[Layer]:
     """Returns the steps that follow from the output of an attention.
 
-    Args:
-        query: the input of the queries, of which each is the state of a decoder.
-        output: of the attention, ``[length, value_dim]``, ``[batch, length, value_dim]`` or with heads.
-        weights: ``w_output [heads · value_dim, dim]`` and ``w_decoder [units, state_dim + context_dim]``, those that
-            there are.
-        heads: the number of heads among which projected features were split.
+    Each query of ``query``, the input of the queries, is the state of a decoder. The weights are ``w_output [heads ·
+    value_dim, dim]`` and ``w_decoder [units, state_dim + context_dim]``, those that there are.
     """
     steps: list[Layer] = []
     w_output, w_decoder = weights.get("w_output"), weights.get("w_decoder")
@@ -109,22 +96,12 @@ def project(argument: str, name: str, tensor: Tensor, weight: Tensor) -> Tensor:
 
 
 def decoder_output(state: Tensor, context: Tensor, weight: Tensor) -> Tensor:
-    """Computes the output of a decoder from its state and its context.
+    """Computes the output of a decoder, ``[..., units]``, from its state and its context.
 
     .. math:: \\tanh(W [state; context])
 
-    Luong et al. 2015, eq. 5; they put the context first.
-
-    Args:
-        state: ``[..., state_dim]``.
-        context: ``[..., context_dim]``.
-        weight: ``[units, state_dim + context_dim]``, the state's columns first.
-
-    Returns:
-        ``[..., units]``.
-
-    Raises:
-        ShapeError: the weight has the wrong shape.
+    Luong et al. 2015, eq. 5; they put the context first. The weight is ``[units, state_dim + context_dim]``, the
+    state's columns first.
     """
     features = state.shape[-1] + context.shape[-1]
     if weight.dim() != 2 or weight.shape[1] != features:

@@ -112,12 +112,7 @@ def is_whole(tensor: Tensor, tolerance: float = 0.0) -> bool:
 
 
 def html_tables(steps: Sequence[Step], rest: str = "") -> str:
-    """Returns HTML tables for notebooks, one for each step: self-contained, without scripts, all text escaped.
-
-    Args:
-        steps: in order; they are numbered from 1.
-        rest: a last line about the steps that are not shown.
-    """
+    """Returns HTML tables of numbered steps for notebooks: self-contained, without scripts; then the text ``rest``."""
     parts = [_table(number, step) for number, step in enumerate(steps, start=1)]
     return f"<div>{''.join(parts)}{f'<p>{escape(rest)}</p>' if rest else ''}</div>"
 

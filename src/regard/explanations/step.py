@@ -61,17 +61,10 @@ def plain_name(name: str) -> str:
 def step_figure(
     steps: Iterable[Step], *, title: str | None = None, color_map: str | Mapping[str, str] | None = None
 ) -> "Figure":
-    """Draws annotated heatmaps, one panel a step, every cell with its number.
+    """Draws annotated heatmaps of at least one step, one panel a step, every cell with its number.
 
-    Args:
-        steps: in order, at least one.
-        title: over the whole picture.
-        color_map: of matplotlib for all panels, or for each step by name; None: blue for more, red for less than 0.
-
-    Raises:
-        ArgumentError: there is no step.
-        UnknownNameError: no such colour map.
-        MissingPartError: matplotlib is not installed.
+    The colour map is one of matplotlib for all panels, or one for each step by name; None: blue for more, red for less
+    than 0.
     """
     # Imported here, because `import regard` imports no pictures.
     from regard.pictures import Panel, calculation

@@ -14,13 +14,7 @@ from regard.explanations.step import Step
 
 
 def step_tables(steps: Sequence[Step], decimals: int, rest: str = "") -> RenderableType:
-    """Returns one table for each step, below a line that names the batch row and the head where these change.
-
-    Args:
-        steps: in order; they are numbered from 1.
-        decimals: digits after the point.
-        rest: a last line about the steps that are not printed.
-    """
+    """Returns a table for each numbered step, below a line where batch row and head change; then the text ``rest``."""
     parts: list[RenderableType] = []
     slice_name = None
     for number, step in enumerate(steps, start=1):

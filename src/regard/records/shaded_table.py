@@ -71,13 +71,8 @@ def shaded_table(
 ) -> str:
     """Returns a matrix as a table; one of more than 16 rows or columns as a map of means.
 
-    Args:
-        matrix: ``[rows, columns]``.
-        rows: a label for each row; None: its number.
-        columns: a label for each column.
-        caption: above the table.
-        hidden: the pairs that a mask hides.
-        more: the code that shows more, below the table.
+    Rows without labels have numbers; ``hidden`` are the pairs that a mask hides; the code ``more``, below the table,
+    shows more.
     """
     matrix = np.asarray(matrix, np.float64)
     masked = matrix if hidden is None else np.where(hidden, -np.inf, matrix)

@@ -29,15 +29,7 @@ WORST_ERROR = 1 / CODE_STEPS
 
 
 def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8]:
-    """Encodes weights as 8-bit square roots.
-
-    Args:
-        weights: from 0 to ``maximum``, or NaN.
-        maximum: above 0.
-
-    Raises:
-        ArgumentError: a weight is out of range, or the maximum is not above 0.
-    """
+    """Encodes weights, from 0 to ``maximum`` or NaN, as 8-bit square roots; raises ArgumentError for others."""
     if not maximum > 0 or not np.isfinite(maximum):
         raise ArgumentError(f"maximum must be above 0 and finite; it is {maximum}")
     flat = np.ascontiguousarray(weights).reshape(-1)

@@ -32,14 +32,7 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
     """Returns pooled maps of all heads, the finest that fit the budget together, and exact tiles for the rest.
 
     Records of the same size have maps of the same size, so that they can be compared. The coarsest maps are carried
-    even where they exceed the budget.
-
-    Args:
-        records: with weights or a source of tiles.
-        budget_bytes: the most bytes of the maps and tiles as they are written.
-
-    Raises:
-        ShapeError: a source returns the wrong shape.
+    even if they exceed the budget, which counts the maps and tiles as they are written.
     """
     sources = [tile_source(record) for record in records]
     heads = sum(source.heads for source in sources)

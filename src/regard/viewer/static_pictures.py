@@ -48,17 +48,9 @@ MOST_IMAGES = 12
 
 
 def figure(document: Document, view: str, layer: int = 0, head: int | None = None) -> Figure:
-    """Draws one view of a document.
+    """Draws one view of a document: a record by its index, and a head, from 0, or the mean over heads.
 
-    Args:
-        document: the document.
-        view: its name.
-        layer: the index of the record.
-        head: from 0; None: the mean over heads (views that show all heads show all).
-
-    Raises:
-        ArgumentError: the record is too long for the view.
-        MissingPartError: matplotlib is not installed.
+    Views that show all heads ignore the head. ArgumentError is raised if the record is too long for the view.
     """
     if view == "difference":
         raise ArgumentError("a difference is drawn by the viewer alone; save it as .html, or choose another view")

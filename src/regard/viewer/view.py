@@ -202,12 +202,7 @@ class View:
 
 
 def present_name(view: Any) -> str | None:
-    """Returns the name of a view that may have a former name; None stays.
-
-    Raises:
-        KindError: no text.
-        UnknownNameError: no view has the name.
-    """
+    """Returns the name of a view that may have a former name; None stays."""
     if view is None:
         return None
     if isinstance(view, str):

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, UnknownNameError, UnseenError
 from regard.names.answered import answered
+from regard.records.attention_record import Kind
 from regard.shapes.checks import type_text, whole_number
-from regard.watching.attention_call import Kind
 from regard.watching.interception import observing, without_fast_paths
 from regard.watching.owners import Owner
 from regard.watching.thread_state import Observer

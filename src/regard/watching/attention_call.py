@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.names.missing_names import hinted
 from regard.records import TileSource
+from regard.records.attention_record import Kind
 from regard.records.shaded_table import readings_html
 from regard.shapes.checks import Requested
 from regard.shapes.grid import Grid
@@ -21,8 +22,6 @@ from regard.watching.intercepted import READING_NAMES
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards
     from regard.watching.logit_path import LogitPath
-
-Kind = Literal["self", "causal", "cross"]
 
 
 class Postponed(Protocol):

@@ -133,14 +133,11 @@ def read_sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Intercepted:
-    """Reads a call of ``scaled_dot_product_attention``.
+    """Reads a call of ``scaled_dot_product_attention``; raises a RegardError if it cannot be read.
 
     On a CPU, ``attn_mask`` and ``is_causal=True`` both hide (torch 2.13). Keys may be shared by other groups of heads
     than values: both are repeated to the least common number of heads then. The owner's number of heads determines the
     meaning of axes (`HeadAxes`).
-
-    Raises:
-        RegardError: PyTorch computes no such call, or it cannot be read.
     """
     if query.is_nested or key.is_nested or value.is_nested:
         return _read_nested(query, key, value, is_causal, scale, dropout_p)
@@ -379,9 +376,6 @@ def read_flex(arguments: dict[str, Any], is_compiled: bool) -> Intercepted:
     as FlexAttention does it, so a function that cannot take whole index tensors works too. The compiled kernel
     (``is_compiled``) computes only the listed blocks, and full ones without their function; the function in Python
     evaluates all pairs (torch 2.13).
-
-    Raises:
-        RegardError: FlexAttention computes no such call.
     """
     _check_readable(**{name: arguments[name] for name in ("query", "key", "value")})
     query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))

@@ -16,9 +16,10 @@ from torch import Tensor
 from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs, statistics
 from regard.attention.readings import Readings
 from regard.masks import Mask
+from regard.records.attention_record import Kind
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
-from regard.watching.attention_call import POSTPONED_ATTRIBUTES, AttentionCall, Kind
+from regard.watching.attention_call import POSTPONED_ATTRIBUTES, AttentionCall
 from regard.watching.call_records import mask_on_host
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
@@ -98,11 +99,8 @@ class CallReader:
     ) -> None:
         """Takes the readings of a call, or postpones them.
 
-        Args:
-            call: without readings.
-            intercepted: the tensors of the call.
-            visible: its mask, if it is wanted; None: none.
-            others: other attributes of the call by their names, of all heads.
+        The call's mask ``visible`` is stored if it is wanted, and ``others`` are further attributes by name, of all
+        heads.
         """
         chosen = None if call.chosen_heads == tuple(range(call.heads)) else call.chosen_heads
         problem, known = intercepted.problem, self._launches(intercepted)

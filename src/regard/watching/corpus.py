@@ -75,12 +75,7 @@ class CorpusTokenizer:
         self.cut = 0
 
     def tokens(self, text: Text, number: int) -> TextTokens:
-        """Returns the tokens of one text.
-
-        Raises:
-            KindError: the tokenizer does not take such a text.
-            DataError: the tokenizer fails, or returns something else than integers.
-        """
+        """Returns the tokens of one text; raises KindError or DataError if the tokenizer cannot take it."""
         if self._tokenizer is None:
             if isinstance(text, str):
                 raise KindError(f"tokenizer must be given where texts are texts; text {number} is one")

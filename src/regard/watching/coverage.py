@@ -82,13 +82,7 @@ class Coverage:
     def tell(self, layers: Iterable[int] | None, has_calls: bool) -> None:
         """Raises an error at the end of a context if no call was seen, and warns about modules without a record.
 
-        Args:
-            layers: the chosen ones; None: all.
-            has_calls: whether there is a record.
-
-        Raises:
-            UnseenError: no attention call was seen.
-            ArgumentError: the chosen layers made none.
+        Only the chosen ``layers`` are expected; None: all. The context ``has_calls`` if there is a record.
         """
         modules = self._names.modules
         looks = {name: modules[name] for name in self.ran if looks_like_attention(modules[name])}
@@ -105,35 +99,26 @@ class Coverage:
         if not has_calls and self._unreadable and len(self._unreadable) == len(self._seen):
             name, reason = next(iter(self._unreadable.items()))
             raise UnseenError(f"no attention call of {kind} can be read; that of {name!r}: {reason}")
-        for name, reason in self._unreadable.items():
-            warnings.warn(
-                f"the attention of {name!r} in {kind} cannot be read: {reason}", UnseenAttentionWarning, stacklevel=4
-            )
+        messages = [
+            f"the attention of {name!r} in {kind} cannot be read: {reason}" for name, reason in self._unreadable.items()
+        ]
         leaves = without_ancestors(sorted(looks))
         silent = [name for name in leaves if not self._is_covered(name, looks)]
         if silent:
-            warnings.warn(
-                f"{_listed(silent, looks)} in {kind} looks like attention and ran, but gave no record",
-                UnseenAttentionWarning,
-                stacklevel=4,
-            )
+            messages.append(f"{_listed(silent, looks)} in {kind} looks like attention and ran, but gave no record")
         partly = [name for name, count in self._unread.items() if count > 0 and name not in silent]
         if partly:
-            warnings.warn(
+            messages.append(
                 f"{_listed(partly, looks)} in {kind} gave records of a part of its attention: it made other weights "
-                "too, and no sum that they weigh was seen",
-                UnseenAttentionWarning,
-                stacklevel=4,
+                "too, and no sum that they weigh was seen"
             )
         # A run that has not ended in a record is silent too.
         idle = {name for name, count in self._silent_runs.items() if count} | self._silent
         idle = sorted(name for name in idle if name is not None and self._is_covered(name, looks))
         if idle:
-            warnings.warn(
-                f"{_listed(idle, looks)} in {kind} gave records in some of its runs, and none in others",
-                UnseenAttentionWarning,
-                stacklevel=4,
-            )
+            messages.append(f"{_listed(idle, looks)} in {kind} gave records in some of its runs, and none in others")
+        for message in messages:
+            warnings.warn(message, UnseenAttentionWarning, stacklevel=4)
         if not has_calls and layers is not None and not self._unreadable:
             raise ArgumentError(
                 f"layers {sorted(layers)} made no attention call; those that did are {sorted(self._layers)}"

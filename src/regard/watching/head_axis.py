@@ -24,9 +24,6 @@ def axes_of_heads(sizes: Sequence[int], count: int | None, adjacent: Collection[
         sizes: those of the axes before length and features. The first one is the batch.
         count: the number of heads, if the module declares it.
         adjacent: the axes along which one head's features follow those of another in memory (`adjacent_axes`).
-
-    Raises:
-        ArgumentError: it cannot be determined.
     """
     last = len(sizes) - 1
     if count == 1:
@@ -81,15 +78,10 @@ class HeadAxes(NamedTuple):
 
     @classmethod
     def of_call(cls, tensors: Sequence[Tensor], grouped: bool, count: int | None) -> "HeadAxes":
-        """Returns the axes of heads of queries, keys and values.
+        """Returns the axes of heads of queries, keys and values; raises ArgumentError if they cannot be determined.
 
-        Args:
-            tensors: the queries, then others, which broadcast to one another.
-            grouped: whether query heads share keys (``enable_gqa``): then heads are the third last axis.
-            count: as for `axes_of_heads`.
-
-        Raises:
-            ArgumentError: it cannot be determined.
+        If query heads share keys (``grouped``, by ``enable_gqa``), heads are the third last axis. The number of heads
+        ``count`` is that of `axes_of_heads`.
         """
         rank = max(tensor.dim() for tensor in tensors)
         if grouped and rank > 2:

@@ -119,11 +119,7 @@ class Reader:
         return call.kind != "cross" and (call.batch, call.queries, call.keys) == (len(self.texts.ids), length, length)
 
     def sums(self, call: AttentionCall) -> Sums:
-        """Sums the statistics of one call over its counted queries: those of a head that see a key.
-
-        Raises:
-            DataError: weights that are not finite.
-        """
+        """Sums the statistics of one call over the counted queries that see a key; raises DataError for NaN."""
         assert call.entropy is not None
         assert call.peak is not None
         assert call.distance is not None

@@ -66,9 +66,7 @@ def as_mask(function: MaskFunction, at: Positions) -> Mask | None:
 def padding_mask(padding: Tensor, at: Positions) -> Mask | None:
     """Returns the mask that shows the keys that are not padding.
 
-    Args:
-        padding: ``bool [batch, positions]``, True for tokens; positions past its end are padding.
-        at: the positions of queries and keys.
+    In ``padding``, bool ``[batch, positions]``, True is a token; positions past its end are padding.
     """
     missing = at.first_key + at.keys - padding.shape[-1]
     if missing > 0:

@@ -102,11 +102,7 @@ class Intercepted:
 
     @torch.no_grad()
     def read(self, read: Readings) -> dict[str, Tensor | None]:
-        """Returns the readings by their names, on the device of the call.
-
-        Raises:
-            KindError, ArgumentError: readings that a call of this size does not have.
-        """
+        """Returns the readings by their names, on the device of the call; raises an error for impossible readings."""
         problem = self.problem
         if problem is None:
             assert self.weights is not None

@@ -97,11 +97,7 @@ class ModuleCall:
         self.autocast = autocast_of(self.input)
 
     def ask(self, input: Tensor) -> Tensor:
-        """Returns the function's result for another input.
-
-        Raises:
-            ArgumentError: it cannot be called, or returns no tensor.
-        """
+        """Returns the function's result for another input; raises ArgumentError if it cannot be called."""
         try:
             with _apart(self.function, input, self.autocast):
                 output = first_tensor(self.function(input, *self.others))
@@ -155,9 +151,8 @@ class ModuleCall:
     def matrix(self, columns: Sequence[int] | Tensor | None = None) -> Tensor:
         """Returns the matrix of a linear module, ``[features, outputs]``, in float32 or wider; some columns, or all.
 
-        Raises:
-            ArgumentError: the module cannot be called, or is not linear: what it returned in the model's own run is not
-                what the matrix gives.
+        It raises ArgumentError if the module cannot be called, or if the matrix does not yield the module's output in
+        the model's own run.
         """
         if self.refusal:
             raise ArgumentError(self.refusal)
@@ -209,11 +204,7 @@ class ModuleCall:
             )
 
     def normalization(self) -> "Normalization | None":
-        """Returns the call as a normalization of each row; None if it is none.
-
-        Raises:
-            ArgumentError: the module cannot be called.
-        """
+        """Returns the call as a normalization of each row; None if it is none."""
         features = self.input.shape[-1]
         if self.output.shape != self.input.shape or not self.input.numel():
             return None

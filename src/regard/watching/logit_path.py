@@ -46,12 +46,7 @@ class LogitPath:
         return replace(path, parts=tuple(parts), scale=scale.view(batch, 1, queries).cpu())
 
     def before(self, features: int) -> "LogitPath":
-        """Returns the path up to the last position that has so many features: where an unembedding is applied.
-
-        Raises:
-            ArgumentError: the path is not known so far.
-            ShapeError: there is none.
-        """
+        """Returns the path up to the last position with so many features; raises an error if there is none."""
         for last in range(len(self.parts), -1, -1):
             made = replace(self, parts=self.parts[:last], reason="" if self._leaves_output(last) else self.reason)
             if made.features == features and not made.reason:
@@ -65,10 +60,8 @@ class LogitPath:
     def directions(self, ids: Tensor, unembedding: Tensor | None) -> Tensor:
         """Returns what each feature of the projection's output adds to logits before ``scale``, ``[tokens, features]``.
 
-        The path ends in the ``unembedding``; None: in logits.
-
-        Raises:
-            ArgumentError: something on the path is not linear.
+        The path ends in the ``unembedding``; None: in logits. ArgumentError is raised if something on the path is not
+        linear.
         """
         directions = None if unembedding is None else wide(unembedding.detach().cpu()[ids])
         factor: float | Tensor = 1.0  # of the logits, before the output layer is reached
@@ -134,11 +127,7 @@ def _logits(output: Any) -> Tensor | None:
 
 
 def _steps_after(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
-    """Returns the steps from some heads to the last one, in their order, without the first.
-
-    Raises:
-        ArgumentError: there are several paths.
-    """
+    """Returns the steps from some heads to the last one, in order; raises ArgumentError if there are several paths."""
     steps, step = [], end
     while step is not heads:
         steps.append(step)
@@ -150,11 +139,7 @@ def _steps_after(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
 
 
 def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tuple[list[PathPart], Tensor]:
-    """Returns the parts of a path, and the product of the statistics of its normalizations for each row.
-
-    Raises:
-        ArgumentError: the residual stream itself is normalized, or rows are lost.
-    """
+    """Returns the parts of a path, and the product of the statistics of its normalizations for each row."""
     rows, parts = heads.rows, []
     scale = torch.zeros(count, dtype=torch.float64, device="cpu")
     scale[rows.flatten()] = 1

@@ -74,12 +74,10 @@ class MaskReader:
 
     @torch.no_grad()
     def read(self, mask: Tensor, causal_rows: int | None = None) -> MaskReading:
-        """Returns the analysis of a mask.
+        """Returns the analysis of a mask ``[batch or 1, heads or 1, queries or 1, keys]``, bool or added to scores.
 
-        Args:
-            mask: ``[batch or 1, heads or 1, queries or 1, keys]``: bool (True: visible), or added to the scores.
-            causal_rows: the number of queries, where the call also hides all keys after a query's own, counted from the
-                first ones (``is_causal=True``); None: it does not.
+        Under ``is_causal=True``, which also hides all keys after a query's own, counted from the first ones,
+        ``causal_rows`` is the number of queries.
         """
         base, mask = mask if mask._base is None else mask._base, mask.detach()
         identity = _identity(mask, causal_rows)
@@ -187,13 +185,8 @@ def visible_pairs(shown: Tensor) -> MaskReading:
 def _documents(shown: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor] | None:
     """Returns the documents to which visible pairs connect queries and keys, if there are several; else None.
 
-    Args:
-        shown: bool ``[batch or 1, heads or 1, queries, keys]``.
-        rows, columns: bool, whether a query sees a key, and whether a key is seen.
-
-    Returns:
-        The number of the document, which is its first key, for queries ``[batch or 1, heads or 1, queries]`` and for
-            keys; −1 for those that see nothing and are not seen.
+    The number of a document is its first key, for queries ``[batch or 1, heads or 1, queries]`` and for keys; −1 for
+    those without a visible pair, as the bools ``rows`` and ``columns`` say.
     """
     keys = shown.shape[-1]
     of_keys = torch.arange(keys, dtype=torch.int32, device=shown.device).expand(columns.shape)

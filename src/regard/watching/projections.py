@@ -193,10 +193,7 @@ class Projections:
     def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:
         """Handles a function of PyTorch that projected the heads of the last call with these weights.
 
-        Args:
-            weight, bias: as of `torch.nn.Linear`.
-            output: its result; None: more than the projection.
-            batch_first: whether its first axis is the batch, and not the queries.
+        Its output, with the batch or the queries first, is None if it computed more than the projection.
         """
         expected, self._expected = self._expected, None
         if expected is None or expected.value is None or not expected.value.numel():
@@ -263,11 +260,7 @@ class Projections:
         self._in_forward = []
 
     def settle(self) -> None:
-        """Stores the norms, and forgets the rest of the model's run.
-
-        Raises:
-            ArgumentError: norms are wanted and some are not known.
-        """
+        """Stores the norms, and forgets the model's run; raises ArgumentError if wanted norms are unknown."""
         while self._running:
             self._drop()
         self._expected, self._in_forward = None, []

@@ -144,12 +144,8 @@ def _read(
 ) -> list[SurveyPart]:
     """Returns the parts of all processes and of earlier runs.
 
-    Args:
-        run: reads a batch.
-        corpus: the batches.
-        open_state: reads the state of earlier runs.
-        part: the part of this process; the first process writes it where all read the same.
-        rank, count: the number of this process, and of all.
+    The function ``open_state`` reads the state of earlier runs. The first process writes the ``part`` where all read
+    the same.
     """
     with ExitStack() as stack:
         with agreed(count):  # no process writes before all have read the state

@@ -136,11 +136,7 @@ class State:
             self._run = max(self._run, number + 1)
 
     def save(self, part: SurveyPart) -> None:
-        """Writes the part that this process read in this run.
-
-        Raises:
-            WriteError: the file cannot be written; the former one is unchanged.
-        """
+        """Writes the part that this process read in this run; if that fails, the former file is unchanged."""
         if self._folder is None:
             return
         path = path_inside(self._folder, f"run-{self._run:04d}-process-{part.rank}-of-{part.processes}.json")
@@ -149,11 +145,7 @@ class State:
             temporary.write_text(json.dumps(fields), encoding="utf-8")
 
     def is_done(self, batch: CorpusBatch) -> bool:
-        """Whether an earlier run read the batch.
-
-        Raises:
-            DataError: the corpus begins with other texts than it did.
-        """
+        """Whether an earlier run read the batch; raises DataError if the corpus begins with other texts than it did."""
         done = any(part.covers(batch) for part in self.earlier)
         if done and batch.number == 0 and batch.digest() not in {part.first for part in self.earlier}:
             raise DataError(f"the texts are not those of the survey in {self._folder}: the first batch differs")
@@ -186,11 +178,7 @@ class State:
 
 
 def described(model: nn.Module) -> str:
-    """Returns a text that differs between models: a hash of the class, and of the parameters' names, shapes and sums.
-
-    Raises:
-        ArgumentError: a parameter has no elements here, so that models cannot be told apart.
-    """
+    """Returns a text that differs between models: a hash of class and of parameters' names, shapes and sums."""
     hashed = hashlib.sha256(f"{type(model).__module__}.{type(model).__qualname__}".encode())
     for name, parameter in model.named_parameters():
         try:
@@ -222,11 +210,7 @@ def processes() -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def agreed(count: int) -> Iterator[None]:
-    """Makes all processes leave a context together: with an error in all of them if one failed.
-
-    Raises:
-        DataError: another process failed; the message is its own.
-    """
+    """Makes all processes leave a context together: with an error in all of them if one failed."""
     failure: Exception | None = None
     try:
         yield

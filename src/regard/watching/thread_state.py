@@ -131,7 +131,7 @@ def run_watched(
     Args:
         function, args, kwargs: the call.
         read: as for `Observer.take`.
-        change: changes its output.
+        change: changes the output of heads in the result.
         makers: the module that made the weights, if it is named as attention, by the identity of each observer.
         layer: the layer of regard that makes the call; None: another module does.
     """

@@ -40,17 +40,10 @@ class TokenIds:
             self._reads.append((forward, ids.detach().clone()))
 
     def of_sequence(self, parts: Sequence[JoinedPart], has_source: bool) -> tuple[Tensor, Tensor | None]:
-        """Returns the ids of one sequence.
+        """Returns the ids of a sequence's queries ``[batch, queries]``, and those of an encoder-decoder's source.
 
-        Args:
-            parts: the parts of its calls in the record of one module.
-            has_source: whether the module is of an encoder-decoder's decoder.
-
-        Returns:
-            The ids of the queries ``[batch, queries]``, and those of the source of an encoder-decoder.
-
-        Raises:
-            ArgumentError: the ids are not known.
+        The ``parts`` are those of one module's calls; it ``has_source`` in an encoder-decoder's decoder. ArgumentError
+        is raised if the ids are not known.
         """
         # In one forward pass of an encoder-decoder the decoder reads after the encoder.
         last = {forward: number for number, (forward, _) in enumerate(self._reads)}

@@ -110,11 +110,9 @@ class TrackedWeights(Tracked):
         return replace(self, scores=scores, undropped=undropped, key=move(key), row=move(row))
 
     def changed(self, shape: torch.Size, undropped: Tensor | None = None) -> Self:
-        """Returns weights that a model computed from these element by element.
+        """Returns weights of a broadcast shape that a model computed from these element by element.
 
-        Args:
-            shape: the new shape, to which the former one broadcasts.
-            undropped: the new weights before dropout; None: the new tensor itself.
+        The new weights before dropout are ``undropped``; None: the new tensor itself.
         """
         made = replace(self, undropped=undropped, exact=False)
         if self.key is None and tuple(shape) == self.softmax.shape:

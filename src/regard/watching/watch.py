@@ -13,12 +13,13 @@ from regard.attention.readings import ReadingName, Readings, as_readings, checke
 from regard.errors import ArgumentError, KindError, RegardError
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
+from regard.records.attention_record import Kind
 from regard.records.shaded_table import shaded_table
 from regard.shapes.checks import type_text, whole_number
 from regard.shapes.grid import Grid, spread_heads
 from regard.summaries import record_html
 from regard.tracing.transforms import active_transform
-from regard.watching.attention_call import AttentionCall, Kind
+from regard.watching.attention_call import AttentionCall
 from regard.watching.cached_keys import CachedKeys, Reordering
 from regard.watching.call_reader import CallHistory, CallReader
 from regard.watching.call_records import ProblemTiles, records_of

@@ -97,13 +97,10 @@ class WeightedSum:
         return tuple(sizes[label] for label in self.rows)
 
     def layout(self, count: int | None) -> RowLayout:
-        """Returns which rows are batch rows, heads and queries.
+        """Returns which rows are batch rows, heads and queries; raises ArgumentError if that is ambiguous.
 
         Queries are an axis that the values do not have; the last one, if there are several. The other axes are the
         batch and the heads, in this order, unless ``count``, the owner's number of heads, says otherwise.
-
-        Raises:
-            ArgumentError: it cannot be determined which of several axes counts heads.
         """
         of_values = {label for _, labels in self.values for label in labels}
         parts = [(part, label) for label in self.rows for part in self.parts[label]]
@@ -287,13 +284,7 @@ def _weighted_sum(
 ) -> WeightedSum | None:
     """Returns the sum, if it is one over all keys.
 
-    Args:
-        tracked: the record of the weights.
-        weights, scores: in the axes of the labels.
-        axes: of the tensor that holds the weights, for each label.
-        labels: of the weights' axes.
-        values: the other factors.
-        output: the labels of the result.
+    The weights and scores have the axes of the ``labels``; ``axes`` are those of the tensor that holds the weights.
     """
     of_values = {label for _, each in values for label in each}
     summed = [label for label in labels if label not in output and label in of_values]
