@@ -11,7 +11,7 @@ import regard
 from regard.cli.demo import SENTENCES, write_page
 from regard.tasks.translate import TASK
 from regard.training.run_replacement import foreign_files
-from regard.viewer.encoding import unpacked_numbers
+from viewer_decoding import unpacked_numbers
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from page_runs import CLASSIFIERS, SUMMARIZERS, TRANSLATORS
 from page_servers import serving
 from regard.errors import RunError
 from regard.page.models import open_model, open_models
-from regard.viewer.encoding import unpacked_numbers
+from viewer_decoding import unpacked_numbers
 
 SENTENCE = "My sister gives the old book to her friend."
 NAMES = [*TRANSLATORS, *CLASSIFIERS, *SUMMARIZERS, "language-char", "language-bpe"]

@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard.pictures import MissingGlyphWarning
-from regard.viewer.encoding import unpacked_numbers
+from viewer_decoding import unpacked_numbers
 
 SENTENCE = "My sister gives the old book to her friend."
 

@@ -8,7 +8,7 @@ import pytest
 import viewer_documents as documents
 from regard.records import AttentionRecord, FrameAxis, TokenAxis
 from regard.viewer import View, payload
-from regard.viewer.encoding import unpacked
+from viewer_decoding import unpacked
 
 RATE = 8000
 

@@ -7,17 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from regard.errors import ArgumentError
-from regard.viewer.encoding import (
-    CODE_STEPS,
-    NAN_CODE,
-    decoded,
-    packed,
-    packed_codes,
-    packed_numbers,
-    square_root_codes,
-    unpacked,
-    unpacked_numbers,
-)
+from regard.viewer.encoding import CODE_STEPS, NAN_CODE, packed, packed_codes, packed_numbers, square_root_codes
+from viewer_decoding import decoded, unpacked, unpacked_numbers
 
 WEIGHTS = arrays.arrays(np.float32, st.integers(0, 37), elements=st.floats(0, 1, width=32))
 

@@ -9,7 +9,7 @@ import viewer_documents as documents
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.records import AttentionRecord, Document, GridAxis, TokenAxis
 from regard.viewer import payload, tile_payload
-from regard.viewer.encoding import decoded, unpacked, unpacked_numbers
+from viewer_decoding import decoded, unpacked, unpacked_numbers
 
 
 def test_a_payload_is_json_with_every_part_of_the_document():

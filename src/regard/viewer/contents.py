@@ -25,8 +25,7 @@ from regard.attention import Attended, Observed
 from regard.attention.readings import WATCHING_LINE
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.explanations import Explanation
-from regard.explanations.model_attention import worked_steps
-from regard.explanations.worked_head import head_arguments, head_matrices
+from regard.explanations.model_attention import head_arguments, head_matrices, worked_steps
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis, word_ranges
 from regard.records.axis import is_whole_number
 from regard.shapes.arrays import as_array

@@ -24,9 +24,6 @@ COMPRESSION_LEVEL = 9
 BLOCK_ELEMENTS = 2**22
 """The number of elements that are encoded at once, so that temporary arrays stay small."""
 
-WORST_ERROR = 1 / CODE_STEPS
-"""The largest error of a weight, relative to the maximum (the exact bound is a little lower)."""
-
 
 def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8]:
     """Encodes weights, from 0 to ``maximum`` or NaN, as 8-bit square roots; raises ArgumentError for others."""
@@ -45,21 +42,10 @@ def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8
     return codes.reshape(np.shape(weights))
 
 
-def decoded(codes: NDArray[np.uint8], maximum: float) -> NDArray[np.float64]:
-    """Returns the weights that the viewer reads from 8-bit square roots."""
-    roots = np.maximum(codes.astype(np.float64) - 1, 0) / CODE_STEPS
-    return np.where(codes == NAN_CODE, np.nan, roots**2 * maximum)
-
-
 def packed(data: bytes | NDArray[Any]) -> str:
     """Compresses bytes by deflate (with zlib's header) and writes them in base64."""
     raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()
     return base64.b64encode(zlib.compress(raw, COMPRESSION_LEVEL)).decode("ascii")
-
-
-def unpacked(text: str) -> bytes:
-    """Inverts `packed`."""
-    return zlib.decompress(base64.b64decode(text))
 
 
 def packed_numbers(values: NDArray[Any], dtype: str) -> dict[str, Any]:
@@ -67,14 +53,6 @@ def packed_numbers(values: NDArray[Any], dtype: str) -> dict[str, Any]:
     array = np.ascontiguousarray(values, dtype=dtype)
     planes = array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize).T
     return {"type": {"<f4": "float32", "<f8": "float64"}[dtype], "shape": list(array.shape), "data": packed(planes)}
-
-
-def unpacked_numbers(record: dict[str, Any]) -> NDArray[Any]:
-    """Inverts `packed_numbers`."""
-    dtype = {"float32": "<f4", "float64": "<f8"}[record["type"]]
-    size = np.dtype(dtype).itemsize
-    planes = np.frombuffer(unpacked(record["data"]), np.uint8).reshape(size, -1)
-    return np.ascontiguousarray(planes.T).view(dtype).reshape(record["shape"])
 
 
 def packed_codes(weights: NDArray[Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import MissingPartError
 from regard.viewer.html_file import module_text
+from regard.viewer.overview import tile_payload
 from regard.viewer.view import HEIGHT, View
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ def _widget_class() -> Any:
         import traitlets
     except ImportError as error:
         raise MissingPartError("anywidget", "widget") from error
-    from regard.viewer.overview import tile_payload
 
     class AttentionWidget(anywidget.AnyWidget):
         """The viewer's module with its payload."""

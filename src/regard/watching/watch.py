@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,14 @@ from regard.attention.readings import ReadingName, Readings, as_readings, checke
 from regard.errors import ArgumentError, KindError, RegardError
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
+from regard.records import AttentionRecord, Axis, Document, TokenAxis
 from regard.records.attention_record import Kind
 from regard.records.shaded_table import shaded_table
 from regard.shapes.checks import type_text, whole_number
 from regard.shapes.grid import Grid, spread_heads
 from regard.summaries import record_html
 from regard.tracing.transforms import active_transform
+from regard.watching.ablation import How, ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.cached_keys import CachedKeys, Reordering
 from regard.watching.call_reader import CallHistory, CallReader
@@ -34,10 +36,6 @@ from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
 from regard.watching.thread_state import Observer, is_apart, without_mode
 from regard.watching.token_ids import TokenIds, token_axis
-
-if TYPE_CHECKING:
-    from regard.records import AttentionRecord, Axis, Document, TokenAxis
-    from regard.watching.ablation import How
 
 CALLS_LIMIT = 12
 """The most calls that a notebook lists."""
@@ -285,7 +283,7 @@ class Watch(Observer):
             self._cached.link()
             return Generation(self.calls, self._cached)
 
-    def token_axes(self, tokenizer: Any, batch_row: int = 0) -> "tuple[TokenAxis, TokenAxis | None]":
+    def token_axes(self, tokenizer: Any, batch_row: int = 0) -> tuple[TokenAxis, TokenAxis | None]:
         """Returns the tokens that a model of Hugging Face read in its last sequence; those of the last step's beams.
 
         Args:
@@ -311,13 +309,13 @@ class Watch(Observer):
 
     def records(
         self,
-        query_tokens: "Sequence[str] | Axis",
-        key_tokens: "Sequence[str] | Axis | None" = None,
+        query_tokens: Sequence[str] | Axis,
+        key_tokens: Sequence[str] | Axis | None = None,
         *,
         batch_row: int = 0,
         sequence: int = -1,
         logit: int | None = None,
-    ) -> "list[AttentionRecord]":
+    ) -> list[AttentionRecord]:
         """Returns plain records of one batch row, one for each call that has weights or a source of tiles.
 
         Args:
@@ -342,15 +340,15 @@ class Watch(Observer):
 
     def document(
         self,
-        query_tokens: "Sequence[str] | Axis",
-        key_tokens: "Sequence[str] | Axis | None" = None,
+        query_tokens: Sequence[str] | Axis,
+        key_tokens: Sequence[str] | Axis | None = None,
         *,
         title: str | None = None,
         texts: Sequence[tuple[str, str]] = (),
         batch_row: int = 0,
         sequence: int = -1,
         logit: int | None = None,
-    ) -> "Document":
+    ) -> Document:
         """Returns the records as a `regard.records.Document`. Arguments and errors as for `records`.
 
         Args:
@@ -358,17 +356,13 @@ class Watch(Observer):
             title: one line; the model's class if not given.
             texts: (name, text) to show with the attention.
         """
-        from regard.records import Document
-
         records = self.records(query_tokens, key_tokens, batch_row=batch_row, sequence=sequence, logit=logit)
         return Document(title or type(self.model).__name__, tuple(records), texts=tuple(texts))
 
     def ablate(
-        self, layer: int, head: int | Sequence[int], how: "How" = "zero", *, kind: Kind | None = None
+        self, layer: int, head: int | Sequence[int], how: How = "zero", *, kind: Kind | None = None
     ) -> AbstractContextManager[None]:
         """Switches a head of the watched model off within a context: see `regard.watching.ablate`."""
-        from regard.watching.ablation import ablate
-
         return ablate(self.model, layer, head, how, kind=kind)
 
     def _repr_html_(self) -> str:
