@@ -21,26 +21,19 @@ def step_tables(steps: Sequence[Step], decimals: int, rest: str = "") -> Rendera
         if step.slice_name != slice_name and any(other.slice_name for other in steps):
             parts += [Text(step.slice_name or "all heads", style="underline"), Text("")]
         slice_name = step.slice_name
-        parts += _numbered_table(number, step, decimals)
+        shape = "×".join(str(size) for size in step.matrix.shape)
+        parts.append(Text(f"{number}. {step.name} [{shape}]: {step.note}", style="bold"))
+        labels, additive = (step.row_labels, step.column_labels), step.name == "weights"
+        parts.append(MatrixTable(step.matrix, *labels, decimals=decimals, additive=additive))
     if rest:
         parts.append(Text(rest, style="dim"))
     return Group(*parts)
 
 
-def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableType]:
-    """Returns a line with the step's number, name, shape and note; and its table."""
-    shape = "×".join(str(size) for size in step.matrix.shape)
-    heading = Text(f"{number}. {step.name} [{shape}]: {step.note}", style="bold")
-    labels = step.row_labels, step.column_labels
-    return [heading, MatrixTable(step.matrix, *labels, decimals=decimals, additive=step.name == "weights")]
-
-
-def as_text(renderable: RenderableType, width: int = 160) -> str:
+def as_text(renderable: RenderableType) -> str:
     """Returns the output of Rich as plain text."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, force_jupyter=False)
-    console.print(renderable)
-    file = console.file
-    assert isinstance(file, StringIO)
+    file = StringIO()
+    Console(file=file, width=160, color_system=None, force_terminal=False, force_jupyter=False).print(renderable)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 

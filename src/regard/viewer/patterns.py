@@ -17,26 +17,14 @@ from regard.records import AttentionRecord, TileSource, bin_edges
 MOST_FINDINGS = 8
 """The most findings of one kind."""
 
-SINK_SHARE = 0.02
-"""The least mean weight of a sink."""
+SINK_SHARE, SINK_TIMES = 0.02, 10
+"""The least mean weight of a sink, and its least ratio to that of uniform weights."""
 
-SINK_TIMES = 10
-"""The least ratio of a sink's mean weight to that of uniform weights."""
+DIAGONAL_SHARE, DIAGONAL_TIMES = 0.05, 5
+"""The least mean weight of a diagonal, and its least ratio to that of uniform weights."""
 
-DIAGONAL_SHARE = 0.05
-"""The least mean weight of a diagonal."""
-
-DIAGONAL_TIMES = 5
-"""The least ratio of a diagonal's mean weight to that of uniform weights."""
-
-SPIKE_WEIGHT = 0.25
-"""The least weight of a spike."""
-
-SPIKE_TIMES = 10
-"""The least ratio of a spike to the uniform weight."""
-
-SPIKE_GAP = 3
-"""The least ratio of a spike to the largest weight of its head that is no finding."""
+SPIKE_WEIGHT, SPIKE_TIMES, SPIKE_GAP = 0.25, 10, 3
+"""The least weight of a spike, and its least ratios to the uniform weight and to its head's largest other weight."""
 
 SAMPLED_TILES = 5
 """The number of tiles along a diagonal that are read to decide which offsets to read as a whole."""

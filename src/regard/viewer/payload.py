@@ -101,16 +101,14 @@ class _Shared:
         self._numbers: dict[Any, int] = {}
 
     def number(self, part: Axis | NDArray[np.bool_]) -> int:
-        key = (part.shape, hashlib.sha256(part.tobytes()).digest()) if isinstance(part, np.ndarray) else _axis_key(part)
+        if isinstance(part, np.ndarray):
+            key: Any = part.shape, hashlib.sha256(part.tobytes()).digest()
+        else:  # the document keeps the objects of axes alive
+            key = part if isinstance(part, TokenAxis) else id(part)
         if key not in self._numbers:
             self._numbers[key] = len(self.entries)
             self.entries.append(self.encode(part))
         return self._numbers[key]
-
-
-def _axis_key(axis: Axis) -> Any:
-    """Identifies axes of tokens by their contents, others as objects, which the document keeps alive."""
-    return axis if isinstance(axis, TokenAxis) else id(axis)
 
 
 def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:

@@ -125,7 +125,10 @@ class Reader:
         assert call.distance is not None
         assert call.shares is not None
         causal = call.kind == "causal"
-        self._check(call, call.peak)
+        wrong = ~call.peak.isfinite().flatten(1).all(-1)
+        if bool(wrong.any()):
+            number = self.texts.numbers[int(wrong.nonzero()[0])]
+            raise DataError(f"the weights of {call.name!r} are not finite for text {number}")
         texts = self._counted
         length = texts.shape[1]
         counted = texts[:, None] & (call.peak > 0)  # batch heads queries
@@ -162,12 +165,6 @@ class Reader:
         has_weight = (~special).any(-1)[:, None] & (total > 0)
         share = received.amax(-1) / torch.where(has_weight, total, 1.0)
         return (share * has_weight).sum(0), has_weight.sum(0)
-
-    def _check(self, call: AttentionCall, peak: Tensor) -> None:
-        wrong = ~peak.isfinite().flatten(1).all(-1)
-        if bool(wrong.any()):
-            number = self.texts.numbers[int(wrong.nonzero()[0])]
-            raise DataError(f"the weights of {call.name!r} are not finite for text {number}")
 
 
 def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:

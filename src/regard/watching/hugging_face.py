@@ -19,7 +19,7 @@ from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, MissingPartError, ShapeError, UnknownNameError
 from regard.masks import Mask
 from regard.normalizers import softmax, softmax_with_sink
-from regard.scores import ScaledDot, Score, SoftCap
+from regard.scores import ScaledDot, SoftCap
 from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_data
@@ -99,8 +99,9 @@ class Implementation:
             mask = masks.causal(align="start")
         if options.get("cu_seq_lens_q") is not None:
             mask = both(mask, _packed_sequences(options, query, key))
+        score = ScaledDot(options.get("scaling"))
         arguments: dict[str, Any] = {
-            "score": _score(options),
+            "score": score if (cap := options.get("softcap")) is None else SoftCap(score, cap),
             "normalizer": softmax if (sinks := options.get("s_aux")) is None else softmax_with_sink(sinks.reshape(-1)),
             "mask": mask,
             "bias": _sum(bias, added),
@@ -139,7 +140,8 @@ class Implementation:
         from transformers.masking_utils import causal_mask_function, sdpa_mask
 
         config, dtype = options.get("config"), options.get("dtype") or torch.float32
-        _check_family(config)
+        if config is not None and (reason := _refusal(type(config))) is not None:
+            raise ArgumentError(reason)
         padding = options.get("attention_mask")
         is_traced = _is_traced(padding)
         if is_traced or q_length == 1:
@@ -405,12 +407,6 @@ def _packed_sequences(options: dict[str, Any], query: Tensor, key: Tensor) -> Ma
     return masks.documents(*ids)
 
 
-def _score(options: dict[str, Any]) -> Score:
-    score = ScaledDot(options.get("scaling"))
-    cap = options.get("softcap")
-    return score if cap is None else SoftCap(score, cap)
-
-
 def _wants_weights(options: dict[str, Any]) -> bool:
     """Whether the model returns its attentions: by an argument, or because transformers collects them by hooks."""
     if options.get("output_attentions"):
@@ -467,8 +463,3 @@ def _modeling(kind: type) -> ModuleType | None:
 def _family(kind: type) -> str:
     """Returns the name of a family, by the class of its configuration."""
     return kind.__name__.removesuffix("Config")
-
-
-def _check_family(config: Any) -> None:
-    if config is not None and (reason := _refusal(type(config))) is not None:
-        raise ArgumentError(reason)

@@ -237,7 +237,13 @@ class ResidualStream:
             if name in ("matmul", "mm") and (second is not None or other.dim() != 2):
                 return None
             rest, options = args[1:], dict(kwargs)
-            return self._mapped(first, _named(name), lambda x: function(x, *rest, **options), args[0], result)
+            return self._mapped(
+                first,
+                f"the function {name!r} of the model's own code",
+                lambda x: function(x, *rest, **options),
+                args[0],
+                result,
+            )
         return None
 
     def passed(self, name: str, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
@@ -274,10 +280,6 @@ def _is_broken(step: StreamStep, made: StreamStep) -> bool:
             return True  # the module has a name
         made = made.before(heads)[0]
     return False
-
-
-def _named(function: str) -> str:
-    return f"the function {function!r} of the model's own code"
 
 
 def _is_constant(factor: object, result: Tensor) -> bool:
