@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from tests.shell_files import write_sound
+from shell_files import write_sound
 
 import regard
 from regard.cli.corrected_command import command_with_file
