@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from shell_files import write_sound
 
 import regard
 from regard.cli.corrected_command import command_with_file
@@ -13,6 +12,7 @@ from regard.errors import DataError, FolderError, RunError
 from regard.tasks import registry
 from regard.training.reporter import each_warning_once
 from regard.training.run_folder import RunFolder
+from shell_files import write_sound
 
 TABLES = {
     "transcribe": "path\ttext\none/a.wav\tthe first one\none/b.wav\ta second\n",
