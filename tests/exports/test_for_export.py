@@ -10,7 +10,8 @@ from regard.exports.export import check, formats_text
 from regard.exports.formats import FORMATS
 from regard.models.checkpoint import create_model
 from regard.tasks import registry
-from regard.training.config import fit_config, options_by_section
+from regard.training.config import options_by_section
+from regard.training.fitted_config import fit_config
 
 TINY = {"bundled": 200}
 CHOSEN = {

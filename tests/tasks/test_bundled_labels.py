@@ -8,7 +8,8 @@ import pytest
 from regard.cli.run_configuration import compose_config, resume_config
 from regard.errors import ArgumentError
 from regard.tasks import registry
-from regard.training.config import RunConfig, fit_config
+from regard.training.config import RunConfig
+from regard.training.fitted_config import fit_config
 
 
 def labels(path):

@@ -23,7 +23,8 @@ from regard.tasks import registry
 from regard.tasks.fitting import FEW_IMAGES, DataSize, fit
 from regard.tasks.inputs.text import text_tokenizer
 from regard.tasks.train import checked_options
-from regard.training.config import RunConfig, TrainingConfig, fit_config, make_config, options_by_section, section_kinds
+from regard.training.config import RunConfig, TrainingConfig, make_config, options_by_section, section_kinds
+from regard.training.fitted_config import fit_config
 from regard.training.processes import is_on_cpu, process_count
 from regard.training.run_folder import RunFolder
 

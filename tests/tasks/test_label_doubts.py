@@ -8,7 +8,7 @@ import pytest
 import regard
 from regard.data.label_doubts import differences, folded_label, merged_labels, spellings
 from regard.errors import DataError
-from regard.training.task import Metric, beside_rule
+from regard.training.metrics import Metric, comparison_with_rule
 
 WRITTEN = ["Billing", "billing", "BILLING ", "Bil ling", "Ｂilling", "Bil\u00adling", "Other", "other\u00a0", "rare"]
 """Two labels in eight spellings, and a third one."""
@@ -102,9 +102,11 @@ def test_labels_differ_by_what_is_said_and_a_merged_label_has_one_spelling():
 
 def test_a_model_beside_a_rule_is_equal_better_or_not_and_a_cut_training_is_named():
     accuracy = Metric("accuracy", "accuracy", digits=4, perfect=1.0)
-    assert beside_rule(accuracy, 1.0, 1.0) == "the model and that simple rule are equal: both are as good as can be"
-    assert beside_rule(accuracy, 0.5, 0.5) == "the model and that simple rule are equal"
-    assert beside_rule(accuracy, 0.6, 0.5) == ""
-    assert "it needs more data, more epochs or another model" in beside_rule(accuracy, 0.4, 0.5, "3 epochs are done")
-    said = beside_rule(accuracy, 0.4, 0.5, "2 minutes are over")
+    equal = "the model and that simple rule are equal"
+    assert comparison_with_rule(accuracy, 1.0, 1.0) == f"{equal}: both are as good as can be"
+    assert comparison_with_rule(accuracy, 0.5, 0.5) == equal
+    assert comparison_with_rule(accuracy, 0.6, 0.5) == ""
+    said = comparison_with_rule(accuracy, 0.4, 0.5, "3 epochs are done")
+    assert "it needs more data, more epochs or another model" in said
+    said = comparison_with_rule(accuracy, 0.4, 0.5, "2 minutes are over")
     assert said.endswith("its training was cut when 2 minutes are over: it needs more time or another model")

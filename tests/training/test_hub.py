@@ -17,8 +17,7 @@ from fake_hub import TOKEN, FakeHub
 from regard.errors import ArgumentError, MissingPartError, RunError
 from regard.page.models import open_model
 from regard.training.card_seal import CARD, is_own_card
-from regard.training.hub import local_run
-from regard.training.hub_address import HubAddress, is_hub_address
+from regard.training.hub import HubAddress, is_hub_address, local_run
 from regard.training.run_folder import RunFolder
 
 # The hub's library warns of its own use of its HTTP client.

@@ -70,7 +70,7 @@ def build(arguments: Sequence[str]) -> App:
 def _task_of(arguments: Sequence[str]) -> "Task":
     """Returns the task of the run among the arguments, or the task of translation if there is none."""
     from regard.tasks import registry
-    from regard.training.hub_address import is_hub_address
+    from regard.training.hub import is_hub_address
     from regard.training.run_folder import RunFolder
 
     for argument in arguments[1:]:

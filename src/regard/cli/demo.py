@@ -87,7 +87,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     result = train_run(TASK, config, RunFolder.create(place, options.overwrite))
     folder = result.folder
     exit_if_stopped(TASK, result)
-    translator = TrainedTranslator(folder)
+    translator = TrainedTranslator(TASK, folder)
     found: Any = translator.evaluate()
     written = found.write(folder, "test")
     rate = 1.0 if found.alignment_error_rate is None else found.alignment_error_rate

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lightning.fabric import Fabric
     from torch import nn
 
-    from regard.training.config import FittedConfig
+    from regard.training.fitted_config import FittedConfig
     from regard.training.task import Experiment, Task
 
 WARMING_STEPS, TIMED_STEPS, MOST_SECONDS = 2, 8, 20.0

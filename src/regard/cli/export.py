@@ -55,7 +55,7 @@ def command(
     from regard.exports.export import size_text
     from regard.files.platforms import quoted
     from regard.tasks import registry
-    from regard.training.hub_address import is_hub_address
+    from regard.training.hub import is_hub_address
 
     def report(line: str) -> None:
         print(f"regard: exporting {line}", file=sys.stderr)

@@ -12,17 +12,8 @@ from regard.cli.option_errors import options_named
 from regard.configuration import Configuration
 from regard.configuration.upgrades import upgraded_sections, with_former_meaning
 from regard.errors import ArgumentError, DataError, RunError
-from regard.training.config import (
-    SECTIONS,
-    FittedConfig,
-    RunConfig,
-    fit_config,
-    options_by_section,
-    read_yaml,
-    section_kinds,
-    without_fitted_none,
-    yaml_text,
-)
+from regard.training.config import SECTIONS, RunConfig, options_by_section, read_yaml, section_kinds, yaml_text
+from regard.training.fitted_config import FittedConfig, fit_config, without_fitted_none
 from regard.training.processes import is_first_process
 
 if TYPE_CHECKING:

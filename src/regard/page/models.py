@@ -6,8 +6,7 @@ from pathlib import Path
 
 from regard.errors import RunError
 from regard.page.reading import ServedModel
-from regard.training.hub import local_run
-from regard.training.hub_address import is_hub_address
+from regard.training.hub import is_hub_address, local_run
 
 
 def open_model(path: str | Path, device: str = "cpu") -> ServedModel:

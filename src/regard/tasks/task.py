@@ -271,7 +271,7 @@ class TableTask(Task):
         return self.experiment(self, config, folder)
 
     def load(self, folder: RunFolder, device: str = "cpu") -> Trained:
-        return self.trained(folder, device, self)
+        return self.trained(self, folder, device)
 
     def data_files(self, folder: RunFolder, config: RunConfig[Any, Any, Any]) -> Mapping[str, Sequence[Path]]:
         return self.input.data_files(folder, config.data)

@@ -17,7 +17,8 @@ from regard.files.atomic import named_output
 from regard.names.old_names import REPLACED_OPTIONS, unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
-from regard.training.config import fit_config, options_by_section, section_kinds
+from regard.training.config import options_by_section, section_kinds
+from regard.training.fitted_config import fit_config
 from regard.training.sections import checked_fields
 
 if TYPE_CHECKING:

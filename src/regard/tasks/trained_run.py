@@ -13,7 +13,6 @@ from regard.errors import ArgumentError, RunError, ShapeError
 from regard.files.atomic import temporary_folder
 from regard.files.regular import path_inside
 from regard.names.missing_names import hinted
-from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
 from regard.tasks.prediction_inputs import given_inputs
@@ -42,9 +41,9 @@ class TableTrained(Trained):
     """The best model of a run, with the files that it needs.
 
     Args:
-        folder: the run folder, or its path. Only safetensors, JSON and safe YAML are read.
+        task: the task of the run.
+        folder: the run folder. Only safetensors, JSON and safe YAML are read.
         device: PyTorch device of the model.
-        task: the task of the run; None: that of its configuration.
 
     Attributes:
         files: what the run needs besides the model, by name: tokenizers, labels.
@@ -56,11 +55,9 @@ class TableTrained(Trained):
 
     task: TableTask  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, folder: RunFolder | str | Path, device: str = "cpu", task: TableTask | None = None):
-        self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
-        own_task = registry.of_run(self.folder) if task is None else task
-        self.task = own_task  # pyright: ignore[reportAttributeAccessIssue, reportIncompatibleVariableOverride]
-        self.config = self.folder.read_config(own_task)
+    def __init__(self, task: TableTask, folder: RunFolder, device: str = "cpu"):
+        self.task, self.folder = task, folder  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.config = folder.read_config(task)
         self.files, model = self._load()
         self.model: Any = on_device(model, device)
         self.device = device

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from regard.configuration import check_at_least, check_between, check_choices, check_finite
 from regard.configuration.options import option_fields
@@ -121,17 +121,8 @@ class SectionTypes(Protocol):
     model_config: ClassVar[type[Any]]
     training_config: ClassVar[type[TrainingConfig]]
 
-    @property
-    def fitted(self) -> frozenset[str]:
-        """The options that `fit` chooses."""
-        ...
-
     def check_run(self, run: "RunConfig[Any, Any, Any]") -> None:
         """Raise ArgumentError if sections of a configuration do not fit each other."""
-        ...
-
-    def fit(self, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> Mapping[str, Any]:
-        """Choose options that the user has not set; see `regard.training.task.Task`."""
         ...
 
 
@@ -210,76 +201,6 @@ def make_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]]) -> 
     config = RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in section_kinds(task).items()})
     task.check_run(config)
     return config
-
-
-class FittedConfig(NamedTuple):
-    """The configuration of a run, of which the data decided a part."""
-
-    config: "RunConfig[Any, Any, Any]"
-    reasons: dict[str, str]
-    """Option that the data decided → why."""
-
-    def summary(self) -> str:
-        """Returns the options that the data decided, in a line; "" if there are none.
-
-        A choice by name has its reason there; the reasons of sizes are many, and stand in `lines`.
-        """
-        return " · ".join(
-            f"{name} {shown_number(value)}" + (f" ({self.reasons[name]})" if isinstance(value, str) else "")
-            for name, value in self._values().items()
-        )
-
-    def lines(self) -> list[str]:
-        """Returns a line for each option that the data decided, with the reason."""
-        return [f"{name} {shown_number(value)}: {self.reasons[name]}" for name, value in self._values().items()]
-
-    def _values(self) -> dict[str, Any]:
-        options = {name: value for section in self.config.to_dict().values() if isinstance(section, dict)
-                   for name, value in section.items()}  # fmt: skip
-        return {name: options[name] for name in self.reasons}
-
-
-def shown_number(value: Any) -> str:
-    """Returns the value of an option for people."""
-    if isinstance(value, bool):
-        return str(value)
-    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def fit_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> FittedConfig:
-    """Returns the configuration of a run, in which the data decide what the user has not set.
-
-    Mistakes in options are errors before the data are read.
-
-    Args:
-        task: the task.
-        fields: section → its fields that the user has set; None means that the data decide.
-        measured: whether the data are read; else only the options are checked. In a distributed run only the first
-            process reads them, and the others get the configuration in its run folder.
-
-    Raises:
-        ArgumentError: a value is out of range, or values contradict each other.
-        DataError: the data cannot be read.
-    """
-    typed = {section: without_fitted_none(task, fields[section]) for section in section_kinds(task)}
-    chosen = task.fit(typed, measured=False)
-    config = make_config(task, _completed(task, typed, chosen))
-    if measured and (chosen or config.training.init_from is not None):
-        chosen = task.fit(typed)
-        config = make_config(task, _completed(task, typed, chosen))
-    return FittedConfig(config, {name: choice.reason for name, choice in chosen.items()})
-
-
-def without_fitted_none(task: SectionTypes, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields without those that are None so that the data decide them."""
-    return {name: value for name, value in fields.items() if not (value is None and name in task.fitted)}
-
-
-def _completed(
-    task: SectionTypes, typed: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
-    parts = options_by_section(task, {name: choice.value for name, choice in chosen.items()})
-    return {section: {**parts[section], **typed[section]} for section in parts}
 
 
 def run_sections(content: object, origin: str) -> dict[str, Any]:

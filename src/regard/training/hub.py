@@ -1,4 +1,4 @@
-"""Runs on the Hugging Face hub, which are loaded by the name ``hf://OWNER/NAME``.
+"""Runs on the Hugging Face hub, which are loaded by the address ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``.
 
 A run is downloaded into the hub's cache, whose snapshots are links to files that all revisions share. From these a run
 folder of regular files is made, once for each revision, so that it is checked like every other folder of somebody else,
@@ -8,18 +8,18 @@ and nothing that is written into it changes the hub's cache.
 import contextlib
 import glob
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from regard.errors import MissingPartError, RegardError, RunError
+from regard.errors import ArgumentError, MissingPartError, RegardError, RunError
 from regard.files.atomic import temporary_folder
 from regard.files.regular import LARGEST_TEXT, path_inside, read_text
 from regard.training.card_seal import CARD
 from regard.training.config import read_yaml, run_sections
-from regard.training.hub_address import HubAddress
 from regard.training.manifest import Manifest, ManifestFile
 from regard.training.training_facts import FACTS, TrainingFacts
 
@@ -27,6 +27,47 @@ FILES = ("config.yaml", ManifestFile.NAME, "model.safetensors", CARD, FACTS, "me
 """The files of every run that are downloaded, besides those that the manifest lists, and the evaluations."""
 
 _MOST_EVALUATIONS = 100
+
+_ADDRESS = re.compile(r"hf:/{1,2}([^/@]+)/([^/@]+?)(?:@(.+))?")  # a `Path` has one slash
+_NAME = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9]([\w.-]{0,94}[A-Za-z0-9_])?")
+_REVISION = re.compile(r"(?!.*\.\.)\w[\w./-]{0,200}")
+_EXAMPLE = "hf://OWNER/NAME or hf://OWNER/NAME@REVISION"
+
+
+class HubAddress(NamedTuple):
+    """Where a run is on the hub."""
+
+    owner: str
+    name: str
+    revision: str | None = None
+    """A branch, a tag or a commit; None: the newest commit."""
+
+    @property
+    def repository(self) -> str:
+        """``OWNER/NAME``."""
+        return f"{self.owner}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"hf://{self.repository}{f'@{self.revision}' if self.revision else ''}"
+
+    @classmethod
+    def parse(cls, address: str) -> "HubAddress":
+        """Returns the parts of ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``.
+
+        Raises:
+            ArgumentError: it is another text, or a part is no name on the hub.
+        """
+        match = _ADDRESS.fullmatch(address)
+        if not match or not all(map(_NAME.fullmatch, match.groups()[:2])):
+            raise ArgumentError(f"a run on the hub is named {_EXAMPLE}; it is {address!r:.200}")
+        if match[3] is not None and not _REVISION.fullmatch(match[3]):
+            raise ArgumentError(f"the revision must be a branch, a tag or a commit; it is {match[3]!r:.200}")
+        return cls(*match.groups())
+
+
+def is_hub_address(name: str | os.PathLike[str]) -> bool:
+    """Whether a run is named by its address on the hub, and not by its folder."""
+    return os.fspath(name).startswith("hf:/")
 
 
 def local_run(address: str) -> Path:

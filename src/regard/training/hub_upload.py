@@ -9,8 +9,7 @@ from regard.errors import ArgumentError, RunError
 from regard.files.regular import LARGEST_TEXT, read_bytes, read_text
 from regard.training.card_seal import CARD, is_card, is_own_card
 from regard.training.config import read_yaml, yaml_text
-from regard.training.hub import explained, library, snapshot_of
-from regard.training.hub_address import HubAddress
+from regard.training.hub import HubAddress, explained, library, snapshot_of
 from regard.training.manifest import Manifest, ManifestFile
 from regard.training.model_card import card, current_evaluations, hub_data_sets, public_name, published_config
 from regard.training.run_folder import RunFolder

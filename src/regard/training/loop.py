@@ -15,6 +15,7 @@ from regard.files.atomic import AtomicFile
 from regard.tracing.transforms import is_on_host, moved
 from regard.training.checkpoints import checkpoint_path, prune_checkpoints, save_checkpoint
 from regard.training.config import TrainingConfig
+from regard.training.metrics import TIME_LIMIT_REASON, Metric
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.reporter import Estimate, Reporter, Throughput, duration
@@ -23,7 +24,7 @@ from regard.training.run_folder import RunFolder
 from regard.training.schedule import Schedule
 from regard.training.sharding import in_parameter_order, load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
-from regard.training.task import CUT, Experiment, Metric, StepLoss, ValidationResult
+from regard.training.task import Experiment, StepLoss, ValidationResult
 
 LONG, SURE_AFTER = 15 * 60, 10
 """Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""
@@ -192,7 +193,7 @@ class TrainingLoop:
             return f"{config.epochs} epochs are done" if config.epochs > 1 else "1 epoch is done"
         limit = 60 * config.max_minutes
         if limit and progress.seconds - self.earlier_seconds + self.reserved_seconds() >= limit:
-            return f"{config.max_minutes:g} {CUT}"
+            return f"{config.max_minutes:g} {TIME_LIMIT_REASON}"
         if not config.patience:
             return ""
         label, waited, enough = self.metrics[0].label, progress.waited, min(config.patience, ENOUGH)

@@ -19,11 +19,12 @@ from regard.files.platforms import quoted
 from regard.files.regular import LARGEST_TEXT, read_text
 from regard.training.card_seal import CARD, is_own_card, sealed
 from regard.training.config import RunConfig, read_yaml, yaml_text
-from regard.training.hub_address import is_hub_address
+from regard.training.hub import is_hub_address
 from regard.training.manifest import Manifest, ManifestFile, sha256
+from regard.training.metrics import Baseline, comparison_with_rule
 from regard.training.progress import Progress
 from regard.training.run_folder import RunFolder
-from regard.training.task import Baseline, Experiment, Task, beside_rule
+from regard.training.task import Experiment, Task
 from regard.training.training_facts import TrainingFacts, finite_number
 
 LICENSES = """
@@ -280,7 +281,7 @@ def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> li
     if not facts.baseline or value is None:
         return []
     rule = f"{escaped(facts.baseline['rule'])}, has {escaped(metric.text(facts.baseline['value']))}"
-    said = beside_rule(metric, value, facts.baseline["value"], facts.finished)
+    said = comparison_with_rule(metric, value, facts.baseline["value"], facts.finished)
     worse = f": {said}" if said else ""
     return ["", f"A simple rule on the same validation data, {rule}{worse}."]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import RunError
-from regard.training.task import Metric
+from regard.training.metrics import Metric
 
 FORMAT = 2
 """Format of the counters in a checkpoint."""

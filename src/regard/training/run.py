@@ -14,6 +14,7 @@ from regard.names.counted import counted
 from regard.training.checkpoints import last_checkpoint, load_checkpoint, require_space
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.loggers import make_loggers
+from regard.training.metrics import Baseline, Metric, comparison_with_rule
 from regard.training.model_card import hardware_kind, record_training, write_card
 from regard.training.processes import is_first_process, make_fabric
 from regard.training.progress import Progress
@@ -22,7 +23,7 @@ from regard.training.reporter import Reporter, default_reporter
 from regard.training.resident_memory import bound_primitive_caches, return_large_blocks
 from regard.training.run_folder import RunFolder
 from regard.training.run_session import RunSession
-from regard.training.task import Baseline, Experiment, Metric, Task, beside_rule
+from regard.training.task import Experiment, Task
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -54,7 +55,7 @@ class TrainingResult:
         against = "" if rule is None else f"; {rule.rule}: {rule.value:.{metric.digits}f}"
         lines = [f"{progress.finished}{best}{against} · {self.folder.path}"]
         if progress.best is not None and rule is not None:
-            lines += filter(None, [beside_rule(metric, progress.best, rule.value, progress.finished)])
+            lines += filter(None, [comparison_with_rule(metric, progress.best, rule.value, progress.finished)])
         return lines
 
 

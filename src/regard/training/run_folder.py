@@ -14,8 +14,7 @@ from regard.files.atomic import named_output, write_atomically
 from regard.files.platforms import quoted
 from regard.files.regular import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
 from regard.training.config import RunConfig, SectionTypes, read_yaml, run_sections, yaml_text
-from regard.training.hub import local_run
-from regard.training.hub_address import is_hub_address
+from regard.training.hub import is_hub_address, local_run
 from regard.training.manifest import ManifestFile
 from regard.training.run_replacement import named_path, replacement_path, require_replaceable, restore
 from regard.training.training_facts import FACTS
@@ -138,21 +137,10 @@ class RunFolder:
             )
         for existing in (folder.path, replacement_path(folder.path)):
             if os.path.lexists(existing):
-                require_replaceable(existing, cls.require_run)
+                require_replaceable(existing)
         new = cls(replacement_path(folder.path))
         new.replaces = folder.path
         return new
-
-    @classmethod
-    def require_run(cls, path: Path) -> None:
-        """Raise RunError unless a training has made the folder: its configuration and its manifest are those of a run.
-
-        Version 0.1 wrote no manifest; each of its configurations says whether it logs for TensorBoard.
-        """
-        folder = cls(path)
-        training = folder.read_sections()["training"]
-        if not folder.manifest.read().began_in and not {"tensorboard", "tokens_per_batch", "epochs"} <= training.keys():
-            raise RunError(f"it has no {ManifestFile.NAME}")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunFolder":

@@ -8,12 +8,14 @@ import ctypes
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from regard.errors import RegardError, RunError
+from regard.files.regular import path_inside
 from regard.training.card_seal import CARD, is_own_card
+from regard.training.config import read_yaml, run_sections
 from regard.training.manifest import ManifestFile
 from regard.training.run_lock import LOCK, OWNER
 from regard.training.training_facts import FACTS
@@ -79,20 +81,15 @@ def replacement_path(path: Path) -> Path:
     return path.with_name(path.name + NEW)
 
 
-def require_replaceable(path: Path, require_run: Callable[[Path], None]) -> None:
-    """Raise RunError unless a folder is a run and holds nothing but what regard wrote.
-
-    Args:
-        path: the folder.
-        require_run: raises RunError unless a folder has the configuration of a run.
-    """
+def require_replaceable(path: Path) -> None:
+    """Raises RunError unless a folder is a run and holds only files that regard wrote."""
     if path.is_symlink():
         raise RunError(
             f"{path} is a link to {os.path.realpath(path)}; --overwrite replaces nothing through a link, so name that "
             "folder"
         )
     try:
-        require_run(path)
+        _require_run(path)
     except RegardError as error:
         raise RunError(f"{path} isn't a run and is not overwritten: {error}") from error
     if files := foreign_files(path):
@@ -101,6 +98,17 @@ def require_replaceable(path: Path, require_run: Callable[[Path], None]) -> None
             f"{path} holds {files[0].relative_to(path)}{more}, which regard did not write; move it elsewhere, "
             "or name another run with --run"
         )
+
+
+def _require_run(path: Path) -> None:
+    """Raises RunError unless a training has made a folder: its configuration and its manifest are those of a run.
+
+    Version 0.1 wrote no manifest; each of its configurations says whether it logs for TensorBoard.
+    """
+    config = path_inside(path, "config.yaml")
+    training = run_sections(read_yaml(config), str(config))["training"]
+    if not ManifestFile(path).read().began_in and not {"tensorboard", "tokens_per_batch", "epochs"} <= training.keys():
+        raise RunError(f"it has no {ManifestFile.NAME}")
 
 
 def replace_run(new: Path, old: Path) -> None:

@@ -86,7 +86,7 @@ class RunSession:
             return self.folder
         if old.exists():
             try:
-                require_replaceable(old, RunFolder.require_run)
+                require_replaceable(old)
             except RunError as error:
                 raise RunError(f"{error}. The new run is complete, in {self.folder.path}") from error
         if not renames_open_files():
@@ -103,9 +103,9 @@ class RunSession:
     def _begin(self) -> None:
         path = self.folder.path
         if self._old:
-            require_replaceable(self._old, RunFolder.require_run)
+            require_replaceable(self._old)
             if path.exists():  # an earlier training that was to replace the same run
-                require_replaceable(path, RunFolder.require_run)
+                require_replaceable(path)
                 self._lock(path)
                 remove_own_files(path)
         prepared = RunFolder(path.with_name(f".{path.name}.{os.getpid()}.tmp"))

@@ -7,7 +7,6 @@ so that the options of a task can be listed without it.
 
 import dataclasses
 import logging
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from regard.errors import ArgumentError, ColumnError
 from regard.names.old_names import unknown_name
 from regard.training.config import RunConfig, TrainingConfig
+from regard.training.metrics import Baseline, Metric
 from regard.training.results import Attended, Evaluation, Prediction, Predictions
 
 if TYPE_CHECKING:
@@ -38,82 +38,12 @@ InputKind = Literal["text", "image", "sound"]
 """What a task reads: a text, or the path or the content of a file."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A number that each validation gives, besides the loss."""
-
-    name: str
-    """In `ValidationResult.metrics`; ``metrics.csv`` has it as ``val_<name>``."""
-    label: str
-    """For people: in messages and pictures."""
-    higher_is_better: bool = True
-    digits: int = 2
-    """Decimals in messages."""
-    trivial: float | None = None
-    """A value that a model reaches without having learned anything, such as by giving empty texts: no value up to it
-    says which model is better. Default: each value says it."""
-    perfect: float | None = None
-    """The value that no other is better than, at which a training ends; None: no model reaches it."""
-    unit: str = ""
-    """The unit of its values, for pictures; the curves of metrics of one unit share a panel."""
-
-    def is_informative(self, value: float) -> bool:
-        """Whether a value is better than that of a model that has learned nothing."""
-        return self.trivial is None or self.better(value, self.trivial)
-
-    def is_perfect(self, value: float | None) -> bool:
-        """Whether no value is better, up to rounding."""
-        if value is None or self.perfect is None:
-            return False
-        return math.isclose(value, self.perfect, abs_tol=1e-9) or self.better(value, self.perfect)
-
-    def better(self, value: float, best: float | None) -> bool:
-        """Whether a value is better than the best one before it; None: there is none yet."""
-        return best is None or (value > best if self.higher_is_better else value < best)
-
-    def text(self, value: float) -> str:
-        """E.g. ``"BLEU 31.20"``."""
-        return f"{self.label} {value:.{self.digits}f}"
-
-
 class Choice(NamedTuple):
     """The value of an option that the user has not set."""
 
     value: Any
     reason: str
     """Why: ``"6,920 texts"``."""
-
-
-class Baseline(NamedTuple):
-    """A simple rule, which a trained model should beat."""
-
-    rule: str
-    """What it does: ``"the most frequent label"``."""
-    value: float
-    """The task's first metric of its answers to the validation data."""
-
-
-def beside_rule(metric: Metric, value: float, rule: float, finished: str = "") -> str:
-    """What is said of a model that is not better than the simple rule beside it; empty: it is better.
-
-    Args:
-        metric: the task's first metric.
-        value: of the model.
-        rule: of the simple rule.
-        finished: why the training ended (`Progress.finished`).
-    """
-    if metric.text(value) == metric.text(rule):
-        same = "the model and that simple rule are equal"
-        return f"{same}: both are as good as can be" if metric.is_perfect(value) else same
-    if metric.better(value, rule):
-        return ""
-    is_cut = finished.endswith(CUT)
-    needs = f"its training was cut when {finished}: it needs more time" if is_cut else "it needs more data, more epochs"
-    return f"the model is not better than that simple rule: {needs} or another model"
-
-
-CUT = "minutes are over"
-"""The end of the reason of a training that a limit in time has ended."""
 
 
 class StepLoss(NamedTuple):

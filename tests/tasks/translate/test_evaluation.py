@@ -14,7 +14,7 @@ from regard.data.text.words import split_words
 from regard.errors import DataError, RunError
 from regard.tasks.inputs.input import tokenizer_path
 from regard.tasks.outputs.text_metrics import text_scores
-from regard.tasks.translate import TASK, TrainedTranslator, read_alignments
+from regard.tasks.translate import TASK, read_alignments
 from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
@@ -29,7 +29,7 @@ def runs(tiny, tmp_path_factory):
     for attention in ("bahdanau", "none"):
         folder = RunFolder.create(tmp_path_factory.mktemp("runs") / attention)
         train_run(TASK, tiny(model={"attention": attention}, epochs=1), folder, reporter=SilentReporter())
-        found[attention] = TrainedTranslator(folder)
+        found[attention] = TASK.load(folder)
     return found
 
 
@@ -170,4 +170,4 @@ def test_tokenizers_of_another_run_are_refused(runs, tmp_path):
     content["model"]["vocab"].popitem()
     tokenizer_path(other, "target").write_text(json.dumps(content))
     with pytest.raises(RunError, match="is not the file of this run"):
-        TrainedTranslator(other)
+        TASK.load(other)

@@ -24,9 +24,10 @@ from regard.tasks.outputs.label_rule import LabelRule, label_rule
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
+from regard.training.metrics import Baseline, Metric, comparison_with_rule
 from regard.training.results import Evaluation, RankedPrediction, rounded
 from regard.training.run_folder import RunFolder
-from regard.training.task import Baseline, Metric, StepLoss, ValidationResult, beside_rule
+from regard.training.task import StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -415,7 +416,7 @@ class LabelEvaluation(RunEvaluation):
             return []
         rule, accuracy, macro_f1 = self.baseline.values()
         lines = [f"  {rule}: accuracy {accuracy:.4f} · macro F1 {macro_f1:.4f}"]
-        said = beside_rule(ACCURACY, self.accuracy, accuracy)
+        said = comparison_with_rule(ACCURACY, self.accuracy, accuracy)
         return [*lines, f"  {said}"] if said else lines
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:

@@ -18,8 +18,9 @@ from regard.tasks.outputs.label import cells, draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
+from regard.training.metrics import Baseline, Metric
 from regard.training.results import Evaluation, Prediction, rounded
-from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
+from regard.training.task import StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor

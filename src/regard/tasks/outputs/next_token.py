@@ -19,8 +19,9 @@ from regard.tasks.lazy import fonts, np, pictures, records, torch
 from regard.tasks.sequence_lines import LineExperiment, SequenceLines
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TableTrained
+from regard.training.metrics import Baseline, Metric
 from regard.training.results import Attended, Prediction, TextAnswer, rounded
-from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
+from regard.training.task import StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -25,8 +25,9 @@ from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
+from regard.training.metrics import Baseline
 from regard.training.results import Attended, Evaluation, TextAnswer
-from regard.training.task import Baseline, StepLoss, ValidationResult
+from regard.training.task import StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,0 +1,77 @@
+"""The configuration of a new run, of which the data decide what the user has not set."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from regard.training.config import RunConfig, make_config, options_by_section, section_kinds
+from regard.training.task import Task
+
+
+class FittedConfig(NamedTuple):
+    """The configuration of a run, of which the data decided a part."""
+
+    config: RunConfig[Any, Any, Any]
+    reasons: dict[str, str]
+    """Option that the data decided → why."""
+
+    def summary(self) -> str:
+        """Returns the options that the data decided, in a line; "" if there are none.
+
+        A choice by name has its reason there; the reasons of sizes are many, and stand in `lines`.
+        """
+        return " · ".join(
+            f"{name} {_shown_number(value)}" + (f" ({self.reasons[name]})" if isinstance(value, str) else "")
+            for name, value in self._values().items()
+        )
+
+    def lines(self) -> list[str]:
+        """Returns a line for each option that the data decided, with the reason."""
+        return [f"{name} {_shown_number(value)}: {self.reasons[name]}" for name, value in self._values().items()]
+
+    def _values(self) -> dict[str, Any]:
+        options = {name: value for section in self.config.to_dict().values() if isinstance(section, dict)
+                   for name, value in section.items()}  # fmt: skip
+        return {name: options[name] for name in self.reasons}
+
+
+def _shown_number(value: Any) -> str:
+    """Returns the value of an option for people."""
+    if isinstance(value, bool):
+        return str(value)
+    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def fit_config(task: Task, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> FittedConfig:
+    """Returns the configuration of a run, in which the data decide what the user has not set.
+
+    Mistakes in options are errors before the data are read.
+
+    Args:
+        task: the task.
+        fields: section → its fields that the user has set; None means that the data decide.
+        measured: whether the data are read; else only the options are checked. In a distributed run only the first
+            process reads them, and the others get the configuration in its run folder.
+
+    Raises:
+        ArgumentError: a value is out of range, or values contradict each other.
+        DataError: the data cannot be read.
+    """
+    typed = {section: without_fitted_none(task, fields[section]) for section in section_kinds(task)}
+    chosen = task.fit(typed, measured=False)
+    config = make_config(task, _completed(task, typed, chosen))
+    if measured and (chosen or config.training.init_from is not None):
+        chosen = task.fit(typed)
+        config = make_config(task, _completed(task, typed, chosen))
+    return FittedConfig(config, {name: choice.reason for name, choice in chosen.items()})
+
+
+def without_fitted_none(task: Task, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns fields without those that are None so that the data decide them."""
+    return {name: value for name, value in fields.items() if not (value is None and name in task.fitted)}
+
+
+def _completed(
+    task: Task, typed: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    parts = options_by_section(task, {name: choice.value for name, choice in chosen.items()})
+    return {section: {**parts[section], **typed[section]} for section in parts}
