@@ -10,8 +10,11 @@ ENTRY_POINT = re.compile(r"(regard(?:\.\w+)+):(\w+)")
 """A text that names what is imported when it is needed: a task, a model."""
 
 CLASSES_BY_NAME = {
-    "regard.models.configs", "regard.models.speech.configs", "regard.models.vision.configs", "regard.nn.attention_names",
-}  # fmt: skip
+    "regard.models.configs",
+    "regard.models.speech.configs",
+    "regard.models.vision.configs",
+    "regard.nn.attention_names",
+}
 """Files whose entry points do not count: a configuration names the class that it builds, which imports it."""
 
 
