@@ -94,9 +94,12 @@ def training_curves(
     named = known if qualities is None else qualities
     metrics_of = {name: Quality(one) if isinstance(one, str) else one for name, one in named.items()}
     losses = [name for name in columns if "loss" in name.lower() and name not in metrics_of]
+    curves = {name: _curve(steps, columns[name], metrics_of.get(name)) for name in columns}
+    for name in filter(_is_training, losses):
+        curves[name] = curves[name]._replace(best_is_highest=None)
     units: dict[str, list[str]] = {}
-    for name in columns:
-        if name in metrics_of and np.isfinite(columns[name] + steps).any():
+    for name, curve in curves.items():
+        if name in metrics_of and curve.x.size:
             units.setdefault(metrics_of[name].unit, []).append(name)
     panels = [("loss", losses), *(units.items() or [("", [])])]
     heading = "" if title is None else wrapped(title, 90)
@@ -110,35 +113,18 @@ def training_curves(
     _head(figure, lettering, heading)
     for index, (kind, names) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), index + 1, label=kind)
-        measured = [name for name in names if np.isfinite(columns[name] + steps).any()]
-        kinds = ", ".join(dict.fromkeys(metrics_of[name].label for name in measured if name in metrics_of))
-        of_axis = kind if index == 0 else f"{kinds} ({kind})" if kind else kinds or "BLEU, chrF"
-        _dress(axes, "training step" if axis == "step" else axis or "row", visible(of_axis, 48))
+        labels = ", ".join(dict.fromkeys(metrics_of[name].label for name in names)) if index else kind
+        with_unit = f"{labels} ({kind})" if index and kind else labels or "BLEU, chrF"
+        _dress(axes, "training step" if axis == "step" else axis or "row", visible(with_unit, 48))
         count_axis(axes.xaxis)
-        drawn = {name: columns[name][np.isfinite(columns[name] + steps)] for name in measured}
-        highest = max((float(values.max()) for values in drawn.values()), default=0.0)
-        for number, (name, values) in enumerate(drawn.items()):
-            higher = name in metrics_of and metrics_of[name].higher_is_better
-            best = float(values.max() if higher else values.min())
-            # A point near the axis has no room below.
-            below = 0.15 * highest < best < highest if higher else best > 0.15 * highest
-            mark = None if index == 0 and _is_training(name) else _Mark(higher, below)
-            _draw_curve(axes, lettering, steps, columns[name], names_shown[name], number, mark)
-        if len({step for name in measured for step in steps[np.isfinite(columns[name])].tolist()}) == 1:
-            axes.set_xlim(*(float(steps[np.isfinite(steps)][0]) + side for side in (-1, 1)))
-        if index and measured:
-            axes.set_ylim(0, 1.14 * highest or 1.0)
+        measured = {names_shown[name]: curves[name] for name in names if curves[name].x.size}
         if measured:
-            legend = axes.legend(fontsize=8.5, frameon=False)
-            for text in legend.get_texts():
-                lettering.letter(text)
+            _draw_curves(axes, lettering, measured)
+            if index:
+                axes.set_ylim(0, 1.14 * _highest(measured) or 1.0)
         else:
-            absent = "no loss was measured" if index == 0 else "neither BLEU nor chrF was measured"
-            if index and qualities is not None:
-                absent = "no metric was measured"
-            axes.text(0.5, 0.5, absent, transform=axes.transAxes, ha="center", va="center", color="#505050")
-            axes.set_xticks([])
-            axes.set_yticks([])
+            absent = "neither BLEU nor chrF was measured" if qualities is None else "no metric was measured"
+            _draw_absence(axes, absent if index else "no loss was measured")
     return figure
 
 
@@ -356,11 +342,20 @@ def _number(name: str, row: int, value: Any) -> float:
         raise ArgumentError(f"metrics[{name!r}] must hold numbers; row {row} holds {value!r}") from error
 
 
-class _Mark(NamedTuple):
-    """How the best value of a curve is marked: the highest or the lowest, with its number above or below the point."""
+class _Curve(NamedTuple):
+    """The measured points of a metric in the order of the steps, and which of its values is marked as the best."""
 
-    highest: bool
-    below: bool
+    x: Column
+    y: Column
+    best_is_highest: bool | None
+    """None: the best value is not marked."""
+
+
+def _curve(steps: Column, values: Column, metric: Quality | None) -> _Curve:
+    """Returns the curve of a metric; None: it is a loss."""
+    measured = np.isfinite(steps + values)
+    order = np.argsort(steps[measured], kind="stable")
+    return _Curve(steps[measured][order], values[measured][order], metric is not None and metric.higher_is_better)
 
 
 def _is_training(column: str) -> bool:
@@ -374,14 +369,27 @@ def _labelled(columns: Sequence[str], metrics: Mapping[str, Quality]) -> dict[st
     return {column: visible(column, 40) if name in shared else name for column, name in names.items()}
 
 
-def _draw_curve(
-    axes: Axes, lettering: Lettering, steps: Column, values: Column, name: str, number: int, mark: _Mark | None
-) -> None:
-    measured = np.isfinite(steps) & np.isfinite(values)
-    order = np.argsort(steps[measured], kind="stable")
-    x, y = steps[measured][order], values[measured][order]
+def _highest(curves: Mapping[str, _Curve]) -> float:
+    return max(float(curve.y.max()) for curve in curves.values())
+
+
+def _draw_curves(axes: Axes, lettering: Lettering, curves: Mapping[str, _Curve]) -> None:
+    """Draws the curves of a panel by their names in the legend, and marks their best values."""
+    for number, (name, curve) in enumerate(curves.items()):
+        _draw_curve(axes, curve, lettering.drawable(name), number)
+        if curve.best_is_highest is not None:
+            _mark_best(axes, curve, PALETTE[number % len(PALETTE)], _highest(curves))
+    steps = {step for curve in curves.values() for step in curve.x.tolist()}
+    if len(steps) == 1:
+        (step,) = steps
+        axes.set_xlim(step - 1, step + 1)
+    for text in axes.legend(fontsize=8.5, frameon=False).get_texts():
+        lettering.letter(text)
+
+
+def _draw_curve(axes: Axes, curve: _Curve, label: str, number: int) -> None:
+    x, y = curve.x, curve.y
     color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
-    label = lettering.drawable(name)
     if len(x) > MOST_RAW_POINTS:
         axes.plot(x, y, color=color, alpha=0.22, linewidth=0.8)
         span = max(3, len(x) // 50)
@@ -390,20 +398,32 @@ def _draw_curve(
     else:
         shown = marker if len(x) <= 60 else None
         axes.plot(x, y, color=color, marker=shown, markersize=4, linewidth=1.6, label=label)
-    if mark:
-        best = int(y.argmax() if mark.highest else y.argmin())
-        offset, anchor = ((0, -8), "top") if mark.below else ((0, 7), "bottom")
-        text = f"{'highest' if mark.highest else 'lowest'} {short_number(float(y[best]))}"
-        side: Literal["left", "center", "right"] = "center"
-        if len(x) > 1:
-            share = (x[best] - x[0]) / (x[-1] - x[0] or 1.0)
-            side = "left" if share < 0.2 else "right" if share > 0.8 else "center"
-        ring: dict[str, Any] = {"s": 64, "facecolors": "none", "edgecolors": color, "linewidths": 1.4}
-        axes.scatter([x[best]], [y[best]], zorder=3, clip_on=False, **ring)
-        axes.annotate(
-            text, (x[best], y[best]), offset, textcoords="offset points", ha=side, va=anchor, fontsize=9, color=color
-        )
-        axes.margins(y=0.14)
+
+
+def _mark_best(axes: Axes, curve: _Curve, color: str, highest: float) -> None:
+    """Marks the best value of a curve by a ring and its number, in a panel whose highest value is ``highest``."""
+    x, y, is_highest = curve.x, curve.y, curve.best_is_highest
+    index = int(y.argmax() if is_highest else y.argmin())
+    best = float(y[index])
+    # The number is below the point, except near the axis, where it has no room there.
+    is_below = 0.15 * highest < best < highest if is_highest else best > 0.15 * highest
+    offset, anchor = ((0, -8), "top") if is_below else ((0, 7), "bottom")
+    side: Literal["left", "center", "right"] = "center"
+    if len(x) > 1:
+        share = (x[index] - x[0]) / (x[-1] - x[0] or 1.0)
+        side = "left" if share < 0.2 else "right" if share > 0.8 else "center"
+    ring: dict[str, Any] = {"s": 64, "facecolors": "none", "edgecolors": color, "linewidths": 1.4}
+    axes.scatter([x[index]], [best], zorder=3, clip_on=False, **ring)
+    text = f"{'highest' if is_highest else 'lowest'} {short_number(best)}"
+    position = (x[index], best)
+    axes.annotate(text, position, offset, textcoords="offset points", ha=side, va=anchor, fontsize=9, color=color)
+    axes.margins(y=0.14)
+
+
+def _draw_absence(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#505050")
+    axes.set_xticks([])
+    axes.set_yticks([])
 
 
 def _dress(axes: Axes, x: str, y: str) -> None:
