@@ -64,6 +64,8 @@ def test_one_step_has_an_axis_that_counts_and_numbers_stay_above_it():
     assert [tick for tick in quality.get_xticks() if 6 <= tick <= 8] == [6, 7, 8]
     bottom = quality.get_window_extent().y0
     assert all(text.get_window_extent().y0 >= bottom for text in quality.texts)
+    _, quality = training_curves({"step": [10, 20, 30], "val_bleu": [None, None, 5]}).axes
+    assert quality.get_xlim() == (29, 31)
 
 
 @pytest.mark.parametrize("higher", [True, False])
