@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from regard.attention.execution import BACKENDS, OWN_BACKENDS
-from regard.training.loop import READ_EVERY
+from regard.training.loop import STEPS_PER_READING
 
 PAGE = Path("docs/en/how-to/devices.md").read_text("utf-8")
 SEEN = "measured", "tested on the emulated device", "never run"
@@ -51,4 +51,4 @@ def test_layers_and_tools_say_what_was_seen():
 
 
 def test_the_interval_of_reading_losses_is_that_of_the_loop():
-    assert set(re.findall(r"every (\d+)\s+steps", PAGE)) == {str(READ_EVERY)}
+    assert set(re.findall(r"every (\d+)\s+steps", PAGE)) == {str(STEPS_PER_READING)}

@@ -84,7 +84,7 @@ def test_the_learning_rate_finder_respects_its_limits(tiny, monkeypatch):
     with pytest.raises(ArgumentError, match="steps must be at least 15; it is 3"):
         find_learning_rate(TASK, tiny(), steps=3)
     assert len(find_learning_rate(TASK, tiny(max_minutes=1e-6)).losses) == 1
-    monkeypatch.setattr("regard.training.learning_rate_finder.LOWEST", 1e30)
+    monkeypatch.setattr("regard.training.learning_rate_finder.LOWEST_RATE", 1e30)
     with pytest.raises(TrainingError, match="the loss is"):
         find_learning_rate(TASK, tiny())
 

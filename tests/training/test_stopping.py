@@ -189,10 +189,10 @@ def test_the_printed_loss_is_that_of_the_epoch(train, tiny, tmp_path):
 
 
 def test_a_long_training_says_so_once(train, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "SURE_AFTER", 0)
+    monkeypatch.setattr(loop, "ESTIMATE_AFTER", 0)
     quick, long = Lines(), Lines()
     train(tiny(), tmp_path / "quick", reporter=quick)
-    monkeypatch.setattr(loop, "LONG", 0)
+    monkeypatch.setattr(loop, "LONG_TRAINING", 0)
     train(tiny(), tmp_path / "long", reporter=long)
     assert sum("--max-minutes 15" in line for line in long.lines) == 1
     assert not any("--max-minutes" in line for line in quick.lines)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: written atomically, read without executing code, and the room that they need."""
+"""Checkpoints of a training run: they are written atomically, and read without executing code."""
 
 import pickle
 import re
@@ -14,19 +14,19 @@ from torch import nn
 from regard.errors import DataError, RunError
 from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_DATA, open_regular
-from regard.training.manifest import ABSENT, ManifestFile
+from regard.training.manifest import ABSENT_SUM, ManifestFile
 from regard.training.run_folder import RunFolder
 
 CHECKPOINTS_KEPT = 2
-OTHER_FILES = 4 << 20
-"""Bytes for metrics, samples and pictures."""
+OTHER_FILES_BYTES = 4 << 20
+"""The space for metrics, samples and pictures."""
 
 _NAME = re.compile(r"step-(\d+)\.ckpt")
 _ADVICE = "delete it to resume from the checkpoint before it"
 
 
 def save_checkpoint(path: Path, content: dict[str, Any], manifest: ManifestFile | None = None) -> None:
-    """Write a checkpoint to a temporary file in the same folder, sync it to disk and rename it.
+    """Writes a checkpoint to a temporary file in the same folder, syncs it to disk and renames it.
 
     Args:
         path: the file.
@@ -45,7 +45,7 @@ def save_checkpoint(path: Path, content: dict[str, Any], manifest: ManifestFile 
 
 
 def load_checkpoint(path: Path, manifest: ManifestFile | None = None) -> dict[str, Any]:
-    """Read a checkpoint with ``torch.load(weights_only=True)``: a foreign file can give tensors and plain values only.
+    """Reads a checkpoint with ``torch.load(weights_only=True)``: a foreign file gives only tensors and plain values.
 
     Args:
         path: the file.
@@ -93,7 +93,7 @@ def last_checkpoint(folder: RunFolder) -> Path | None:
     if checkpoints := list_checkpoints(folder.checkpoints):
         return checkpoints[-1]
     files = folder.manifest.read().files
-    saved = [name for name, sums in files.items() if name.endswith(".ckpt") and ABSENT not in sums]
+    saved = [name for name, sums in files.items() if name.endswith(".ckpt") and ABSENT_SUM not in sums]
     # The first row of the metrics is written just before the first checkpoint.
     if saved or len(folder.read_metrics()) > 1:
         names = f" ({', '.join(sorted(saved))})" if saved else ""
@@ -105,7 +105,7 @@ def last_checkpoint(folder: RunFolder) -> Path | None:
 
 
 def prune_checkpoints(folder: Path, manifest: ManifestFile | None = None) -> None:
-    """Delete all but the last two checkpoints, and the temporary files of interrupted writes."""
+    """Deletes all but the last two checkpoints, and the temporary files of interrupted writes."""
     old = list_checkpoints(folder)[:-CHECKPOINTS_KEPT]
     if manifest and old:
         manifest.forget(old)
@@ -117,7 +117,7 @@ def prune_checkpoints(folder: Path, manifest: ManifestFile | None = None) -> Non
 
 
 def require_space(folder: Path, model: nn.Module) -> None:
-    """Raise RunError unless the disk has room for what a run keeps, and for one more checkpoint and model.
+    """Raises RunError unless the disk has room for the files of a run, and for one more checkpoint and model.
 
     Args:
         folder: the run folder.
@@ -129,7 +129,7 @@ def require_space(folder: Path, model: nn.Module) -> None:
     written = sum(
         path.stat().st_size for name in ("checkpoints/*.ckpt", "model.safetensors") for path in folder.glob(name)
     )
-    needed = (CHECKPOINTS_KEPT + 1) * checkpoint + 2 * (parameters + buffers) + OTHER_FILES - written
+    needed = (CHECKPOINTS_KEPT + 1) * checkpoint + 2 * (parameters + buffers) + OTHER_FILES_BYTES - written
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(

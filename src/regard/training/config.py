@@ -20,7 +20,7 @@ LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
 SECTIONS = ("data", "model", "training")
 
 LARGEST_YAML = 1 << 18
-"""Bytes of a configuration; the reader of YAML takes seconds for a megabyte."""
+"""The most bytes of a configuration; the YAML reader takes seconds for a megabyte."""
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,23 @@ class TrainingConfig:
     weight_decay: float = 0.0
     """Decoupled weight decay of adamw, for each unit of learning rate."""
     schedule: ScheduleName = "constant"
-    """Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to 0 over all epochs)
-    or plateau (halves)."""
+    """Learning rate after the warmup: constant, inverse_sqrt, cosine or linear (these two decay to 0 over all epochs),
+    or plateau (halves the rate when the loss no longer falls)."""
     warmup: int = 0
     """Steps of linear warmup."""
     plateau_patience: int = 2
-    """Validations without a better loss before plateau halves the learning rate."""
+    """Validations in a row without a lower loss after which plateau halves the learning rate."""
     clip: float = 1.0
     """Largest norm of the gradient of all parameters; 0: not clipped."""
     epochs: int = 20
-    """Epochs after which training ends, if patience does not end it before."""
+    """Epochs after which training ends, unless patience ends it earlier."""
     max_minutes: float = 0.0
     """Minutes of training and validation after which training ends, counted anew by --resume; 0: no limit."""
     patience: int = 5
-    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends. A perfect
-    metric ends it at the third validation from the first perfect one on; 0: exactly so many epochs."""
+    """Training ends after this many validations in a row without a better metric or a lower loss; a perfect metric ends
+    it at the third validation from the first perfect one on. 0: training runs for all epochs."""
     patience_after: int = 500
-    """Steps after which validations count for patience; perfect ones count at once."""
+    """Steps after which validations count for patience; those after a perfect metric always count."""
     validate_every: int = 0
     """Steps between validations; 0: after each epoch."""
     checkpoint_minutes: float = 5.0
@@ -60,11 +60,11 @@ class TrainingConfig:
     seed: int = 1
     """Seed of the initial weights, the order of the batches and dropout."""
     init_from: str | None = None
-    """Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run starts from. Default:
+    """Run folder (or hf://OWNER/NAME) of a trained model, with whose weights and tokenizers this run starts. Default:
     random weights."""
     for_export: Format | None = None
-    """What regard export --to is to write: onnx, torch or hf. Chooses a model that has this export; refused before the
-    training where the other options do not permit one. Default: none."""
+    """The format that regard export --to will write: onnx, torch or hf. A model that can be exported so is chosen; if
+    the other options exclude one, the training does not start. Default: none."""
     license: str | None = None
     """Licence of the model, for its model card: an identifier of the Hugging Face hub, such as apache-2.0 or cc-by-4.0,
     or the name of another licence. Default: none is stated."""
@@ -122,7 +122,7 @@ class SectionTypes(Protocol):
     training_config: ClassVar[type[TrainingConfig]]
 
     def check_run(self, run: "RunConfig[Any, Any, Any]") -> None:
-        """Raise ArgumentError if sections of a configuration do not fit each other."""
+        """Raises ArgumentError if sections of a configuration contradict each other."""
         ...
 
 
@@ -133,7 +133,7 @@ def section_kinds(task: SectionTypes) -> dict[str, type[Any]]:
 
 @dataclass(frozen=True)
 class RunConfig(Generic[D, M, T]):
-    """The whole configuration of a run: the content of ``config.yaml`` in its run folder.
+    """The configuration of a run: the content of ``config.yaml`` in its run folder.
 
     The sections are frozen dataclasses of the task: its ``data_config``, ``model_config`` and ``training_config``.
     """
@@ -142,11 +142,11 @@ class RunConfig(Generic[D, M, T]):
     """Name of the task."""
     data: D
     model: M
-    """Without what the data decide, such as the sizes of vocabularies."""
+    """The fields that the data decide, such as the sizes of vocabularies, are left out of the file."""
     training: T
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the configuration as plain values, for YAML and JSON, without what the data decide."""
+        """Returns the configuration as plain values for YAML and JSON, without the fields that the data decide."""
         sections = {name: getattr(self, name) for name in SECTIONS}
         return {"task": self.task} | {
             name: {field.name: getattr(section, field.name) for field in option_fields(section)}
@@ -181,7 +181,7 @@ class RunConfig(Generic[D, M, T]):
 
 
 def options_by_section(task: SectionTypes, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the options of each section of the configuration of a task's runs; others are left out."""
+    """Returns the options of each section of a task's configuration; other options are left out."""
     return {
         section: {field.name: options[field.name] for field in option_fields(kind) if field.name in options}
         for section, kind in section_kinds(task).items()
@@ -204,7 +204,7 @@ def make_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def run_sections(content: object, origin: str) -> dict[str, Any]:
-    """Returns the task and the sections of a run's configuration as plain values, whose fields are not checked.
+    """Returns the task and the sections of a run's configuration as plain values; their fields are not checked.
 
     Raises:
         RunError: it is not the configuration of a run.

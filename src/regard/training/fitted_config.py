@@ -8,24 +8,21 @@ from regard.training.task import Task
 
 
 class FittedConfig(NamedTuple):
-    """The configuration of a run, of which the data decided a part."""
+    """The configuration of a run, and the options of it that the data decided."""
 
     config: RunConfig[Any, Any, Any]
     reasons: dict[str, str]
     """Option that the data decided → why."""
 
     def summary(self) -> str:
-        """Returns the options that the data decided, in a line; "" if there are none.
-
-        A choice by name has its reason there; the reasons of sizes are many, and stand in `lines`.
-        """
+        """Returns the options that the data decided in a line; only names, which are no sizes, have a reason."""
         return " · ".join(
             f"{name} {_shown_number(value)}" + (f" ({self.reasons[name]})" if isinstance(value, str) else "")
             for name, value in self._values().items()
         )
 
     def lines(self) -> list[str]:
-        """Returns a line for each option that the data decided, with the reason."""
+        """Returns a line with the reason for each option that the data decided."""
         return [f"{name} {_shown_number(value)}: {self.reasons[name]}" for name, value in self._values().items()]
 
     def _values(self) -> dict[str, Any]:
@@ -42,15 +39,15 @@ def _shown_number(value: Any) -> str:
 
 
 def fit_config(task: Task, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> FittedConfig:
-    """Returns the configuration of a run, in which the data decide what the user has not set.
+    """Returns the configuration of a run, in which the data decide the options that the user has not set.
 
-    Mistakes in options are errors before the data are read.
+    Options are checked before the data are read.
 
     Args:
         task: the task.
-        fields: section → its fields that the user has set; None means that the data decide.
-        measured: whether the data are read; else only the options are checked. In a distributed run only the first
-            process reads them, and the others get the configuration in its run folder.
+        fields: section → the fields that the user has set; None means that the data decide.
+        measured: whether to read the data; else only the options are checked. In a distributed run only the first
+            process reads them, and the others read the configuration from its run folder.
 
     Raises:
         ArgumentError: a value is out of range, or values contradict each other.
@@ -66,7 +63,7 @@ def fit_config(task: Task, fields: Mapping[str, Mapping[str, Any]], measured: bo
 
 
 def without_fitted_none(task: Task, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields without those that are None so that the data decide them."""
+    """Returns fields without those that are None and are decided by the data."""
     return {name: value for name, value in fields.items() if not (value is None and name in task.fitted)}
 
 

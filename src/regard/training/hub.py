@@ -35,7 +35,7 @@ _EXAMPLE = "hf://OWNER/NAME or hf://OWNER/NAME@REVISION"
 
 
 class HubAddress(NamedTuple):
-    """Where a run is on the hub."""
+    """The address of a run on the hub."""
 
     owner: str
     name: str
@@ -55,7 +55,7 @@ class HubAddress(NamedTuple):
         """Returns the parts of ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``.
 
         Raises:
-            ArgumentError: it is another text, or a part is no name on the hub.
+            ArgumentError: it is no such address.
         """
         match = _ADDRESS.fullmatch(address)
         if not match or not all(map(_NAME.fullmatch, match.groups()[:2])):
@@ -66,12 +66,12 @@ class HubAddress(NamedTuple):
 
 
 def is_hub_address(name: str | os.PathLike[str]) -> bool:
-    """Whether a run is named by its address on the hub, and not by its folder."""
+    """Whether a name is the address of a run on the hub, and not a folder."""
     return os.fspath(name).startswith("hf:/")
 
 
 def local_run(address: str) -> Path:
-    """Returns a folder of this machine with a run of the hub, which is downloaded unless it is there.
+    """Returns the local folder of a run of the hub, which is downloaded unless it is there.
 
     The folder is named as the run. Without a network, the revision that was last seen is used.
 
@@ -79,7 +79,7 @@ def local_run(address: str) -> Path:
         address: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``.
 
     Raises:
-        ArgumentError: the address is not one.
+        ArgumentError: it is no such address.
         RunError: the hub has no such run, refuses it, or cannot be reached.
         MissingPartError: ``huggingface_hub`` is not installed.
     """
@@ -117,7 +117,7 @@ def _manifest(path: Path, address: HubAddress) -> Manifest:
 
 
 def _evaluations(path: Path) -> list[str]:
-    """The files of the evaluations that ``training.json`` names; a damaged one names none, as loading needs none."""
+    """Returns the files of the evaluations that ``training.json`` names; none if it is damaged."""
     try:
         facts = TrainingFacts.read(path)
     except RunError:
@@ -127,7 +127,7 @@ def _evaluations(path: Path) -> list[str]:
 
 
 def snapshot_of(address: HubAddress, patterns: Sequence[str]) -> Path:
-    """Returns the folder of links to the files of a run, in the hub's cache, that match these patterns."""
+    """Returns the folder in the hub's cache with links to the files of a run that match these patterns."""
     hub = library()
 
     class Bar(hub.utils.tqdm):
@@ -168,7 +168,7 @@ def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
 
 
 def _linked(file: str, link: Path) -> bool:
-    """Give the model, which is large and never written in place, a second name; False: the file system has no links."""
+    """Links a large file, which is never written in place, to a second name; False if the file system cannot."""
     try:
         os.link(file, link)
     except OSError:  # another file system, or one without links
@@ -191,7 +191,7 @@ def library() -> Any:
 
 @contextlib.contextmanager
 def explained(address: str) -> Any:
-    """A context in which every error of the hub's library becomes a RunError of one line."""
+    """Turns every error of the hub's library in this context into a RunError of one line."""
     from huggingface_hub import constants, errors
 
     try:

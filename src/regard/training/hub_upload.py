@@ -26,28 +26,26 @@ def push(
     message: str | None = None,
     checkpoints: bool = False,
 ) -> tuple[str, list[str], str]:
-    """Upload a run to the hub, in one commit; the repository is created unless it exists.
+    """Uploads a run to the hub in one commit, and creates the repository unless it exists.
 
-    Uploaded are the files that a trained run needs, its model card, its metrics, and the numbers of its evaluations.
-    The paths of this machine are taken out of the configuration and the manifest. A card that the user has edited in
-    the run folder is uploaded as it is. Otherwise one is generated; it replaces no text that somebody has written on
-    the hub.
+    The upload has the files that a trained run needs, its model card, its metrics, and the numbers of its evaluations.
+    The paths of this machine are removed from the configuration and the manifest. A card that the user has edited in
+    the run folder is uploaded as it is. Otherwise a card is generated, unless somebody has edited the one on the hub.
 
     Args:
         task: the task of the run.
         folder: the run folder.
         repository: ``"OWNER/NAME"``.
-        private: whether a new repository is private. One that exists stays as it is; if it is public, nothing is
-            uploaded.
-        message: the message of the commit; None: one that names the run.
-        checkpoints: whether to upload the checkpoints too, which are larger than the model.
+        private: whether a new repository is private. If the repository exists and is public, nothing is uploaded.
+        message: the message of the commit; None: a message that names the run.
+        checkpoints: whether to upload the checkpoints, which are larger than the model.
 
     Returns:
-        the address of the repository, the names of the files, and what became of a ``README.md`` that somebody has
-        edited, as a line; empty: there was none.
+        the address of the repository, the names of the files, and a line about a ``README.md`` that somebody has
+        edited, "" if nobody has.
 
     Raises:
-        ArgumentError: the name is none of the hub, or the message is empty.
+        ArgumentError: the hub permits no such name, or the message is empty.
         RunError: the run is incomplete or changed, there is no token, the hub refuses, or the repository is public
             and ``private`` is True.
         MissingPartError: ``huggingface_hub`` is not installed.
@@ -90,7 +88,7 @@ def _is_edited_card(path: Path) -> bool:
 
 
 def _readme_note(local: Path, remote: Path | None) -> str:
-    """What becomes of a ``README.md`` that somebody has written or edited, here or on the hub; empty: there is none."""
+    """Returns how an edited ``README.md``, here or on the hub, was treated; "" if there is none."""
     foreign = None if remote is None or is_own_card(remote) else remote
     if _is_edited_card(local):
         if foreign and read_bytes(foreign, LARGEST_TEXT) != read_bytes(local, LARGEST_TEXT):
@@ -103,7 +101,7 @@ def _readme_note(local: Path, remote: Path | None) -> str:
 
 
 def published_files(task: Task, folder: RunFolder, address: str, checkpoints: bool = False) -> dict[str, str | bytes]:
-    """Returns the files of a run that are uploaded: name → path of the file, or its content where that differs.
+    """Returns the files of a run to upload: name → path of the file, or its content if that differs.
 
     Args:
         task: the task of the run.

@@ -27,23 +27,23 @@ from regard.training.run import copy_weights, initial_run
 from regard.training.run_folder import RunFolder
 from regard.training.task import Task
 
-LOWEST, HIGHEST, STEPS = 1e-7, 1.0, 100
+LOWEST_RATE, HIGHEST_RATE, STEPS = 1e-7, 1.0, 100
 WINDOW = 15
-"""Steps, about a factor of 10 of the rate, over which losses are averaged and their slope is measured."""
+"""Steps over which losses are averaged and their slope is measured: about a factor of 10 of the rate."""
 CERTAINTY = 4.5
-"""A slope counts if it is so many times its standard error; the losses of batches differ without any learning."""
-DIVERGED = 4.0
-"""The sweep ends when the mean of the last losses is so many times the smallest mean."""
+"""A slope counts if it is this multiple of its standard error, since the losses of batches differ anyway."""
+DIVERGENCE = 4.0
+"""The sweep ends when the mean of the last losses is this multiple of the smallest mean."""
 
 
 @dataclass(frozen=True)
 class LearningRateSweep:
-    """The losses of a sweep, and what follows from them."""
+    """The losses of a sweep, and the learning rate that they suggest."""
 
     rates: tuple[float, ...]
     """The learning rate of each step."""
     losses: tuple[float, ...]
-    """The loss of each step, before it."""
+    """The loss of each step, before its update."""
 
     @property
     def smoothed(self) -> tuple[float, ...]:
@@ -84,10 +84,10 @@ class LearningRateSweep:
 def find_learning_rate(
     task: Task, config: RunConfig[Any, Any, Any], reporter: Reporter | None = None, steps: int = STEPS
 ) -> LearningRateSweep:
-    """Sweep the learning rate of a run that has not begun, on its own batches.
+    """Sweeps the learning rate of a run that has not begun, on its own batches.
 
-    Nothing is left of the sweep: its model is its own, its folder is temporary, and the global generators of random
-    numbers and the number of threads are as before.
+    The sweep leaves no trace: it trains a separate model in a temporary folder, and restores the global generators of
+    random numbers and the number of threads.
 
     Args:
         task: the task.
@@ -98,7 +98,7 @@ def find_learning_rate(
 
     Raises:
         ArgumentError: there are fewer than `WINDOW` steps.
-        RegardError: as the run itself before its first step.
+        RegardError: the run could not begin either.
         TrainingError: the loss of the first steps is not finite.
     """
     if steps < WINDOW:
@@ -122,7 +122,7 @@ class _Sweep(TrainingLoop):
     """The training loop with growing learning rates, without validations, and without files."""
 
     def __init__(self, steps: int, *arguments: Any):
-        self.rates = np.geomspace(LOWEST, HIGHEST, steps).tolist()
+        self.rates = np.geomspace(LOWEST_RATE, HIGHEST_RATE, steps).tolist()
         super().__init__(*arguments)
 
     def _set_learning_rate(self, step: int) -> None:
@@ -162,12 +162,12 @@ class _Sweep(TrainingLoop):
 
 def _has_diverged(losses: list[float]) -> bool:
     means = np.convolve(losses, np.ones(5) / 5, mode="valid")
-    return len(losses) > WINDOW and bool(means[-1] > DIVERGED * means.min() > 0)
+    return len(losses) > WINDOW and bool(means[-1] > DIVERGENCE * means.min() > 0)
 
 
 @contextmanager
 def _same_state() -> Iterator[None]:
-    """A context after which the generators of random numbers and the number of threads are as before."""
+    """Restores the generators of random numbers and the number of threads after this context."""
     python, numpy, threads = random.getstate(), np.random.get_state(), torch.get_num_threads()
     try:
         with torch.random.fork_rng():

@@ -14,7 +14,7 @@ _CLASSES = {
     "wandb": ("lightning.pytorch.loggers.wandb", "WandbLogger"),
 }
 
-_WRITTEN = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow.db", "wandb": "wandb"}
+_OUTPUTS = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow.db", "wandb": "wandb"}
 """Logger → the file or folder that it writes into the run folder."""
 
 
@@ -40,7 +40,7 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
     }
     loggers = []
     for name, kind in logger_classes(names).items():
-        folder.tree(_WRITTEN[name])
+        folder.tree(_OUTPUTS[name])
         try:
             logger = kind(**arguments[name])
             _ = logger.experiment  # starts it here, not at the first validation

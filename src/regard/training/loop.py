@@ -26,18 +26,18 @@ from regard.training.sharding import in_parameter_order, load_optimizer_state, w
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, StepLoss, ValidationResult
 
-LONG, SURE_AFTER = 15 * 60, 10
-"""Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""
+LONG_TRAINING, ESTIMATE_AFTER = 15 * 60, 10
+"""Seconds. A training that will take longer than the first is announced as long, after the second."""
 
-DIVERGED = 1e12
-"""A mean loss above this is that of weights without meaning, though each is still a number."""
+DIVERGED_LOSS = 1e12
+"""A mean loss above this means that the training has diverged, though all weights are still finite."""
 
-READ_EVERY = 16
-"""Steps after which the losses are read from an accelerator, for which the host waits; on a CPU each step's is read."""
+STEPS_PER_READING = 16
+"""The steps between two readings of the losses from an accelerator, for which the host waits; on a CPU, 1."""
 
-ENOUGH, SHOWING = 3, 10
-"""Validations from the first perfect one on that end a training, at any step; and the validation examples by which a
-perfect metric is no chance: with fewer, only validations without a lower loss count."""
+PERFECT_VALIDATIONS, TELLING_EXAMPLES = 3, 10
+"""A training ends after this many validations from the first one with a perfect metric on. With fewer validation
+examples than the second number, a perfect metric can be chance, and only validations without a lower loss count."""
 
 
 class LossModule(nn.Module):
@@ -85,7 +85,7 @@ class TrainingLoop:
     ):
         self.fabric, self.experiment, self.metrics = fabric, experiment, metrics
         self.config, self.folder, self.reporter = config, folder, reporter
-        self.progress, self.shows_perfection = Progress(), experiment.validated >= SHOWING
+        self.progress, self.shows_perfection = Progress(), experiment.validated >= TELLING_EXAMPLES
         self.loader = experiment.batches(fabric.global_rank, fabric.world_size)
         self.batches = len(self.loader)
         self.schedule = Schedule(config.schedule, config.warmup, config.epochs * self.batches, config.plateau_patience)
@@ -105,16 +105,12 @@ class TrainingLoop:
         self._clock = 0.0  # time of the last update of progress.seconds
         self._epoch_loss, self._epoch_units = 0.0, 0  # of the epoch, since the run was resumed; only printed
         self._unread: list[tuple[int, StepLoss]] = []  # the steps whose losses have not been read, each with its number
-        self._read_every = 1 if all(map(is_on_host, module.parameters())) else READ_EVERY
+        self._read_every = 1 if all(map(is_on_host, module.parameters())) else STEPS_PER_READING
         self._throughput = Throughput()
         self._speed: float | None = None  # units a second; None in the first steps
 
     def run(self) -> int:
-        """Train until the run ends, or a signal arrives.
-
-        Returns:
-            the number of the signal; 0: there was none.
-        """
+        """Trains until the run ends or a signal arrives; returns the number of the signal, 0 if there was none."""
         config, progress = self.config, self.progress
         if self.fabric.is_global_zero:
             self._delete_later_rows()
@@ -151,7 +147,7 @@ class TrainingLoop:
                     end = end or self.reason_to_end()
                 self._report_step()
                 estimate.step(self.fraction)
-                if not announced and estimate.measured > SURE_AFTER:
+                if not announced and estimate.measured > ESTIMATE_AFTER:
                     announced = True
                     self._announce(estimate.seconds() or 0.0)
                 if epoch_over:
@@ -172,11 +168,7 @@ class TrainingLoop:
         return int(signal or signals.received or 0)
 
     def end(self) -> int:
-        """End a run that is over before its next step, because it was resumed with a smaller limit: validate and save.
-
-        Returns:
-            0, as `run`.
-        """
+        """Validates and saves a run that was resumed with a limit that it has already reached; returns 0, as `run`."""
         progress, reason = self.progress, self.reason_to_end()
         if not progress.finished:
             self._clock = time.monotonic()
@@ -187,7 +179,7 @@ class TrainingLoop:
         return 0
 
     def reason_to_end(self) -> str:
-        """Returns why the run ends after this step; "" if it goes on."""
+        """Returns why the run ends after this step; "" if it continues."""
         config, progress = self.config, self.progress
         if progress.epoch >= config.epochs:
             return f"{config.epochs} epochs are done" if config.epochs > 1 else "1 epoch is done"
@@ -196,7 +188,7 @@ class TrainingLoop:
             return f"{config.max_minutes:g} {TIME_LIMIT_REASON}"
         if not config.patience:
             return ""
-        label, waited, enough = self.metrics[0].label, progress.waited, min(config.patience, ENOUGH)
+        label, waited, enough = self.metrics[0].label, progress.waited, min(config.patience, PERFECT_VALIDATIONS)
         perfect = progress.perfect if self.shows_perfection else min(progress.perfect, waited)
         if perfect >= enough:
             return f"validation {label} is perfect: no model has a better one (patience 0 goes on)"
@@ -205,7 +197,7 @@ class TrainingLoop:
         return ""
 
     def reserved_seconds(self) -> float:
-        """Returns how long the last validation will take, which a limit of minutes keeps room for."""
+        """Returns the seconds that a limit of minutes reserves for the last validation."""
         progress = self.progress
         if progress.last_validation == progress.step:
             return 0.0
@@ -222,7 +214,7 @@ class TrainingLoop:
     # A step
 
     def _batches(self) -> Iterator[Any]:
-        """Yield the batches of all epochs, from the epoch and the position of ``progress`` on."""
+        """Yields the batches of all epochs, from the epoch and the position of ``progress`` on."""
         progress = self.progress
         if progress.position > self.batches:  # the run was resumed on fewer data, with --allow-changed-data
             progress.epoch, progress.position = progress.epoch + 1, 0
@@ -231,7 +223,7 @@ class TrainingLoop:
             yield from self.loader
 
     def _take_step(self, batch: Any) -> None:
-        """Change the weights by the gradient of a batch's loss; the host does not wait for an accelerator."""
+        """Updates the weights by the gradient of a batch's loss; the host does not wait for an accelerator."""
         progress = self.progress
         seed_step(self.config.seed, progress.step, self.fabric.global_rank)
         with self._autocast():
@@ -247,13 +239,13 @@ class TrainingLoop:
         self._set_learning_rate(progress.step + 1)
 
     def _on_device(self, batch: Any) -> Any:
-        """A batch on the device of the model, copied while the host goes on where that is possible."""
+        """Returns a batch on the device of the model, if possible without waiting for the copy."""
         if isinstance(batch, torch.Tensor):
             return moved(batch, self.fabric.device)
         return self.fabric.to_device(batch)
 
     def _read_losses(self) -> None:
-        """Read the losses of the steps since the last reading, with one copy from the device.
+        """Reads the losses of the steps since the last reading, with one copy from the device.
 
         Raises:
             TrainingError: one is not finite; the checkpoints are from before it.
@@ -266,7 +258,7 @@ class TrainingLoop:
         for step, loss in unread:
             total = next(numbers)
             mean = next(numbers) if isinstance(loss.mean, torch.Tensor) else loss.mean
-            if not math.isfinite(total) or abs(mean) > DIVERGED:
+            if not math.isfinite(total) or abs(mean) > DIVERGED_LOSS:
                 raise TrainingError(
                     f"the loss is {total:.4g} at step {step}; the last good checkpoint is kept. Start again with a "
                     "lower --learning-rate, a smaller --clip or --precision 32"
@@ -311,7 +303,7 @@ class TrainingLoop:
             group["lr"] = self.config.learning_rate * self.schedule(step)
 
     def _count_step(self) -> bool:
-        """Update the counters after a step; returns whether an epoch has ended."""
+        """Updates the counters after a step; returns whether an epoch has ended."""
         progress = self.progress
         progress.step += 1
         progress.position += 1
@@ -344,8 +336,8 @@ class TrainingLoop:
         )
 
     def _announce(self, seconds: float) -> None:
-        """Says that the training takes long, and what makes it shorter."""
-        if seconds > LONG and self.fabric.is_global_zero:
+        """Prints that the training takes long, and how to shorten it."""
+        if seconds > LONG_TRAINING and self.fabric.is_global_zero:
             self.reporter.print_line(
                 f"this training takes about {duration(seconds)}, and its validations; --max-minutes 15 ends it earlier "
                 "with the best model so far; so does Ctrl-C, after which --resume continues; a smaller model is faster"
@@ -354,7 +346,7 @@ class TrainingLoop:
     # A validation
 
     def _validate(self) -> None:
-        """Measure the model, save it if it is the best, and record the results."""
+        """Measures the model, saves it if it is the best, and records the results."""
         progress, primary = self.progress, self.metrics[0]
         began = progress.seconds
         with whole_weights(self.module):

@@ -16,7 +16,7 @@ from regard.files.atomic import write_atomically
 from regard.files.regular import LARGEST_DATA, LARGEST_TEXT, open_regular, path_inside, read_text
 
 FORMAT = 1
-ABSENT = ""
+ABSENT_SUM = ""
 """The sum of a file that does not exist, in a list of accepted sums."""
 
 Content = TypeVar("Content")
@@ -164,16 +164,12 @@ class ManifestFile:
             ) from error
 
     def write(self, manifest: Manifest) -> None:
-        """Replace the file.
-
-        Raises:
-            WriteError: it cannot be written.
-        """
+        """Replaces the file; raises WriteError if it cannot be written."""
         write_atomically(self.path, manifest.to_json().encode())
 
     @contextmanager
     def recording(self, path: Path) -> Iterator[Callable[[Path], None]]:
-        """A context for replacing one file of the run; yields the function that `AtomicFile` calls before it replaces.
+        """Records the replacement of a file in this context; yields the function for `AtomicFile` to call before it.
 
         Args:
             path: the file, in the run folder.
@@ -181,14 +177,14 @@ class ManifestFile:
         name = self._name(path)
 
         def before_replace(temporary: Path) -> None:
-            before = self.read().files.get(name, (ABSENT,))
+            before = self.read().files.get(name, (ABSENT_SUM,))
             self._set(name, (*before[-1:], sha256(temporary)))
 
         yield before_replace
         self._set(name, self.read().files.get(name, ())[-1:])
 
     def record(self, paths: Iterable[Path]) -> None:
-        """Record those files that exist and are not recorded yet, as they are."""
+        """Records the sums of those files that exist and are not recorded yet."""
         manifest = self.read()
         existing = {self._name(path): path for path in paths if path.is_file()}
         new = {name: (sha256(path),) for name, path in existing.items() if name not in manifest.files}
@@ -196,7 +192,7 @@ class ManifestFile:
             self.write(dataclasses.replace(manifest, files={**manifest.files, **new}))
 
     def forget(self, paths: Sequence[Path]) -> None:
-        """Drop the records of files that are deleted next."""
+        """Drops the records of files that will be deleted."""
         names = {self._name(path) for path in paths}
         manifest = self.read()
         if names & manifest.files.keys():
@@ -204,7 +200,7 @@ class ManifestFile:
             self.write(dataclasses.replace(manifest, files=files))
 
     def verify(self, path: Path, advice: str = "restore it from a copy, or train the run again") -> None:
-        """Compare a file of the run with its recorded sum; a file that was never recorded passes.
+        """Compares a file of the run with its recorded sum; a file that was never recorded passes.
 
         Raises:
             RunError: the file was changed, or is missing.
@@ -213,7 +209,7 @@ class ManifestFile:
         if accepted is None:
             return
         if not path.is_file():
-            if ABSENT not in accepted:
+            if ABSENT_SUM not in accepted:
                 raise RunError(f"{path} is missing; {advice}")
         elif (digest := sha256(path)) not in accepted:
             raise RunError(
@@ -222,13 +218,13 @@ class ManifestFile:
             )
 
     def verify_all(self) -> None:
-        """Verify every recorded file but the checkpoints, which are verified when they are read."""
+        """Verifies every recorded file but the checkpoints, which are verified when they are read."""
         for name in self.read().files:
             if not name.endswith(".ckpt"):
                 self.verify(path_inside(self.folder, name))
 
     def consistently(self, paths: Sequence[Path], load: Callable[[], Content]) -> Content:
-        """Load files of the run, verified, while another process may be replacing them.
+        """Loads and verifies files of the run, which another process may be replacing.
 
         Args:
             paths: the files that ``load`` reads.
@@ -252,7 +248,7 @@ class ManifestFile:
         raise AssertionError("the last attempt returns or raises")
 
     def record_data(self, data: Mapping[str, Sequence[Path]], *, allow_changed: bool = False) -> None:
-        """Record the files of the data, or compare them with those that were recorded.
+        """Records the files of the data, or compares them with the recorded ones.
 
         Args:
             data: part of the data → its files.

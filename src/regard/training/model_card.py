@@ -1,6 +1,6 @@
 """The model card of a run: ``README.md``, whose front matter the Hugging Face hub reads.
 
-Names of files, columns and options may come from somebody else and are escaped; of a path, only the last part is shown.
+Names of files, columns and options may be foreign and are escaped; of a path, only the last part is shown.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ def record_training(
     baseline: Baseline | None = None,
     exports: Sequence[str] = (),
 ) -> None:
-    """Write the facts of a training that has ended; the evaluations of the run are kept.
+    """Writes the facts of a training that has ended; the evaluations of the run are kept.
 
     Args:
         folder: the run folder.
@@ -105,16 +105,15 @@ def hardware_kind(device: Any, processes: int) -> str:
 
 
 def write_card(task: Task, folder: RunFolder, evaluation: str | None = None) -> Path | None:
-    """Write or renew the model card of a run.
+    """Writes or renews the model card of a run.
 
     Args:
         task: the task of the run.
         folder: the run folder.
-        evaluation: name of an evaluation of the best model that has just been written; None: none has.
+        evaluation: name of an evaluation of the best model that has just been written; None: there is none.
 
     Returns:
-        the card; None: nothing was written, since the run has no model or no facts, or its ``README.md`` is somebody
-        else's.
+        the card; None if nothing was written, since the run has no model or no facts, or its ``README.md`` is foreign.
     """
     facts = TrainingFacts.read(folder.facts)
     if facts is None or not folder.model.is_file():
@@ -135,8 +134,8 @@ def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
     Args:
         task: the task of the run.
         folder: the run folder.
-        address: what to load the run by, e.g. ``"hf://owner/name"``; None: its path from where the training ran or,
-            if it is elsewhere, the name of the folder, so that the card names no other folder of the machine.
+        address: the address to load the run by, such as ``"hf://owner/name"``; None: its path from where the training
+            ran, or only the name of its folder if it is elsewhere, so that the card names no folder of the machine.
     """
     config, facts = folder.read_config(task), TrainingFacts.read(folder.facts) or TrainingFacts()
     where = _path_from_training(folder) if address is None else ""
@@ -161,13 +160,13 @@ def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
 
 
 def _path_from_training(folder: RunFolder) -> str:
-    """The path of a run as it is typed where its training began; "": it is not below that folder."""
+    """Returns the path of a run as typed where its training began; "" if it is not below that folder."""
     began_in, path = folder.manifest.read().began_in, Path(os.path.abspath(folder.path))
     return path.relative_to(began_in).as_posix() if began_in and path.is_relative_to(began_in) else ""
 
 
 def _summary(task: Task, config: Any) -> str:
-    """What the model of a run does, and by which architecture, where the task has several."""
+    """Returns what the model of a run does and, if the task has several, by which architecture."""
     architecture, attention = (getattr(config.model, name, None) for name in ("architecture", "attention"))
     if not isinstance(architecture, str):
         return task.summary
@@ -275,7 +274,7 @@ def _metric_lines(results: list[_Result]) -> list[str]:
 
 
 def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> list[str]:
-    """Returns how good a simple rule is on the validation data, after an empty line."""
+    """Returns an empty line and a line on how good a simple rule is on the validation data."""
     metric = task.metrics[0]
     value = next((one.value for one in results if (one.part, one.metric) == ("validation", metric.name)), None)
     if not facts.baseline or value is None:
@@ -287,12 +286,12 @@ def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> li
 
 
 def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> list[str]:
-    """Returns calls and commands.
+    """Returns example calls and commands.
 
     Args:
         task: the task of the run.
-        address: what they load the run by.
-        where: that path, if it is one from where the training ran.
+        address: the address or path by which they load the run.
+        where: that path, if it is relative to where the training ran.
         exports: the formats of which the model has an export.
     """
     example = {"text": "A text.", "image": "picture.png", "sound": "sound.wav"}[task.input_kind]
@@ -335,7 +334,7 @@ def _limit_lines(config: RunConfig[Any, Any, Any]) -> list[str]:
 
 
 def _option_table(section: Any) -> list[str]:
-    """Returns the options of a section that differ from their defaults as a table, after an empty line."""
+    """Returns an empty line and a table of the options of a section that differ from their defaults."""
     rows = []
     for one in dataclasses.fields(section):
         value = getattr(section, one.name)
@@ -406,7 +405,7 @@ def _model_sum(folder: RunFolder) -> str:
 def public_name(source: str, data_sets: Collection[str] = ()) -> str:
     """Returns the name of data or of a run without the folders of a machine: a base name, or a name on the hub.
 
-    Two files with a comma between them are two names. What follows a ``?`` is left out: it may be a secret.
+    A comma separates two names. The text after a ``?`` may be a secret and is left out.
 
     Args:
         source: a path, the name of a data set on the hub, or the address of a run.
@@ -427,11 +426,11 @@ def _public_part(name: str, data_sets: Collection[str]) -> str:
 def hub_data_sets(data: Mapping[str, Any], manifest: ManifestFile) -> frozenset[str]:
     """Returns the data sets on the hub, ``OWNER/NAME``, that a run was trained on or validated with.
 
-    Where the command is called says nothing about the data of the run. The manifest has the files of local data.
+    Files in the working directory do not matter: the manifest has the files of local data.
 
     Args:
         data: the section ``data`` of the run's configuration.
-        manifest: the manifest of the run. One that no training has written says nothing; then there are none.
+        manifest: the manifest of the run. If no training has written one, there are no data sets.
     """
     content = manifest.read()
     if content == Manifest():
@@ -446,18 +445,18 @@ def hub_data_sets(data: Mapping[str, Any], manifest: ManifestFile) -> frozenset[
 
 
 def visible(text: str) -> str:
-    """Returns a text as one line, in which characters that cannot be seen are escapes."""
+    """Returns a text as one line, in which invisible characters are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def escaped(text: str) -> str:
-    """Returns a text for a line of Markdown, in which it has no other meaning than itself."""
+    """Returns a text in which every character with a meaning in Markdown is escaped."""
     shown = re.sub(r"([\\`*\[\]<>#|~$&@]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", visible(text))
     return re.sub(r"(?i)www\.", r"www\\.", shown).replace("://", ":\\//")
 
 
 def published_config(content: Mapping[str, Any], manifest: ManifestFile) -> dict[str, Any]:
-    """Returns the content of ``config.yaml`` without the folders of a machine, for another one.
+    """Returns the content of ``config.yaml`` without the folders of this machine.
 
     Args:
         content: the content of the file.
@@ -474,7 +473,7 @@ def published_config(content: Mapping[str, Any], manifest: ManifestFile) -> dict
 
 
 def _without_folders(option: str, value: Any, data_sets: Collection[str] = ()) -> Any:
-    """The value of an option, in which names of data and runs have no folders."""
+    """Returns the value of an option, in which names of data and runs have no folders."""
     if isinstance(value, list):
         return [_without_folders(option, one, data_sets) for one in value]
     is_file = option in _NAMES_OF_FILES or (option == "classes" and "," not in str(value))  # one class is a file

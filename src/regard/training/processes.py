@@ -107,7 +107,7 @@ def _devices(training: "TrainingConfig") -> int | str:
 
 
 def _precision(training: "TrainingConfig") -> dict[str, Any]:
-    """The options of a Fabric for the precision of a run."""
+    """Returns the options of a Fabric for the precision of a run."""
     if training.precision == "16-mixed" and training.strategy != "fsdp" and not is_on_cpu(training):
         import torch
 

@@ -53,18 +53,17 @@ class Progress:
     """Why the run has ended; empty while it has not."""
 
     def observe(self, metric: Metric, value: float, loss: float, counts: bool) -> bool:
-        """Note the results of a validation after the current step.
+        """Counts a validation after the current step.
 
-        A better value of the metric makes the best model; so does an equal value with a lower loss than its. Until the
-        metric is informative, a lower loss does: the word error rate of a model that has only begun to learn rises when
-        it begins to write.
+        The best model is the one with the best value of the metric and, among equal values, the lowest loss. Until the
+        metric is informative, the loss alone decides: the word error rate of a model that has just begun to learn rises
+        when it begins to write.
 
         Args:
             metric: the task's first metric.
             value: its value.
             loss: the validation loss.
-            counts: whether the validation counts for patience if nothing improves; one after a perfect value counts
-                always.
+            counts: whether the validation counts for patience if nothing improves; after a perfect value, each does.
 
         Returns:
             whether the model is the best so far.
@@ -95,7 +94,7 @@ class Progress:
         return {"format": FORMAT, "progress": dataclasses.asdict(self)}
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Set the counters to those that `to_dict` returned, or that version 0.1 saved.
+        """Sets the counters to those that `to_dict` returned, or that version 0.1 saved.
 
         Raises:
             RunError: another version of regard saved them.

@@ -8,7 +8,7 @@ import torch
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seed every global generator (Python, NumPy, PyTorch on all devices) for one training step.
+    """Seeds every global generator (Python, NumPy, PyTorch on all devices) for one training step.
 
     The random numbers of a step (dropout, sampling) then depend only on these arguments: a resumed run draws the same
     ones as an uninterrupted run, and a validation between two steps does not change them.

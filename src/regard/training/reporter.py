@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def each_warning_once() -> Iterator[None]:
-    """A context in which the logger ``regard`` gives each message once: a training opens some data several times."""
+    """Shows each message of the logger ``regard`` once in this context: a training opens some data several times."""
     logger, messages = logging.getLogger("regard"), set[str]()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -31,16 +31,16 @@ class Reporter:
     """Reports the progress of a run; this base class reports nothing."""
 
     def start(self, fraction: float) -> None:
-        """Training starts or resumes; ``fraction`` of the run is already done."""
+        """Begins the report when training starts or resumes; ``fraction`` of the run is already done."""
 
     def step(self, fraction: float, text: str) -> None:
-        """A step has ended; ``fraction`` of the run is done, and ``text`` describes the step."""
+        """Reports a step that has ended, which ``text`` describes; ``fraction`` of the run is done."""
 
     def print_line(self, text: str) -> None:
-        """Print a line that stays on the screen."""
+        """Prints a line that stays on the screen."""
 
     def stop(self) -> None:
-        """Training has ended."""
+        """Ends the report when training has ended."""
 
 
 class SilentReporter(Reporter):
@@ -141,7 +141,7 @@ class NotebookReporter(Reporter):
 
 
 def _html_bar(fraction: float | None, text: str) -> Any:
-    """What a notebook shows; None: nothing."""
+    """Returns the bar for a notebook; an empty output for None."""
     from IPython.display import HTML
 
     if fraction is None:
@@ -166,7 +166,7 @@ class Estimate:
         self._began = self._now = time.monotonic()
 
     def step(self, fraction: float) -> None:
-        """A step has ended; ``fraction`` of the run is done."""
+        """Counts a step that has ended; ``fraction`` of the run is done."""
         self._steps += 1
         self._fraction, self._now = fraction, time.monotonic()
         if self._steps <= FIRST_STEPS:
@@ -197,14 +197,11 @@ class Throughput:
         self._units = 0
 
     def step(self, units: int, seconds: float) -> float | None:
-        """A step has ended.
+        """Returns the units a second after a step; None before the first step that counts.
 
         Args:
             units: units since the last validation.
             seconds: seconds of training since the last validation.
-
-        Returns:
-            units a second; None before the first step that counts.
         """
         self._steps += 1
         if units < self._units:

@@ -1,4 +1,4 @@
-"""Keeps the resident memory of a training process close to the memory that is in use.
+"""The resident memory of a training process, which stays close to the memory in use.
 
 Two things make the resident memory of a training on a CPU grow although no tensor outlives its step:
 
@@ -29,7 +29,7 @@ _CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 
 
 def bound_primitive_caches() -> None:
-    """Let oneDNN and PyTorch keep `PRIMITIVES` compiled primitives each.
+    """Bounds the caches of oneDNN and PyTorch to `PRIMITIVES` compiled primitives each.
 
     They read these numbers from the environment at their first use and offer no function for them. This function
     therefore has no effect in a process that has already used oneDNN. It overrides no value that the user has set.
@@ -39,7 +39,7 @@ def bound_primitive_caches() -> None:
 
 
 def return_large_blocks() -> None:
-    """Let glibc's allocator give blocks of `LARGE_BLOCK` bytes and more back to the system as soon as they are freed.
+    """Makes glibc's allocator return blocks of `LARGE_BLOCK` bytes and more to the system as soon as they are freed.
 
     Otherwise it keeps freed blocks of up to 32 MiB between blocks in use, once the first was freed: for activations of
     16 MiB this is twice the memory in use. Each new block then costs the time to fill its pages with zeros. The setting
@@ -51,7 +51,7 @@ def return_large_blocks() -> None:
 
 
 def release_freed_memory() -> None:
-    """Give freed memory back to the system; with an allocator other than glibc's this does nothing."""
+    """Returns freed memory to the system; does nothing with an allocator other than glibc's."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
@@ -69,7 +69,7 @@ class MemoryRelease:
         self._released = time.monotonic()
 
     def step(self) -> None:
-        """Release freed memory, if the last release was long enough ago."""
+        """Releases freed memory if the last release was long enough ago."""
         now = time.monotonic()
         if now - self._released >= self._seconds:
             self._released = now

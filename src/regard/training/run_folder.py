@@ -167,7 +167,7 @@ class RunFolder:
         return folder
 
     def require(self, *paths: Path) -> None:
-        """Raise RunError if the model, or one of these files of the run, is missing."""
+        """Raises RunError if the model or one of these files of the run is missing."""
         for path in (self.model, *paths):
             if not path.is_file():
                 raise RunError(
@@ -176,18 +176,14 @@ class RunFolder:
                 )
 
     def make_pictures(self) -> None:
-        """Make the folder ``pictures``, if it does not exist.
-
-        Raises:
-            RunError: it cannot be made.
-        """
+        """Creates the folder ``pictures`` unless it exists; raises RunError if it cannot be created."""
         try:
             self.pictures.mkdir(exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot create the folder {self.pictures}: {error.strerror}") from error
 
     def draw_curves(self, metrics: "Mapping[str, str | Quality]") -> list[Path]:
-        """Draw ``pictures/curves.png``: the loss and the metrics over the steps; returns the files.
+        """Draws ``pictures/curves.png``, the loss and the metrics over the steps; returns the files.
 
         Args:
             metrics: column of ``metrics.csv`` → its name, or a `Quality`.
@@ -202,7 +198,7 @@ class RunFolder:
         return [save(figure, self.pictures / "curves.png")]
 
     def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
-        """Write ``config.yaml``."""
+        """Writes ``config.yaml``."""
         content = {**config.to_dict(), "versions": _installed_versions()}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -211,7 +207,7 @@ class RunFolder:
         write_atomically(self.config, yaml_text(content).encode())
 
     def read_config(self, task: SectionTypes) -> RunConfig[Any, Any, Any]:
-        """Read ``config.yaml``.
+        """Returns the configuration in ``config.yaml``.
 
         Args:
             task: the task of the run; `regard.tasks.registry.of_run` finds it.
@@ -247,7 +243,7 @@ class RunFolder:
         return rows
 
     def write_metrics(self, rows: list[dict[str, float]]) -> None:
-        """Replace ``metrics.csv``: a resumed run deletes the rows after its checkpoint."""
+        """Replaces ``metrics.csv``: a resumed run deletes the rows after its checkpoint."""
         lines = []
         if rows:
             lines.append(",".join(rows[0]))
@@ -268,7 +264,7 @@ class RunFolder:
         return [self._sample(number, line) for number, line in enumerate(lines, start=1)]
 
     def write_samples(self, records: list[dict[str, Any]]) -> None:
-        """Replace ``samples.jsonl``."""
+        """Replaces ``samples.jsonl``."""
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         write_atomically(self.samples, text.encode())
 

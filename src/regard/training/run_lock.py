@@ -16,7 +16,7 @@ LOCK, OWNER = ".lock", ".in-use.json"
 
 
 class RunLock:
-    """Held by the process that writes into a run folder.
+    """The lock of the process that writes into a run folder.
 
     The operating system locks the file ``.lock`` and releases it when the process ends, however it ends: a killed
     process leaves no lock. ``.in-use.json`` only says who holds the lock, for messages. The lock belongs to the folder
@@ -31,7 +31,7 @@ class RunLock:
         self._lock = _file_lock(_lock_path(folder))
 
     def acquire(self) -> "RunLock":
-        """Lock the folder.
+        """Locks the folder.
 
         Raises:
             RunError: another process holds the lock, or the folder cannot be written.
@@ -57,11 +57,11 @@ class RunLock:
         return self
 
     def release(self) -> None:
-        """Release the lock, also if the folder was renamed."""
+        """Releases the lock, even if the folder was renamed."""
         self._lock.release()
 
     def _owner(self) -> str:
-        # Returns who holds the lock, as text; "" if it is not known, because the process has not written it yet.
+        """Returns who holds the lock, as text; "" if the process has not written it yet."""
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
             owner = json.loads(read_text(path_inside(self.folder, OWNER), LARGEST_RECORD))
             since = time.localtime(float(owner["since"]))
@@ -75,7 +75,7 @@ class RunLock:
 
 
 def _lock_path(folder: Path) -> Path:
-    # Locking empties the file, so it must be one that regard made, and no link to a file of somebody else.
+    """Returns the file to lock, which locking empties: it must be one of regard's, and no link to a foreign file."""
     path = path_inside(folder, LOCK)
     with suppress(FileNotFoundError, NotADirectoryError):
         status = os.lstat(path)

@@ -1,4 +1,4 @@
-"""Deletes and replaces run folders, of which only files that regard wrote are ever deleted.
+"""Deletion and replacement of run folders; only files that regard wrote are ever deleted.
 
 With ``--overwrite`` the new run is trained in a folder of its own, which replaces the old one when the run is complete.
 """
@@ -20,7 +20,7 @@ from regard.training.manifest import ManifestFile
 from regard.training.run_lock import LOCK, OWNER
 from regard.training.training_facts import FACTS
 
-NEW, OLD = ".new", ".old"
+NEW_SUFFIX, OLD_SUFFIX = ".new", ".old"
 
 FILES_OF_EVERY_RUN = (
     "config.yaml", ManifestFile.NAME, LOCK, OWNER, CARD, FACTS, "model.safetensors", "metrics.csv", "samples.jsonl",
@@ -43,7 +43,7 @@ def foreign_files(folder: Path) -> list[Path]:
 
 
 def remove_own_files(folder: Path) -> None:
-    """Delete the files that regard wrote, and the folders that are empty then. Links are not followed.
+    """Deletes the files that regard wrote, and the folders that are then empty; follows no links.
 
     Raises:
         RunError: a file cannot be deleted.
@@ -78,7 +78,7 @@ def named_path(path: Path) -> Path:
 
 def replacement_path(path: Path) -> Path:
     """Returns the folder in which the run that will replace ``path`` is trained."""
-    return path.with_name(path.name + NEW)
+    return path.with_name(path.name + NEW_SUFFIX)
 
 
 def require_replaceable(path: Path) -> None:
@@ -112,15 +112,15 @@ def _require_run(path: Path) -> None:
 
 
 def replace_run(new: Path, old: Path) -> None:
-    """Put a run folder in the place of another one, and delete the files that regard wrote into the other one.
+    """Puts a run folder in the place of another one, and deletes the files that regard wrote into the other one.
 
     Where the system can exchange two folders at once (Linux), ``old`` names a whole run at every moment. Elsewhere it
-    names none for an instant, in which the old run is called ``<old>.old``; `restore` gives it its name back.
+    names none for an instant, in which the old run is called ``<old>.old``; `restore` renames it if that fails.
 
     Raises:
         RunError: the folders cannot be renamed; both are whole.
     """
-    discarded = old.with_name(old.name + OLD)
+    discarded = old.with_name(old.name + OLD_SUFFIX)
     try:
         if discarded.exists():
             remove_own_files(discarded)
@@ -139,15 +139,15 @@ def replace_run(new: Path, old: Path) -> None:
 
 
 def restore(path: Path) -> None:
-    """Give an old run its name back if a process was killed while it replaced the run."""
-    discarded = path.with_name(path.name + OLD)
+    """Restores the name of an old run if a process was killed while it replaced the run."""
+    discarded = path.with_name(path.name + OLD_SUFFIX)
     if not path.exists() and replacement_path(path).exists() and discarded.exists():
         with contextlib.suppress(OSError):
             os.rename(discarded, path)
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names by Linux's renameat2 with RENAME_EXCHANGE; returns False where the system cannot."""
+    """Exchanges two names by Linux's renameat2 with RENAME_EXCHANGE; returns False where the system cannot."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -168,7 +168,7 @@ def _patterns(folder: Path) -> tuple[str, ...]:
 
 
 def _contents(folder: Path) -> Iterator[Path]:
-    """Yield files, links and empty folders; links to folders are not entered."""
+    """Yields files, links and empty folders; links to folders are not entered."""
     for path in folder.rglob("*"):
         if path.is_symlink() or not path.is_dir() or not any(path.iterdir()):
             yield path
@@ -186,5 +186,5 @@ def _is_own(path: Path, folder: Path, patterns: Iterable[str]) -> bool:
 
 
 def _matches(path: PurePosixPath, pattern: PurePosixPath) -> bool:
-    # Part by part: a star does not match a slash.
+    """Whether a path matches a pattern part by part: a star does not match a slash."""
     return len(path.parts) == len(pattern.parts) and all(map(fnmatchcase, path.parts, pattern.parts))

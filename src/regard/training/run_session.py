@@ -1,4 +1,4 @@
-"""One training in a run folder: the lock, the new folder, what an error leaves, the replacement of an old run."""
+"""One training in a run folder: its lock, the new folder, the cleanup after an error, the replacement of an old run."""
 
 import contextlib
 import dataclasses
@@ -132,17 +132,17 @@ class RunSession:
         self._exits.callback(self._locks[-1].release)
 
     def _replaced(self) -> Path | None:
-        # Returns the run that a resumed run will replace.
+        """Returns the run that a resumed run will replace."""
         name = self.folder.manifest.read().replaces
         old = None if name is None else self.folder.path.with_name(name)
         return old if old and replacement_path(old).name == self.folder.path.name else None
 
     def _current_path(self) -> Path:
-        # A signal may come after the folder was renamed, and before this object knows.
+        """Returns the folder of the run, which may have been renamed just before a signal."""
         return self.folder.path if self.folder.path.exists() or self._old is None else self._old
 
     def _advice(self) -> str:
-        # What a signal makes the command say; a folder that is being removed cannot be continued.
+        """Returns how to continue after a signal; "" if the folder is being removed."""
         return "" if self._is_removed else continue_with(self._current_path(), self._task.name)
 
     def _is_untrained(self) -> bool:
@@ -155,7 +155,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    # Deletes the prepared folders of processes that were killed before they could rename them.
+    """Deletes the prepared folders of processes that were killed before they could rename them."""
     start = f".{path.name}."
     for name in os.listdir(path.parent):
         number = name.removeprefix(start).removesuffix(".tmp")

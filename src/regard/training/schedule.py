@@ -38,7 +38,7 @@ class Schedule:
         return rise * self.scale * self._decay(step)
 
     def observe(self, loss: float) -> None:
-        """Record the loss of a validation; only ``plateau`` uses it."""
+        """Counts the loss of a validation; only ``plateau`` uses it."""
         if self.name != "plateau":
             return
         if loss < self.best:

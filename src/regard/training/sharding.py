@@ -31,7 +31,7 @@ class ShardedStrategy(FSDPStrategy):
 
 
 def whole_weights(module: nn.Module) -> AbstractContextManager[Any]:
-    """A context in which each process has all weights, to measure or to save the model; every process must enter it."""
+    """Gives each process all weights in this context, to measure or save the model; every process must enter it."""
     if not isinstance(module, FullyShardedDataParallel):
         return nullcontext()
     return FullyShardedDataParallel.summon_full_params(module, writeback=False)
@@ -54,7 +54,7 @@ def whole_states(module: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Any
 
 
 def load_optimizer_state(module: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Restore the optimizer's state that `whole_states` returned."""
+    """Restores the optimizer's state that `whole_states` returned."""
     if isinstance(module, FullyShardedDataParallel):
         with _undivided(module, offload=False):
             state = FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_NAME, module)

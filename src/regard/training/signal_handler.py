@@ -1,4 +1,4 @@
-"""How commands and the training loop react to SIGINT, SIGTERM and SIGHUP.
+"""The reaction of commands and of the training loop to SIGINT, SIGTERM and SIGHUP.
 
 A run folder can be resumed at every moment, even after ``kill -9``. So a command that is told to stop prints how to
 continue, and ends at once; only the training loop first ends its step and saves a checkpoint. This module imports
@@ -26,7 +26,7 @@ _advice: list[Callable[[], str]] = []
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """In this context a signal prints one line and ends the process with exit code 128 + the number of the signal.
+    """Makes a signal in this context print one line and end the process with exit code 128 + its number.
 
     A signal that is ignored (``nohup``, a background job of a script) stays ignored. Python delivers signals to the
     main thread only; in another thread this does nothing.
@@ -43,7 +43,7 @@ def exit_on_signals() -> Iterator[None]:
 
 @contextmanager
 def advising(advice: Callable[[], str]) -> Iterator[None]:
-    """In this context the line of `exit_on_signals` ends with the text that ``advice`` returns: how to continue."""
+    """Ends the line of `exit_on_signals` in this context with the text that ``advice`` returns: how to continue."""
     _advice.append(advice)
     try:
         yield
@@ -62,11 +62,11 @@ class SignalHandler:
         self._previous: dict[signal.Signals, Any] = {}
 
     def install(self) -> None:
-        """Replace the handlers of the signals."""
+        """Replaces the handlers of the signals."""
         self._previous = _install(self._record)
 
     def remove(self) -> None:
-        """Restore the previous handlers."""
+        """Restores the previous handlers."""
         _restore(self._previous)
         self._previous = {}
 
@@ -106,7 +106,7 @@ def _is_terminal() -> bool:
 
 
 def _install(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
-    # Returns the handlers that were replaced.
+    """Replaces the handlers of all signals, and returns the previous ones."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     previous = {number: signal.getsignal(number) for number in SIGNALS}
@@ -122,7 +122,7 @@ def _restore(previous: dict[signal.Signals, Any]) -> None:
 
 
 def _end_by_default() -> None:
-    # While Python shuts down, nothing can be lost any more: a signal ends the process without a traceback.
+    """Makes signals end the process without a traceback while Python shuts down, when nothing can be lost."""
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""What a training knows, and the other files of its run do not say: ``training.json``."""
+"""The facts of a training that no other file of its run has: ``training.json``."""
 
 import dataclasses
 import json
@@ -79,13 +79,13 @@ class TrainingFacts:
         return cls(**content)
 
     def write(self, path: Path) -> None:
-        """Write the facts into a file."""
+        """Writes the facts into a file."""
         text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
         write_atomically(path, f"{text}\n".encode())
 
 
 def finite_number(value: object) -> float | None:
-    """Returns the number that a value is; None: it is none, or not finite."""
+    """Returns a value as a number; None if it is no number, or not finite."""
     try:
         number = float(value) if isinstance(value, (int, float)) else math.nan
     except OverflowError:  # a whole number of hundreds of digits
