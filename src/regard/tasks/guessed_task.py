@@ -1,4 +1,4 @@
-"""The task that a file or a folder of data is probably for, where none is named."""
+"""Guesses the task for a file or a folder of data if none is named."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ _OF_TEXTS = "summarize", "classify", "translate"
 
 
 def guessed_task(path: Path) -> str | None:
-    """Returns the name of the task; None if no task is more probable than others.
+    """Returns the name of the most probable task; None if no task stands out.
 
     Args:
         path: a file or a folder that exists.

@@ -1,4 +1,4 @@
-"""Finds tasks by name: those of regard, and those of other packages, which register by an entry point.
+"""The tasks by name: those of regard, and those that other packages register by an entry point.
 
 A package registers a task in its ``pyproject.toml``; the value names an instance of `regard.training.task.Task`::
 
@@ -58,14 +58,14 @@ BUILT_IN = {
 
 
 def names() -> dict[str, str]:
-    """The name and the summary of every task; no task is imported."""
+    """Returns the name and the summary of every task, without importing any."""
     return {name: summary for name, (_, summary) in BUILT_IN.items()} | {
         name: f"A task of the package {_package(point)}." for name, point in _points().items()
     }
 
 
 def find(name: str) -> Task:
-    """The task of this name.
+    """Returns the task of this name.
 
     Raises:
         UnknownNameError: there is no such task.
@@ -95,7 +95,7 @@ def find(name: str) -> Task:
 
 
 def task_elsewhere(name: str) -> str | None:
-    """The task of this name, or of a name that other programs have for it; None: there is none."""
+    """Returns the name of the task with this name, here or in other programs; None if there is none."""
     return name if name in names() else TASKS_ELSEWHERE.get(_written(name))
 
 
@@ -104,7 +104,7 @@ def _written(name: str) -> str:
 
 
 def of_run(folder: RunFolder) -> Task:
-    """The task of a run, by its ``config.yaml``.
+    """Returns the task of a run, by its ``config.yaml``.
 
     Raises:
         RunError: the folder is not a run, or no installed package has its task.

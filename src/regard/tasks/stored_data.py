@@ -1,4 +1,4 @@
-"""Data in memory as files that a task reads: texts, labels, images, class maps, sounds, features."""
+"""Data in memory, stored as files that a task reads: texts, labels, images, class maps, sounds, features."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("regard")
 
 PATH_COLUMNS = ("audio", "sound", "image", "path", "picture")
-"""Names of the column of sounds or images in dictionaries, if no option names it."""
+"""Names of the column of sounds or images if no option names it."""
 
 
 def stored_folder(run: Path) -> Path:
-    """The folder of the data in memory with which a run is trained."""
+    """Returns the folder of the data in memory with which a run is trained."""
     return run.absolute().with_name(f"{run.name}.data")
 
 
 def prepared(task: Task, data: Any, path: Path, name: str, options: Mapping[str, Any]) -> tuple[str, Any]:
-    """The file that `store` will write, as an option of the task names it, and the data for it.
+    """Returns the file that `store` will write, as an option of the task names it, and the data for it.
 
     Args:
         task: the task.
@@ -51,7 +51,7 @@ def prepared(task: Task, data: Any, path: Path, name: str, options: Mapping[str,
 
 
 def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, Any]) -> None:
-    """Write data for a task.
+    """Writes data for a task.
 
     Args:
         task: the task.
@@ -104,7 +104,7 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
 
 
 def _needed(row: Mapping[str, Any], columns: tuple[str, ...], is_text: bool) -> set[str]:
-    """The columns of a row that its task may read."""
+    """Returns the columns of a row that its task may read."""
     if is_text:
         return set(columns) if row.keys() >= set(columns) else set(row)
     return {*list(row)[:1], *columns, "captions", "caption", "objects"}
@@ -113,7 +113,7 @@ def _needed(row: Mapping[str, Any], columns: tuple[str, ...], is_text: bool) -> 
 def _path_column(
     row: Mapping[str, Any], columns: tuple[str, ...], task: Task, options: Mapping[str, Any]
 ) -> str | None:
-    """The column of a row that has its image or sound: the named one, one of a usual name, or the first; None: none."""
+    """Returns the column of a row's image or sound: the named one, one of a usual name, or the first; or None."""
     fields = getattr(task.data_config, "columns", ())
     named = options.get(fields[0]) if fields else None
     others = {*columns[1:], "captions", "caption", "objects"}
@@ -127,7 +127,7 @@ def _path_column(
 
 
 def stored_columns(task: Task, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the columns of the input and of what is predicted; one name: the task reads running text."""
+    """Returns the names of the columns of input and target; only one for a task that reads running text."""
     source = getattr(task, "input", None)
     if source is None:
         raise ArgumentError(f"the task {task.name!r} reads files; give paths")
@@ -145,13 +145,13 @@ Renames = Callable[[str], str]
 
 @contextmanager
 def stored_names(stored: Mapping[str, str]) -> Iterator[Renames]:
-    """In this context errors and warnings name arguments, not options of the command, and not the files of `store`.
+    """Makes errors and warnings in this context name arguments, not options of the command or files of `store`.
 
     Args:
         stored: name of an argument → the file that holds its data.
 
     Yields:
-        what replaces the names.
+        the function that replaces the names in a text.
     """
 
     def renamed(text: str) -> str:
@@ -190,7 +190,7 @@ def _relative(path: str) -> str:
 
 
 def named_reporter(quiet: bool, renamed: Renames) -> Reporter:
-    """The reporter of a training from Python, whose lines name arguments."""
+    """Returns the reporter of a training from Python, whose lines name arguments."""
     from regard.training.reporter import SilentReporter, default_reporter
 
     if quiet:
@@ -202,12 +202,12 @@ def named_reporter(quiet: bool, renamed: Renames) -> Reporter:
 
 
 def python_number(value: Any) -> Any:
-    """A number of NumPy or PyTorch as one of Python; other values as they are."""
+    """Returns a number of NumPy or PyTorch as one of Python, and other values unchanged."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether a value stands for none: None, NaN, and what pandas and NumPy have for it, such as NaT and NA."""
+    """Whether a value is missing: None, NaN, or a value of pandas or NumPy such as NaT and NA."""
     if value is None or type(value).__name__ in ("NAType", "NaTType", "MaskedConstant"):
         return True
     number = python_number(value)  # an image must not be compared, which decodes it
@@ -215,7 +215,7 @@ def is_nothing(value: Any) -> bool:
 
 
 def _plain(value: Any, use: str | None, path: Path, where: str) -> Any:
-    """A value as JSON has it; the arrays and images of a use (image, mask or sound) become files."""
+    """Returns a value for JSON; the arrays and images of a use (image, mask or sound) become files."""
     if is_nothing(value) or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, Mapping) and all(map(is_nothing, value.values())):  # a null of Arrow, whose fields are null
@@ -239,17 +239,17 @@ def _plain(value: Any, use: str | None, path: Path, where: str) -> Any:
     raise KindError(f"{where} must be text, a number or a list of texts; it is {a_type(value)}")
 
 
-USES = {
+FORMS_OF_USES = {
     "image": "a path, the bytes of a file, an image of Pillow or an array uint8 [height, width, 3]",
     "mask": "a path, the bytes of a file, an image of Pillow or an array of the classes 0 to 255, [height, width]",
     "sound": "a path, the bytes of a file, features float [frames, features], {'array': samples, 'sampling_rate': rate}"
     " or {'bytes': content, 'path': path}",
 }
-"""What an array is used as → what it may be, for messages."""
+"""Use of an array → the forms that it may have, for messages."""
 
 
 def _store_array(value: Any, use: str, path: Path, where: str) -> str:
-    """The file of an image, of a mask, or of the samples or the features of a sound."""
+    """Writes an image, a mask, or the samples or the features of a sound into a file, and returns its path."""
     is_pillow = hasattr(value, "getexif") and hasattr(value, "convert")
     array: Any = value
     content = _file_content(value) if use != "sound" else None
@@ -272,11 +272,11 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
 
         array = class_numbers(array, where)
     if isinstance(value, (Mapping, bytes, set)):
-        raise KindError(f"{where} must be {USES[use]}; it is {a_type(value)}")
+        raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {a_type(value)}")
     try:
         array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     except (TypeError, ValueError) as error:
-        raise KindError(f"{where} must be {USES[use]}; it is {a_type(value)}") from error
+        raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {a_type(value)}") from error
     file = path.with_suffix(".npy" if use == "sound" else ".png")
     said = f"{array.dtype} {list(array.shape)}" if array.ndim else a_type(value)
     if use == "sound":
@@ -298,11 +298,11 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
             return _save_png(file, array[..., 0] if array.shape[2:] == (1,) else array)
         if array.ndim == 3 and array.shape[0] in (1, 3, 4):
             said += "; its channels must be last"
-    raise KindError(f"{where} must be {USES[use]}; it is {said}")
+    raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {said}")
 
 
 def _file_content(value: Any) -> bytes | str | None:
-    """The bytes or the path of an image that is not decoded, as ``datasets`` has it; None: it is none."""
+    """Returns the bytes or the path of an image that is not decoded, as in ``datasets``; None for other values."""
     if isinstance(value, (bytes, bytearray)) and value:
         return bytes(value)
     if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:
@@ -318,7 +318,7 @@ def _save_png(path: Path, pixels: Any) -> str:
 
 
 def _store_picture(image: Any, path: Path) -> str:
-    """The file of an image of Pillow, upright, with the colours that it shows."""
+    """Writes an image of Pillow into a file, upright and with its visible colours, and returns its path."""
     from PIL import ImageOps
 
     upright = ImageOps.exif_transpose(image)
@@ -342,7 +342,7 @@ def _store_sound(sound: Path | bytes | Sound, path: Path) -> str:
 
 
 def _documents(data: Any, name: str) -> list[Any]:
-    """The texts of data for a task that reads running text; or paths."""
+    """Returns the texts or the paths in the data of a task that reads running text."""
     rows = table_rows(data, name)
     if isinstance(rows, Mapping):
         rows = list(memory_rows(rows, ("text",), name))

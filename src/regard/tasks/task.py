@@ -2,7 +2,7 @@
 
 The input (`regard.tasks.inputs`) knows where examples are, how they are read, and how they become batches. The output
 (`regard.tasks.outputs`) knows the loss, the validation, the predictions and the evaluation. A task adds its name, its
-options, its model, and what is peculiar to it.
+options, its model, and anything peculiar to it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ PREPARATION = (
     "lowercase", "max_length", "image_size", "fit", "rate", "bands", "window_seconds", "hop_seconds", "lowest",
     "highest",
 )  # fmt: skip
-"""Options of the data that say how an input becomes tensors, for an export."""
+"""Options of the data that say how an input becomes tensors; an export stores them."""
 
-SIDE = 64
-"""The size of what the data will decide, in a model that is made before they are read."""
+UNKNOWN_SIZE = 64
+"""The value of each size that the data will decide, in a model that is made before they are read."""
 
 SAMPLES = 4
-"""Validation examples of which the predictions are recorded in ``samples.jsonl``."""
+"""The number of validation examples whose predictions are recorded in ``samples.jsonl``."""
 
 
 class TableTask(Task):
@@ -59,9 +59,9 @@ class TableTask(Task):
         picture_prefix: start of the names of the pictures of predictions.
         model_class: module and class of a model that `regard.models` saves with its configuration; None: `build_model`
             makes it again.
-        variant: a section, and the options of which the first that has a meaning distinguishes runs, for the name of a
-            run; None: none.
-        lack: says of a model of another class why it cannot be used: ``"which does not translate"``.
+        variant: a section and its options, of which the first that has a meaning is a part of a run's name; None: the
+            name of the task is enough.
+        lack: the reason why a model of another class cannot be used: ``"which does not translate"``.
     """
 
     input: ClassVar[Input]
@@ -116,7 +116,7 @@ class TableTask(Task):
     def exported_options(
         self, to: Format, data: Any, typed: Mapping[str, Any], fit: Callable[[dict[str, Any]], dict[str, Choice]]
     ) -> dict[str, Choice]:
-        """The options of the model that an export of a format needs, besides the given ones: its refusals name them.
+        """Returns the options of the model that an export of a format needs besides the user's: its refusals name them.
 
         Args:
             to: the format.
@@ -158,11 +158,11 @@ class TableTask(Task):
         return {name: Choice(value, f"for_export {to}") for name, value in required.items()}
 
     def check_export(self, config: Any, data: Any, to: Format) -> None:
-        """Raise ArgumentError if the model with a configuration, completed by any data, has no export of a format."""
+        """Raises ArgumentError if the model of a configuration, completed by any data, has no export of a format."""
         from regard.exports.export import check
         from regard.models.checkpoint import create_model
 
-        size = getattr(data, "image_size", SIDE)
+        size = getattr(data, "image_size", UNKNOWN_SIZE)
         decided = [one.name for one in dataclasses.fields(config) if not is_option(one) and one.default is None]
         # Only the form of the weights counts; a program of another format runs once, to know its outputs.
         with torch.random.fork_rng(devices=[]), torch.device("meta" if to == "hf" else "cpu"):
@@ -170,7 +170,7 @@ class TableTask(Task):
         check(model.eval(), to)
 
     def exportable(self, run: Any) -> Exportable:
-        """What an export needs of a run, which has a folder, its configuration, its files and its model."""
+        """Returns the parts of a run that an export needs; the run has a folder, a configuration, files and a model."""
         from regard.exports.export import Exportable
 
         files = {name: (run.files[name], run.folder.file(file)) for name, (file, _) in self.loaders().items()}
@@ -179,7 +179,7 @@ class TableTask(Task):
         return Exportable(run.folder.path.name, self.name, run.model, files, preparation, front_end)
 
     def initial_options(self, path: str, typed: Mapping[str, Any]) -> dict[str, Choice]:
-        """The options of the model of another run, from whose weights this one starts, that the user has not set.
+        """Returns the options of the run from whose weights this one starts, as far as the user has not set them.
 
         Raises:
             RunError: there is no such run.
@@ -198,23 +198,23 @@ class TableTask(Task):
         return {name: Choice(value, f"as in {path}") for name, value in options.items() if name not in typed}
 
     def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Examples | None) -> nn.Module:
-        """A new model: that of the section ``model``, completed by what the data decide.
+        """Returns a new model: that of the section ``model``, completed by the fields that the data decide.
 
         Args:
             run: the configuration of the run.
-            files: what `loaders` names: tokenizers, labels.
-            train: the training examples; None: the model of a finished run is made again.
+            files: the contents of the files of `loaders`: tokenizers, labels.
+            train: the training examples; None: the model of a finished run is rebuilt.
         """
         from regard.models.checkpoint import create_model
 
         return create_model(dataclasses.replace(run.model, **self.data_fields(run, files, train)))
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
-        """The fields of the model's configuration that the data decide; arguments as in `build_model`."""
+        """Returns the fields of the model's configuration that the data decide; arguments as in `build_model`."""
         raise NotImplementedError(f"the task {self.name!r} has neither a model of its own nor the sizes of one")
 
     def model_kind(self) -> type[nn.Module] | None:
-        """The class of the model, if `regard.models` saves it with its configuration; None: `build_model` makes it."""
+        """Returns the class of the model if `regard.models` saves it with its configuration, else None."""
         if self.model_class is None:
             return None
         module, name = self.model_class.split(":")
@@ -230,41 +230,41 @@ class TableTask(Task):
 
     @abstractmethod
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        """Name → a file that a trained run needs, and what reads it."""
+        """Returns the files that a trained run needs: name → file, and the function that reads it."""
 
     @abstractmethod
     def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
-        """The contents of the files of `loaders`: learnt from the training rows and saved, unless they are there.
+        """Learns the contents of the files of `loaders` from the training rows and saves them, unless they exist.
 
         Args:
             run: the configuration of the run.
             folder: the run folder.
             rows: the training rows.
-            held_out: the training rows that are used for validation; None: none are.
+            held_out: the training rows that are used for validation, or None.
         """
 
     def target(self, files: Mapping[str, Any]) -> Encodes:
-        """What encodes the texts or labels that are predicted."""
+        """Returns the encoder of the texts or labels that are predicted."""
         return list(files.values())[-1]
 
     def word_embeddings(self, run: RunConfig[Any, Any, Any], model: Any) -> tuple[list[nn.Embedding], str]:
-        """The embeddings of the words that a model reads, for pretrained vectors, and the option of their features."""
+        """Returns the embeddings for pretrained vectors of words, and the option that sets their number of features."""
         raise ArgumentError(f"word_vectors has no meaning for the task {self.name!r}")
 
     def read_tokenizer(self, files: Mapping[str, Any]) -> Any:
-        """The tokenizer of the words that a model reads."""
+        """Returns the tokenizer of the words that a model reads."""
         return files["source"] if "source" in files else files["tokenizer"]
 
     def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
-        """Largest number of validation examples; 0: all."""
+        """Returns the largest number of validation examples; 0: all."""
         return 0
 
     def validated_size(self, experiment: TableExperiment) -> int:
-        """How many examples the model is measured on in a training."""
+        """Returns the number of examples on which the model is measured in a training."""
         return len(experiment.validation)
 
     def sizes(self, experiment: TableExperiment) -> list[str]:
-        """What the first line of a run says besides the numbers of examples."""
+        """Returns further parts of the first line of a run, after the numbers of examples."""
         return []
 
     def prepare(self, config: RunConfig[Any, Any, Any], folder: RunFolder) -> TableExperiment:
@@ -324,7 +324,7 @@ class TableExperiment(Experiment):
         return len(self.validation)
 
     def copy_word_vectors(self, folder: RunFolder) -> list[str]:
-        """Copy pretrained vectors into the embeddings of a new model; returns how many, for the first line of a run.
+        """Copies pretrained vectors into the embeddings of a new model; returns their number for the run's first line.
 
         Raises:
             ArgumentError: the vectors have another number of features than the embeddings.
@@ -350,17 +350,17 @@ class TableExperiment(Experiment):
         return [f"vectors for {vectors.words:,} of {len(ids):,} words"]
 
     def check_rows(self, folder: RunFolder) -> None:
-        """Raise DataError if validation or test data do not fit what was learnt from the training data."""
+        """Raises DataError if validation or test data contradict what was learnt from the training data."""
 
     def encode(self, rows: Any, folder: RunFolder) -> None:
-        """Encode the training rows and the validation rows."""
+        """Encodes the training rows and the validation rows."""
         target = self.task.target(self.files)
         self.train = self.input.encode(rows, self.run, self.files, target, training=True)
         self.validation = self.input.encode(self.validation_rows, self.run, self.files, target, training=False)
         self.input.check_examples(self.train, self.validation)
 
     def examine(self, rows: Any) -> None:
-        """Note what the loss or the validation needs to know of the rows."""
+        """Computes what the loss or the validation needs to know of the rows."""
 
     @property
     def device(self) -> Any:
@@ -404,12 +404,12 @@ def _without_warnings() -> Iterator[None]:
 
 
 def summed(losses: Sequence[torch.Tensor]) -> float:
-    """The sum of losses of batches; an accelerator is waited for once, not for each."""
+    """Returns the sum of the losses of batches; the host waits for an accelerator only once."""
     return sum(torch.stack(list(losses)).tolist()) if losses else 0.0
 
 
 def gathered(part: Any, world_size: int) -> list[Any]:
-    """The parts of all processes of a distributed run, in their order."""
+    """Returns the parts of all processes of a distributed run, in their order."""
     if world_size == 1:
         return [part]
     parts: list[Any] = [None] * world_size

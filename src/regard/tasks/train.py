@@ -201,7 +201,7 @@ def _has_begun(path: Path) -> bool:
 
 
 def _add(error: BaseException, text: str) -> None:
-    """Add a sentence to the message of an error."""
+    """Adds a sentence to the message of an error."""
     if isinstance(error, (RegardError, KeyboardInterrupt)) or type(error) in (RuntimeError, ValueError, TypeError):
         message = str(error) or ("the training was stopped" if isinstance(error, KeyboardInterrupt) else "")
         error.args = (f"{message}; {text}" if message else text,)
@@ -214,12 +214,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy or PyTorch as one of Python, a path as text; other values as they are."""
+    """Returns a number of NumPy or PyTorch as one of Python, a path as text, and other values unchanged."""
     return str(value) if isinstance(value, Path) else python_number(value)
 
 
 def _share(task: Task, train: Any, validation: Any, options: Mapping[str, Any]) -> dict[str, float]:
-    """The option that a number for ``validation`` stands for."""
+    """Returns the option that a number for ``validation`` stands for."""
     if not _is_number(validation):
         return {}
     share: Any = _plain(validation)
@@ -242,7 +242,7 @@ def _types(task: Task) -> dict[str, Any]:
 
 
 def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with plain values, after a check of their names and types.
+    """Returns the options with plain values, after a check of their names and types.
 
     Raises:
         ArgumentError: the task has no such option, or the type of a value is wrong.
@@ -269,7 +269,7 @@ def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _raise_if_anew(name: str, value: Any) -> None:
-    """Raise ArgumentError if an earlier version had the option with this value, and it is written otherwise today."""
+    """Raises ArgumentError if an earlier version had the option with this value, which is now written differently."""
     option = f"--{name.replace('_', '-')}"
     anew = REPLACED_OPTIONS.get(f"{option} {value}")
     if isinstance(value, bool):

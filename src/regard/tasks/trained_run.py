@@ -1,4 +1,4 @@
-"""What every trained run of a task is: its files and its model, its evaluations, and its pictures."""
+"""A trained run of a task with an input and an output: its files, its model, its evaluations and its pictures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("regard")
 
 LONGEST_NAME = 60
-"""Characters of an input in a warning."""
+"""The most characters of an input in a warning."""
 
 
 @hinted
@@ -63,7 +63,7 @@ class TableTrained(Trained):
         self.device = device
 
     def _load(self) -> tuple[dict[str, Any], nn.Module]:
-        """The files of the run that belong together, and its model, read while no training replaces them."""
+        """Returns the files and the model of the run, which belong together even while a training replaces them."""
         from regard.models.checkpoint import load_model, load_weights
 
         folder, kind = self.folder, self.task.model_kind()
@@ -86,10 +86,10 @@ class TableTrained(Trained):
         return files, model
 
     def check_sizes(self, files: dict[str, Any], config: Any) -> None:
-        """Raise RunError if the sizes of the files and those of the model differ."""
+        """Raises RunError if the sizes of the files and those of the model differ."""
 
     def recorded(self, one: Any) -> list[RecordedCall]:
-        """Every call of attention while the model reads an input that was read."""
+        """Returns every call of attention while the model reads an input, which `read` has returned."""
         from regard.attention.execution import recorded_calls
 
         batch = self.input.batch([one]).to(self.device)
@@ -133,7 +133,7 @@ class TableTrained(Trained):
 
     @abstractmethod
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> Evaluation:
-        """Measure the model on a data set.
+        """Measures the model on a data set.
 
         Args:
             source: a source of the input.
@@ -149,7 +149,7 @@ class TableTrained(Trained):
         return draw_figures(folder, map(self._figure, predictions), self.task.picture_prefix)
 
     def _figure(self, prediction: Prediction) -> Any:
-        """A figure of a prediction; None, and a warning that says why, if it is too large to be drawn."""
+        """Returns a figure of a prediction; None, with a warning, if it is too large to be drawn."""
         from regard.pictures.fonts import visible
 
         try:
@@ -180,19 +180,19 @@ class TableTrained(Trained):
         return export(run, to, folder, overwrite=overwrite, int8=int8, report=report)
 
     def check_drawable(self) -> None:
-        """Raise ArgumentError if the model has nothing to draw."""
+        """Raises ArgumentError if the model has nothing to draw."""
 
     def figure(self, prediction: Any) -> Any:
-        """A figure of a prediction; None: there is nothing to draw."""
+        """Returns a figure of a prediction; None if there is nothing to draw."""
         raise ArgumentError(f"{self.folder.path}: the task {self.task.name!r} has no pictures of predictions")
 
 
 def draw_figures(folder: Path, figures: Iterable[Any], prefix: str) -> list[Path]:
-    """Save figures as ``<prefix>-1.png``, ``<prefix>-2.png``, ...
+    """Saves figures as ``<prefix>-1.png``, ``<prefix>-2.png``, ...
 
     Args:
         folder: folder of the pictures; created if it does not exist.
-        figures: the figures; None has a number, and no file.
+        figures: the figures; None takes a number, but has no file.
         prefix: start of the file names.
 
     Returns:
@@ -213,14 +213,14 @@ class RunEvaluation(Evaluation):
 
     Attributes:
         data: name of the data set.
-        examples: fields that hold single examples, and do not belong to the numbers.
+        examples: fields that hold single examples and are no results.
     """
 
     data: str
     examples: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields but those of `examples`."""
+        """Returns all fields but those of `examples`."""
         names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType] (a subclass is one)
         return {name: _plain(getattr(self, name)) for name in names if name not in self.examples}
 
@@ -232,11 +232,7 @@ def _plain(value: Any) -> Any:
 
 
 def on_device(model: Any, device: str) -> Any:
-    """The model on a device of PyTorch.
-
-    Raises:
-        ArgumentError: the device cannot be used.
-    """
+    """Moves a model to a device of PyTorch; raises ArgumentError if the device cannot be used."""
     from regard.shapes.checks import unusable_device, usable_device
 
     usable_device(device, with_elements=True)

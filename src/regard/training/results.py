@@ -1,8 +1,7 @@
-"""What a trained run gives: predictions and evaluations, as text, as plain values and as tables of a notebook.
+"""The results of a trained run: predictions and evaluations, as text, as plain values and as tables of a notebook.
 
-The names mean the same in every task: ``source`` is the input as it was passed, ``answer`` what the model makes of it
-in the task's own type; a prediction whose answer is a text has it as ``text`` too, one whose answer is a label as
-``label``.
+The names mean the same in every task: ``source`` is the input as it was passed, and ``answer`` the output of the model
+in the task's own type, which is also the ``text`` or the ``label`` of a prediction.
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ _MOST_LISTED = 10  # predictions in the `repr` of a list
 
 
 class _ShortRepr:
-    """A record whose `repr` is one line, whatever it holds: the shape of an array, the number of entries of a list."""
+    """A record whose `repr` is one line: arrays are shown by their shapes, lists by their lengths."""
 
     def __repr__(self) -> str:
         if not dataclasses.is_dataclass(self):
@@ -62,18 +61,18 @@ def _cut(text: str, longest: int = _LONGEST_REPR) -> str:
 
 
 def rounded(values: Any) -> Any:
-    """A number, or nested lists of the numbers of a tensor or an array, with six decimals, for JSON."""
+    """Returns a number, or the numbers of a tensor or an array as nested lists, with six decimals for JSON."""
     import numpy as np
 
     return np.asarray(values, dtype=float).round(6).tolist()
 
 
 class Attended(NamedTuple):
-    """What a model attended to on the way to an answer, in words.
+    """The parts of an input to which a model attended on the way to an answer, in words.
 
     Attributes:
         parts: parts of the input, such as words, with their shares of the attention; the largest first.
-        origin: where in the input the attention comes from, if only one such place was read: ``"pixel 12,8"``.
+        origin: the place in the input from which the attention comes, if it is only one: ``"pixel 12,8"``.
     """
 
     parts: tuple[tuple[str, float], ...] = ()
@@ -81,13 +80,13 @@ class Attended(NamedTuple):
 
 
 class Prediction(_ShortRepr, ABC):
-    """What a trained model makes of one input.
+    """The output of a trained model for one input.
 
     A subclass is a dataclass; with ``repr=False`` its `repr` is one line.
 
     Attributes:
         source: the input as it was passed: a text; a path, the bytes of a file, or an array.
-        next_best: the next best answers to the same input, the best first, if several were requested.
+        next_best: further answers to the same input, the best first, if several were requested.
     """
 
     source: Any
@@ -96,7 +95,7 @@ class Prediction(_ShortRepr, ABC):
     @property
     @abstractmethod
     def answer(self) -> Any:
-        """What the model makes of the input, in the task's own type: a text, a label, or a map of classes."""
+        """The output of the model in the task's own type: a text, a label, or a map of classes."""
 
     @property
     def answer_text(self) -> str:
@@ -119,7 +118,7 @@ class Prediction(_ShortRepr, ABC):
         return (self, *self.next_best)
 
     def lines(self) -> list[str]:
-        """What ``regard predict`` prints for a line of a file."""
+        """Returns the lines that ``regard predict`` prints for a line of a file."""
         return [self.shown]
 
     @property
@@ -131,32 +130,32 @@ class Prediction(_ShortRepr, ABC):
 
     @property
     def certainty(self) -> dict[str, float]:
-        """How sure the model is: ``probability`` from 0 to 1, or ``score``, a log-probability in nats; {}: unknown."""
+        """The model's ``probability`` from 0 to 1, or its ``score``, a log-probability in nats; {} if unknown."""
         return {}
 
     def row(self) -> dict[str, Any]:
-        """The fields that every task has: ``input``, ``output``, and ``probability`` or ``score``."""
+        """Returns the fields that every task has: ``input``, ``output``, and ``probability`` or ``score``."""
         certainty = {name: rounded(value) for name, value in self.certainty.items()}
         return {"input": self.input_text, "output": self.answer_text, **certainty}
 
     def details(self) -> dict[str, Any]:
-        """What the task knows besides `row`, as plain values."""
+        """Returns the task's own fields besides those of `row`, as plain values."""
         return {}
 
     def to_dict(self) -> dict[str, Any]:
-        """The prediction as plain values, for JSON: the fields of `row`, then those of `details`."""
+        """Returns the prediction as plain values for JSON: the fields of `row`, then those of `details`."""
         return {**self.row(), **self.details()}
 
     def texts(self) -> tuple[tuple[str, str], ...]:
-        """The input and the answer as (name, text), for people."""
+        """Returns the input and the answer as pairs of a name and a text."""
         return ("input", self.input_text), ("output", self.answer_text)
 
     def record(self) -> "AttentionRecord | None":
-        """The attention weights that the prediction has, for a viewer; None: none."""
+        """Returns the attention weights of the prediction for a viewer; None if it has none."""
         return None
 
     def document(self) -> "Document":
-        """The weights that the prediction has, as `regard.viewer.View` shows them; `Trained.document` has all layers.
+        """Returns the prediction's own weights for `regard.viewer.View`; `Trained.document` has those of all layers.
 
         Raises:
             ArgumentError: the prediction has no weights.
@@ -173,15 +172,15 @@ class Prediction(_ShortRepr, ABC):
         return Document(title, (record,), texts=self.texts())
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
-        """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""
+        """Returns the choices of the model with their probabilities, the most likely first; () for a text alone."""
         return ()
 
     def attended(self) -> Attended:
-        """What the model attended to, as far as the prediction knows it."""
+        """Returns where the model attended, as far as the prediction knows."""
         return Attended()
 
     def report(self) -> Any:
-        """What ``regard predict`` prints after a typed input and its answer: something that Rich prints, or None."""
+        """Returns an object of Rich that ``regard predict`` prints after a typed input and its answer, or None."""
         return None
 
     def _repr_html_(self) -> str:
@@ -190,12 +189,12 @@ class Prediction(_ShortRepr, ABC):
 
 @dataclass(frozen=True, repr=False)
 class RankedPrediction(Prediction):
-    """A prediction that may have other answers after it."""
+    """A prediction that further answers may follow."""
 
     next_best: tuple[Prediction, ...] = field(default=(), repr=False, compare=False, kw_only=True)
 
     def followed_by(self, others: Sequence[Prediction]) -> Self:
-        """The same with other answers after it, the best first; of answers with the same text, the best is left."""
+        """Returns this prediction followed by others, the best first; of equal texts only the best remains."""
         if not others:
             return self
         different: dict[str, Prediction] = {}
@@ -204,7 +203,7 @@ class RankedPrediction(Prediction):
         return dataclasses.replace(self, next_best=tuple(different.values())[1:])
 
     def each(self, change: "Callable[[Any], Any]") -> Self:
-        """The same with this answer and those after it changed by a function of one."""
+        """Returns this prediction, in which a function has changed this answer and those after it."""
         return change(self).followed_by([change(one) for one in self.next_best])
 
 
@@ -225,7 +224,7 @@ class TextAnswer(RankedPrediction):
 def answer_rows(
     predictions: "Sequence[Prediction]", ranked: bool, numbers: Sequence[int] = (), details: bool = False
 ) -> list[dict[str, Any]]:
-    """The answers as plain values, one record each.
+    """Returns the answers as plain values, one record each.
 
     Args:
         predictions: the predictions.
@@ -260,7 +259,7 @@ class Predictions(list[Any]):
 
 
 def _table(rows: Sequence[Mapping[str, Any]], left_out: int = 0) -> str:
-    """A table in HTML, whose columns are the keys of the rows; every text is escaped."""
+    """Returns an HTML table whose columns are the keys of the rows; every text is escaped."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = ["".join(f"<td>{_cell(row.get(column))}</td>" for column in columns) for row in rows]
     head = "".join(f"<th>{_cell(column)}</th>" for column in columns)
@@ -275,7 +274,7 @@ def _cell(value: Any) -> str:
 
 
 class Evaluation(_ShortRepr, ABC):
-    """How good a trained model is on a data set; ``print`` shows the first of its `lines`.
+    """The quality of a trained model on a data set; ``print`` shows the first of its `lines`.
 
     A subclass is a dataclass; with ``repr=False`` its `repr` is one line.
     """
@@ -285,20 +284,20 @@ class Evaluation(_ShortRepr, ABC):
 
     @abstractmethod
     def lines(self) -> list[str]:
-        """The results for people, the most important first."""
+        """Returns the results as lines of text, the most important first."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """The results as plain values, for JSON."""
+        """Returns the results as plain values for JSON."""
 
     def write(self, folder: "RunFolder", name: str) -> list[Path]:
-        """Write ``evaluation-<name>.json`` into the run folder, and what else the task has; returns the files."""
+        """Writes ``evaluation-<name>.json`` and any other files of the task into the run folder; returns the files."""
         path = folder.file(f"evaluation-{name}.json")
         write_atomically(path, (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
         return [path]
 
     def _repr_html_(self) -> str:
-        """The numbers as a table, and a table for each list of records, such as the scores of each label."""
+        """Returns a table of the numbers, and one for each list of records, such as the scores of each label."""
         content = self.to_dict()
         numbers = [
             {"measure": name, "value": value}

@@ -1,8 +1,8 @@
-"""What a task is: the interface between the training of any model and one kind of task.
+"""The interface between a task and the training of any model.
 
-A `Task` is the description: its name, its configuration, how a run is prepared and loaded. An `Experiment` is one
-prepared run, all that the training loop needs. A `Trained` run predicts and evaluates. This module imports no PyTorch,
-so that the options of a task can be listed without it.
+A `Task` has a name, a configuration, and the functions that prepare and load a run. An `Experiment` is one prepared
+run: all that the training loop needs. A `Trained` run predicts and evaluates. This module imports no PyTorch, so that
+the options of a task can be listed without it.
 """
 
 import dataclasses
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("regard")
 
 _OPTION = re.compile("--([a-z-]+)")
-"""An option of the command in a message."""
+"""An option of a command in a message."""
 
 InputKind = Literal["text", "image", "sound"]
-"""What a task reads: a text, or the path or the content of a file."""
+"""The input of a task: a text, or the path or the content of a file."""
 
 
 class Choice(NamedTuple):
@@ -43,19 +43,19 @@ class Choice(NamedTuple):
 
     value: Any
     reason: str
-    """Why: ``"6,920 texts"``."""
+    """The reason: ``"6,920 texts"``."""
 
 
 class StepLoss(NamedTuple):
     """The loss of a training batch."""
 
     total: "Tensor"
-    """What the optimizer minimizes: a scalar, the mean over the units of the batch."""
+    """The scalar that the optimizer minimizes: the mean over the units of the batch."""
     mean: "float | Tensor"
-    """Loss of a unit (`Experiment.unit`), without regularization: what is reported. A scalar on the model's device is
-    read every few steps, so that the host need not wait for an accelerator."""
+    """The reported loss of a unit (`Experiment.unit`), without regularization. A scalar on the model's device is read
+    every few steps, so that the host need not wait for an accelerator."""
     units: int
-    """Units in the batch, a number that the host knows."""
+    """The number of units in the batch, on the host."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +67,25 @@ class ValidationResult:
     metrics: dict[str, float]
     """A value for each of the task's metrics."""
     samples: list[dict[str, Any]] = field(default_factory=list)
-    """Records for ``samples.jsonl``: what the model makes of a few inputs."""
+    """Records for ``samples.jsonl``: the outputs of the model for a few inputs."""
 
 
 class EpochLoader(Protocol):
-    """The batches of this process, one epoch an iteration; the order depends on nothing but a seed and the epoch.
+    """The batches of this process, one epoch an iteration; their order depends only on a seed and the epoch.
 
     `regard.data.batches.Batches` is one for examples of any kind.
     """
 
     def __len__(self) -> int:
-        """Batches in an epoch: the same number in every epoch and every process."""
+        """Returns the number of batches in an epoch, which is the same in every epoch and every process."""
         ...
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of the next epoch, or its rest after `load_state_dict`."""
+        """Yields the batches of the next epoch, or its rest after `load_state_dict`."""
         ...
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Make the next iteration start in ``state["epoch"]``, after ``state["position"]`` batches."""
+        """Makes the next iteration start in ``state["epoch"]``, after ``state["position"]`` batches."""
         ...
 
 
@@ -95,7 +95,7 @@ class Experiment(ABC):
     Attributes:
         model: the model; ``model.safetensors`` will have its weights.
         description: the sizes of data and model, for the first line of the run.
-        unit: what the loss is averaged over, in the plural: ``"tokens"``.
+        unit: the units over which the loss is averaged, in the plural: ``"tokens"``.
     """
 
     model: "nn.Module"
@@ -104,31 +104,31 @@ class Experiment(ABC):
 
     @property
     def validated(self) -> int:
-        """Validation examples that show by their metric whether a model has learned; 0: a rule would do as well."""
+        """The number of validation examples whose metric shows whether a model has learned; 0: it does not show it."""
         return 0
 
     @abstractmethod
     def batches(self, rank: int, world_size: int) -> EpochLoader:
-        """The training batches of process ``rank`` of ``world_size``."""
+        """Returns the training batches of process ``rank`` of ``world_size``."""
 
     @abstractmethod
     def loss(self, batch: Any) -> StepLoss:
-        """The loss of a training batch, which is on the model's device. The model is in training mode."""
+        """Returns the loss of a training batch, which is on the model's device. The model is in training mode."""
 
     @abstractmethod
     def validate(self, rank: int, world_size: int) -> ValidationResult:
-        """Measure the model on the validation data.
+        """Measures the model on the validation data.
 
         The model is in evaluation mode, and gradients are off. In a distributed run every process calls this, and all
         must return the same numbers.
         """
 
     def baseline(self) -> "Baseline | None":
-        """What a simple rule reaches on the validation data; None: there is no such rule."""
+        """Returns the result of a simple rule on the validation data; None if there is no such rule."""
         return None
 
     def try_export(self, to: "Format") -> None:
-        """Export the untrained model, and delete what was written: what fails is known before the training.
+        """Exports the untrained model into a temporary folder, so that failures are known before the training.
 
         Raises:
             ArgumentError: the model cannot be exported so; the message says why.
@@ -137,14 +137,14 @@ class Experiment(ABC):
         raise ArgumentError("for_export is for a task whose runs can be exported; leave it out")
 
     def save_model(self, path: Path) -> None:
-        """Write the model's weights, in the format of safetensors."""
+        """Writes the model's weights in the format of safetensors."""
         from regard.models.checkpoint import save_weights
 
         save_weights(path, self.model)
 
 
 class Trained(ABC):
-    """A trained run: the best model, and what it needs to be used.
+    """A trained run: the best model, and the files that it needs.
 
     Attributes:
         task: the task of the run.
@@ -169,13 +169,12 @@ class Trained(ABC):
         return f"{type(self).__name__}({str(self.folder.path)!r}, device={self.device!r})"
 
     def predict(self, inputs: Any, *, column: str | None = None, **options: Any) -> Predictions:
-        """What the model makes of each input, in their order: a list of predictions, which a notebook shows as a table.
+        """Returns a prediction for each input, in their order, as a list that a notebook shows as a table.
 
         Args:
-            inputs: a list of inputs (for a task on text, texts); or a table or a folder, by its path or in memory, in
-                any form that the training takes. Rows without an input have no prediction.
-            column: the column of a table that has the inputs. None: that of the training, or the only one that can be
-                meant.
+            inputs: a list of inputs, such as texts; or a table or a folder, by its path or in memory, in any form that
+                the training takes. Rows without an input have no prediction.
+            column: the column of a table that has the inputs. None: that of the training, or the only possible one.
             options: fields of the task's ``prediction_config``.
 
         Raises:
@@ -193,13 +192,13 @@ class Trained(ABC):
         return Predictions(predictions)
 
     def inputs_of(self, inputs: Any, column: str | None = None) -> Sequence[Any]:
-        """The inputs that an argument of `predict` holds."""
+        """Returns the inputs in an argument of `predict`."""
         if isinstance(inputs, str):
             raise ArgumentError("inputs must be a list of inputs; for one input, give a list of one")
         return inputs
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
-        """Measure the model on a data set; returns the `Evaluation` of the task.
+        """Measures the model on a data set, and returns the `Evaluation` of the task.
 
         Args:
             data: a data set, in any form that the training takes; None: the run's test data.
@@ -215,54 +214,54 @@ class Trained(ABC):
             raise error.in_python(f"run.evaluate({_shown(data)}") from error
 
     def facts(self) -> str:
-        """What the model is, in a few words."""
+        """Returns a description of the model in a few words."""
         return type(self.model).__name__
 
     def read(self, source: Any) -> Any:
-        """An input as the model reads it, which `predict` takes too."""
+        """Returns an input as the model reads it, which `predict` also takes."""
         return source
 
     def delay(self, source: Any) -> str | None:
-        """Why an input takes too long to be read while somebody waits; None: it does not."""
+        """Returns why an input takes too long to be read while somebody waits; None if it does not."""
         return None
 
     def attention_size(self, source: Any) -> tuple[int, int]:
-        """The tokens of an input, and the attention weights between them of all layers and heads of an encoder."""
+        """Returns the numbers of tokens of an input and of attention weights between them in an encoder."""
         return 0, 0
 
     @abstractmethod
     def predict_with(self, inputs: Sequence[Any], options: Any) -> Sequence[Prediction]:
-        """`predict` with a ``prediction_config`` of the task."""
+        """Predicts as `predict`, with a ``prediction_config`` of the task."""
 
     def predict_part(self, inputs: Sequence[Any], first: int, options: Any) -> Sequence[Prediction]:
-        """`predict_with` for a part of many inputs, the first of which has the number ``first`` among all."""
+        """Predicts as `predict_with` for a part of many inputs, whose first has the number ``first`` among all."""
         return self.predict_with(inputs, options)
 
     def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
-        """What a user should know about these predictions, a line each; `predict` warns of them."""
+        """Returns lines with the remarks on these predictions of which `predict` warns."""
         return []
 
     def attended(self, prediction: Prediction) -> Attended:
-        """What the model attended to on the way to a prediction, in words."""
+        """Returns where the model attended on the way to a prediction, in words."""
         return prediction.attended()
 
     @abstractmethod
     def evaluate_with(self, data: Any, options: Any) -> Evaluation:
-        """`evaluate` with an ``evaluation_config`` of the task."""
+        """Evaluates as `evaluate`, with an ``evaluation_config`` of the task."""
 
     def attentions(self, prediction: Prediction) -> "Sequence[ModelAttention]":
-        """Each attention of the model on the way to a prediction, as the model computes it; none: it has no attention.
+        """Returns each attention of the model on the way to a prediction; () if it has no attention.
 
         The model runs once more, on the input and the predicted tokens.
         """
         return ()
 
     def document(self, prediction: Prediction, attentions: "Sequence[ModelAttention] | None" = None) -> "Document":
-        """A prediction and its attention, for `regard.viewer` and the page.
+        """Returns a prediction and its attention, for `regard.viewer` and the page.
 
         Args:
             prediction: the prediction.
-            attentions: what `attentions` gave for it; None: the model runs once more.
+            attentions: the result of `attentions` for it; None: the model runs once more.
         """
         from regard.records import Document
 
@@ -279,7 +278,7 @@ class Trained(ABC):
         int8: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> "Exported":
-        """Write the model for other programs, and compare what they compute with the model.
+        """Writes the model for other programs, and compares their results with those of the model.
 
         ::
 
@@ -292,7 +291,7 @@ class Trained(ABC):
             folder: a new folder. None: RUN-onnx, RUN-torch or RUN-hf, beside the run folder if that is in the working
                 directory, else in the working directory.
             overwrite: whether an export in this folder may be replaced.
-            int8: ``onnx``: whether the weights become numbers of 8 bits.
+            int8: whether the weights become numbers of 8 bits, for ``onnx``.
             report: gets a line when a step begins.
 
         Returns:
@@ -306,7 +305,7 @@ class Trained(ABC):
         raise ArgumentError(f"{self.folder.path}: runs of the task {self.task.name!r} cannot be exported")
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        """Draw a picture of each prediction into a folder, and return the files.
+        """Draws a picture of each prediction into a folder, and returns the files.
 
         Raises:
             ArgumentError: there is nothing to draw.
@@ -324,15 +323,15 @@ class Task(ABC):
 
     Attributes:
         name: as in ``regard train <name>``.
-        input_kind: what one input of `Trained.predict` is: a text, or an image or a sound, as a path or as the bytes of
-            a file.
-        input_hint: what to type or to choose, for a viewer.
-        answer_name: what a prediction is, for a viewer: ``"Translation"``.
-        choice_name: what the ranked choices of a prediction are, if they are something else: ``"Next token"``.
+        input_kind: the kind of an input of `Trained.predict`: a text, or an image or a sound, as a path or as the bytes
+            of a file.
+        input_hint: the input to type or to choose, for a viewer.
+        answer_name: the name of a prediction, for a viewer: ``"Translation"``.
+        choice_name: the name of the ranked choices of a prediction, if it is another one: ``"Next token"``.
         typing_options: options of `Trained.predict` for a text that is read while somebody types it.
         summary: one line for the help.
         hub_task: the Hugging Face hub's name of the task, for the model card; empty: it has none.
-        metrics: what a validation measures. The first one decides which model is the best.
+        metrics: the metrics of a validation. The first one decides which model is the best.
         files: files that `prepare` writes into the run folder and a trained run needs, relative to it. The run's
             manifest has their sums.
         results: patterns of the other files that the task writes there. ``--overwrite`` deletes what ``files`` and
@@ -363,23 +362,23 @@ class Task(ABC):
 
     @property
     def fitted(self) -> frozenset[str]:
-        """The options of ``data``, ``model`` and ``training`` that `fit` chooses: their default is from the data."""
+        """The options of ``data``, ``model`` and ``training`` whose default `fit` chooses from the data."""
         return frozenset()
 
     def check_run(self, run: RunConfig[Any, Any, Any]) -> None:  # noqa: B027 (most sections fit each other)
-        """Raise ArgumentError if sections of a configuration do not fit each other."""
+        """Raises ArgumentError if sections of a configuration contradict each other."""
 
     def fit(self, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> dict[str, Choice]:
-        """Choose options that the user has not set, by the size of the data and by the machine.
+        """Chooses options that the user has not set, by the size of the data and by the machine.
 
-        Options that are not chosen have the default of their field.
+        Other options have the default of their field.
 
         Args:
             fields: section → the options that the user has set.
-            measured: whether the data are there; else any valid options will do.
+            measured: whether the data can be read; else any valid options will do.
 
         Returns:
-            option → its value, and why.
+            option → its value and the reason.
 
         Raises:
             ArgumentError: an option is out of its range.
@@ -389,33 +388,33 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, config: RunConfig[Any, Any, Any], folder: "RunFolder") -> Experiment:
-        """Open the data, make what the run folder needs besides the weights, and build the model.
+        """Opens the data, writes the files of the run folder besides the weights, and builds the model.
 
-        The global generators of random numbers are seeded before this call, so that the seed decides the first weights.
+        The global generators of random numbers are seeded before this call: the seed decides the initial weights.
         """
 
     @abstractmethod
     def load(self, folder: "RunFolder", device: str = "cpu") -> Trained:
-        """The best model of a run.
+        """Returns a run with its best model.
 
         Raises:
             RunError: a file of the run is missing, damaged, or of another run.
         """
 
     def data_files(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Mapping[str, Sequence[Path]]:
-        """The files of each part of the run's data outside of the run folder, to notice when they have changed."""
+        """Returns the files of each part of the data outside of the run folder, of which changes will be noticed."""
         return {}
 
     def test_data(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Any:
-        """The data that a run is evaluated on when its training is over; None: there are none."""
+        """Returns the data for the evaluation of a run after its training; None if there are none."""
         return None
 
     def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        """The name of a run that was given none."""
+        """Returns the default name of a run."""
         return self.name
 
     def report(self, folder: "RunFolder") -> list[Path]:
-        """Draw the pictures of a finished run; returns the files."""
+        """Draws the pictures of a finished run, and returns the files."""
         from regard.pictures import Quality
 
         return folder.draw_curves(
@@ -424,7 +423,7 @@ class Task(ABC):
 
 
 def _shown(data: Any) -> str:
-    """Data as they are written in a call."""
+    """Returns data as they are written in a call."""
     return repr(str(data)) if isinstance(data, (str, Path)) else "data"
 
 
