@@ -26,12 +26,7 @@ _ADVICE = "delete it to resume from the checkpoint before it"
 
 
 def save_checkpoint(path: Path, content: dict[str, Any], manifest: ManifestFile | None = None) -> None:
-    """Writes a checkpoint to a temporary file in the same folder, syncs it to disk and renames it.
-
-    Args:
-        path: the file.
-        content: tensors and plain values.
-        manifest: records the sum of the file; None: no sums.
+    """Writes a checkpoint to a temporary file in the same folder, syncs it to disk and renames it; the manifest records its sum.
 
     Raises:
         WriteError: the file cannot be written; an old file is unchanged.
@@ -47,9 +42,7 @@ def save_checkpoint(path: Path, content: dict[str, Any], manifest: ManifestFile 
 def load_checkpoint(path: Path, manifest: ManifestFile | None = None) -> dict[str, Any]:
     """Reads a checkpoint with ``torch.load(weights_only=True)``: a foreign file gives only tensors and plain values.
 
-    Args:
-        path: the file.
-        manifest: verifies the sum of the file before it is read; None: no sums.
+    The manifest verifies the sum of the file before it is read.
 
     Raises:
         RunError: the file has changed, cannot be read, is damaged, or is no checkpoint.
@@ -119,9 +112,7 @@ def prune_checkpoints(folder: Path, manifest: ManifestFile | None = None) -> Non
 def require_space(folder: Path, model: nn.Module) -> None:
     """Raises RunError unless the disk has room for the files of a run, and for one more checkpoint and model.
 
-    Args:
-        folder: the run folder.
-        model: the model to train; a checkpoint holds it and two values of the optimizer for each parameter.
+    A checkpoint holds the model, and two values of the optimizer for each parameter.
     """
     parameters = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
     buffers = sum(tensor.numel() * tensor.element_size() for tensor in model.buffers())

@@ -159,8 +159,8 @@ class RunConfig(Generic[D, M, T]):
 
         Args:
             content: the content of the file.
-            origin: name of the file, for messages.
-            task: the task of the run, which knows the types of the sections.
+            origin: the name of the file, for messages.
+            task: the task of the run.
 
         Raises:
             RunError: a field is missing, unknown or of a wrong type.
@@ -193,7 +193,7 @@ def make_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]]) -> 
 
     Args:
         task: the task.
-        fields: section → its fields that do not have their default.
+        fields: section → its fields with other values than their defaults.
 
     Raises:
         ArgumentError: a value is out of range, or values contradict each other.

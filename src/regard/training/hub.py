@@ -75,9 +75,6 @@ def local_run(address: str) -> Path:
 
     The folder is named as the run. Without a network, the revision that was last seen is used.
 
-    Args:
-        address: ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``.
-
     Raises:
         ArgumentError: it is no such address.
         RunError: the hub has no such run, refuses it, or cannot be reached.
@@ -144,10 +141,7 @@ def snapshot_of(address: HubAddress, patterns: Sequence[str]) -> Path:
 def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
     """Returns a folder with the files of a snapshot as regular files. The small ones are copies.
 
-    Args:
-        snapshot: the folder of links.
-        storage: the folder of the repository in the hub's cache, out of which no link may lead.
-        folder: the folder to make, unless it exists.
+    No link may lead out of ``storage``, the folder of the repository in the hub's cache.
     """
     if folder.is_dir():
         return folder

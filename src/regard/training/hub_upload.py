@@ -103,12 +103,6 @@ def _readme_note(local: Path, remote: Path | None) -> str:
 def published_files(task: Task, folder: RunFolder, address: str, checkpoints: bool = False) -> dict[str, str | bytes]:
     """Returns the files of a run to upload: name → path of the file, or its content if that differs.
 
-    Args:
-        task: the task of the run.
-        folder: the run folder.
-        address: the address of the run on the hub, for its card.
-        checkpoints: whether they are uploaded too.
-
     Raises:
         RunError: a file is missing, or has changed.
     """

@@ -58,11 +58,11 @@ class TrainingLoop:
     Args:
         fabric: the processes, which have been launched, and the loggers, which get each row of metrics.
         experiment: the model, its data, its loss and its validation.
-        metrics: what a validation measures; the first one decides which model is the best.
+        metrics: the metrics of a validation; the first one decides which model is the best.
         config: the configuration of the training.
         folder: the run folder; the first process writes all files into it.
         reporter: prints the progress.
-        checkpoint: content of the checkpoint to continue from; None: the training starts.
+        checkpoint: the content of the checkpoint from which to continue; None: the training starts.
 
     Attributes:
         progress: the counters of the run.

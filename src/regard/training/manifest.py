@@ -169,11 +169,7 @@ class ManifestFile:
 
     @contextmanager
     def recording(self, path: Path) -> Iterator[Callable[[Path], None]]:
-        """Records the replacement of a file in this context; yields the function for `AtomicFile` to call before it.
-
-        Args:
-            path: the file, in the run folder.
-        """
+        """Records the replacement of a file in this context; yields the function for `AtomicFile` to call before it."""
         name = self._name(path)
 
         def before_replace(temporary: Path) -> None:
@@ -227,7 +223,7 @@ class ManifestFile:
         """Loads and verifies files of the run, which another process may be replacing.
 
         Args:
-            paths: the files that ``load`` reads.
+            paths: the files to verify.
             load: reads them. It is called again if the manifest has changed in the meantime.
 
         Raises:
@@ -252,7 +248,7 @@ class ManifestFile:
 
         Args:
             data: part of the data → its files.
-            allow_changed: record data that has changed, without an error.
+            allow_changed: whether to record changed data without an error.
 
         Raises:
             RunError: a file has changed since it was recorded.

@@ -6,12 +6,10 @@ Names of files, columns and options may be foreign and are escaped; of a path, o
 import dataclasses
 import json
 import os
-import platform
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.exports.formats import FORMATS
 from regard.files.atomic import write_atomically
@@ -21,10 +19,9 @@ from regard.training.card_seal import CARD, is_own_card, sealed
 from regard.training.config import RunConfig, read_yaml, yaml_text
 from regard.training.hub import is_hub_address
 from regard.training.manifest import Manifest, ManifestFile, sha256
-from regard.training.metrics import Baseline, comparison_with_rule
-from regard.training.progress import Progress
+from regard.training.metrics import Metric, comparison_with_rule
 from regard.training.run_folder import RunFolder
-from regard.training.task import Experiment, Task
+from regard.training.task import Task
 from regard.training.training_facts import TrainingFacts, finite_number
 
 LICENSES = """
@@ -51,65 +48,10 @@ _NAMES_OF_FILES = {"train", "validation", "test", "word_vectors", "init_from", "
 _MOST_FILES = 5  # files of a part of the data that are listed one by one
 
 
-def record_training(
-    folder: RunFolder,
-    experiment: Experiment,
-    progress: Progress,
-    batches: int,
-    parameters: int,
-    hardware: str,
-    baseline: Baseline | None = None,
-    exports: Sequence[str] = (),
-) -> None:
-    """Writes the facts of a training that has ended; the evaluations of the run are kept.
-
-    Args:
-        folder: the run folder.
-        experiment: the model and its data.
-        progress: the counters of the run.
-        batches: batches of an epoch.
-        parameters: number of trained parameters.
-        hardware: kind of the machine.
-        baseline: the simple rule beside the model; None: none was measured.
-        exports: the formats of which the model has an export.
-    """
-    before = TrainingFacts.read(folder.facts)
-    TrainingFacts(
-        description=experiment.description,
-        model=type(experiment.model).__name__,
-        parameters=parameters,
-        hardware=hardware,
-        steps=progress.step,
-        epochs=round(progress.epoch + progress.position / max(1, batches), 2),
-        seconds=round(progress.seconds, 1),
-        best_step=progress.best_step,
-        finished=progress.finished,
-        baseline=baseline._asdict() if baseline else {},
-        exports=exports,
-        evaluations=before.evaluations if before else {},
-    ).write(folder.facts)
-
-
-def hardware_kind(device: Any, processes: int) -> str:
-    """Returns the kind of a machine: ``"CPU (x86_64), 2 threads"``, or the name of the GPU."""
-    import torch
-
-    if device.type == "cuda":
-        kind = torch.cuda.get_device_name(device)
-    elif device.type == "cpu":
-        threads = torch.get_num_threads()
-        kind = f"CPU ({platform.machine()}), {threads} thread{'s' * (threads > 1)}"
-    else:
-        kind = device.type.upper()
-    return kind if processes == 1 else f"{processes} × {kind}"
-
-
 def write_card(task: Task, folder: RunFolder, evaluation: str | None = None) -> Path | None:
     """Writes or renews the model card of a run.
 
     Args:
-        task: the task of the run.
-        folder: the run folder.
         evaluation: name of an evaluation of the best model that has just been written; None: there is none.
 
     Returns:
@@ -132,8 +74,6 @@ def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
     """Returns the model card of a run.
 
     Args:
-        task: the task of the run.
-        folder: the run folder.
         address: the address to load the run by, such as ``"hf://owner/name"``; None: its path from where the training
             ran, or only the name of its folder if it is elsewhere, so that the card names no folder of the machine.
     """
@@ -174,16 +114,13 @@ def _summary(task: Task, config: Any) -> str:
     return f"{task.summary.split(':')[0].rstrip('.')}, by the architecture {architecture}{with_attention}."
 
 
-@dataclass(frozen=True)
-class _Result:
-    """A metric of the best model on some data."""
+class _Result(NamedTuple):
+    """The value of a metric for the best model on some data."""
 
     data: str
     part: str
-    metric: str
-    label: str
+    metric: Metric
     value: float
-    digits: int
 
 
 def _front_matter(
@@ -205,7 +142,7 @@ def _front_matter(
     index = []
     for data in dict.fromkeys((one.data, one.part) for one in results):
         metrics = [
-            {"type": one.metric, "name": one.label, "value": round(one.value, 6)}
+            {"type": one.metric.name, "name": one.metric.label, "value": round(one.value, 6)}
             for one in results
             if (one.data, one.part) == data
         ]
@@ -267,8 +204,8 @@ def _metric_lines(results: list[_Result]) -> list[str]:
     if not results:
         return ["The model has not been measured."]
     rows = [
-        f"| {escaped(one.data)} ({escaped(one.part)}) | {escaped(one.label)} | {one.value:.{one.digits}f} |"
-        for one in results
+        f"| {escaped(data)} ({escaped(part)}) | {escaped(metric.label)} | {value:.{metric.digits}f} |"
+        for data, part, metric, value in results
     ]
     return ["| data | metric | value |", "|---|---|---:|", *rows]
 
@@ -276,7 +213,7 @@ def _metric_lines(results: list[_Result]) -> list[str]:
 def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> list[str]:
     """Returns an empty line and a line on how good a simple rule is on the validation data."""
     metric = task.metrics[0]
-    value = next((one.value for one in results if (one.part, one.metric) == ("validation", metric.name)), None)
+    value = next((one.value for one in results if (one.part, one.metric) == ("validation", metric)), None)
     if not facts.baseline or value is None:
         return []
     rule = f"{escaped(facts.baseline['rule'])}, has {escaped(metric.text(facts.baseline['value']))}"
@@ -289,7 +226,6 @@ def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> 
     """Returns example calls and commands.
 
     Args:
-        task: the task of the run.
         address: the address or path by which they load the run.
         where: that path, if it is relative to where the training ran.
         exports: the formats of which the model has an export.
@@ -388,7 +324,7 @@ def _is_json(path: Path) -> bool:
 
 def _results(task: Task, data: str, part: str, values: Mapping[str, Any]) -> list[_Result]:
     return [
-        _Result(data, visible(part), metric.name, metric.label, value, metric.digits)
+        _Result(data, visible(part), metric, value)
         for metric in task.metrics
         if (value := finite_number(values.get(metric.name))) is not None
     ]
@@ -456,12 +392,7 @@ def escaped(text: str) -> str:
 
 
 def published_config(content: Mapping[str, Any], manifest: ManifestFile) -> dict[str, Any]:
-    """Returns the content of ``config.yaml`` without the folders of this machine.
-
-    Args:
-        content: the content of the file.
-        manifest: the manifest of the run.
-    """
+    """Returns the content of ``config.yaml`` without the folders of this machine."""
     data = content.get("data")
     data_sets = hub_data_sets(data if isinstance(data, Mapping) else {}, manifest)
     return {

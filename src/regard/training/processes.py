@@ -7,6 +7,7 @@ data. This module imports nothing that takes time.
 
 import logging
 import os
+import platform
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,20 @@ def process_count(training: "TrainingConfig") -> int:
 
         number = torch.accelerator.device_count()
     return max(1, number) * training.nodes
+
+
+def hardware_kind(device: Any, processes: int) -> str:
+    """Returns the kind of a machine: ``"CPU (x86_64), 2 threads"``, or the name of the GPU."""
+    import torch
+
+    if device.type == "cuda":
+        kind = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        threads = torch.get_num_threads()
+        kind = f"CPU ({platform.machine()}), {threads} thread{'s' * (threads > 1)}"
+    else:
+        kind = device.type.upper()
+    return kind if processes == 1 else f"{processes} × {kind}"
 
 
 def make_fabric(training: "TrainingConfig") -> "Fabric":

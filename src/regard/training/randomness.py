@@ -15,8 +15,8 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
 
     Args:
         seed: the run's seed.
-        step: number of the step, from 0 over the whole run.
-        rank: number of the process; each process has its own random numbers.
+        step: the number of the step, from 0 over the whole run.
+        rank: the number of the process, which has its own random numbers.
     """
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little") >> 1

@@ -47,37 +47,53 @@ class SilentReporter(Reporter):
     """Prints nothing."""
 
 
-class PlainReporter(Reporter):
-    """Prints a line every ``interval`` seconds, with the remaining time: for logs, pipes and continuous integration."""
+class _TimedReporter(Reporter):
+    """Shows a step, with the remaining time, if the last one was shown ``interval`` seconds ago."""
 
-    def __init__(self, interval: float = 15.0):
+    def __init__(self, interval: float):
         self.interval = interval
         self._estimate = Estimate()
-        self._last = 0.0
+        self._shown_at = 0.0
 
     def start(self, fraction: float) -> None:
         self._estimate = Estimate(fraction)
-        self._last = time.monotonic()
 
     def step(self, fraction: float, text: str) -> None:
         self._estimate.step(fraction)
         now = time.monotonic()
-        if now - self._last >= self.interval:
-            self._last = now
-            left = self._estimate.remaining()
-            self.print_line(f"{text} · {left} at most" if left else text)
+        if now - self._shown_at >= self.interval:
+            self._shown_at = now
+            self._show(fraction, text, self._estimate.remaining())
+
+    def _show(self, fraction: float, text: str, left: str) -> None:
+        raise NotImplementedError
+
+
+class PlainReporter(_TimedReporter):
+    """Prints a line every ``interval`` seconds: for logs, pipes and continuous integration."""
+
+    def __init__(self, interval: float = 15.0):
+        super().__init__(interval)
+
+    def start(self, fraction: float) -> None:
+        super().start(fraction)
+        self._shown_at = time.monotonic()
+
+    def _show(self, fraction: float, text: str, left: str) -> None:
+        self.print_line(f"{text} · {left} at most" if left else text)
 
     def print_line(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-class BarReporter(Reporter):
-    """A progress bar with the remaining time, drawn by Rich at most four times a second."""
+class BarReporter(_TimedReporter):
+    """A progress bar that Rich draws at most four times a second."""
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+        super().__init__(0.25)
         self._console = Console(stderr=True)
         self._progress: Any = Progress(
             TextColumn("{task.fields[text]}"),
@@ -89,19 +105,13 @@ class BarReporter(Reporter):
             transient=True,
         )
         self._task = self._progress.add_task("train", total=1.0, text="", left="")
-        self._estimate = Estimate()
-        self._last = 0.0
 
     def start(self, fraction: float) -> None:
-        self._estimate = Estimate(fraction)
+        super().start(fraction)
         self._progress.start()
 
-    def step(self, fraction: float, text: str) -> None:
-        self._estimate.step(fraction)
-        now = time.monotonic()
-        if now - self._last >= 0.25:
-            self._last = now
-            self._progress.update(self._task, completed=fraction, text=text, left=self._estimate.remaining())
+    def _show(self, fraction: float, text: str, left: str) -> None:
+        self._progress.update(self._task, completed=fraction, text=text, left=left)
 
     def print_line(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
@@ -110,27 +120,21 @@ class BarReporter(Reporter):
         self._progress.stop()
 
 
-class NotebookReporter(Reporter):
+class NotebookReporter(_TimedReporter):
     """A progress bar in the output of a notebook's cell, drawn at most twice a second, under the lines that stay."""
 
     def __init__(self) -> None:
-        self._estimate = Estimate()
-        self._last = 0.0
+        super().__init__(0.5)
         self._display: Any = None
 
     def start(self, fraction: float) -> None:
         from IPython.display import display
 
-        self._estimate = Estimate(fraction)
+        super().start(fraction)
         self._display = display(_html_bar(fraction, ""), display_id=True)
 
-    def step(self, fraction: float, text: str) -> None:
-        self._estimate.step(fraction)
-        now = time.monotonic()
-        if now - self._last >= 0.5:
-            self._last = now
-            left = self._estimate.remaining()
-            self._display.update(_html_bar(fraction, f"{text} · {left}" if left else text))
+    def _show(self, fraction: float, text: str, left: str) -> None:
+        self._display.update(_html_bar(fraction, f"{text} · {left}" if left else text))
 
     def print_line(self, text: str) -> None:
         print(text, flush=True)

@@ -58,11 +58,7 @@ def release_freed_memory() -> None:
 
 
 class MemoryRelease:
-    """Releases freed memory periodically.
-
-    Args:
-        seconds: time between two releases.
-    """
+    """Releases freed memory periodically, with ``seconds`` between two releases."""
 
     def __init__(self, seconds: float = RELEASE_SECONDS):
         self._seconds = seconds

@@ -15,8 +15,8 @@ from regard.training.checkpoints import last_checkpoint, load_checkpoint, requir
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.loggers import make_loggers
 from regard.training.metrics import Baseline, Metric, comparison_with_rule
-from regard.training.model_card import hardware_kind, record_training, write_card
-from regard.training.processes import is_first_process, make_fabric
+from regard.training.model_card import write_card
+from regard.training.processes import hardware_kind, is_first_process, make_fabric
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, default_reporter
@@ -24,6 +24,7 @@ from regard.training.resident_memory import bound_primitive_caches, return_large
 from regard.training.run_folder import RunFolder
 from regard.training.run_session import RunSession
 from regard.training.task import Experiment, Task
+from regard.training.training_facts import TrainingFacts
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -173,8 +174,21 @@ def _train_in_process(
     interrupted = loop.end() if over else loop.run()
     baseline = _baseline(experiment, reporter) if first and loop.progress.finished else None
     if first:
-        hardware = hardware_kind(fabric.device, fabric.world_size)
-        record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware, baseline, formats)
+        progress, before = loop.progress, TrainingFacts.read(folder.facts)
+        TrainingFacts(
+            description=experiment.description,
+            model=type(experiment.model).__name__,
+            parameters=parameters,
+            hardware=hardware_kind(fabric.device, fabric.world_size),
+            steps=progress.step,
+            epochs=round(progress.epoch + progress.position / max(1, loop.batches), 2),
+            seconds=round(progress.seconds, 1),
+            best_step=progress.best_step,
+            finished=progress.finished,
+            baseline=baseline._asdict() if baseline else {},
+            exports=formats,
+            evaluations=before.evaluations if before else {},
+        ).write(folder.facts)
     return TrainingResult(folder, loop.progress, interrupted, parameters, baseline)
 
 

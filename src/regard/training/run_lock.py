@@ -21,9 +21,6 @@ class RunLock:
     The operating system locks the file ``.lock`` and releases it when the process ends, however it ends: a killed
     process leaves no lock. ``.in-use.json`` only says who holds the lock, for messages. The lock belongs to the folder
     and not to its path, so it stays when the folder is renamed.
-
-    Args:
-        folder: the run folder, which must exist.
     """
 
     def __init__(self, folder: Path):

@@ -1,4 +1,4 @@
-"""Sections of a configuration: frozen dataclasses that are built from the content of a file."""
+"""The sections of a configuration: frozen dataclasses that are built from the content of a file."""
 
 import dataclasses
 import reprlib
@@ -54,12 +54,7 @@ def build_section(kind: type[T], content: object, where: str) -> T:
 
 
 def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, Any]:
-    """Returns some of the fields of a section from a file, after a check of their names and types.
-
-    Args:
-        kind: the dataclass.
-        content: the fields by name, as plain values. An int is accepted for a float; no other type for another.
-        where: the file and the section, for messages.
+    """Returns some of the fields of a section, after a check of their names and types; arguments as `build_section`.
 
     Raises:
         RunError: a field is unknown, or of a wrong type.
