@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from regard.data.column_roles import are_told, guessed_columns
+from regard.data.suffixes import IMAGES as IMAGE_FILES
+from regard.data.suffixes import SOUNDS
 from regard.errors import RegardError
 from regard.tasks import registry
 
@@ -25,8 +28,6 @@ def guessed_task(path: Path) -> str | None:
 
 def _of_folder(folder: Path) -> str | None:
     from regard.data.images.masked_images import IMAGES, MASKS
-    from regard.data.suffixes import IMAGES as IMAGE_FILES
-    from regard.data.suffixes import SOUNDS
 
     if (folder / IMAGES).is_dir() and any((folder / name).is_dir() for name in MASKS):
         return "segment"
@@ -38,7 +39,6 @@ def _of_folder(folder: Path) -> str | None:
 
 
 def _of_file(path: Path) -> str | None:
-    from regard.data.column_roles import are_told, guessed_columns
     from regard.data.tables import READERS, open_records
 
     if path.suffix.lower() not in READERS:

@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.data.column_roles import input_of_row
 from regard.errors import ArgumentError, DataError, KindError, RegardError, RunError
 from regard.files.atomic import write_atomically
 from regard.names.counted import counted
 from regard.tasks.lazy import np
 from regard.tasks.memory_rows import a_type, memory_rows, table_rows
+from regard.training.reporter import Reporter, SilentReporter, default_reporter
 
 if TYPE_CHECKING:
     from regard.data.speech.sounds import Sound
-    from regard.training.reporter import Reporter
     from regard.training.task import Task
 
 log = logging.getLogger("regard")
@@ -119,8 +120,6 @@ def _path_column(
     others = {*columns[1:], "captions", "caption", "objects"}
     if named is not None:
         return named if named in row and named not in others else None
-    from regard.data.column_roles import input_of_row
-
     rest = {name: value for name, value in row.items() if name not in others}
     likely = input_of_row(rest, task.input.column_roles()[0])  # pyright: ignore[reportAttributeAccessIssue]
     return next((one for one in (columns[0], likely, *PATH_COLUMNS, *rest) if one in rest), None)
@@ -191,8 +190,6 @@ def _relative(path: str) -> str:
 
 def named_reporter(quiet: bool, renamed: Renames) -> Reporter:
     """Returns the reporter of a training from Python, whose lines name arguments."""
-    from regard.training.reporter import SilentReporter, default_reporter
-
     if quiet:
         return SilentReporter()
     reporter = default_reporter()

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from regard.configuration import Configuration
 from regard.configuration.options import CHOOSING, is_option, option_fields
 from regard.errors import ArgumentError
+from regard.exports.formats import Format, UnexportableError, option_text
 from regard.files.atomic import temporary_folder
+from regard.tasks.fitting import DataSize, Rules, fit
 from regard.tasks.lazy import torch
 from regard.training.config import section_kinds
 from regard.training.task import Choice, EpochLoader, Experiment, Task, Trained
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.exports.export import Exportable
-    from regard.exports.formats import Format
-    from regard.tasks.fitting import Rules
     from regard.tasks.inputs.input import Encodes, Examples, Input
     from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
@@ -92,8 +92,6 @@ class TableTask(Task):
         return frozenset(self.rules)
 
     def fit(self, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> dict[str, Choice]:
-        from regard.tasks.fitting import DataSize, fit
-
         typed = {name: value for section in fields.values() for name, value in section.items()}
         initial, size, columns = {}, DataSize(10_000), {}
         data, training = self.data_config(**fields["data"]), self.training_config(**fields["training"])
@@ -127,8 +125,6 @@ class TableTask(Task):
         Raises:
             ArgumentError: no model with the given options can be exported so; the message says what to write instead.
         """
-        from regard.exports.formats import UnexportableError, option_text
-
         required: dict[str, Any] = {}
         while self.model_kind() is not None:
             options = {**typed, **required}

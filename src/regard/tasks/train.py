@@ -19,10 +19,12 @@ from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
 from regard.training.config import options_by_section, section_kinds
 from regard.training.fitted_config import fit_config
+from regard.training.processes import is_first_process
+from regard.training.reporter import each_warning_once
+from regard.training.run_folder import RunFolder, continue_with
 from regard.training.sections import checked_fields
 
 if TYPE_CHECKING:
-    from regard.training.run_folder import RunFolder
     from regard.training.task import Task, Trained
 
 PARTS = ("train", "validation", "test")
@@ -90,11 +92,6 @@ def train(
         >>> run.evaluate(films).accuracy
         1.0
     """
-    from regard.training.processes import is_first_process
-    from regard.training.reporter import each_warning_once
-    from regard.training.run import train_run
-    from regard.training.run_folder import RunFolder, continue_with
-
     if not isinstance(task, str):
         raise KindError(
             f"task must be the name of a task, before the data; it is a {type(task).__name__}: write "
@@ -111,6 +108,7 @@ def train(
             )
         )
     from regard.shapes.checks import usable_device
+    from regard.training.run import train_run
 
     usable_device(device, with_elements=True)
     temporary = Path(tempfile.mkdtemp(prefix="regard-")) if run is None else None
@@ -174,8 +172,6 @@ def train(
 
 
 def _new_folder(path: Path) -> RunFolder:
-    from regard.training.run_folder import RunFolder
-
     try:
         return RunFolder.create(path)
     except RunError as error:
@@ -194,7 +190,6 @@ def _is_empty(folder: Path) -> bool:
 def _has_begun(path: Path) -> bool:
     """Whether a run folder has something that was trained."""
     from regard.training.checkpoints import list_checkpoints
-    from regard.training.run_folder import RunFolder
 
     folder = RunFolder(path)
     return folder.model.is_file() or bool(list_checkpoints(folder.checkpoints))

@@ -26,7 +26,7 @@ _ADVICE = "delete it to resume from the checkpoint before it"
 
 
 def save_checkpoint(path: Path, content: dict[str, Any], manifest: ManifestFile | None = None) -> None:
-    """Writes a checkpoint to a temporary file in the same folder, syncs it to disk and renames it; the manifest records its sum.
+    """Writes a checkpoint to a temporary file beside it, syncs it to disk and renames it; the manifest records its sum.
 
     Raises:
         WriteError: the file cannot be written; an old file is unchanged.

@@ -9,7 +9,9 @@ import torch
 
 from regard.configuration.options import option_fields
 from regard.errors import RegardError, RunError
+from regard.exports.export import formats_of, formats_text
 from regard.kernels.availability import kernels_awaited
+from regard.models.checkpoint import load_weights
 from regard.names.counted import counted
 from regard.training.checkpoints import last_checkpoint, load_checkpoint, require_space
 from regard.training.config import RunConfig, TrainingConfig
@@ -194,8 +196,6 @@ def _train_in_process(
 
 def _exports(experiment: Experiment) -> tuple[str, Sequence[str]]:
     """Returns the formats of which the model has an export, as text for a line and as a list."""
-    from regard.exports.export import formats_of, formats_text
-
     try:
         return formats_text(experiment.model), formats_of(experiment.model)[0]
     except Exception:  # a model of another package
@@ -244,8 +244,6 @@ def copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, Any
     Raises:
         RunError: they do not fit the model.
     """
-    from regard.models.checkpoint import load_weights
-
     try:
         load_weights(initial.model, experiment.model)
     except RunError as error:
