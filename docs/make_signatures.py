@@ -18,7 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from regard.cli.config_options import field_help
 from regard.configuration.options import option_fields, option_types
-from regard.tasks.registry import BUILT_IN, find
+from regard.tasks.registry import BUILT_IN_TASKS, find
 from regard.training.config import section_kinds
 from regard.training.task import Evaluation, Prediction
 
@@ -143,7 +143,7 @@ def of_task(name: str) -> tuple[set[str], str, str, str]:
         f"    ) -> {named(evaluation)}:",
         *documented("Measure the model on a data set; None: the run's test data.", evaluate_help, " " * 8),
     ]
-    summary = BUILT_IN[name][1]
+    summary = BUILT_IN_TASKS[name][1]
     overload = [
         "@overload",
         "def train(",
@@ -166,7 +166,7 @@ def of_task(name: str) -> tuple[set[str], str, str, str]:
 
 def stub() -> str:
     """The content of the file."""
-    modules, runs, trains, loads = zip(*map(of_task, BUILT_IN), strict=True)
+    modules, runs, trains, loads = zip(*map(of_task, BUILT_IN_TASKS), strict=True)
     imports = "\n".join(f"import {module}" for module in sorted(set().union(*modules)))
     load_any = LOAD.format(task="str | None = None", trained="Trained")
     return "\n\n".join([HEAD.rstrip(), imports, *runs, *trains, *loads, load_any]) + "\n"

@@ -114,8 +114,8 @@ def test_a_name_that_other_programs_have_for_a_task_is_that_of_one_here():
     from regard.cli.commands import COMMANDS as KNOWN
     from regard.names.old_names import COMMANDS_ELSEWHERE, TASKS_ELSEWHERE
 
-    assert set(TASKS_ELSEWHERE.values()) <= registry.BUILT_IN.keys()
-    assert not TASKS_ELSEWHERE.keys() & registry.BUILT_IN.keys()
+    assert set(TASKS_ELSEWHERE.values()) <= registry.BUILT_IN_TASKS.keys()
+    assert not TASKS_ELSEWHERE.keys() & registry.BUILT_IN_TASKS.keys()
     assert set(COMMANDS_ELSEWHERE.values()) <= KNOWN.keys()
     assert not COMMANDS_ELSEWHERE.keys() & KNOWN.keys()
 

@@ -569,7 +569,7 @@ def test_every_name_of_an_answer_is_in_both_languages(open_tab):
 
     names = set(re.findall(r'Answer\("([^"]+)"', Path(pretrained_model.__file__).read_text("utf-8")))
     names |= set(re.findall(r'(?:label|choice)="([^"]+)"', Path(pretrained_model.__file__).read_text("utf-8")))
-    for task in map(registry.find, registry.BUILT_IN):
+    for task in map(registry.find, registry.BUILT_IN_TASKS):
         names |= {task.answer_name, task.choice_name} - {""}
     with serving(Echo()) as client:
         tab = open_tab(client, locale="zh-CN")

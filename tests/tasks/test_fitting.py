@@ -55,7 +55,7 @@ def fitted(task, size, **typed):
     return make_config(task, options_by_section(task, {"train": "x", **values, **typed})), chosen
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
 def test_every_default_is_valid_and_exactly_those_of_the_help_are_chosen(name):
     task, seen = registry.find(name), set()
     for architecture in architectures(task):
@@ -76,7 +76,7 @@ def test_every_default_is_valid_and_exactly_those_of_the_help_are_chosen(name):
     assert all(parameters[one].default is None for one in task.fitted)
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
 def test_few_examples_get_many_updates_and_many_examples_few_epochs(name):
     task = registry.find(name)
     size = next(sizes(task, (300,)))
@@ -97,7 +97,7 @@ def test_only_the_first_process_reads_the_data(tmp_path, monkeypatch):
     assert compose_config(task, None, options).config.data.train == options["train"]
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
 def test_each_option_of_the_user_wins_from_a_flag_a_file_and_python(name, tmp_path):
     task = registry.find(name)
     base = {"bundled": 3_000}
@@ -140,7 +140,7 @@ def another(task, option, automatic):
     return automatic / 2 if isinstance(automatic, float) else 2 * automatic or 1
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
 def test_heads_divide_the_features_that_the_user_has_set_and_features_the_heads(name):
     task = registry.find(name)
     size = next(sizes(task, (3_000,)))
@@ -417,7 +417,7 @@ def test_a_classifier_of_texts_without_spaces_learns_and_is_read_again(tmp_path,
 def test_the_page_of_options_has_the_rules():
     page = (Path(__file__).parents[2] / "docs" / "en" / "how-to" / "options.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| (\w+) \| `--([\w-]+)`(?: \((\w+)\))? \| ((?:[\d.,]+ \| ){4})", page, re.M)
-    assert {name for name, *_ in lines} == {*registry.BUILT_IN} - {"segment"}  # of which only the length varies
+    assert {name for name, *_ in lines} == {*registry.BUILT_IN_TASKS} - {"segment"}  # of which only the length varies
     for name, option, architecture, cells in lines:
         task, typed = registry.find(name), {}
         if architecture:

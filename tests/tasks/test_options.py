@@ -98,7 +98,7 @@ def kind_of(hint):
 
 def test_an_option_means_the_same_in_every_task():
     kinds, owners = {}, {}
-    for name in registry.BUILT_IN:
+    for name in registry.BUILT_IN_TASKS:
         for kind in sections(registry.find(name)).values():
             texts, hints = field_help(kind), option_types(kind)
             for field in option_fields(kind):
@@ -118,9 +118,9 @@ def test_options_are_listed_without_pytorch():
     code = (
         "import sys, types\n"
         "package = types.ModuleType('regard'); package.__path__ = sys.argv[1:]; sys.modules['regard'] = package\n"
-        "from regard.tasks.registry import BUILT_IN, find\n"
+        "from regard.tasks.registry import BUILT_IN_TASKS, find\n"
         "from regard.cli.train_commands import make_command\n"
-        "for name in BUILT_IN: make_command(find(name)), find(name).model_config()\n"
+        "for name in BUILT_IN_TASKS: make_command(find(name)), find(name).model_config()\n"
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     new = set(subprocess.check_output([sys.executable, "-c", code, *regard.__path__], text=True).split())
@@ -129,7 +129,7 @@ def test_options_are_listed_without_pytorch():
 
 def test_an_option_without_a_meaning_is_refused_and_its_default_follows_the_architecture():
     """For each model: every option that needs another one is refused without it, and accepted at its default."""
-    for name in registry.BUILT_IN:
+    for name in registry.BUILT_IN_TASKS:
         kind = registry.find(name).model_config
         config = kind()
         for field in option_fields(kind):
@@ -199,7 +199,7 @@ OLD = {
 }
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
 def test_the_configuration_of_an_old_run_and_an_old_file_are_read(name, tmp_path):
     task = registry.find(name)
     for old, new in OLD[name]:
@@ -216,7 +216,7 @@ def test_the_configuration_of_an_old_run_and_an_old_file_are_read(name, tmp_path
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in registry.BUILT_IN if hasattr(registry.find(name).model_config, "final_norm")]
+    "name", [name for name in registry.BUILT_IN_TASKS if hasattr(registry.find(name).model_config, "final_norm")]
 )
 def test_a_run_configuration_as_file_trains_the_model_of_the_run(name, tmp_path):
     task, file = registry.find(name), tmp_path / "config.yaml"
@@ -239,7 +239,7 @@ def test_a_run_configuration_as_file_trains_the_model_of_the_run(name, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in registry.BUILT_IN if hasattr(registry.find(name).model_config, "backbone")]
+    "name", [name for name in registry.BUILT_IN_TASKS if hasattr(registry.find(name).model_config, "backbone")]
 )
 def test_a_run_of_before_has_the_former_map_of_its_backbone(name, tmp_path):
     task, file = registry.find(name), tmp_path / "config.yaml"
@@ -316,7 +316,7 @@ def test_the_header_of_an_old_model_is_read(name):
 
 
 def test_an_upgrade_changes_nothing_of_today():
-    for name in registry.BUILT_IN:
+    for name in registry.BUILT_IN_TASKS:
         kind = registry.find(name).model_config
         assert issubclass(kind, Configuration)
         fields = {field.name: getattr(kind(), field.name) for field in option_fields(kind)}
@@ -369,7 +369,7 @@ def test_the_command_line_says_what_an_old_or_a_foreign_option_is_here(run_comma
 
 
 def test_every_suggestion_is_an_option_of_some_command():
-    tasks = [registry.find(name) for name in registry.BUILT_IN]
+    tasks = [registry.find(name) for name in registry.BUILT_IN_TASKS]
     known = {"run", "quiet", "to", "pictures", "masks", "file", "column"}
     for task in tasks:
         for kind in (*sections(task).values(), task.prediction_config, task.evaluation_config):

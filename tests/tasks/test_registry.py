@@ -28,7 +28,7 @@ class Point:
         return self.found
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
 def test_a_task_says_what_it_is(name):
     task = registry.find(name)
     assert (task.name, task.summary) == (name, registry.names()[name])
@@ -36,7 +36,7 @@ def test_a_task_says_what_it_is(name):
     assert issubclass(task.training_config, TrainingConfig)
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
 def test_every_field_of_a_configuration_is_documented_and_has_one_meaning(name):
     task = registry.find(name)
     fields = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.tasks.registry import BUILT_IN, find
+from regard.tasks.registry import BUILT_IN_TASKS, find
 from regard.tasks.train import _types
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def test_the_build_makes_it_without_libraries_of_arrays():
     subprocess.run([sys.executable, "-c", program, str(ROOT / "docs" / "make_signatures.py")], check=True)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", BUILT_IN_TASKS)
 def test_each_option_is_a_parameter(name):
     start = f'def train(\n    task: Literal["{name}"]'
     (overload,) = [part for part in made().split("@overload\n") if part.startswith(start)]
@@ -69,7 +69,7 @@ def test_each_option_is_a_parameter(name):
     assert not missing
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", BUILT_IN_TASKS)
 def test_only_an_option_that_the_data_decide_has_their_default(name):
     start = f'def train(\n    task: Literal["{name}"]'
     (overload,) = [part for part in made().split("@overload\n") if part.startswith(start)]

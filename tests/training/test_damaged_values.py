@@ -78,7 +78,7 @@ def test_a_manifest_names_files_of_its_folder_only(made, tmp_path, name):
         folder.manifest.read()
 
 
-TASKS = [name for name in registry.names() if name in registry.BUILT_IN]
+TASKS = [name for name in registry.names() if name in registry.BUILT_IN_TASKS]
 
 
 def takes_turn(task, section, field, turn):

@@ -262,7 +262,7 @@ def test_the_card_of_a_run_that_replaces_another_has_its_name(tiny, train, made,
 
 
 def test_every_task_has_a_name_on_the_hub():
-    assert all(registry.find(name).hub_task for name in registry.BUILT_IN)
+    assert all(registry.find(name).hub_task for name in registry.BUILT_IN_TASKS)
 
 
 @pytest.mark.parametrize("license", ["", " ", "a\nb", "x" * 101])

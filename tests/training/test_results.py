@@ -11,7 +11,7 @@ from regard.cli.prediction_report import report_lines
 from regard.errors import ArgumentError
 from regard.tasks import registry
 from regard.tasks.attended import attended_regions, attended_times, attended_words
-from regard.training.results import Attended, Evaluation, Predictions, TextAnswer
+from regard.training.results import AttendedParts, Evaluation, Predictions, TextAnswer
 
 HOSTILE = "<script>alert(1)</script>&\"'</td><img src=x onerror=alert(2)>"
 
@@ -112,7 +112,7 @@ def test_a_report_has_an_empty_answer_and_numbered_ones():
 
 def test_attended_words_regions_and_times_are_summed():
     assert attended_words(["a", "b", "a"], [[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]).parts == (("a", 0.625), ("b", 0.375))
-    assert attended_words(["a"], None) == attended_words([], [[]]) == Attended()
+    assert attended_words(["a"], None) == attended_words([], [[]]) == AttendedParts()
     regions = dict(attended_regions((2, 4), [0.5, 0, 0, 0.125, 0, 0.25, 0, 0.125], "pixel 1,2").parts)
     assert regions == {"top left": 0.5, "bottom": 0.25, "top right": 0.125, "bottom right": 0.125}
     assert dict(attended_regions((1, 1), [2.0]).parts) == {"middle": 1}

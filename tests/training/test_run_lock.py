@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from regard.errors import RunError
-from regard.training.run_lock import OWNER, RunLock
+from regard.training.run_lock import OWNER_FILE, RunLock
 
 HOLD = "import pathlib, sys, time; from regard.training.run_lock import RunLock; "
 HOLD += "lock = RunLock(pathlib.Path(sys.argv[1])).acquire(); print('held', flush=True); time.sleep(60)"
@@ -34,7 +34,7 @@ def test_a_folder_in_use_says_by_whom_and_a_killed_process_leaves_no_lock(held, 
     assert re.search(rf"is in use by process {held.pid} since \d\d:\d\d \({socket.gethostname()}\)", str(caught.value))
     held.send_signal(signal.SIGKILL)
     held.wait()
-    assert (tmp_path / OWNER).exists()
+    assert (tmp_path / OWNER_FILE).exists()
     RunLock(tmp_path).acquire().release()
 
 
@@ -60,8 +60,8 @@ def test_a_lock_belongs_to_the_folder_and_not_to_its_name(tmp_path):
 )
 def test_who_holds_a_lock(tmp_path, change, words):
     lock = RunLock(tmp_path).acquire()
-    owner = json.loads((tmp_path / OWNER).read_text())
-    (tmp_path / OWNER).write_text("{" if change is None else json.dumps(owner | change))
+    owner = json.loads((tmp_path / OWNER_FILE).read_text())
+    (tmp_path / OWNER_FILE).write_text("{" if change is None else json.dumps(owner | change))
     with pytest.raises(RunError) as caught:
         RunLock(tmp_path).acquire()
     assert words in str(caught.value)

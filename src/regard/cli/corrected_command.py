@@ -178,7 +178,7 @@ def _with_second_file(typed: list[str], second: str) -> list[str] | None:
 def _column_options(typed: Sequence[str]) -> list[str]:
     """Returns the options of the columns of a training's table that cannot be told without them."""
     named = typed[typed.index("--train") + 1 :] if "--train" in typed else typed[2:3]
-    if typed[0] != "train" or not named or typed[1] not in registry.BUILT_IN:
+    if typed[0] != "train" or not named or typed[1] not in registry.BUILT_IN_TASKS:
         return []
     from regard.data.column_roles import choose_columns
 

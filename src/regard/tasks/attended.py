@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.tasks.lazy import fonts, np
-from regard.training.results import Attended
+from regard.training.results import AttendedParts
 
 if TYPE_CHECKING:
     from regard.training.results import Prediction
@@ -25,26 +25,26 @@ SOUND_PARTS = 8
 HEIGHTS, SIDES = ("top", "middle", "bottom"), ("left", "", "right")
 
 
-def attended_words(words: Sequence[str], weights: Any) -> Attended:
+def attended_words(words: Sequence[str], weights: Any) -> AttendedParts:
     """Returns the words of a text that got the largest weights.
 
     Args:
         words: the words.
         weights: ``[..., words]``, of any number of heads or answers, which count alike; None: there are none.
     """
-    return Attended() if weights is None else _attended(zip(words, _total(weights), strict=True))
+    return AttendedParts() if weights is None else _attended(zip(words, _total(weights), strict=True))
 
 
-def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> Attended:
+def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> AttendedParts:
     """Returns the regions of an image, of three by three, that got the largest weights: ``top left``, ``middle``.
 
     Args:
         grid: rows and columns.
         weights: ``[..., rows · columns]``, as in `attended_words`.
-        origin: as in `Attended`.
+        origin: as in `AttendedParts`.
     """
     if weights is None:
-        return Attended()
+        return AttendedParts()
     rows, columns = grid
     names = [
         f"{_third(row, rows, HEIGHTS)} {_third(column, columns, SIDES)}".strip()
@@ -54,7 +54,7 @@ def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> A
     return _attended(zip(names, _total(weights), strict=True), origin)
 
 
-def attended_times(seconds: float, weights: Any) -> Attended:
+def attended_times(seconds: float, weights: Any) -> AttendedParts:
     """Returns the times of a sound, of eight equal parts, that got the largest weights: ``0.4–0.8 s``.
 
     Args:
@@ -62,7 +62,7 @@ def attended_times(seconds: float, weights: Any) -> Attended:
         weights: ``[..., annotations]``, as in `attended_words`.
     """
     if weights is None:
-        return Attended()
+        return AttendedParts()
     total = _total(weights)
     edges = np.unique(np.linspace(0, len(total), SOUND_PARTS + 1).round().astype(int)).tolist()
     parts = itertools.pairwise(edges)
@@ -92,13 +92,13 @@ def _total(weights: Any) -> Any:
     return array.sum(axis=tuple(range(array.ndim - 1)))
 
 
-def _attended(parts: Iterable[tuple[str, Any]], origin: str = "") -> Attended:
+def _attended(parts: Iterable[tuple[str, Any]], origin: str = "") -> AttendedParts:
     """Returns the parts with their shares, the largest first; adds up parts of the same name."""
     total: dict[str, float] = {}
     for name, weight in parts:
         total[name] = total.get(name, 0.0) + float(weight)
     whole = sum(total.values())
     if whole <= 0:
-        return Attended()
+        return AttendedParts()
     ranked = sorted(total.items(), key=lambda part: part[1], reverse=True)
-    return Attended(tuple((name, weight / whole) for name, weight in ranked if weight > 0), origin)
+    return AttendedParts(tuple((name, weight / whole) for name, weight in ranked if weight > 0), origin)

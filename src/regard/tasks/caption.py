@@ -35,7 +35,7 @@ from regard.tasks.outputs.text import (
 from regard.tasks.outputs.text_metrics import ORDER, caption_scores, cider_limit
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
 from regard.tasks.trained_run import draw_figures
-from regard.training.results import Attended, Prediction, TextAnswer, rounded
+from regard.training.results import AttendedParts, Prediction, TextAnswer, rounded
 from regard.training.task import Metric
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Caption(TextAnswer):
     def input_text(self) -> str:
         return self.image.name
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         return attended_regions(self.grid, self.word_weights)
 
     @property

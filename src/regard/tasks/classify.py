@@ -27,7 +27,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
-from regard.training.results import Attended, rounded
+from regard.training.results import AttendedParts, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +111,7 @@ class Classification(LabelPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("text", self.source), ("label", self.label)
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         return attended_words(self.words, self.weights)
 
     def details(self) -> dict[str, Any]:

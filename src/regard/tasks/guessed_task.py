@@ -8,10 +8,10 @@ from regard.data.suffixes import SOUNDS
 from regard.errors import RegardError
 from regard.tasks import registry
 
-_OF_FILES = "segment", "images", "caption", "sounds", "transcribe"
+_FILE_TASKS = "segment", "images", "caption", "sounds", "transcribe"
 """Tasks whose inputs are files, in the order in which they are tried."""
 
-_OF_TEXTS = "summarize", "classify", "translate"
+_TEXT_TASKS = "summarize", "classify", "translate"
 
 
 def guessed_task(path: Path) -> str | None:
@@ -44,7 +44,7 @@ def _of_file(path: Path) -> str | None:
     if path.suffix.lower() not in READERS:
         return "language"
     records = open_records(path)
-    for name in (*_OF_FILES, *_OF_TEXTS):
+    for name in (*_FILE_TASKS, *_TEXT_TASKS):
         roles = registry.find(name).input.column_roles()  # pyright: ignore[reportAttributeAccessIssue]
         if are_told(records, roles):
             return name

@@ -31,7 +31,7 @@ from regard.tasks.outputs.label import (
     TrainedLabels,
 )
 from regard.tasks.trained_run import draw_figures
-from regard.training.results import Attended, rounded
+from regard.training.results import AttendedParts, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,7 +112,7 @@ class ImageLabel(LabelPrediction):
     def input_text(self) -> str:
         return self.image.name
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         return attended_regions(self.grid, self.weights)
 
     def texts(self) -> tuple[tuple[str, str], ...]:

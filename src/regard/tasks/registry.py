@@ -19,7 +19,7 @@ from regard.training.task import Task, Trained
 GROUP = "regard.tasks"
 """The group of the entry points."""
 
-BUILT_IN = {
+BUILT_IN_TASKS = {
     "translate": (
         "regard.tasks.translate:TASK",
         "Translate text: a Transformer, or a recurrent translator with or without attention.",
@@ -59,7 +59,7 @@ BUILT_IN = {
 
 def names() -> dict[str, str]:
     """Returns the name and the summary of every task, without importing any."""
-    return {name: summary for name, (_, summary) in BUILT_IN.items()} | {
+    return {name: summary for name, (_, summary) in BUILT_IN_TASKS.items()} | {
         name: f"A task of the package {_package(point)}." for name, point in _points().items()
     }
 
@@ -71,8 +71,8 @@ def find(name: str) -> Task:
         UnknownNameError: there is no such task.
         RunError: the package that registers the task cannot be imported, or registers something else.
     """
-    if name in BUILT_IN:
-        module, attribute = BUILT_IN[name][0].split(":")
+    if name in BUILT_IN_TASKS:
+        module, attribute = BUILT_IN_TASKS[name][0].split(":")
         return getattr(import_module(module), attribute)
     point = _points().get(name)
     if point is None:
@@ -162,7 +162,7 @@ def load(run: str | os.PathLike[str], device: str = "cpu", *, task: str | None =
 @cache
 def _points() -> dict[str, EntryPoint]:
     # A name of regard's own is not replaced.
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN_TASKS}
 
 
 def _package(point: EntryPoint) -> str:

@@ -27,7 +27,7 @@ from regard.tasks.lazy import F, np, pictures, records, torch
 from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions
 from regard.tasks.outputs.mask import IGNORED, MaskPrediction, MaskTask, MaskTraining, TrainedMasks, class_shares
 from regard.training.config import ScheduleName
-from regard.training.results import Attended, rounded
+from regard.training.results import AttendedParts, rounded
 from regard.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -321,9 +321,9 @@ class Segmentation(MaskPrediction):
     def input_text(self) -> str:
         return super().input_text if isinstance(self.source, (str, os.PathLike)) else self.kind
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         if self.weights is None:
-            return Attended()
+            return AttendedParts()
         rows, columns = self.weights.shape
         return attended_regions((rows, columns), self.weights.reshape(-1), "pixel {},{}".format(*self.pixel))
 

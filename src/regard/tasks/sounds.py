@@ -29,7 +29,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
-from regard.training.results import Attended, rounded
+from regard.training.results import AttendedParts, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,7 +104,7 @@ class SoundLabel(LabelPrediction):
     def input_text(self) -> str:
         return self.sound.name
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         return attended_times(self.sound.seconds, self.weights)
 
     def texts(self) -> tuple[tuple[str, str], ...]:

@@ -39,7 +39,7 @@ from regard.tasks.outputs.text import (
     length_ratio,
 )
 from regard.tasks.outputs.text_metrics import error_rates
-from regard.training.results import Attended, Prediction, TextAnswer, rounded
+from regard.training.results import AttendedParts, Prediction, TextAnswer, rounded
 from regard.training.task import Metric
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Transcription(TextAnswer):
         )
         return records.AttentionRecord("attention to the sound", 0, "cross", queries, self.sound.axis(), weights[None])
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         return attended_times(self.sound.seconds, self.weights)
 
     def word_weights(self) -> np.ndarray:

@@ -39,12 +39,12 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
 _FILE_SUFFIX = re.compile(r"\.(tsv|csv|jsonl?|parquet|txt|gz|[a-z]{2})$", re.IGNORECASE)
 
 # Options that have a line of their own, or that concern the machine.
-_OMITTED = {
+_OMITTED_OPTIONS = {
     "train", "validation", "test", "license", "seed", "init_from", "logger", "threads", "accelerator", "devices",
     "nodes", "strategy", "checkpoint_minutes", "checkpoint_steps",
 }  # fmt: skip
 # Options that name data or runs; every other text is shown as it is.
-_NAMES_OF_FILES = {"train", "validation", "test", "word_vectors", "init_from", "backbone_weights"}
+_FILE_OPTIONS = {"train", "validation", "test", "word_vectors", "init_from", "backbone_weights"}
 _MOST_FILES = 5  # files of a part of the data that are listed one by one
 
 
@@ -274,7 +274,7 @@ def _option_table(section: Any) -> list[str]:
     rows = []
     for one in dataclasses.fields(section):
         value = getattr(section, one.name)
-        if one.name not in _OMITTED and value not in (None, "", one.default):
+        if one.name not in _OMITTED_OPTIONS and value not in (None, "", one.default):
             rows.append(f"| {escaped(one.name)} | {escaped(str(_without_folders(one.name, value)))} |")
     return ["", "| option, unlike its default | value |", "|---|---|", *rows] if rows else []
 
@@ -407,5 +407,5 @@ def _without_folders(option: str, value: Any, data_sets: Collection[str] = ()) -
     """Returns the value of an option, in which names of data and runs have no folders."""
     if isinstance(value, list):
         return [_without_folders(option, one, data_sets) for one in value]
-    is_file = option in _NAMES_OF_FILES or (option == "classes" and "," not in str(value))  # one class is a file
+    is_file = option in _FILE_OPTIONS or (option == "classes" and "," not in str(value))  # one class is a file
     return public_name(value, data_sets) if isinstance(value, str) and is_file else value

@@ -22,7 +22,7 @@ _RANKS = {"LOCAL_RANK": None, "NODE_RANK": None, "RANK": "WORLD_SIZE", "SLURM_PR
 """Variables of Lightning, ``torchrun`` and Slurm that are above 0 in every process but the first, each with the
 variable that holds the number of processes, without which a number means something else."""
 
-_STARTED_BY_CALLS = ("spawn", "fork", "notebook")
+_CALLING_STRATEGIES = ("spawn", "fork", "notebook")
 """Endings of strategies whose processes run a function instead of the command."""
 
 
@@ -97,7 +97,7 @@ def make_fabric(training: "TrainingConfig") -> "Fabric":
     for name in ("lightning.fabric", "lightning.pytorch"):  # their messages are advice for programmers
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        if training.strategy.endswith(_STARTED_BY_CALLS):
+        if training.strategy.endswith(_CALLING_STRATEGIES):
             raise ValueError("its processes do not run the command; use ddp or fsdp")
         with warnings.catch_warnings(action="ignore"):
             return Fabric(

@@ -67,7 +67,7 @@ def rounded(values: Any) -> Any:
     return np.asarray(values, dtype=float).round(6).tolist()
 
 
-class Attended(NamedTuple):
+class AttendedParts(NamedTuple):
     """The parts of an input to which a model attended on the way to an answer, in words.
 
     Attributes:
@@ -175,9 +175,9 @@ class Prediction(_ShortRepr, ABC):
         """Returns the choices of the model with their probabilities, the most likely first; () for a text alone."""
         return ()
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         """Returns where the model attended, as far as the prediction knows."""
-        return Attended()
+        return AttendedParts()
 
     def report(self) -> Any:
         """Returns an object of Rich that ``regard predict`` prints after a typed input and its answer, or None."""

@@ -12,7 +12,7 @@ from regard.errors import MissingPartError, RunError
 from regard.files.atomic import write_atomically
 from regard.files.regular import LARGEST_RECORD, path_inside, read_text
 
-LOCK, OWNER = ".lock", ".in-use.json"
+LOCK_FILE, OWNER_FILE = ".lock", ".in-use.json"
 
 
 class RunLock:
@@ -47,7 +47,7 @@ class RunLock:
             "process": os.getpid(), "start": _start_of(os.getpid()), "since": time.time(), "host": socket.gethostname()
         }  # fmt: skip
         try:
-            write_atomically(path_inside(self.folder, OWNER), json.dumps(owner).encode())
+            write_atomically(path_inside(self.folder, OWNER_FILE), json.dumps(owner).encode())
         except BaseException:
             self._lock.release()
             raise
@@ -60,7 +60,7 @@ class RunLock:
     def _owner(self) -> str:
         """Returns who holds the lock, as text; "" if the process has not written it yet."""
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
-            owner = json.loads(read_text(path_inside(self.folder, OWNER), LARGEST_RECORD))
+            owner = json.loads(read_text(path_inside(self.folder, OWNER_FILE), LARGEST_RECORD))
             since = time.localtime(float(owner["since"]))
             today = time.localtime()[:3] == since[:3]
             number, host = int(owner["process"]), str(owner["host"])
@@ -73,7 +73,7 @@ class RunLock:
 
 def _lock_path(folder: Path) -> Path:
     """Returns the file to lock, which locking empties: it must be one of regard's, and no link to a foreign file."""
-    path = path_inside(folder, LOCK)
+    path = path_inside(folder, LOCK_FILE)
     with suppress(FileNotFoundError, NotADirectoryError):
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:

@@ -17,16 +17,16 @@ from regard.files.regular import path_inside
 from regard.training.card_seal import CARD, is_own_card
 from regard.training.config import read_yaml, run_sections
 from regard.training.manifest import ManifestFile
-from regard.training.run_lock import LOCK, OWNER
+from regard.training.run_lock import LOCK_FILE, OWNER_FILE
 from regard.training.training_facts import FACTS
 
 NEW_SUFFIX, OLD_SUFFIX = ".new", ".old"
 
 FILES_OF_EVERY_RUN = (
-    "config.yaml", ManifestFile.NAME, LOCK, OWNER, CARD, FACTS, "model.safetensors", "metrics.csv", "samples.jsonl",
-    "checkpoints/step-[0-9]*.ckpt", "pictures/curves.png", ".*.tmp*", "checkpoints/.*.tmp*", "pictures/.*.tmp*",
-    "corpus/.*.tmp*", "evaluation-*.json", "csv/version_*/metrics.csv", "csv/version_*/hparams.yaml",
-    "tensorboard/events.out.tfevents.*", "tensorboard/hparams.yaml", "mlflow.db",
+    "config.yaml", ManifestFile.NAME, LOCK_FILE, OWNER_FILE, CARD, FACTS, "model.safetensors", "metrics.csv",
+    "samples.jsonl", "checkpoints/step-[0-9]*.ckpt", "pictures/curves.png", ".*.tmp*", "checkpoints/.*.tmp*",
+    "pictures/.*.tmp*", "corpus/.*.tmp*", "evaluation-*.json", "csv/version_*/metrics.csv",
+    "csv/version_*/hparams.yaml", "tensorboard/events.out.tfevents.*", "tensorboard/hparams.yaml", "mlflow.db",
 )  # fmt: skip
 
 FILES_OF_VERSION_0_1 = (

@@ -18,7 +18,7 @@ from regard.errors import ArgumentError, ColumnError
 from regard.names.old_names import unknown_name
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.metrics import Baseline, Metric
-from regard.training.results import Attended, Evaluation, Prediction, Predictions
+from regard.training.results import AttendedParts, Evaluation, Prediction, Predictions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -241,7 +241,7 @@ class Trained(ABC):
         """Returns lines with the remarks on these predictions of which `predict` warns."""
         return []
 
-    def attended(self, prediction: Prediction) -> Attended:
+    def attended(self, prediction: Prediction) -> AttendedParts:
         """Returns where the model attended on the way to a prediction, in words."""
         return prediction.attended()
 

@@ -20,7 +20,7 @@ from regard.tasks.sequence_lines import LineExperiment, SequenceLines
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.metrics import Baseline, Metric
-from regard.training.results import Attended, Prediction, TextAnswer, rounded
+from regard.training.results import AttendedParts, Prediction, TextAnswer, rounded
 from regard.training.task import StepLoss, ValidationResult
 
 if TYPE_CHECKING:
@@ -516,7 +516,7 @@ class TrainedNextTokens(TableTrained):
     def facts(self) -> str:
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
 
-    def attended(self, prediction: Prediction) -> Attended:
+    def attended(self, prediction: Prediction) -> AttendedParts:
         """Returns the words with the largest weights in the last layer, where the new tokens are predicted."""
         assert isinstance(prediction, Continuation)
 

@@ -26,7 +26,7 @@ from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, sum
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
 from regard.training.metrics import Baseline
-from regard.training.results import Attended, Evaluation, TextAnswer
+from regard.training.results import AttendedParts, Evaluation, TextAnswer
 from regard.training.task import StepLoss, ValidationResult
 
 if TYPE_CHECKING:
@@ -457,9 +457,9 @@ class TextPrediction(TextAnswer):
     def certainty(self) -> dict[str, float]:
         return {"score": self.score}
 
-    def attended(self) -> Attended:
+    def attended(self) -> AttendedParts:
         if self.weights is None:
-            return Attended()
+            return AttendedParts()
         words = [word_text(self.source_tokens, word) for word in self.source_words]
         return attended_words(words, pictures.merge(self.weights, None, self.source_words))
 
