@@ -42,7 +42,7 @@ def push(
 
     Returns:
         the address of the repository, the names of the files, and a line about a ``README.md`` that somebody has
-        edited, "" if nobody has.
+        edited; "" if there is none.
 
     Raises:
         ArgumentError: the hub permits no such name, or the message is empty.
