@@ -11,9 +11,9 @@ import torch
 import regard
 from regard import masks, nn, normalizers, pictures, positions, scores, watching
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.models.monotonic_decoder import MonotonicState
 from regard.models.pointer_generator import PointerState
 from regard.models.pointer_network import PointingState
+from regard.models.recurrent_decoder import DecoderState
 from regard.models.speech.joint_search import JointState
 from regard.models.transformer_decoding import TransformerState
 from regard.names.answered import answered
@@ -313,7 +313,7 @@ def test_a_missing_name_is_answered_with_the_line(package, name):
 OWNERS = {
     "Watch": Watch, "View": regard.View, "KeyValueCache": nn.KeyValueCache, "Classification": Classification,
     "TableTrained": TrainedClassifier, "AttentionCall": watching.AttentionCall, "Survey": watching.Survey,
-    "DecoderState": MonotonicState, "JointState": JointState,
+    "DecoderState": DecoderState, "JointState": JointState,
     "PointerState": PointerState, "PointingState": PointingState, "TransformerState": TransformerState,
 }  # fmt: skip
 

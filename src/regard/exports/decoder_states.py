@@ -11,12 +11,11 @@ from regard.errors import ArgumentError
 from regard.exports.formats import UnexportableError
 from regard.exports.program import FIXED, Axes, Input, Sizes, generator_of
 from regard.models.luong_decoder import LuongDecoder
-from regard.models.monotonic_decoder import MonotonicDecoder, MonotonicState
 from regard.models.pointer_generator import PointerGenerator, PointerState
 from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
-from regard.models.speech.location_decoder import ListeningState, LocationDecoder
+from regard.models.speech.location_decoder import LocationDecoder
 from regard.models.transformer_decoding import TransformerPredictor, TransformerState
-from regard.nn import KeyValueCache, KeyValues, Memory, MonotonicMemory, MultiheadAttention
+from regard.nn import KeyValueCache, KeyValues, Memory, MonotonicAttention, MonotonicMemory, MultiheadAttention
 
 
 class GivenCache(KeyValueCache):
@@ -162,11 +161,11 @@ def _transformer_state(model: TransformerPredictor) -> DecoderForm:
 def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     recurrence = decoder.recurrence
     embedding_dim = decoder.embedding.embedding_dim
-    attention = getattr(decoder, "attention", None)
+    attention: Any = getattr(decoder, "attention", None)
     feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
     covers = bool(getattr(decoder, "covers", False))
     listens = isinstance(decoder, LocationDecoder) and decoder.located
-    monotonic = decoder.attention if isinstance(decoder, MonotonicDecoder) else None
+    monotonic = attention if isinstance(attention, MonotonicAttention) else None
     attention = attention if monotonic is None else monotonic.attention
     scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
     names = ("hidden", "cell")[: recurrence.states]
@@ -202,13 +201,11 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         if covers:
             tensors_of_state.append(state.covered)
         if listens:
-            assert isinstance(state, ListeningState)
-            tensors_of_state.append(state.covered if state.weights is None else state.weights)
+            tensors_of_state.append(state.covered if state.attended is None else state.attended)
         if monotonic is not None:
-            assert isinstance(state, MonotonicState)
             assert state.memory is not None
-            before = monotonic.first_stops(state.memory) if state.stops is None else state.stops
-            tensors_of_state.append(before)
+            stops = monotonic.first_stops(state.memory) if state.attended is None else state.attended
+            tensors_of_state.append(stops)
         if scope == "local-m":
             tensors_of_state.append(torch.as_tensor(state.position))
         if state.memory is not None:
@@ -236,11 +233,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
             "fed": by_name.get("fed"),
             "coverage": by_name.get("coverage"),
             "position": by_name.get("position", 0),
+            "attended": by_name.get("stops", by_name.get("previous_weights")),
         }
-        if monotonic is not None:
-            return MonotonicState(**options, stops=by_name["stops"])
-        if isinstance(decoder, LocationDecoder):
-            return ListeningState(**options, weights=by_name.get("previous_weights"))
         return DecoderState(**options)
 
     return DecoderForm(changing, constant, tensors, state)

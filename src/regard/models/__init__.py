@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from regard.models.language_model import LanguageModel
     from regard.models.luong_decoder import LuongDecoder
     from regard.models.monotonic_decoder import MonotonicDecoder
-    from regard.models.pointer_generator import PointerGenerator
+    from regard.models.pointer_generator import PointerGenerator, RecurrentPointerGenerator, TransformerPointerGenerator
     from regard.models.pointer_network import Pointed, PointerNetwork, PointerNetworkConfig
     from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
-    from regard.models.recurrent_pointer_generator import RecurrentPointerGenerator
     from regard.models.recurrent_translator import RecurrentTranslator
     from regard.models.search import (
         Hypothesis,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     )
     from regard.models.text_classifier import Classified, TextClassifier
     from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
-    from regard.models.transformer_pointer_generator import TransformerPointerGenerator
     from regard.models.transformer_translator import TransformerTranslator
     from regard.models.translator import Translator
     from regard.models.vision.backbones import Backbone
@@ -130,10 +128,13 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.models.language_model": ["LanguageModel"],
             "regard.models.luong_decoder": ["LuongDecoder"],
             "regard.models.monotonic_decoder": ["MonotonicDecoder"],
-            "regard.models.pointer_generator": ["PointerGenerator"],
+            "regard.models.pointer_generator": [
+                "PointerGenerator",
+                "RecurrentPointerGenerator",
+                "TransformerPointerGenerator",
+            ],
             "regard.models.pointer_network": ["Pointed", "PointerNetwork", "PointerNetworkConfig"],
             "regard.models.recurrent_decoder": ["BottleneckDecoder", "RecurrentDecoder"],
-            "regard.models.recurrent_pointer_generator": ["RecurrentPointerGenerator"],
             "regard.models.recurrent_translator": ["RecurrentTranslator"],
             "regard.models.search": [
                 "Hypothesis",
@@ -147,7 +148,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             ],
             "regard.models.text_classifier": ["Classified", "TextClassifier"],
             "regard.models.text_predictor": ["Loss", "TextPredictor", "TranslatorOutput"],
-            "regard.models.transformer_pointer_generator": ["TransformerPointerGenerator"],
             "regard.models.transformer_translator": ["TransformerTranslator"],
             "regard.models.translator": ["Translator"],
             "regard.models.vision.backbones": ["Backbone"],

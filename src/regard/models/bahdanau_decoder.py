@@ -5,14 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from regard.models.encoders import Encoded
-from regard.models.hard_attention import Choices, HardChoice
-from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
-from regard.nn import Attention, Memory
+from regard.models.hard_attention import HardChoice
+from regard.models.recurrent_decoder import AttendedStep, ContextDecoder, DecoderState
+from regard.nn import Attention
 
 
-class BahdanauDecoder(RecurrentDecoder):
-    """The query is the state before each word; the context is an input of the cell.
+class BahdanauDecoder(ContextDecoder):
+    """A recurrent decoder that attends before each step: the query is its state, the context an input of the cell.
 
     .. math::
 
@@ -25,16 +24,10 @@ class BahdanauDecoder(RecurrentDecoder):
     layer.
 
     Args:
-        embedding: target tokens → ``[..., embedding_dim]``.
-        output: ``embedding_dim`` → logits over the vocabulary.
+        embedding, output, summary_dim, hidden_dim, layers, cell, dropout: as for `RecurrentDecoder`.
         attention: queries of ``hidden_dim``, keys and values of ``annotation_dim`` features.
         annotation_dim: features of an annotation.
-        summary_dim: features of the encoder's summary.
-        hidden_dim: features of each layer's state.
-        layers: number of layers.
-        cell: ``"lstm"`` or ``"gru"``.
         readout: ``"tanh"`` or ``"maxout"``.
-        dropout: rate on embeddings, between layers and on the readout.
         choice: hard attention; None: soft attention, the context is the weighted mean of the annotations.
         covers: whether the score sees the sum of the weights of all earlier steps (See et al. 2017, eq. 11); the score
             must be a `regard.scores.LocationAware`.
@@ -78,48 +71,22 @@ class BahdanauDecoder(RecurrentDecoder):
         gated: bool = False,
         query_token: bool = False,
     ):
-        super().__init__(embedding, output, annotation_dim, summary_dim, hidden_dim, layers, cell, dropout)
-        self.attention = attention
-        self.choice = choice
-        self.covers = covers
-        self.query_token = query_token
-        self.gate = nn.Linear(hidden_dim, 1) if gated else None
-        embedding_dim = embedding.embedding_dim
-        self.readout = Readout((hidden_dim, embedding_dim, annotation_dim), embedding_dim, readout)
+        super().__init__(
+            embedding, output, attention, annotation_dim, summary_dim, hidden_dim, layers, cell, readout, dropout, gated
+        )
+        self.choice, self.covers, self.query_token = choice, covers, query_token
 
-    def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.remember(encoded.annotations, encoded.lengths)
-
-    def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
-        memory, recurrent = state.memory, state.recurrent
+    def attend(self, hidden: Tensor, token: Tensor, state: DecoderState) -> AttendedStep:
+        memory = state.memory
         assert memory is not None
-        embedded = self.dropout(self.embedding(tokens))
-        hidden = recurrent[0][-1]
-        coverage = state.covered if self.covers else None
-        outputs, contexts, weights, choices = [], [], [], []
-        for token in embedded.unbind(1):
-            query = torch.cat([hidden.to(token.dtype), token], -1) if self.query_token else hidden
-            context, weight = self.attention(query, memory, previous_weights=coverage)
-            if self.choice is not None:
-                choice = self.choice(weight)
-                weight = choice.weights
-                context = (weight[:, None].to(memory.value.dtype) @ memory.value)[:, 0]
-                choices.append(choice)
-            if coverage is not None:
-                coverage = coverage + weight
-            if self.gate is not None:
-                context = context * self.gate(hidden).sigmoid().to(context.dtype)
-            hidden, recurrent = self.recurrence.step(torch.cat([token, context.to(token.dtype)], -1), recurrent)
-            outputs.append(hidden)
-            contexts.append(context)
-            weights.append(weight)
-        context = torch.stack(contexts, dim=1).to(embedded.dtype)
-        readout = self.readout(torch.stack(outputs, dim=1).to(embedded.dtype), embedded, context)
-        chosen = None
-        if choices and self.choice is not None and self.choice.estimator == "reinforce":
-            chosen = Choices(
-                log_probability=torch.stack([choice.log_probability for choice in choices], dim=1),
-                entropy=torch.stack([choice.entropy for choice in choices], dim=1),
-            )
-        after = replace(state, recurrent=recurrent, position=state.position + tokens.shape[1], coverage=coverage)
-        return Decoded(self.dropout(readout), after, torch.stack(weights, dim=1), chosen)
+        query = torch.cat([hidden.to(token.dtype), token], -1) if self.query_token else hidden
+        context, weights = self.attention(query, memory, previous_weights=state.covered if self.covers else None)
+        choice = None
+        if self.choice is not None:
+            choice = self.choice(weights)
+            weights = choice.weights
+            context = (weights[:, None].to(memory.value.dtype) @ memory.value)[:, 0]
+            choice = choice if self.choice.estimator == "reinforce" else None
+        if self.covers:
+            state = replace(state, coverage=state.covered + weights)
+        return AttendedStep(context, weights, state, choice)

@@ -32,12 +32,8 @@ _MOST_BUFFERED = 1 << 28
 MODELS: dict[str, tuple[str, str, str]] = {
     "recurrent_translator": ("recurrent_translator", "RecurrentTranslator", "configs.TranslatorConfig"),
     "transformer_translator": ("transformer_translator", "TransformerTranslator", "configs.TranslatorConfig"),
-    "recurrent_pointer_generator": (
-        "recurrent_pointer_generator", "RecurrentPointerGenerator", "configs.PointerConfig",
-    ),
-    "transformer_pointer_generator": (
-        "transformer_pointer_generator", "TransformerPointerGenerator", "configs.PointerConfig",
-    ),
+    "recurrent_pointer_generator": ("pointer_generator", "RecurrentPointerGenerator", "configs.PointerConfig"),
+    "transformer_pointer_generator": ("pointer_generator", "TransformerPointerGenerator", "configs.PointerConfig"),
     "pointer_network": ("pointer_network", "PointerNetwork", "pointer_network.PointerNetworkConfig"),
     "language_model": ("language_model", "LanguageModel", "configs.LanguageModelConfig"),
     "text_classifier": ("text_classifier", "TextClassifier", "configs.TextClassifierConfig"),

@@ -290,8 +290,8 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     window, max_source, hard_estimator, entropy_weight, chunk_width = 10, 0, "reinforce", 0.0, 1
     of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score")
     models: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(RECURRENT, "regard.models.recurrent_pointer_generator:RecurrentPointerGenerator"),
-        "transformer": "regard.models.transformer_pointer_generator:TransformerPointerGenerator",
+        **dict.fromkeys(RECURRENT, "regard.models.pointer_generator:RecurrentPointerGenerator"),
+        "transformer": "regard.models.pointer_generator:TransformerPointerGenerator",
     }
 
     def __post_init__(self) -> None:

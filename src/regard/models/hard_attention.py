@@ -1,5 +1,6 @@
 """Hard attention: chooses one annotation, with gradients by REINFORCE or straight-through (Xu et al. 2015, §4.1)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from regard.tracing.module_calls import Module
 ESTIMATORS = ("reinforce", "straight_through")
 
 
-class Choice(NamedTuple):
+class ChosenKey(NamedTuple):
     """The chosen annotation of each query.
 
     Attributes:
@@ -52,8 +53,8 @@ class HardChoice(Module):
             raise UnknownNameError("hard estimator", estimator, ESTIMATORS)
         self.estimator = estimator
 
-    def forward(self, weights: Tensor) -> Choice:
-        """Choose one annotation for each row.
+    def forward(self, weights: Tensor) -> ChosenKey:
+        """Chooses one annotation for each row.
 
         Args:
             weights: soft weights ``[batch, keys]``; for a row of zeros no key is chosen.
@@ -69,7 +70,7 @@ class HardChoice(Module):
         if self.training and self.estimator == "straight_through":
             chosen = chosen + weights - weights.detach()
         log_probability = (logs.gather(-1, index) * has_keys).squeeze(-1)
-        return Choice(chosen, log_probability, -(weights * logs).sum(-1))
+        return ChosenKey(chosen, log_probability, -(weights * logs).sum(-1))
 
 
 class ReinforceBaseline(Module):
@@ -88,11 +89,11 @@ class ReinforceBaseline(Module):
 
     @torch.no_grad()
     def update(self, mean: Tensor) -> None:
-        """Update the average with the mean log-probability of the tokens of a batch, in nats."""
+        """Updates the average with the mean log-probability of the tokens of a batch, in nats."""
         self.value.mul_(self.decay).add_(mean.to(self.value.dtype), alpha=1 - self.decay)
 
     def loss(self, choices: "Choices", nll: Tensor, is_token: Tensor, entropy_weight: float) -> Tensor:
-        """`reinforce_loss` with this baseline, which is updated while the module is in training mode.
+        """Computes `reinforce_loss` with this baseline, which is updated while the module is in training mode.
 
         Args:
             choices: the choices of hard attention.
@@ -119,6 +120,14 @@ class Choices(NamedTuple):
     log_probability: Tensor
     entropy: Tensor
 
+    @classmethod
+    def of_steps(cls, choices: Sequence[ChosenKey]) -> "Choices | None":
+        """Joins the choices of successive steps; returns None if there are none."""
+        if not choices:
+            return None
+        parts = zip(*((choice.log_probability, choice.entropy) for choice in choices), strict=True)
+        return cls(*(torch.stack(part, dim=1) for part in parts))
+
 
 def reinforce_loss(
     log_probability: Tensor,
@@ -129,7 +138,7 @@ def reinforce_loss(
     reward_weight: float = 1.0,
     entropy_weight: float = 0.01,
 ) -> Tensor:
-    """A loss whose gradient is minus that of the expected reward and the entropy bonus, summed over all tokens.
+    """Computes a loss whose gradient is minus that of the expected reward and the entropy bonus, summed over tokens.
 
     .. math::
 
@@ -149,7 +158,7 @@ def reinforce_loss(
         entropy_weight: λ_e.
 
     Returns:
-        a scalar.
+        A scalar.
     """
     advantage = ((reward.detach() - baseline) * mask).flip(-1).cumsum(-1).flip(-1)
     terms = reward_weight * log_probability * advantage + entropy_weight * entropy

@@ -17,7 +17,7 @@ SCOPES = ("global", "local-m", "local-p")
 
 
 class LuongDecoder(RecurrentDecoder):
-    """The query is the state after each word; the next word is predicted from an attentional vector.
+    """A recurrent decoder that attends after each step, and predicts from an attentional vector.
 
     .. math::
 
@@ -30,16 +30,10 @@ class LuongDecoder(RecurrentDecoder):
     computes the attention of all words.
 
     Args:
-        embedding: target tokens → ``[..., embedding_dim]``.
-        output: ``embedding_dim`` → logits over the vocabulary.
+        embedding, output, summary_dim, hidden_dim, layers, cell, dropout: as for `RecurrentDecoder`.
         attention: queries of ``hidden_dim``, keys and values of ``annotation_dim`` features.
         annotation_dim: features of an annotation.
-        summary_dim: features of the encoder's summary.
-        hidden_dim: features of each layer's state.
-        layers: number of layers.
-        cell: ``"lstm"`` or ``"gru"``.
         readout: ``"tanh"`` or ``"maxout"``.
-        dropout: rate on embeddings, between layers and on the readout.
         input_feeding: whether the attentional vector of the previous step is an input of the cell.
         scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``, or around the last key where t is beyond it;
             ``"local-p"``: only keys around a predicted ``p_t`` (eq. 9), weighted by a Gaussian (eq. 10).
@@ -91,9 +85,7 @@ class LuongDecoder(RecurrentDecoder):
         if covers and (not input_feeding or scope != "global"):
             raise ArgumentError("coverage needs input feeding and the global scope")
         self.attention = attention
-        self.covers = covers
-        self.input_feeding = input_feeding
-        self.scope, self.window = scope, window
+        self.covers, self.input_feeding, self.scope, self.window = covers, input_feeding, scope, window
         self.readout = Readout((annotation_dim, hidden_dim), embedding_dim, readout)
         self.position = PredictedPosition(hidden_dim) if scope == "local-p" else None
 
@@ -122,7 +114,7 @@ class LuongDecoder(RecurrentDecoder):
         return Decoded(self.dropout(torch.stack(readouts, dim=1)), state, torch.cat(weights, dim=1))
 
     def attend(self, hidden: Tensor, state: DecoderState) -> Attended:
-        """The contexts of some steps, of which the first has the position ``state.position``.
+        """Computes the contexts of some steps, of which the first has the position ``state.position``.
 
         Args:
             hidden: the queries, ``[batch, steps, hidden_dim]``.
@@ -158,14 +150,14 @@ class PredictedPosition(Module):
         self.weight = nn.Linear(hidden_dim, 1, bias=False)
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        """Positions ``[batch, steps]``, at least float32, for ``hidden [batch, steps, hidden_dim]``."""
+        """Returns positions ``[batch, steps]``, at least float32, for ``hidden [batch, steps, hidden_dim]``."""
         score = self.weight(self.hidden(hidden).tanh()).squeeze(-1)
         score = score if score.dtype == torch.float64 else score.float()
         return lengths[:, None] * score.sigmoid()
 
 
 def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
-    """The center of local-m: ``p_t = min(t, length − 1)`` (Luong et al. 2015, §3.2, where it is t).
+    """Returns the center of local-m: ``p_t = min(t, length − 1)`` (Luong et al. 2015, §3.2, where it is t).
 
     Args:
         position: t of the first step, from 0.
@@ -180,6 +172,6 @@ def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
 
 
 def local_mask(center: Tensor, keys: int, window: int) -> Mask:
-    """The mask of the keys with ``|s − center| ≤ window``, with centers ``[batch, steps]``."""
+    """Returns the mask of the keys with ``|s − center| ≤ window``, with centers ``[batch, steps]``."""
     distance = torch.arange(keys, device=center.device) - center[..., None]
     return masks.keep((distance.abs() <= window)[:, None])

@@ -1,6 +1,5 @@
 """Pointer-generators: translators that copy words of the source, and cover it (See et al. 2017)."""
 
-from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -8,11 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
+from regard.models.configs import PointerConfig
 from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, copy_share, coverage_loss
 from regard.models.encoders import Encoded
-from regard.models.recurrent_decoder import Step
+from regard.models.recurrent_decoder import SearchStep
+from regard.models.recurrent_translator import RecurrentTranslator
 from regard.models.text_predictor import Loss, TranslatorOutput, predicted_tokens
-from regard.models.translator import DecodedRow, Translator
+from regard.models.transformer_translator import TransformerTranslator
+from regard.models.translator import Translator
 from regard.names.missing_names import hinted
 
 
@@ -47,18 +49,18 @@ class PointerState:
     size: int
 
     def select(self, index: Tensor) -> "PointerState":
-        """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
+        """Returns the rows ``index [rows]`` of this state, in that order; a row may occur several times."""
         return replace(
             self, decoder=self.decoder.select(index), annotations=self.annotations[index], source=self.source[index]
         )
 
     def reordered(self, index: Tensor) -> "PointerState":
-        """As `select`, if each new row has the same source as the row that it replaces."""
+        """Selects rows that have the source of the row that each replaces."""
         return replace(self, decoder=self.decoder.reordered(index))
 
 
 class Copied(NamedTuple):
-    """Which tokens of given targets are copied, and from where.
+    """Which tokens of known targets are copied, and from where.
 
     Attributes:
         share: ``[batch, target − 1]``: the part of each token's probability that is copied, in [0, 1].
@@ -101,7 +103,7 @@ class PointerGenerator(Translator):
         torch.Size([1, 22])
     """
 
-    def __init__(self, translator: Translator, annotation_dim: int, readout_dim: int):
+    def __init__(self, translator: RecurrentTranslator | TransformerTranslator, annotation_dim: int, readout_dim: int):
         super().__init__()
         self.config = config = translator.config
         self.translator = translator
@@ -109,29 +111,21 @@ class PointerGenerator(Translator):
         self.gate = CopyGate(annotation_dim, readout_dim, embedding_dim) if config.copy else None
 
     @property
-    @abstractmethod
     def target_embedding(self) -> nn.Embedding:
         """The embedding of the target tokens."""
+        return self.translator.target_embedding
 
     @property
-    @abstractmethod
     def output(self) -> nn.Linear:
         """The output matrix."""
-
-    @abstractmethod
-    def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None) -> TranslatorOutput:
-        """The translator's prediction of known targets, with weights."""
-
-    @abstractmethod
-    def decode_row(self, tokens: Tensor, state: Any) -> DecodedRow:
-        """One step of the translator's decoder after known tokens ``[rows]``."""
+        return self.translator.output
 
     @property
     def attends(self) -> bool:
         return True
 
     def known(self, tokens: Tensor) -> Tensor:
-        """Ids of the vocabulary: those beyond it become ``unk``."""
+        """Returns ids of the vocabulary: those beyond it become ``unk``."""
         return tokens.masked_fill(tokens >= self.config.target_vocabulary, self.config.unk)
 
     def encode(self, source: Tensor, lengths: Tensor) -> EncodedSource:
@@ -147,9 +141,9 @@ class PointerGenerator(Translator):
                 size = max(size, int(source.max()) + 1)
         return PointerState(self.translator.start(encoded), encoded.annotations, source, size)
 
-    def step(self, tokens: Tensor, state: PointerState) -> Step:
+    def step(self, tokens: Tensor, state: PointerState) -> SearchStep:
         known = self.known(tokens)
-        row = self.decode_row(known, state.decoder)
+        row = self.translator.decode_row(known, state.decoder)
         logits = self.output(row.readout).float()
         if self.gate is None:
             log_probabilities = logits.log_softmax(-1)
@@ -158,7 +152,7 @@ class PointerGenerator(Translator):
             log_probabilities = copy_log_probabilities(
                 logits, gate.float(), row.weights.float(), state.source, state.size
             )
-        return Step(log_probabilities, replace(state, decoder=row.state), row.weights.float())
+        return SearchStep(log_probabilities, replace(state, decoder=row.state), row.weights.float())
 
     def forward(
         self,
@@ -170,15 +164,15 @@ class PointerGenerator(Translator):
         sampling_probability: float = 0.0,
         need_weights: bool = True,
     ) -> TranslatorOutput:
-        """The translator's prediction; its ``logits`` are those of the vocabulary, before the gate."""
-        return self.translator(
-            self.known(source),
-            source_lengths,
-            self.known(target),
-            target_lengths,
-            sampling_probability=sampling_probability,
-            need_weights=need_weights,
-        )
+        """Returns the translator's prediction; its ``logits`` are those of the vocabulary, before the gate."""
+        options = {"sampling_probability": sampling_probability, "need_weights": need_weights}
+        return self.translator(self.known(source), source_lengths, self.known(target), target_lengths, **options)
+
+    def decode(
+        self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None, **options: Any
+    ) -> TranslatorOutput:
+        """Returns the translator's prediction of known targets, whose ids are those of the vocabulary."""
+        return self.translator.decode(encoded, target, target_lengths, **options)
 
     def loss(
         self,
@@ -190,7 +184,7 @@ class PointerGenerator(Translator):
         label_smoothing: float = 0.0,
         sampling_probability: float = 0.0,
     ) -> Loss:
-        """The loss of a batch; as `Translator.loss`, with ids of the extended vocabulary.
+        """Computes the loss of a batch as `Translator.loss`, with ids of the extended vocabulary.
 
         Args:
             source: ``int64 [batch, source]``.
@@ -201,14 +195,9 @@ class PointerGenerator(Translator):
             sampling_probability: must be 0 with copying or coverage, which need the true tokens before a token.
         """
         if self.gate is None and not self.config.coverage:
-            return self.translator.loss(
-                self.known(source),
-                source_lengths,
-                self.known(target),
-                target_lengths,
-                label_smoothing=label_smoothing,
-                sampling_probability=sampling_probability,
-            )
+            options = {"label_smoothing": label_smoothing, "sampling_probability": sampling_probability}
+            known = self.known(source), source_lengths, self.known(target), target_lengths
+            return self.translator.loss(*known, **options)
         if sampling_probability:
             raise ArgumentError("sampling_probability must be 0 with copying or coverage")
         encoded = self.encode(source, source_lengths)
@@ -220,22 +209,21 @@ class PointerGenerator(Translator):
             loss = self._cross_entropy(predicted, self.known(labels), is_token, label_smoothing)
         else:
             gate = self._gate(predicted.readout, predicted.weights, encoded.annotations, self.known(target[:, :-1]))
+            counted = labels.masked_fill(~is_token, -1)
             loss = copy_loss(
-                predicted.readout,
-                predicted.output,
-                gate,
-                predicted.weights,
-                source,
-                labels.masked_fill(~is_token, -1),
+                predicted.readout, predicted.output, gate, predicted.weights, source, counted,
                 label_smoothing=label_smoothing,
-            )
+            )  # fmt: skip
         total = loss.total
         if self.config.coverage:
             total = total + self.config.coverage_weight * coverage_loss(predicted.weights, is_token)
         return Loss(total / count, loss.nll.sum() / count, is_token.sum())
 
     def copied(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Copied:
-        """Which tokens of given targets are copied; arguments as in `loss`. Without copying no share is above 0."""
+        """Returns which tokens of known targets are copied; arguments as in `loss`.
+
+        Without copying no share is above 0.
+        """
         encoded = self.encode(source, source_lengths)
         predicted = self.decode(encoded, self.known(target), target_lengths)
         weights, labels = predicted.weights, target[:, 1:]
@@ -248,7 +236,64 @@ class PointerGenerator(Translator):
         return Copied(copy_share(predicted.logits, gate, weights, source, labels), position, weights)
 
     def _gate(self, readout: Tensor, weights: Tensor, annotations: Tensor, known: Tensor) -> Tensor:
-        """The logit of p_gen ``[batch, steps]``."""
+        """Computes the logit of p_gen, ``[batch, steps]``."""
         assert self.gate is not None
         context = weights.to(annotations.dtype) @ annotations
         return self.gate(context, readout, self.target_embedding(known).to(readout.dtype))
+
+
+class RecurrentPointerGenerator(PointerGenerator):
+    """A recurrent translator that copies (See et al. 2017).
+
+    With coverage the additive score is ``v · tanh(W_h h_i + W_s s_t + w_c c_i^t + b)`` (eq. 11).
+
+    Args:
+        config: the configuration.
+
+    Raises:
+        ArgumentError: the architecture is neither ``"lstm"`` nor ``"gru"``, or a vocabulary is missing.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> config = models.PointerConfig(20, 20, hidden=16, embedding=16, dropout=0.0, coverage=True)
+        >>> model = models.RecurrentPointerGenerator(config)
+        >>> source, target = torch.tensor([[5, 20, 6]]), torch.tensor([[1, 20, 2]])  # 20 is out of the vocabulary
+        >>> copied = model.copied(source, torch.tensor([3]), target, torch.tensor([3]))
+        >>> copied.share[0, 0].item(), copied.position[0, 0].item()  # it can only be copied, from position 1
+        (1.0, 1)
+    """
+
+    def __init__(self, config: PointerConfig):
+        super().__init__(RecurrentTranslator(config), config.hidden, config.embedding)
+
+
+class TransformerPointerGenerator(PointerGenerator):
+    """A Transformer translator that copies, by the gate of See et al. 2017 (eq. 8 and 9).
+
+    The distribution over the source is the mean over the heads of the last decoder layer's attention. All steps of a
+    training run at once, so its attention does not see the coverage.
+
+    Args:
+        config: the configuration.
+
+    Raises:
+        ArgumentError: the architecture is not ``"transformer"``, or a vocabulary is missing.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"hidden": 16, "encoder_layers": 1, "decoder_layers": 1}
+        >>> config = models.PointerConfig(20, 20, architecture="transformer", **sizes)
+        >>> model = models.TransformerPointerGenerator(config)
+        >>> source, target = torch.tensor([[5, 20, 6]]), torch.tensor([[1, 20, 2]])  # 20 is out of the vocabulary
+        >>> copied = model.copied(source, torch.tensor([3]), target, torch.tensor([3]))
+        >>> copied.share[0, 0].item(), copied.weights.shape
+        (1.0, torch.Size([1, 2, 3]))
+    """
+
+    def __init__(self, config: PointerConfig):
+        translator = TransformerTranslator(config)
+        translator.aligned_layer = config.decoder_layers - 1
+        super().__init__(translator, config.hidden, config.hidden)

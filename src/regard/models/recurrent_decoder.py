@@ -1,4 +1,4 @@
-"""The state, the readout and the base class of recurrent decoders, and the decoder without attention."""
+"""The state, the readout and the base classes of recurrent decoders, and the decoder without attention."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.hard_attention import Choices
+from regard.models.hard_attention import Choices, ChosenKey
 from regard.models.recurrence import Recurrence, State
 from regard.names.missing_names import hinted
-from regard.nn import Memory
+from regard.nn import Attention, Memory, MonotonicAttention
 from regard.tracing.module_calls import Module
 
 READOUTS = ("tanh", "maxout")
@@ -31,6 +31,8 @@ class DecoderState:
         fed: ``[batch, embedding_dim]``: the last attentional vector, for input feeding; None otherwise.
         coverage: ``[batch, source]``: the sum of the weights of all steps so far, for a decoder that covers; None
             otherwise, and before the first step.
+        attended: ``[batch, source]``: the weights of the last step, or the stops of a monotonic attention, for a
+            decoder whose attention depends on them; None otherwise, and before the first step.
     """
 
     recurrent: State
@@ -39,27 +41,27 @@ class DecoderState:
     position: int = 0
     fed: Tensor | None = None
     coverage: Tensor | None = None
+    attended: Tensor | None = None
 
     @property
     def covered(self) -> Tensor:
-        """The coverage ``[batch, source]``: 0 before the first step; for a decoder with attention."""
+        """The coverage ``[batch, source]`` of a decoder with attention; 0 before the first step."""
         assert self.memory is not None
         key = self.memory.key
         return key.new_zeros(key.shape[:2]) if self.coverage is None else self.coverage
 
     def select(self, index: Tensor) -> "DecoderState":
-        """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
+        """Returns the rows ``index [rows]`` of this state, in that order; a row may occur several times."""
         memory = None if self.memory is None else self.memory.select(index)
         return replace(self.reordered(index), memory=memory, lengths=self.lengths[index])
 
     def reordered(self, index: Tensor) -> "DecoderState":
-        """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
-        return replace(
-            self,
-            recurrent=tuple(tensor[:, index] for tensor in self.recurrent),
-            fed=None if self.fed is None else self.fed[index],
-            coverage=None if self.coverage is None else self.coverage[index],
+        """Selects rows that have the source of the row that each replaces, so that the memory is not copied."""
+        fed, coverage, attended = (
+            None if tensor is None else tensor[index] for tensor in (self.fed, self.coverage, self.attended)
         )
+        recurrent = tuple(tensor[:, index] for tensor in self.recurrent)
+        return replace(self, recurrent=recurrent, fed=fed, coverage=coverage, attended=attended)
 
 
 class Decoded(NamedTuple):
@@ -78,7 +80,7 @@ class Decoded(NamedTuple):
     choices: Choices | None = None
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """The result of one search step.
 
     Attributes:
@@ -113,7 +115,7 @@ class Readout(Module):
         self.linear = nn.Linear(sum(input_dims), output_dim * (2 if kind == "maxout" else 1))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """``[..., output_dim]`` from inputs ``[..., input_dim]`` with equal leading axes."""
+        """Maps inputs ``[..., input_dim]`` with equal leading axes to ``[..., output_dim]``."""
         features = self.linear(torch.cat(inputs, dim=-1))
         if self.kind == "tanh":
             return features.tanh()
@@ -122,9 +124,10 @@ class Readout(Module):
 
 
 class RecurrentDecoder(Module, ABC):
-    """A recurrent network that predicts a sentence token by token; the base of the three decoders.
+    """A recurrent network that predicts a sentence token by token; the base of all recurrent decoders.
 
-    `BahdanauDecoder` attends before each step of the recurrence, `LuongDecoder` after it, `BottleneckDecoder` never.
+    `BahdanauDecoder` and `MonotonicDecoder` attend before each step of the recurrence, `LuongDecoder` after it,
+    `BottleneckDecoder` never.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
@@ -171,7 +174,7 @@ class RecurrentDecoder(Module, ABC):
         self.dropout = nn.Dropout(dropout)
 
     def start(self, encoded: Encoded) -> DecoderState:
-        """The state before the first token: ``tanh(W summary)`` for each layer (Bahdanau et al. 2015, A.2.2)."""
+        """Returns the state before the first token, ``tanh(W summary)`` of each layer (Bahdanau et al. 2015, A.2.2)."""
         if encoded.summary is None:
             raise ArgumentError("a recurrent decoder needs an encoder with a summary; this one has none")
         first = self.bridge(encoded.summary).tanh()
@@ -181,11 +184,11 @@ class RecurrentDecoder(Module, ABC):
 
     @abstractmethod
     def remember(self, encoded: Encoded) -> Memory | None:
-        """Prepare the annotations for the attention of all steps; None without attention."""
+        """Prepares the annotations for the attention of all steps; returns None without attention."""
 
     @abstractmethod
     def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
-        """Run all steps for known tokens (teacher forcing).
+        """Runs all steps for known tokens (teacher forcing).
 
         Args:
             tokens: ``int64 [batch, steps]``; each is the token before the predicted one.
@@ -196,8 +199,8 @@ class RecurrentDecoder(Module, ABC):
         """Calls `decode`."""
         return self.decode(tokens, state)
 
-    def step(self, tokens: Tensor, state: DecoderState) -> Step:
-        """Run one search step.
+    def step(self, tokens: Tensor, state: DecoderState) -> SearchStep:
+        """Runs one search step.
 
         Args:
             tokens: ``int64 [rows]``, the last token of each row.
@@ -206,10 +209,10 @@ class RecurrentDecoder(Module, ABC):
         decoded = self(tokens[:, None], state)
         logits = self.output(decoded.readout[:, 0]).float()
         weights = None if decoded.weights is None else decoded.weights[:, 0]
-        return Step(torch.log_softmax(logits, dim=-1), decoded.state, weights)
+        return SearchStep(torch.log_softmax(logits, dim=-1), decoded.state, weights)
 
     def decode_sampling(self, tokens: Tensor, state: DecoderState, probability: float) -> Decoded:
-        """`decode` with scheduled sampling (Bengio et al. 2015, §2.4).
+        """Decodes with scheduled sampling (Bengio et al. 2015, §2.4).
 
         Each token after the first is replaced with this probability by the most likely token of the previous step. No
         gradient passes through that choice.
@@ -234,20 +237,105 @@ class RecurrentDecoder(Module, ABC):
         )
 
 
+class AttendedStep(NamedTuple):
+    """What a decoder attends to in one step.
+
+    Attributes:
+        context: ``[batch, annotation_dim]``.
+        weights: ``[batch, source]``.
+        state: the state, with what the attention of the next step depends on.
+        choice: the choice of hard attention by REINFORCE in training, else None.
+    """
+
+    context: Tensor
+    weights: Tensor
+    state: DecoderState
+    choice: ChosenKey | None = None
+
+
+class ContextDecoder(RecurrentDecoder):
+    """The base of decoders that attend before each step, so that the context is an input of the cell.
+
+    .. math::
+
+        c_t = attention(s_{t−1}, annotations)
+        s_t = cell([y_{t−1}; c_t], s_{t−1})
+        readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
+
+    With several layers, the state of the top layer is the query, and the context is an input of the bottom layer.
+
+    Args:
+        embedding, output, summary_dim, hidden_dim, layers, cell, dropout: as for `RecurrentDecoder`.
+        attention: queries of ``hidden_dim``, keys and values of ``annotation_dim`` features.
+        annotation_dim: features of an annotation.
+        readout: ``"tanh"`` or ``"maxout"``.
+        gated: whether the context is multiplied by ``β_t = σ(f · s_{t−1} + b)``.
+    """
+
+    attention: Any
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        output: nn.Linear,
+        attention: Attention | MonotonicAttention,
+        annotation_dim: int,
+        summary_dim: int,
+        hidden_dim: int,
+        layers: int = 1,
+        cell: str = "lstm",
+        readout: str = "tanh",
+        dropout: float = 0.0,
+        gated: bool = False,
+    ):
+        super().__init__(embedding, output, annotation_dim, summary_dim, hidden_dim, layers, cell, dropout)
+        self.attention = attention
+        self.gate = nn.Linear(hidden_dim, 1) if gated else None
+        embedding_dim = embedding.embedding_dim
+        self.readout = Readout((hidden_dim, embedding_dim, annotation_dim), embedding_dim, readout)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.attention.remember(encoded.annotations, encoded.lengths)
+
+    @abstractmethod
+    def attend(self, hidden: Tensor, token: Tensor, state: DecoderState) -> AttendedStep:
+        """Attends to the annotations before a step.
+
+        Args:
+            hidden: the state of the top layer, ``[batch, hidden_dim]``.
+            token: the embedded token before the predicted one, ``[batch, embedding_dim]``.
+            state: the state before the step.
+        """
+
+    def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
+        embedded = self.dropout(self.embedding(tokens))
+        hidden, position = state.recurrent[0][-1], state.position + tokens.shape[1]
+        gate, outputs, contexts, weights, choices = self.gate, [], [], [], []
+        for token in embedded.unbind(1):
+            context, step_weights, state, choice = self.attend(hidden, token, state)
+            if gate is not None:
+                context = context * gate(hidden).sigmoid().to(context.dtype)
+            inputs = torch.cat([token, context.to(token.dtype)], -1)
+            hidden, recurrent = self.recurrence.step(inputs, state.recurrent)
+            state = replace(state, recurrent=recurrent)
+            outputs.append(hidden)
+            contexts.append(context)
+            weights.append(step_weights)
+            choices += [] if choice is None else [choice]
+        context = torch.stack(contexts, dim=1).to(embedded.dtype)
+        readout = self.readout(torch.stack(outputs, dim=1).to(embedded.dtype), embedded, context)
+        state = replace(state, position=position)
+        return Decoded(self.dropout(readout), state, torch.stack(weights, dim=1), Choices.of_steps(choices))
+
+
 class BottleneckDecoder(RecurrentDecoder):
     """A decoder without attention: only its first state depends on the source (Cho et al. 2014; Sutskever et al. 2014).
 
     It is the baseline for the decoders with attention. All inputs are known, so one call runs all steps.
 
     Args:
-        embedding: target tokens → ``[..., embedding_dim]``.
-        output: ``embedding_dim`` → logits over the vocabulary.
-        summary_dim: features of the encoder's summary.
-        hidden_dim: features of each layer's state.
-        layers: number of layers.
-        cell: ``"lstm"`` or ``"gru"``.
+        embedding, output, summary_dim, hidden_dim, layers, cell, dropout: as for `RecurrentDecoder`.
         readout: ``"tanh"`` or ``"maxout"``, over state and embedded token.
-        dropout: rate on embeddings, between layers and on the readout.
 
     Raises:
         UnknownNameError: an unknown cell or readout.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.models.chunked_loss import VocabularyLoss, output_loss
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
-from regard.models.recurrent_decoder import Step
+from regard.models.recurrent_decoder import SearchStep
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
 from regard.shapes.checks import Requested
 from regard.tracing.module_calls import Module
@@ -46,12 +46,26 @@ class TranslatorOutput(NamedTuple):
         return self.output(self.readout)
 
 
+class DecodedRow(NamedTuple):
+    """One step of a decoder, before the output matrix.
+
+    Attributes:
+        readout: ``[rows, dim]``, the input of the output matrix.
+        state: the state after the step.
+        weights: ``[rows, source]``.
+    """
+
+    readout: Tensor
+    state: Any
+    weights: Tensor
+
+
 class Loss(NamedTuple):
     """The loss of a batch.
 
     Attributes:
-        total: the training loss: mean over target tokens, with label smoothing, REINFORCE and what else a
-            model adds; differentiable.
+        total: the training loss: mean over target tokens, with label smoothing, REINFORCE and other terms of a model;
+            differentiable.
         nll: mean −log p(token) in nats, without smoothing or gradient; the perplexity is exp(nll).
         tokens: number of predicted tokens (int64 scalar, ``eos`` counted, ``bos`` and padding not).
 
@@ -100,11 +114,34 @@ class TextPredictor(Module, ABC):
 
     @abstractmethod
     def start(self, encoded: Encoded) -> Any:
-        """The decoder's state before the first token: a `regard.models.search.SearchState`."""
+        """Returns the decoder's state before the first token: a `regard.models.search.SearchState`."""
 
     @abstractmethod
-    def step(self, tokens: Tensor, state: Any) -> Step:
-        """One search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
+    def step(self, tokens: Tensor, state: Any) -> SearchStep:
+        """Runs one search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
+
+    @abstractmethod
+    def decode(
+        self,
+        encoded: Encoded,
+        target: Tensor,
+        target_lengths: Tensor | None = None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
+    ) -> TranslatorOutput:
+        """Predicts each token of known targets from the annotations and the tokens before it.
+
+        Args:
+            encoded: the annotations, one row for each target.
+            target: ``int64 [batch, target]``, from ``bos`` to ``eos``; position t of the output predicts ``target[:, t
+                + 1]``.
+            target_lengths: ``int64 [batch]``, tokens of each target; None: all. No prediction depends on later tokens:
+                with it padding may be left out.
+            sampling_probability: probability that a step reads the predicted token, not the true one (Bengio et al.
+                2015); in [0, 1]. A Transformer, which decodes all tokens at once, takes only 0.
+            need_weights: whether the weights are requested; a decoder that computes them anyway always returns them.
+        """
 
     def search(
         self,
@@ -119,13 +156,13 @@ class TextPredictor(Module, ABC):
         n_best: int = 1,
         numbers: Sequence[int] | None = None,
     ) -> list[Hypothesis]:
-        """The best hypothesis of a search for each row of annotations; padding is never chosen.
+        """Returns the best hypothesis of a search for each row of annotations; padding is never chosen.
 
         Args:
             encoded: the encoder's output for a batch.
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
-            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
+            risk: chooses from samples instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens, of all texts or of each.
             forbidden: other tokens that are never chosen.
             decoder: what the search asks for the next token; None: the model itself.
@@ -144,7 +181,7 @@ class TextPredictor(Module, ABC):
     def loss_of(
         self, predicted: TranslatorOutput, target: Tensor, target_lengths: Tensor, label_smoothing: float = 0.0
     ) -> Loss:
-        """The loss of a prediction of known targets.
+        """Computes the loss of a prediction of known targets.
 
         Args:
             predicted: the prediction.
@@ -157,7 +194,7 @@ class TextPredictor(Module, ABC):
     def loss_of_labels(
         self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float = 0.0
     ) -> Loss:
-        """The loss of predictions of known tokens; of a process's part, if the targets are sharded.
+        """Computes the loss of predictions of known tokens; of a process's part, if the targets are sharded.
 
         It is a mean over the tokens of the part. Where parts are uneven, the loss of the whole is the mean of these
         means, each weighed by its tokens, as the training loop weighs them.
@@ -180,12 +217,12 @@ class TextPredictor(Module, ABC):
     def _cross_entropy(
         self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float
     ) -> VocabularyLoss:
-        """The summed cross-entropy of the labels ``[batch, target − 1]`` that are tokens."""
+        """Computes the summed cross-entropy of the labels ``[batch, target − 1]`` that are tokens."""
         labels = labels.masked_fill(~is_token, -1)
         return output_loss(predicted.readout, predicted.output, labels, label_smoothing=label_smoothing, ignore=-1)
 
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
-        """A part of the loss, summed over the target tokens, besides the cross-entropy; None: there is none.
+        """Computes a part of the loss besides the cross-entropy, summed over the target tokens; None: there is none.
 
         Args:
             predicted: the prediction.
@@ -196,7 +233,7 @@ class TextPredictor(Module, ABC):
 
 
 def predicted_tokens(target: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The tokens that are predicted: all but ``bos``, and bool ``[batch, target − 1]``, False for padding.
+    """Returns the tokens that are predicted, all but ``bos``, and bool ``[batch, target − 1]``, False for padding.
 
     Args:
         target: ``int64 [batch, target]``.

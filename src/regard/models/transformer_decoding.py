@@ -1,6 +1,5 @@
 """The decoding half of a Transformer that reads the annotations of any encoder (Vaswani et al. 2017)."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,10 +10,9 @@ from regard import masks
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.recurrent_decoder import Step
-from regard.models.text_predictor import TextPredictor, TranslatorOutput
+from regard.models.recurrent_decoder import SearchStep
+from regard.models.text_predictor import DecodedRow, TextPredictor, TranslatorOutput
 from regard.models.token_input import TokenInput
-from regard.models.translator import DecodedRow, Translator
 from regard.names.missing_names import hinted
 from regard.nn import KeyValues, SequenceCache, TransformerDecoder
 from regard.nn.key_values import EncoderOutput
@@ -39,11 +37,11 @@ class TransformerState:
     caches: Sequence[SequenceCache]
 
     def select(self, index: Tensor) -> "TransformerState":
-        """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
+        """Returns the rows ``index [rows]`` of this state, in that order; a row may occur several times."""
         return replace(self.reordered(index), memory=[memory.select(index) for memory in self.memory])
 
     def reordered(self, index: Tensor) -> "TransformerState":
-        """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
+        """Selects rows that have the source of the row that each replaces, so that the memory is not copied."""
         return replace(self, caches=[cache.select(index) for cache in self.caches])
 
 
@@ -69,6 +67,10 @@ class TransformerPredictor(TextPredictor):
     def attends(self) -> bool:
         return True
 
+    @property
+    def target_embedding(self) -> nn.Embedding:
+        return self.target_input.embedding
+
     def start(self, encoded: Encoded) -> TransformerState:
         if not runs(self.decoder, DECODER):
             raise ArgumentError(
@@ -78,13 +80,13 @@ class TransformerPredictor(TextPredictor):
         memory = self.decoder.remember(encoded.annotations, encoded.lengths)
         return TransformerState(memory, new_caches(self.decoder))
 
-    def step(self, tokens: Tensor, state: TransformerState) -> Step:
+    def step(self, tokens: Tensor, state: TransformerState) -> SearchStep:
         row = self.decode_row(tokens, state)
         logits = self.output(row.readout).float()
-        return Step(torch.log_softmax(logits, dim=-1), row.state, row.weights.float())
+        return SearchStep(torch.log_softmax(logits, dim=-1), row.state, row.weights.float())
 
     def decode_row(self, tokens: Tensor, state: TransformerState) -> DecodedRow:
-        """`step` before the output matrix."""
+        """Runs `step` without the output matrix."""
         embedded = self.target_input(tokens[:, None], state.caches[0].length)
         rows, caches, weights = self.decoder.step(embedded, state.memory, state.caches, self.aligned_layer)
         assert weights is not None
@@ -92,16 +94,17 @@ class TransformerPredictor(TextPredictor):
         return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
 
     def decode(
-        self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None, *, need_weights: bool = True
+        self,
+        encoded: Encoded,
+        target: Tensor,
+        target_lengths: Tensor | None = None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
     ) -> TranslatorOutput:
-        """Predict each token of known targets from the annotations and the tokens before it.
-
-        Args:
-            encoded: the annotations.
-            target: ``int64 [batch, target]``, from ``bos`` to ``eos``.
-            target_lengths: ``int64 [batch]``, tokens of each target; None: all.
-            need_weights: whether the weights are requested.
-        """
+        refuse_parts(type(self).__name__)
+        if sampling_probability:
+            raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
         # The last token of a target predicts nothing.
         lengths = None if target_lengths is None else (target_lengths - 1).clamp(min=0)
         return self.decode_tokens(encoded, target[:, :-1], lengths, need_weights=need_weights)
@@ -109,7 +112,7 @@ class TransformerPredictor(TextPredictor):
     def decode_tokens(
         self, encoded: Encoded, tokens: Tensor, lengths: Tensor | None = None, *, need_weights: bool = True
     ) -> TranslatorOutput:
-        """Predict the token after each of known tokens; of a process's part, if the targets are sharded.
+        """Predicts the token after each of known tokens; of a process's part, if the targets are sharded.
 
         Args:
             encoded: the annotations.
@@ -138,28 +141,3 @@ class TransformerPredictor(TextPredictor):
                 )
             weights = None if wanted is None else wanted.weights
         return TranslatorOutput(output, None if weights is None else weights.mean(dim=1), None, self.output)
-
-
-class TransformerDecoding(TransformerPredictor, Translator):
-    """A translator whose decoder is a Transformer.
-
-    Scheduled sampling needs one step after the other, so the Transformer has none.
-    """
-
-    @abstractmethod
-    def encode(self, source: Tensor, lengths: Tensor) -> Encoded: ...
-
-    def forward(
-        self,
-        source: Tensor,
-        source_lengths: Tensor,
-        target: Tensor,
-        target_lengths: Tensor | None = None,
-        *,
-        sampling_probability: float = 0.0,
-        need_weights: bool = True,
-    ) -> TranslatorOutput:
-        refuse_parts(type(self).__name__)
-        if sampling_probability:
-            raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
-        return self.decode(self.encode(source, source_lengths), target, target_lengths, need_weights=need_weights)

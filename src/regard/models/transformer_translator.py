@@ -5,12 +5,12 @@ from torch import Tensor
 from regard.models.configs import PointerConfig, TranslatorConfig
 from regard.models.encoders import Encoded
 from regard.models.token_input import TokenInput, ended, layer_config
-from regard.models.transformer_decoding import TransformerDecoding
-from regard.models.translator import output_matrix, token_embedding
+from regard.models.transformer_decoding import TransformerPredictor
+from regard.models.translator import Translator, output_matrix, token_embedding
 from regard.nn import TransformerDecoder, TransformerEncoder
 
 
-class TransformerTranslator(TransformerDecoding):
+class TransformerTranslator(TransformerPredictor, Translator):
     """A Transformer that translates (Vaswani et al. 2017, figure 1).
 
     The returned weights over the source are the mean over the heads of the second-last decoder layer, or of the only

@@ -1,8 +1,8 @@
-"""The base class of translators: a loss, a search, and the parts of both that each translator fills in."""
+"""The base class of translators, with a loss and a search."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,20 +10,6 @@ from torch import Tensor, nn
 from regard.models.encoders import Encoded
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder
 from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
-
-
-class DecodedRow(NamedTuple):
-    """One step of a decoder, before the output matrix.
-
-    Attributes:
-        readout: ``[rows, dim]``, the input of the output matrix.
-        state: the state after the step.
-        weights: ``[rows, source]``.
-    """
-
-    readout: Tensor
-    state: Any
-    weights: Tensor
 
 
 class Translator(TextPredictor):
@@ -49,9 +35,8 @@ class Translator(TextPredictor):
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Annotations of ``source [batch, source]`` with ``lengths [batch]``."""
+        """Returns the annotations of ``source [batch, source]`` with ``lengths [batch]``."""
 
-    @abstractmethod
     def forward(
         self,
         source: Tensor,
@@ -62,19 +47,17 @@ class Translator(TextPredictor):
         sampling_probability: float = 0.0,
         need_weights: bool = True,
     ) -> TranslatorOutput:
-        """Predict each target token from the source and the target tokens before it.
+        """Predicts each target token from the source and the target tokens before it.
 
         Args:
             source: ``int64 [batch, source]``.
             source_lengths: ``int64 [batch]``, tokens of each source.
-            target: ``int64 [batch, target]``, from ``bos`` to ``eos``; position t of the output predicts ``target[:, t
-                + 1]``.
-            target_lengths: ``int64 [batch]``, tokens of each target; None: all. No prediction depends on later tokens:
-                with it padding may be left out.
-            sampling_probability: probability that a step reads the predicted token, not the true one (Bengio et al.
-                2015); in [0, 1].
-            need_weights: whether the weights are requested; a decoder that computes them anyway always returns them.
+            target, target_lengths, sampling_probability, need_weights: as for `decode`.
         """
+        encoded = self.encode(source, source_lengths)
+        return self.decode(
+            encoded, target, target_lengths, sampling_probability=sampling_probability, need_weights=need_weights
+        )
 
     @torch.no_grad()
     def translate(
@@ -88,14 +71,14 @@ class Translator(TextPredictor):
         max_length: int | Sequence[int] = 100,
         decoder: SearchableDecoder | None = None,
     ) -> list[Hypothesis]:
-        """The best hypothesis of a search for each row; the module is in evaluation mode during the search.
+        """Returns the best hypothesis of a search for each row; the module is in evaluation mode during the search.
 
         Args:
             source: ``int64 [batch, source]``.
             lengths: ``int64 [batch]``, tokens of each source.
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
-            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
+            risk: chooses from samples instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens of a translation, of all or of each.
             decoder: what the search asks for the next token; None: the model itself.
         """
@@ -103,13 +86,9 @@ class Translator(TextPredictor):
         self.eval()
         try:
             return self.search(
-                self.encode(source, lengths),
-                width=width,
-                length_penalty=length_penalty,
-                risk=risk,
-                max_length=max_length,
-                decoder=decoder,
-            )
+                self.encode(source, lengths), width=width, length_penalty=length_penalty, risk=risk,
+                max_length=max_length, decoder=decoder,
+            )  # fmt: skip
         finally:
             self.train(training)
 
@@ -123,7 +102,7 @@ class Translator(TextPredictor):
         label_smoothing: float = 0.1,
         sampling_probability: float = 0.0,
     ) -> Loss:
-        """The loss of a batch; arguments as in `forward`.
+        """Computes the loss of a batch; arguments as in `forward`.
 
         Args:
             source: ``int64 [batch, source]``.
@@ -133,19 +112,13 @@ class Translator(TextPredictor):
             label_smoothing: ε in [0, 1].
             sampling_probability: in [0, 1].
         """
-        predicted = self(
-            source,
-            source_lengths,
-            target,
-            target_lengths,
-            sampling_probability=sampling_probability,
-            need_weights=False,
-        )
+        options = {"sampling_probability": sampling_probability, "need_weights": False}
+        predicted = self(source, source_lengths, target, target_lengths, **options)
         return self.loss_of(predicted, target, target_lengths, label_smoothing)
 
 
 def output_matrix(embedding: nn.Embedding, tied: bool) -> nn.Linear:
-    """A new output matrix over the tokens of an embedding.
+    """Creates an output matrix over the tokens of an embedding.
 
     Args:
         embedding: target tokens → ``[..., dim]``.
@@ -161,7 +134,7 @@ def output_matrix(embedding: nn.Embedding, tied: bool) -> nn.Linear:
 
 
 def token_embedding(vocabulary: int, dim: int) -> nn.Embedding:
-    """A new embedding, normal with standard deviation ``1 / √dim``, so that it can be an output matrix as well."""
+    """Creates an embedding, normal with standard deviation ``1 / √dim``, so that it can be an output matrix as well."""
     embedding = nn.Embedding(vocabulary, dim)
     nn.init.normal_(embedding.weight, std=dim**-0.5)
     return embedding

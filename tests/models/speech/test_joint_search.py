@@ -10,7 +10,7 @@ import torch
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.recurrent_decoder import Step
+from regard.models.recurrent_decoder import SearchStep
 from regard.models.search import beam, greedy
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.speech.joint_search import LEAST, JointDecoder
@@ -29,7 +29,7 @@ class Indifferent:
         return Rows(len(encoded.lengths))
 
     def step(self, tokens, state):
-        return Step(torch.full((len(tokens), 5), -math.log(5)), state, None)
+        return SearchStep(torch.full((len(tokens), 5), -math.log(5)), state, None)
 
 
 class Rows:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.models.encoders import Encoded
-from regard.models.recurrent_decoder import Step
+from regard.models.recurrent_decoder import SearchStep
 from regard.models.search import SearchState
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.text_predictor import TextPredictor
@@ -125,7 +125,7 @@ class JointDecoder:
         aligned = Aligned(sentence, log_probabilities, last, nothing, log_probabilities.new_zeros(rows, 0))
         return JointState(self.model.start(encoded), self._followed(aligned, is_first=True))
 
-    def step(self, tokens: Tensor, state: JointState) -> Step:
+    def step(self, tokens: Tensor, state: JointState) -> SearchStep:
         """One step of a search: see `regard.models.search.SearchableDecoder`."""
         step = self.model.step(tokens, state.decoder)
         aligned = state.aligned
@@ -136,7 +136,7 @@ class JointDecoder:
         # Where nothing is possible any more, all that may follow is equally improbable.
         of_alignment = (aligned.following - begun[:, None]).nan_to_num(nan=LEAST, neginf=LEAST).clamp(LEAST, 0.0)
         joint = (1.0 - self.weight) * step.log_probabilities + self.weight * of_alignment.float()
-        return Step(joint, JointState(step.state, aligned, is_first=False), step.weights)
+        return SearchStep(joint, JointState(step.state, aligned, is_first=False), step.weights)
 
     def _extended(self, aligned: Aligned, tokens: Tensor) -> Aligned:
         """The texts with one more token each."""

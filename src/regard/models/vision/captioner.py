@@ -1,6 +1,5 @@
 """The base class of captioners: a grid of annotations of an image, a decoder, a loss, and a search."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,16 +49,6 @@ class Captioner(TextPredictor):
     def longest(self, max_length: int) -> int:
         """Returns the largest number of tokens that a search may choose, at most ``max_length``."""
         return max_length if self.max_length is None else min(max_length, self.max_length - 1)
-
-    @abstractmethod
-    def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None) -> TranslatorOutput:
-        """Predicts each token from the image and the tokens before it.
-
-        Args:
-            encoded: the annotations, one row a caption.
-            target: ``int64 [captions, target]``, from ``bos`` to ``eos``.
-            target_lengths: ``int64 [captions]``, number of tokens of each caption; None: no padding.
-        """
 
     def forward(
         self, images: Tensor, owners: Tensor, target: Tensor, target_lengths: Tensor | None = None
@@ -114,14 +103,9 @@ class Captioner(TextPredictor):
         training = self.training
         self.eval()
         try:
-            encoded = self.encode(images)
             return self.search(
-                encoded,
-                width=width,
-                length_penalty=length_penalty,
-                risk=risk,
-                max_length=self.longest(max_length),
-                forbidden=forbidden,
-            )
+                self.encode(images), width=width, length_penalty=length_penalty, risk=risk,
+                max_length=self.longest(max_length), forbidden=forbidden,
+            )  # fmt: skip
         finally:
             self.train(training)

@@ -4,9 +4,9 @@ from torch import Tensor
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.configs import RECURRENT
-from regard.models.encoders import Encoded
 from regard.models.hard_attention import HardChoice, ReinforceBaseline
-from regard.models.recurrent_decoder import BottleneckDecoder, DecoderState, RecurrentDecoder, Step
+from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
+from regard.models.recurrent_decoding import RecurrentPredictor
 from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import output_matrix, token_embedding
 from regard.models.vision.captioner import Captioner
@@ -15,7 +15,7 @@ from regard.models.vision.grid_encoder import GridEncoder
 from regard.nn import Attention
 
 
-class RecurrentCaptioner(Captioner):
+class RecurrentCaptioner(RecurrentPredictor, Captioner):
     """Captions images by a recurrent decoder that attends to a convolutional grid before each word (Xu et al. 2015).
 
     .. math::
@@ -61,26 +61,11 @@ class RecurrentCaptioner(Captioner):
         reinforced = config.attention == "hard" and config.hard_estimator == "reinforce"
         self.baseline = ReinforceBaseline() if reinforced else None
 
-    @property
-    def attends(self) -> bool:
-        return self.config.attention != "none"
-
-    def start(self, encoded: Encoded) -> DecoderState:
-        return self.decoder.start(encoded)
-
-    def step(self, tokens: Tensor, state: DecoderState) -> Step:
-        return self.decoder.step(tokens, state)
-
-    def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None) -> TranslatorOutput:
-        decoded = self.decoder(target[:, :-1], self.start(encoded))
-        return TranslatorOutput(decoded.readout, decoded.weights, decoded.choices, self.decoder.output)
-
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
-        """Returns REINFORCE's part of the loss, or the doubly stochastic term, summed over the captions."""
-        if predicted.choices is not None and self.baseline is not None:
-            return self.baseline.loss(predicted.choices, nll, is_token, self.config.entropy_weight)
-        if not self.config.doubly_stochastic:
-            return None
+        """Computes REINFORCE's part of the loss, or the doubly stochastic term, summed over the captions."""
+        reinforced = super()._extra_loss(predicted, nll, is_token)
+        if reinforced is not None or not self.config.doubly_stochastic:
+            return reinforced
         assert predicted.weights is not None
         return self.config.doubly_stochastic * doubly_stochastic_loss(predicted.weights, is_token)
 
@@ -93,7 +78,7 @@ def doubly_stochastic_loss(weights: Tensor, is_token: Tensor) -> Tensor:
         is_token: bool ``[captions, steps]``: False for steps after the end of a caption, which do not count.
 
     Returns:
-        a scalar.
+        A scalar.
 
     Example:
         >>> import torch
@@ -107,6 +92,7 @@ def doubly_stochastic_loss(weights: Tensor, is_token: Tensor) -> Tensor:
 
 
 def _decoder(config: CaptionerConfig, annotation_dim: int) -> RecurrentDecoder:
+    """Creates the decoder that ``config.attention`` names."""
     embedding = token_embedding(config.target_vocabulary, config.embedding)
     output = output_matrix(embedding, config.tied == "target")
     sizes = config.hidden, config.layers, config.architecture, config.readout, config.dropout
@@ -115,14 +101,5 @@ def _decoder(config: CaptionerConfig, annotation_dim: int) -> RecurrentDecoder:
     query_dim = config.hidden + (config.embedding if config.query_token else 0)
     attention = Attention.create(config.score, query_dim, annotation_dim)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
-    return BahdanauDecoder(
-        embedding,
-        output,
-        attention,
-        annotation_dim,
-        annotation_dim,
-        *sizes,
-        choice,
-        gated=config.gated,
-        query_token=config.query_token,
-    )
+    options = {"gated": config.gated, "query_token": config.query_token}
+    return BahdanauDecoder(embedding, output, attention, annotation_dim, annotation_dim, *sizes, choice, **options)
