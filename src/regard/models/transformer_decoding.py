@@ -17,7 +17,6 @@ from regard.names.missing_names import hinted
 from regard.nn import KeyValues, SequenceCache, TransformerDecoder
 from regard.nn.key_values import EncoderOutput
 from regard.nn.layer_parts import packings
-from regard.nn.transformer_decoder import DECODER
 from regard.nn.transformer_layers import WantedWeights, wanting
 from regard.nn.transformer_stack import new_caches
 from regard.tracing.module_calls import is_observed, runs
@@ -72,7 +71,7 @@ class TransformerPredictor(TextPredictor):
         return self.target_input.embedding
 
     def start(self, encoded: Encoded) -> TransformerState:
-        if not runs(self.decoder, DECODER):
+        if not runs(self.decoder, TransformerDecoder.own_forward):
             raise ArgumentError(
                 f"a search decodes step by step with caches, which a {type(self.decoder).__name__} in the place of the "
                 "decoder does not have; put it around its layers"
@@ -121,11 +120,11 @@ class TransformerPredictor(TextPredictor):
             need_weights: whether the weights are requested.
         """
         embedded = self.target_input(tokens)
-        if not runs(self.decoder, DECODER) and need_weights:
+        if not runs(self.decoder, TransformerDecoder.own_forward) and need_weights:
             raise ArgumentError(
                 f"a decoder that is a {type(self.decoder).__name__} gives no weights: need_weights=False"
             )
-        if runs(self.decoder, DECODER) and not is_observed(self.decoder):
+        if runs(self.decoder, TransformerDecoder.own_forward) and not is_observed(self.decoder):
             packing, source = packings(self.decoder, (embedded, lengths), (encoded.annotations, encoded.lengths))
             memory = [EncoderOutput(source.pack(encoded.annotations), source)] * len(self.decoder.layers)
             rows, _, weights = self.decoder.run(

@@ -161,7 +161,7 @@ class Attention(Module):
         return Memory(key, value, score, allowed, self._cached(Memory(key, value, score, allowed)))
 
     def _cached(self, memory: Memory) -> CachedMemory | None:
-        """The memory as the first backend prepares it that can; none prepares a part of a sequence."""
+        """Returns the memory as the first backend that can prepares it; none prepares a part of a sequence."""
         if are_parts():
             return None
         with self._awaited():
@@ -173,7 +173,7 @@ class Attention(Module):
         return None
 
     def _awaited(self) -> AbstractContextManager[None]:
-        """Within it, kernels are waited for if a backend is named. A compiler traces the call and runs no kernel."""
+        """Returns a context in which kernels are awaited if a backend is named; a call that is traced runs none."""
         return nullcontext() if self.backend == "auto" or torch.compiler.is_compiling() else kernels_awaited()
 
     def forward(

@@ -62,7 +62,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         biases: Sequence[Bias | None] = (),
         need_weights: bool = False,
     ) -> Attended:
-        """Attend with heads that are projected and rotated: the part between the projections.
+        """Attends with heads that are projected and rotated: the part between the projections.
 
         Args:
             query: ``[batch, num_heads, queries, head_dim]``.
@@ -73,7 +73,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
             need_weights: whether to give the weights, which carry a gradient; the output is the same, bit for bit.
 
         Returns:
-            the heads' outputs ``[batch, num_heads, queries, head_dim]``, for `join` and ``out_proj``, and the weights.
+            The heads' outputs ``[batch, num_heads, queries, head_dim]``, for `join` and ``out_proj``, and the weights.
         """
         keys = key.shape[2]
         key, value = self._append_keys_and_values(key, value)
@@ -81,16 +81,10 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         mask = _intersect(masks, key.shape[2] - keys)
         check_coupled(self.normalizer, mask)
         problem = planned(
-            query,
-            key,
-            value,
-            score=self.score,
-            normalizer=self.normalizer,
-            mask=mask,
+            query, key, value, score=self.score, normalizer=self.normalizer, mask=mask,
             bias=_add([*biases, own], key.shape[2] - keys),
-            dropout=self.dropout if self.training else 0.0,
-            backend=self.backend,
-        )
+            dropout=self.dropout if self.training else 0.0, backend=self.backend,
+        )  # fmt: skip
         return run(problem, self.backend, need_weights=need_weights, layer=self)
 
     def attend_to_rows(
@@ -225,7 +219,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return [self.split(part) for part in split_joined([packing.pad(product) for product in products], widths)]
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The projections of the three inputs, all heads side by side.
+        """Returns the projections of the three inputs, all heads side by side.
 
         Args:
             query: ``[..., embed_dim]``.
@@ -236,7 +230,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return q, k, v
 
     def products(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """The projections side by side, in as many tensors as there are products: in one if the inputs are the same.
+        """Returns the projections in as many tensors as there are products: in one if the inputs are the same.
 
         Args: as for `project`.
         """
@@ -246,13 +240,13 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return self.project_query(query), *self.memory_products(key, value)
 
     def project_query(self, query: Tensor) -> Tensor:
-        """The projection of the query alone, as `project` gives it."""
+        """Returns the projection of the query alone, as `project` does."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[: self.embed_dim]
         return F.linear(query, weights[0][: self.embed_dim], bias)
 
     def memory_products(self, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """The projections of key and value, as `products` gives them."""
+        """Returns the projections of key and value, as `products` does."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[self.embed_dim :]
         if len(weights) == 1:
@@ -266,7 +260,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return F.linear(key, key_weight, key_bias), F.linear(value, value_weight, value_bias)
 
     def split(self, projected: Tensor, batch_first: bool = True) -> Tensor:
-        """Heads ``[batch, heads, length, head_dim]`` of what `project` gives for a batch.
+        """Splits a projection into heads ``[batch, heads, length, head_dim]``.
 
         Args:
             projected: ``[batch, length, heads * head_dim]``, or ``[length, batch, ...]`` if not ``batch_first``.
@@ -276,11 +270,11 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return heads.transpose(1, 2) if batch_first else heads.permute(1, 2, 0, 3)
 
     def join(self, heads: Tensor, batch_first: bool = True) -> Tensor:
-        """The inverse of `split`."""
+        """Joins heads: the inverse of `split`."""
         return (heads.transpose(1, 2) if batch_first else heads.permute(2, 0, 1, 3)).flatten(-2)
 
     def rotate(self, heads: Tensor, offset: int = 0) -> Tensor:
-        """Heads of queries or keys, rotated if the module has a `Rotary` position.
+        """Rotates heads of queries or keys if the module has a `Rotary` position.
 
         Args:
             heads: ``[batch, heads, length, head_dim]``.
@@ -294,7 +288,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return [self.embed_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim]
 
     def _input_weights(self) -> tuple[Tensor, ...]:
-        """The packed weight of the three input projections, or the three of them, as `_qkv_same_embed_dim` says."""
+        """Returns the packed weight of the input projections, or the three weights, as `_qkv_same_embed_dim` says."""
         names = ("in_proj_weight",) if self._qkv_same_embed_dim else ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         weights = tuple(getattr(self, name) for name in names)
         for name, weight in zip(names, weights, strict=True):
@@ -303,7 +297,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return weights
 
     def _append_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """``[batch, kv_heads, keys, head_dim]`` with ``bias_k`` and ``bias_v``, then with ``add_zero_attn``'s zeros."""
+        """Appends ``bias_k`` and ``bias_v``, then zeros with ``add_zero_attn``; ``[batch, kv_heads, keys, head_dim]``."""
         B, H, _, D = key.shape
         if self.bias_k is not None or self.add_zero_attn:
             refuse_parts("an attention that appends keys (add_bias_kv, add_zero_attn)")
@@ -320,7 +314,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
 
 
 def _intersect(masks: Sequence[Mask | None], appended: int) -> Mask | None:
-    """Pairs that every mask allows, and all pairs with appended keys; None if there is no mask."""
+    """Returns the pairs that every mask allows, and all pairs with appended keys; None if there is no mask."""
     present = [mask for mask in masks if mask is not None]
     if not present:
         return None
@@ -329,7 +323,7 @@ def _intersect(masks: Sequence[Mask | None], appended: int) -> Mask | None:
 
 
 def _add(biases: Sequence[Bias | None], appended: int) -> Bias | None:
-    """The sum of the biases, 0 for appended keys; None if there is no bias."""
+    """Returns the sum of the biases, 0 for appended keys; None if there is no bias."""
     present = [bias for bias in biases if bias is not None]
     if not present:
         return None

@@ -31,7 +31,7 @@ class AttentionClass(NamedTuple):
 
     Attributes:
         path: where the class is, or a function that makes one; it is imported when it is first used.
-        lacks: the options of `USUAL` that it has not.
+        lacks: the options of `USUAL_VALUES` that it does not have.
         is_causal: whether a token never sees later ones, whatever the mask.
     """
 
@@ -56,14 +56,14 @@ CLASSES: dict[str, AttentionClass] = {
 }
 """Every name but ``multihead``."""
 
-USUAL: dict[str, tuple[object, ...]] = {
+USUAL_VALUES: dict[str, tuple[object, ...]] = {
     "score": ("scaled_dot",),
     "normalizer": ("softmax",),
     "kv_heads": (None,),
     "position": (None, "none"),
     "backend": ("auto",),
 }
-"""The values of a layer's options with which its self-attention need not have them."""
+"""The values of a layer's options that every self-attention accepts, even one without these options."""
 
 
 def check_options(owner: str, lacks: Collection[str], options: Mapping[str, Any]) -> None:
@@ -74,13 +74,13 @@ def check_options(owner: str, lacks: Collection[str], options: Mapping[str, Any]
         lacks: the options that it lacks.
         options: the values of options.
     """
-    for name, usual in USUAL.items():
+    for name, usual in USUAL_VALUES.items():
         if name in lacks and options.get(name, usual[0]) not in usual:
             raise ArgumentError(f"{name} is not an option of {owner}; leave it out: {name}={usual[-1]!r}")
 
 
 def check_direction(owner: str, is_causal: bool, bidirectional: bool) -> None:
-    """Raises ArgumentError if tokens shall see later ones, which this attention never does."""
+    """Raises ArgumentError if tokens must see later ones, which this attention never does."""
     if is_causal and bidirectional:
         raise ArgumentError(
             f"{owner} is a recurrence in which no token sees a later one, so that it cannot read in both directions: "

@@ -123,7 +123,7 @@ class AttentionPooling(Module):
         self.backend: BackendName = check_backend(backend)
 
     def forward(self, annotations: Tensor, lengths: Tensor | None = None, *, need_weights: bool = False) -> Pooled:
-        """Pool the annotations of each sequence.
+        """Pools the annotations of each sequence.
 
         Args:
             annotations: ``[batch, length, dim]``; what stands after the end of a sequence has no effect.
@@ -150,16 +150,11 @@ class AttentionPooling(Module):
                 value, _ = without_hidden(value, value, visible_annotations(mask, value))
             query, value = upcast(query), upcast(value)
             key, score = upcast(score.project_key(value[:, None])[:, 0]), score.projected()
-        problem = planned(
-            query[None, :, None].expand(annotations.shape[0], -1, -1, -1),  # B heads 1 dim
-            key[:, None],  # one head, which serves all queries
-            value[:, None],
-            score=score,
-            normalizer=self.normalizer,
-            mask=mask,
-            dropout=self.dropout if self.training else 0.0,
-            backend=self.backend,
-        )
+        queries = query[None, :, None].expand(annotations.shape[0], -1, -1, -1)  # B heads 1 dim
+        problem = planned(  # one head of keys and values serves all queries
+            queries, key[:, None], value[:, None], score=score, normalizer=self.normalizer, mask=mask,
+            dropout=self.dropout if self.training else 0.0, backend=self.backend,
+        )  # fmt: skip
         output, weights = run(problem, self.backend, need_weights=need_weights, layer=self)
         output = output.to(annotations.dtype)
         return Pooled(output[:, :, 0].flatten(1), None if weights is None else weights[:, :, 0])
@@ -169,6 +164,7 @@ class AttentionPooling(Module):
 
 
 def _score(score: Scoring | ContentScoreName, dim: int, heads: int, score_dim: int | None) -> Score:
+    """Returns a score that learned queries can have: a new one for a name, else a copy of a module's own."""
     if not isinstance(score, str):
         if score_dim is not None:
             raise ArgumentError("score_dim is for scores by name; a score object has its own sizes")

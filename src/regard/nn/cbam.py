@@ -3,15 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from regard.distributed.sequence_parts import refuse_parts
-from regard.nn.feature_maps import check_feature_map, check_odd, reduced_channels
+from regard.nn.feature_maps import FeatureGate, check_feature_map, check_odd, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes.checks import whole_number
 from regard.tracing.module_calls import Module
 
 
 @fx_leaf
-class ChannelGate(Module):
+class ChannelGate(FeatureGate):
     """Computes the channel attention of CBAM: one perceptron on the means and on the maxima of all channels.
 
     .. math::
@@ -58,27 +57,9 @@ class ChannelGate(Module):
         pooled = torch.stack((features.mean((2, 3)), features.amax((2, 3))))  # 2 B C
         return self.expand(self.reduce(pooled).relu()).sum(0).sigmoid()[:, :, None, None]
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Scales the channels of a feature map.
-
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-        """
-        refuse_parts(type(self).__name__)
-        return features * self.gate(features)
-
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}"
-
 
 @fx_leaf
-class SpatialGate(Module):
+class SpatialGate(FeatureGate):
     """Computes the spatial attention of CBAM: a convolution on the mean and the maximum over the channels.
 
     .. math::
@@ -120,24 +101,6 @@ class SpatialGate(Module):
         check_feature_map("features", features, self.channels)
         pooled = torch.cat((features.mean(1, keepdim=True), features.amax(1, keepdim=True)), 1)  # B 2 H W
         return self.convolution(pooled).sigmoid()
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Scales the positions of a feature map.
-
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-        """
-        refuse_parts(type(self).__name__)
-        return features * self.gate(features)
-
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}"
 
 
 @fx_leaf

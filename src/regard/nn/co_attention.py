@@ -46,7 +46,7 @@ class CoAttended(NamedTuple):
 
 @fx_leaf
 class CoAttention(Module):
-    """Lets a context and a query attend to each other, and returns the context with what it found.
+    """Lets a context and a query attend to each other, and returns the context with both results.
 
     .. math::
 
@@ -124,15 +124,15 @@ class CoAttention(Module):
             mask = masks.lengths(query.shape[1] if query_lengths is None else query_lengths, context_lengths)
         pair = context[:, None], query[:, None]
         problem = validate(*pair, pair[1], score=self.score, mask=mask)
-        found, to_query = run(problem, self.backend, need_weights=need_weights, layer=self)
+        answer, to_query = run(problem, self.backend, need_weights=need_weights, layer=self)
         highest = self._highest(*pair, mask)
         nothing = context.new_zeros(context.shape[0], 1, 1, 1)
         problem = validate(
             nothing, nothing.expand(-1, -1, context.shape[1], -1), context[:, None], score="dot", bias=highest
         )
         summary, to_context = run(problem, self.backend, need_weights=need_weights, layer=self)
-        found, summary = found[:, 0].to(context.dtype), summary[:, 0].to(context.dtype)
-        output = torch.cat([context, found, context * found, context * summary], dim=-1)
+        answer, summary = answer[:, 0].to(context.dtype), summary[:, 0].to(context.dtype)
+        output = torch.cat([context, answer, context * answer, context * summary], dim=-1)
         if to_query is None or to_context is None:
             return CoAttended(output, None, None)
         return CoAttended(output, to_query[:, 0], to_context[:, 0, 0])

@@ -38,15 +38,10 @@ class DifferentialAttention(ProjectedAttention):
     Args:
         embed_dim: features of a token.
         num_heads: heads, a divisor of ``embed_dim``; the paper has half as many as a Transformer of the same size.
-        dropout: probability of dropping a weight of a map while training, in [0, 1).
-        bias: whether the projections have biases.
-        normalizer: of each map: a name, a `Normalizer` or a function.
-        kv_heads: heads of keys and values, a divisor of ``num_heads``; None: as many.
+        dropout, normalizer: as for `SelfAttention`, in each map.
+        bias, kv_heads, bidirectional, backend, device, dtype: as for `SelfAttention`.
         position: as for `MultiheadAttention`, for heads of ``head_dim / 2`` features.
-        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
-        backend: ``auto``, or one by name, which runs or raises.
         depth: number of the layer in its stack, from 0: :math:`\lambda_{init} = 0.8 - 0.6 \exp(-0.3 \, depth)`.
-        device, dtype: device and dtype of the parameters.
 
     Raises:
         ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.

@@ -3,14 +3,13 @@
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Observed, Readings, observe
+from regard.attention import Observed, Readings
 from regard.attention.execution import check_backend
 from regard.attention.readings import ReadingName
-from regard.attention.routes import planned
-from regard.attention.verbs import BackendName, run
+from regard.attention.verbs import BackendName
 from regard.distributed.sequence_parts import refuse_parts
 from regard.nn.batch_norm import BatchNorm2d
-from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
+from regard.nn.feature_maps import PositionMixer, as_feature_map, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes.checks import whole_number
 from regard.shapes.grid import upcast
@@ -18,7 +17,7 @@ from regard.tracing.module_calls import Module
 
 
 @fx_leaf
-class PositionAttention(Module):
+class PositionAttention(PositionMixer):
     """Lets each position attend to all positions, in memory linear in their number.
 
     .. math::
@@ -80,30 +79,8 @@ class PositionAttention(Module):
             BackendError: the named backend cannot run this.
         """
         refuse_parts(type(self).__name__)
-        problem = planned(*self._projected(features), score="dot", backend=self.backend)
-        mixed = run(problem, self.backend, layer=self).output[:, 0]
+        mixed = self._attended(*self._projected(features))[:, 0]
         return self.scale * as_feature_map(mixed, *features.shape[2:]) + features
-
-    def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
-        """Reads the weights of positions, in row-major order, with one head.
-
-        Args:
-            features: as in `forward`.
-            read: the readings; ``Readings(rows=[y * width + x])`` reads the weights of one position in linear memory.
-
-        Returns:
-            `Observed`; its output is Σ_i s_ji D_i, ``[batch, 1, positions, channels]``.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-            ArgumentError: this attention does not have a reading.
-        """
-        return observe(*self._projected(features), read=read, score="dot", backend=self.backend)
-
-    def _projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        check_feature_map("features", features, self.channels)
-        query, key, value = (as_sequence(part(features))[:, None] for part in (self.query, self.key, self.value))
-        return query, key, value
 
     def extra_repr(self) -> str:
         return f"channels={self.channels}"

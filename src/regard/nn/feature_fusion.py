@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError, UnknownNameError
 from regard.nn.batch_norm import BatchNorm2d
-from regard.nn.feature_maps import check_feature_map, reduced_channels
+from regard.nn.feature_maps import FeatureGate, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.tracing.module_calls import Module
 
@@ -18,7 +18,7 @@ GLOBAL_NORMS = ("batch", "layer")
 
 
 @fx_leaf
-class MSCAM(Module):
+class MSCAM(FeatureGate):
     """Scales a feature map by multi-scale channel attention.
 
     .. math::
@@ -90,10 +90,7 @@ class MSCAM(Module):
             ShapeError, KindError: the input has another shape or dtype.
         """
         refuse_parts(type(self).__name__)
-        return features * self.gate(features) if scales else self.gate(features)
-
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}"
+        return super().forward(features) if scales else self.gate(features)
 
 
 @fx_leaf
@@ -147,7 +144,12 @@ class AFF(Module):
         Raises:
             ShapeError, KindError: an input has another shape or dtype, or the shapes differ.
         """
-        _check_pair(first, second, self.attention.channels)
+        for name, features in (("first", first), ("second", second)):
+            check_feature_map(name, features, self.attention.channels)
+        if first.shape != second.shape:
+            raise ShapeError(
+                f"second must have the shape of first, {list(first.shape)}; it has shape {list(second.shape)}"
+            )
         return mix(first, second, self.attention(first + second, scales=False))
 
 
@@ -199,13 +201,6 @@ class IAFF(Module):
 def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
     """Returns ``gate · first + (1 − gate) · second``."""
     return second + gate * (first - second)
-
-
-def _check_pair(first: Tensor, second: Tensor, channels: int) -> None:
-    check_feature_map("first", first, channels)
-    check_feature_map("second", second, channels)
-    if first.shape != second.shape:
-        raise ShapeError(f"second must have the shape of first, {list(first.shape)}; it has shape {list(second.shape)}")
 
 
 def _bottleneck(channels: int, units: int, norm: Callable[[int], nn.Module]) -> nn.Sequential:

@@ -1,9 +1,17 @@
-"""Checks of feature maps ``[batch, channels, height, width]``, and their conversion to sequences of positions."""
+"""Modules on feature maps ``[batch, channels, height, width]``: checks, gates, and attention between positions."""
 
-from torch import Tensor
+from abc import ABC, abstractmethod
 
+from torch import Tensor, nn
+
+from regard.attention import Observed, Readings, observe
+from regard.attention.readings import ReadingName
+from regard.attention.routes import planned
+from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, ShapeError
 from regard.shapes.checks import check_floating, whole_number
+from regard.tracing.module_calls import Module
 
 
 def check_feature_map(name: str, features: Tensor, channels: int) -> None:
@@ -55,3 +63,79 @@ def as_sequence(features: Tensor) -> Tensor:
 def as_feature_map(sequence: Tensor, height: int, width: int) -> Tensor:
     """Converts a sequence of all positions to a feature map: the inverse of `as_sequence`."""
     return sequence.transpose(1, 2).unflatten(2, (height, width))
+
+
+class FeatureGate(Module, ABC):
+    """The base of modules that multiply a feature map by a gate in (0, 1), which they compute from it.
+
+    Attributes:
+        channels: channels of the feature map.
+    """
+
+    channels: int
+
+    @abstractmethod
+    def gate(self, features: Tensor) -> Tensor:
+        """Returns the factors of channels, positions or elements; arguments and errors as in `forward`."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Multiplies a feature map by the gate.
+
+        Args:
+            features: ``[batch, channels, height, width]``.
+
+        Returns:
+            A tensor of the same shape.
+
+        Raises:
+            ShapeError, KindError: the input has another shape or dtype.
+        """
+        refuse_parts(type(self).__name__)
+        gate = self.gate(features)
+        return features * (gate if gate.dim() == 4 else gate[:, :, None, None])
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
+
+
+class PositionMixer(Module):
+    """The base of modules in which each position of a feature map attends to all positions by inner products.
+
+    Attributes:
+        channels: channels of the feature map.
+        backend: backend of `regard.attend`.
+        query, key, value: the projections.
+    """
+
+    channels: int
+    backend: BackendName
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+
+    def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
+        """Reads the weights of positions, in row-major order, with one head.
+
+        Args:
+            features: as in `forward`.
+            read: the readings; ``Readings(rows=[y * width + x])`` reads the weights of one position in linear memory.
+
+        Returns:
+            `Observed`; its output is the weighted sum of the values, ``[batch, 1, positions, features]``.
+
+        Raises:
+            ShapeError, KindError: the input has another shape or dtype.
+            ArgumentError: this attention does not have a reading.
+        """
+        return observe(*self._projected(features), read=read, score="dot", backend=self.backend)
+
+    def _projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values, each ``[batch, 1, positions, features]``."""
+        check_feature_map("features", features, self.channels)
+        query, key, value = (as_sequence(part(features))[:, None] for part in (self.query, self.key, self.value))
+        return query, key, value
+
+    def _attended(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Returns the softmax-weighted sums of the values, ``[batch, 1, positions, features]``."""
+        problem = planned(query, key, value, score="dot", backend=self.backend)
+        return run(problem, self.backend, layer=self).output

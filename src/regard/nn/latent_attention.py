@@ -44,14 +44,10 @@ class LatentAttention(SequenceAttention):
         query_rank: features of the compressed queries; None: queries are not compressed.
         rotary_dim: :math:`d_R`, even; None: half of :math:`d_h`, rounded up to an even number. It needs
             ``position="rotary"`` or a `Rotary`.
-        dropout: probability of dropping a weight while training, in [0, 1).
         bias: whether the projections have biases; those to the compressed vectors, and from :math:`c`, have none.
-        normalizer: a name, a `Normalizer` or a function.
         position: ``rotary`` or a `Rotary`, of :math:`d_R` features; ``alibi``, ``t5`` or another `Bias` that does not
             depend on queries, or None, without a rotary part.
-        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
-        backend: ``auto``, or one by name, which runs or raises.
-        device, dtype: device and dtype of the parameters.
+        dropout, normalizer, bidirectional, backend, device, dtype: as for `SelfAttention`.
 
     Raises:
         ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.

@@ -23,7 +23,7 @@ from regard.biases import Bias, as_bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask
 from regard.nn.packing import Packing
-from regard.nn.torch_inputs import Sizes, read_torch_masks
+from regard.nn.torch_inputs import TorchSizes, read_torch_masks
 from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import Grid
 
@@ -136,7 +136,7 @@ def read_pairs(
         )
     if hidden is not None or padding is not None:
         batch, queries, _ = input.shape
-        sizes = Sizes(batch if is_batched else None, heads, queries, keys, input.dtype, input.device)
+        sizes = TorchSizes(batch if is_batched else None, heads, queries, keys, input.dtype, input.device)
         torch_part, torch_bias = read_torch_masks(padding, hidden, sizes, (torch_mask.padding_name, name))
         parts.append(torch_part)
         if torch_bias is not None:

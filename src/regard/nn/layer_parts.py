@@ -1,4 +1,4 @@
-"""What the layers of a Transformer share: their parts, their options, and the one question how a batch runs.
+"""What the layers of a Transformer share: their parts, their options, and the decision how a batch runs.
 
 A batch runs on packed rows, or padded by plain calls of plain modules where somebody sees or replaces a part, or where
 rows cannot be chosen (`packings`). Everything else is written once for both forms.
@@ -358,7 +358,7 @@ class TransformerLayer(Module):
         return in_chunks(self._part(transform), self.feedforward_chunk, rows, attended)
 
     def _feedforward(self, rows: Tensor) -> Tensor:
-        """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
+        """Computes ``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
         return self.linear2(self.dropout(self.activation(self.linear1(rows))))
 
     def _part(self, function: Callable[P, R]) -> Callable[P, R]:

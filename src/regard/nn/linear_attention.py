@@ -53,12 +53,12 @@ class LinearState(SequenceCache):
         return LinearState(None if self.state is None else self.state[index], self.length)
 
 
-class Tokens(NamedTuple):
-    """What a layer in linear time computes for each token; all but the last two are ``[batch, heads, length, n]``.
+class RecurrenceInputs(NamedTuple):
+    """The inputs of the recurrence for each token; all but the last two are ``[batch, heads, length, n]``.
 
     Attributes:
         query, key, value: of each head.
-        log_decay: logarithm of what is left of the state, with one gate or one for each feature of a key; or None.
+        log_decay: logarithm of the share of the state that stays, one for a key or for each of its features; or None.
         beta: strength of the delta rule, ``[batch, heads, length]``; or None.
     """
 
@@ -76,15 +76,7 @@ class RecurrentAttention(SequenceAttention, ABC):
     ``ratio``, so that backends, readings, `regard.explain` and `regard.watch` treat it as any other. With a cache the
     state of the recurrence goes on. A subclass defines `add_parts` and `tokens`.
 
-    Args:
-        embed_dim: features of a token.
-        num_heads: heads, a divisor of ``embed_dim``.
-        bias: whether the projections have biases; default True.
-        backend: ``auto``, the default, or one by name, which runs or raises.
-        device, dtype: device and dtype of the parameters; default: PyTorch's.
-
-    Raises:
-        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+    Args and Raises: as for `LinearAttention`.
     """
 
     normalizer: NormalizerName = "identity"
@@ -116,9 +108,9 @@ class RecurrentAttention(SequenceAttention, ABC):
         query, key, value = self.in_proj(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         return query, key, value
 
-    def tokens(self, x: Tensor, first: int) -> Tokens:
+    def tokens(self, x: Tensor, first: int) -> RecurrenceInputs:
         """Returns what each token reads and adds; ``first`` is the position of the first one."""
-        return Tokens(*self.heads(x))
+        return RecurrenceInputs(*self.heads(x))
 
     def forward(
         self,
@@ -147,38 +139,38 @@ class RecurrentAttention(SequenceAttention, ABC):
                 f"a token that continues a cache sees no later one, and without a mask the {x.shape[1]} tokens would "
                 "all see each other; write mask='causal'"
             )
-        tokens = self.tokens(x, past.length)
+        inputs = self.tokens(x, past.length)
         with full_precision(x):
-            output, past = self._continued(tokens, past)
+            output, past = self._continued(inputs, past)
         return SequenceOutput(self._joined(x, output), None, past)
 
     def _attended(self, x: Tensor, mask: Mask | None, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Returns the outputs of all heads, and their weights if they are needed."""
-        tokens, length = self.tokens(x, 0), whole_length(x.shape[1], "x")
+        inputs, length = self.tokens(x, 0), whole_length(x.shape[1], "x")
         score = self.product
-        if mask is not None and (tokens.log_decay is not None or tokens.beta is not None):
+        if mask is not None and (inputs.log_decay is not None or inputs.beta is not None):
             padding = padding_of(mask, Grid.whole(x.shape[0], self.num_heads, length, length, x.device))
-            tokens = _without_padding(tokens, padding)
-            mask = mask if tokens.beta is None else padding.rest
-        if tokens.log_decay is not None:
-            score = Decayed(score, joined(tokens.log_decay, 2, "x"))
-        if tokens.beta is not None:
-            score = DeltaRule(score, joined(tokens.beta, 2, "x"))
-        problem = planned(*tokens[:3], score=score, normalizer=self.normalizer, mask=mask, backend=self.backend)
+            inputs = _without_padding(inputs, padding)
+            mask = mask if inputs.beta is None else padding.rest
+        if inputs.log_decay is not None:
+            score = Decayed(score, joined(inputs.log_decay, 2, "x"))
+        if inputs.beta is not None:
+            score = DeltaRule(score, joined(inputs.beta, 2, "x"))
+        problem = planned(*inputs[:3], score=score, normalizer=self.normalizer, mask=mask, backend=self.backend)
         attended = run(problem, self.backend, need_weights=need_weights, layer=self)
         return attended.output, attended.weights
 
-    def _continued(self, tokens: Tokens, past: LinearState) -> tuple[Tensor, LinearState]:
+    def _continued(self, inputs: RecurrenceInputs, past: LinearState) -> tuple[Tensor, LinearState]:
         """Returns the outputs of all heads after the tokens of a cache, and the cache with these tokens."""
-        prepared = self.product.prepare(tokens.query, tokens.key)
+        prepared = self.product.prepare(inputs.query, inputs.key)
         query, key = upcast(prepared.query) * prepared.scale, upcast(prepared.key)
         is_ratio = self.normalizer == "ratio"
-        value = with_ones(upcast(tokens.value)) if is_ratio else upcast(tokens.value)
+        value = with_ones(upcast(inputs.value)) if is_ratio else upcast(inputs.value)
         length = query.shape[2]
         form = recurrent if length == 1 else chunked
-        output, state = form(query, key, value, tokens.log_decay, tokens.beta, past.state)
+        output, state = form(query, key, value, inputs.log_decay, inputs.beta, past.state)
         output = divided(output) if is_ratio else output
-        return output.to(tokens.value.dtype), LinearState(state, past.length + length)
+        return output.to(inputs.value.dtype), LinearState(state, past.length + length)
 
     def _joined(self, x: Tensor, output: Tensor) -> Tensor:
         """Returns the outputs of all heads, normalized, gated and projected."""
@@ -204,9 +196,9 @@ def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
     return length == 1 and mask.hides_nothing(grid)
 
 
-def _without_padding(tokens: Tokens, padding: Padding) -> Tokens:
-    """Returns the tokens with padding that changes no state: nothing is added, nothing decays, nothing is read."""
-    query, key, value, decay, beta = tokens
+def _without_padding(inputs: RecurrenceInputs, padding: Padding) -> RecurrenceInputs:
+    """Returns the inputs with padding that changes no state: it adds nothing, decays nothing and reads nothing."""
+    query, key, value, decay, beta = inputs
     length = query.shape[2]
     if padding.keys is not None:
         hidden = own_part(~padding.keys.mT, 2, length, "x")  # B H K 1
@@ -215,7 +207,7 @@ def _without_padding(tokens: Tokens, padding: Padding) -> Tokens:
         beta = None if beta is None else beta.masked_fill(hidden[..., 0], 0.0)
     if padding.queries is not None:
         query = query.masked_fill(own_part(~padding.queries, 2, length, "x"), 0.0)
-    return Tokens(query, key, value, decay, beta)
+    return RecurrenceInputs(query, key, value, decay, beta)
 
 
 @fx_leaf
@@ -270,12 +262,7 @@ class Retention(RecurrentAttention):
     Sun et al. 2023, "Retentive Network", equations 5 and 8: queries and keys are rotated (`regard.positions.Rotary`),
     and each head is normalized by itself. Without a causal mask, weights decay in both directions.
 
-    Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults;
-            ``embed_dim / num_heads`` is even.
-
-    Raises:
-        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
+    Args and Raises: as for `LinearAttention`; ``embed_dim / num_heads`` is even.
 
     Example:
         >>> import torch
@@ -291,17 +278,17 @@ class Retention(RecurrentAttention):
         self.gate_proj = self.projection(self.embed_dim, self.embed_dim)
         return ScaledDot()
 
-    def tokens(self, x: Tensor, first: int) -> Tokens:
+    def tokens(self, x: Tensor, first: int) -> RecurrenceInputs:
         query, key, value = self.heads(x)
         batch, length, _ = x.shape
         rates = [math.log1p(-(2.0 ** (-5 - head))) for head in range(self.num_heads)]
         decay = sent(vector(rates, upcast(value).dtype), x.device)[:, None, None].expand(batch, -1, length, 1)
-        return Tokens(self.position(query, offset=first), self.position(key, offset=first), value, decay)
+        return RecurrenceInputs(self.position(query, offset=first), self.position(key, offset=first), value, decay)
 
 
 @fx_leaf
 class GatedLinearAttention(RecurrentAttention):
-    r"""Gated linear attention: each token says how much of every feature of the state is kept.
+    r"""Gated linear attention: each token decides how much of every feature of the state stays.
 
     .. math::
 
@@ -312,12 +299,7 @@ class GatedLinearAttention(RecurrentAttention):
     Yang et al. 2024, "Gated Linear Attention Transformers with Hardware-Efficient Training", equations 3, 4 and
     section 4.4; the gates have rank 16.
 
-    Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults. The gates
-            of ``decay_proj`` have biases in any case.
-
-    Raises:
-        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
+    Args and Raises: as for `LinearAttention`. The gates of ``decay_proj`` have biases in any case.
 
     Example:
         >>> import torch
@@ -337,9 +319,9 @@ class GatedLinearAttention(RecurrentAttention):
         self.gate_proj = self.projection(self.embed_dim, self.embed_dim)
         return ScaledDot()
 
-    def tokens(self, x: Tensor, first: int) -> Tokens:
+    def tokens(self, x: Tensor, first: int) -> RecurrenceInputs:
         gates = F.logsigmoid(upcast(self.decay_proj(x))) / self.TEMPERATURE
-        return Tokens(*self.heads(x), gates.unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
+        return RecurrenceInputs(*self.heads(x), gates.unflatten(-1, (self.num_heads, -1)).transpose(1, 2))
 
 
 @fx_leaf
@@ -357,11 +339,7 @@ class DeltaNet(RecurrentAttention):
     A recurrence sees no later token: without a mask it is causal too, and it is no part of a bidirectional layer.
     Lengths, and tensors with one row for all queries, hide padding; there is no other mask.
 
-    Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults.
-
-    Raises:
-        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
+    Args and Raises: as for `LinearAttention`.
 
     Example:
         >>> import torch
@@ -379,10 +357,10 @@ class DeltaNet(RecurrentAttention):
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5, **factory)
         return ScaledDot()
 
-    def tokens(self, x: Tensor, first: int) -> Tokens:
+    def tokens(self, x: Tensor, first: int) -> RecurrenceInputs:
         query, key, value = self.heads(x)
         query, key = (F.normalize(F.silu(heads), dim=-1) for heads in (query, key))
-        return Tokens(query, key, value, beta=torch.sigmoid(upcast(self.beta_proj(x))).transpose(1, 2))
+        return RecurrenceInputs(query, key, value, beta=torch.sigmoid(upcast(self.beta_proj(x))).transpose(1, 2))
 
 
 @fx_leaf
@@ -398,12 +376,7 @@ class GatedDeltaNet(DeltaNet):
     Yang et al. 2025, "Gated Delta Networks", equation 10 and section 3.4, with a decay and a strength for each head;
     the rest is `DeltaNet`.
 
-    Args:
-        embed_dim, num_heads, bias, backend, device, dtype: as for `LinearAttention`, with the same defaults. The decays
-            of ``decay_proj`` have biases in any case.
-
-    Raises:
-        ArgumentError, KindError, UnknownNameError: as for `LinearAttention`.
+    Args and Raises: as for `LinearAttention`. The decays of ``decay_proj`` have biases in any case.
 
     Example:
         >>> import torch
@@ -422,6 +395,6 @@ class GatedDeltaNet(DeltaNet):
         self.gate_proj = self.projection(self.embed_dim, self.embed_dim)
         return super().add_parts(**factory)
 
-    def tokens(self, x: Tensor, first: int) -> Tokens:
+    def tokens(self, x: Tensor, first: int) -> RecurrenceInputs:
         rates = F.softplus(upcast(self.decay_proj(x))) * upcast(self.log_rate).exp()
         return super().tokens(x, first)._replace(log_decay=-rates.transpose(1, 2)[..., None])

@@ -37,10 +37,10 @@ from regard.shapes.checks import check_floating, finite_number, size, type_text
 from regard.tracing.module_calls import Module
 from regard.tracing.transforms import can_read, exportable
 
-BLOCK = 16
+BLOCK_KEYS = 16
 """Keys that a decoder scores at a time while it looks for the one to stop at."""
 
-OF_VECTORS = (Additive, Cosine, Distance, Dot, General, MLP, ScaledDot, Trilinear)
+VECTOR_SCORES = (Additive, Cosine, Distance, Dot, General, MLP, ScaledDot, Trilinear)
 """Scores that read a query and a key, and no position, so that a part of the keys has the scores that it has in all."""
 
 
@@ -211,8 +211,8 @@ class MonotonicAttention(Module):
             and query.dim() == 2
             and memory.key.shape[1]
             and can_read(query, memory.key)
-            and _is_of_vectors(memory.score)
-            and (memory.chunk is None or _is_of_vectors(memory.chunk.score))
+            and _is_vector_score(memory.score)
+            and (memory.chunk is None or _is_vector_score(memory.chunk.score))
         ):
             return self._decode(query, memory, stops)
         normalizer = self.monotonic.given(
@@ -290,32 +290,32 @@ class MonotonicAttention(Module):
         projected = self.attention.score.project_query(query[:, None, None])
         going = (position < keys).nonzero()[:, 0]
         while len(going):
-            index = position[going, None] + torch.arange(BLOCK)
+            index = position[going, None] + torch.arange(BLOCK_KEYS)
             block = _part(memory, going, index, torch.ones(len(going), 1, dtype=torch.bool))
             assert block.mask is not None
             scores = block.score(projected[going], block.key[:, None])[:, 0, 0] + self.monotonic.bias
             stops = ~(scores <= 0) & block.mask
-            found, first = stops.any(1), stops.int().argmax(1)
-            here = going[found]
-            stop[here] = position[here] + first[found]
+            stopped, first = stops.any(1), stops.int().argmax(1)
+            here = going[stopped]
+            stop[here] = position[here] + first[stopped]
             weight[here] = weight[here].masked_fill(
-                scores[found].gather(1, first[found, None])[:, 0].isnan(), torch.nan
+                scores[stopped].gather(1, first[stopped, None])[:, 0].isnan(), torch.nan
             )
-            position[going] += BLOCK
-            going = going[~found & (position[going] < keys)]
+            position[going] += BLOCK_KEYS
+            going = going[~stopped & (position[going] < keys)]
         return stop, weight
 
     def extra_repr(self) -> str:
         return f"width={self.width}"
 
 
-def _is_of_vectors(score: Score) -> bool:
+def _is_vector_score(score: Score) -> bool:
     """Whether a score is known to read no position."""
     if type(score) is SoftCap:
-        return _is_of_vectors(score.score)
+        return _is_vector_score(score.score)
     if type(score) is Features:
         return isinstance(score.map, (str, RandomFeatures))
-    return type(score) in OF_VECTORS
+    return type(score) in VECTOR_SCORES
 
 
 def _part(memory: Memory, rows: Tensor, index: Tensor, exists: Tensor) -> Memory:

@@ -14,7 +14,7 @@ from regard.nn.attention_heads import AttentionHeads
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.named_positions import Position, position_for
 from regard.nn.padding import present_queries
-from regard.nn.torch_inputs import Sizes, check_torch_inputs, read_torch_masks, without_padding
+from regard.nn.torch_inputs import TorchSizes, check_torch_inputs, read_torch_masks, without_padded_keys
 from regard.normalizers import Normalizing, own_normalizer
 from regard.scores import own_score
 from regard.shapes.checks import SIZE_LIMIT, Requested, check_factory, flag, size
@@ -125,11 +125,8 @@ class MultiheadAttention(AttentionHeads):
             if value is not None:
                 size(name, value)
         for name, value in (
-            ("bias", bias),
-            ("add_bias_kv", add_bias_kv),
-            ("add_zero_attn", add_zero_attn),
-            ("batch_first", batch_first),
-        ):
+            ("bias", bias), ("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn), ("batch_first", batch_first)
+        ):  # fmt: skip
             flag(name, value)
         check_factory(device, dtype)
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
@@ -256,10 +253,10 @@ class MultiheadAttention(AttentionHeads):
         batch = query.shape[0 if batch_first else 1] if batched else None
         queries, keys = (t.shape[1 if batched and batch_first else 0] for t in (query, key))
 
-        key, value = without_padding(query, key, value, key_padding_mask, batch_first)
+        key, value = without_padded_keys(query, key, value, key_padding_mask, batch_first)
         projected = self.project(query, key, value)
         q, k, v = (self.split(tensor if batched else tensor[None], batch_first) for tensor in projected)
-        sizes = Sizes(batch, self.num_heads, queries, keys, q.dtype, q.device)
+        sizes = TorchSizes(batch, self.num_heads, queries, keys, q.dtype, q.device)
         named = as_mask(attn_mask) if isinstance(attn_mask, (Mask, str)) else None
         hidden = None if isinstance(attn_mask, (Mask, str)) else attn_mask
         torch_mask, torch_bias = read_torch_masks(key_padding_mask, hidden, sizes)
@@ -269,13 +266,10 @@ class MultiheadAttention(AttentionHeads):
             grid = Grid.whole(q.shape[0], self.num_heads, length, length, q.device)
             visible = [present_queries(part, grid) for part in visible]
         attended = self.attend_heads(
-            self.rotate(q, whole_length(keys, "key") - whole_length(queries, "query")),
-            self.rotate(k),
-            v,
+            self.rotate(q, whole_length(keys, "key") - whole_length(queries, "query")), self.rotate(k), v,
             masks=[*visible, causal() if is_causal and attn_mask is None else None],
-            biases=[as_bias(torch_bias), bias],
-            need_weights=need_weights,
-        )
+            biases=[as_bias(torch_bias), bias], need_weights=need_weights,
+        )  # fmt: skip
         output, weights = self.out_proj(self.join(attended.output, batch_first)), attended.weights
         if weights is not None:
             weights = weights.to(output.dtype)
@@ -308,15 +302,9 @@ class MultiheadAttention(AttentionHeads):
         padded = torch.nested.to_padded_tensor(input, 0.0)
         padding, mask = lengths(sizes), as_mask(mask)
         output, weights = self.forward(
-            padded,
-            padded,
-            padded,
-            need_weights=need_weights,
-            average_attn_weights=average_attn_weights,
-            is_causal=is_causal,
-            mask=padding if mask is None else padding & mask,
-            bias=bias,
-        )
+            padded, padded, padded, need_weights=need_weights, average_attn_weights=average_attn_weights,
+            is_causal=is_causal, mask=padding if mask is None else padding & mask, bias=bias,
+        )  # fmt: skip
         rows = [row[:size] for row, size in zip(output, sizes, strict=True)]
         return torch.nested.as_nested_tensor(rows, layout=input.layout), weights
 

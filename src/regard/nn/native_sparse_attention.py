@@ -73,14 +73,8 @@ class NativeSparseAttention(ProjectedAttention):
         block: tokens of a block that is selected as a whole.
         selected: n, blocks that a token attends to.
         near: tokens of the window, the token's own among them.
-        dropout: probability of dropping a weight of a branch while training, in [0, 1).
-        bias: whether the projections have biases.
-        normalizer: of each branch: a name, a `Normalizer` or a function.
-        kv_heads: heads of keys and values in each branch, a divisor of ``num_heads``; None: as many.
-        position: as for `MultiheadAttention`.
-        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
-        backend: ``auto``, or one by name, which runs or raises.
-        device, dtype: device and dtype of the parameters.
+        dropout, normalizer, kv_heads: as for `SelfAttention`, in each branch.
+        bias, position, bidirectional, backend, device, dtype: as for `SelfAttention`.
 
     Raises:
         ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.

@@ -6,18 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Observed, Readings, observe
+from regard.attention import Observed, Readings
 from regard.attention.execution import check_backend
 from regard.attention.readings import ReadingName
-from regard.attention.routes import planned
-from regard.attention.verbs import BackendName, run
+from regard.attention.verbs import BackendName
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
-from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
+from regard.nn.feature_maps import PositionMixer, as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes.checks import flag, known_name, whole_number
 from regard.shapes.grid import upcast
-from regard.tracing.module_calls import Module
 
 Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
 PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
@@ -25,7 +23,7 @@ PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
 
 
 @fx_leaf
-class NonLocal(Module):
+class NonLocal(PositionMixer):
     """Adds to each position of a feature map a weighted mean of all positions.
 
     .. math::
@@ -114,7 +112,7 @@ class NonLocal(Module):
             BackendError: the named backend cannot run this.
         """
         refuse_parts(type(self).__name__)
-        mixed = self._mixed(*self._projected(features))
+        mixed = self._mixed(*self._projected(features))[:, 0]
         return features + self.output(as_feature_map(mixed, *features.shape[2:]))
 
     def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
@@ -133,23 +131,22 @@ class NonLocal(Module):
         """
         if not self.pairwise.endswith("gaussian"):
             raise ArgumentError(f"the pairwise function {self.pairwise!r} has no weights that sum to 1, to be read")
-        query, key, value = (part[:, None] for part in self._projected(features))
-        return observe(query, key, value, read=read, score="dot", backend=self.backend)
+        return super().observe(features, read)
 
     def _projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         check_feature_map("features", features, self.channels)
-        key, value = (as_sequence(self._subsampled(part(features))) for part in (self.key, self.value))  # B M D
-        return as_sequence(self.query(features)), key, value
+        key, value = (as_sequence(self._subsampled(part(features)))[:, None] for part in (self.key, self.value))
+        return as_sequence(self.query(features))[:, None], key, value
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if self.pairwise == "dot":
-            return query @ (key.mT @ value / key.shape[1])
+            return query @ (key.mT @ value / key.shape[2])
         if self.pairwise == "concatenation":
             assert self.weight is not None
             query_weight, key_weight = self.weight.chunk(2)
-            return relu_of_sums(query @ query_weight, key @ key_weight, value) / key.shape[1]
-        problem = planned(query[:, None], key[:, None], value[:, None], score="dot", backend=self.backend)
-        return run(problem, self.backend, layer=self).output[:, 0]
+            sums = relu_of_sums(query[:, 0] @ query_weight, key[:, 0] @ key_weight, value[:, 0])
+            return (sums / key.shape[2])[:, None]
+        return self._attended(query, key, value)
 
     def _subsampled(self, features: Tensor) -> Tensor:
         # Incomplete windows at the edge are included, so that no position is lost.

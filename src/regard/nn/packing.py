@@ -99,14 +99,14 @@ class Packing:
 
     @classmethod
     def full(cls, batch: int, length: int) -> "Packing":
-        """The packing of a batch without padding."""
+        """Returns the packing of a batch without padding."""
         packing = cls.__new__(cls)
         packing._set(batch, length, True, None)
         return packing
 
     @classmethod
     def padded(cls, padded: Tensor, lengths: Tensor | None) -> "Packing":
-        """The packing of ``[batch, length, ...]`` whose rows keep both axes; lengths None: without padding."""
+        """Returns the packing of ``[batch, length, ...]`` whose rows keep both axes; lengths None: without padding."""
         batch, length = padded.shape[:2]
         if lengths is not None and may_read(lengths) and not are_parts():
             _check_range(lengths, length)
@@ -121,7 +121,7 @@ class Packing:
 
     @property
     def tokens(self) -> int:
-        """How many packed rows there are."""
+        """The number of packed rows."""
         batch, length = self.shape
         return batch * length if self.index is None else len(self.index)
 
@@ -147,20 +147,20 @@ class Packing:
         return self._documents[1]
 
     def _ids(self) -> Tensor:
-        """The number of the sequence of each packed row."""
+        """Returns the number of the sequence of each packed row."""
         batch, length = self.shape
         sequences = torch.arange(batch)
         return sequences.repeat_interleave(length if self.lengths is None else self.lengths)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """``[tokens, ...]`` of ``[batch, length, ...]``, or both axes with zeros for padding."""
+        """Packs ``[batch, length, ...]`` to ``[tokens, ...]``, or keeps both axes with zeros for padding."""
         if not self.is_joined:
             return padded if self.present is None else padded.masked_fill(~self.present, 0)
         flat = padded.flatten(0, 1)
         return flat if self.index is None else _Pack.apply(flat, self.index)
 
     def pad(self, rows: Tensor) -> Tensor:
-        """``[batch, length, ...]`` of ``[tokens, ...]``; padding is 0."""
+        """Pads ``[tokens, ...]`` to ``[batch, length, ...]`` with zeros."""
         if not self.is_joined:
             return self.pack(rows)
         batch, length = self.shape

@@ -50,7 +50,7 @@ def padding_of(mask: Mask | None, grid: Grid) -> Padding:
             keys.append(allowed.expand(-1, -1, -1, grid.keys))
         else:
             rest.append(part)
-    of_keys, of_queries = (reduce(and_, found) if found else None for found in (keys, queries))
+    of_keys, of_queries = (reduce(and_, parts) if parts else None for parts in (keys, queries))
     return Padding(of_keys, of_queries, reduce(and_, rest) if rest else None)
 
 

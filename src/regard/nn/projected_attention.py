@@ -26,7 +26,7 @@ QkNorm = Literal["rms", "layer"]
 QK_NORMS: dict[str, type[nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
 
 
-class Heads(NamedTuple):
+class ProjectedHeads(NamedTuple):
     """The queries, keys and values of tokens.
 
     Attributes:
@@ -47,11 +47,7 @@ class ProjectedAttention(SequenceAttention):
 
     Args:
         embed_dim, num_heads, dropout, bias, device, dtype: as for `SequenceAttention`.
-        normalizer: a name, a `Normalizer` or a function.
-        kv_heads: heads of keys and values, a divisor of ``num_heads``; None: as many.
-        position: as for `MultiheadAttention`, for heads of queries and keys.
-        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
-        backend: ``auto``, or one by name, which runs or raises.
+        normalizer, kv_heads, position, bidirectional, backend: as for `SelfAttention`.
         maps: how many queries and keys of ``head_dim / maps`` features a head has.
         branches: how many keys and values a head has, each for a call of its own.
     """
@@ -87,7 +83,7 @@ class ProjectedAttention(SequenceAttention):
         self._width = branches * self.kv_heads * self.head_dim
         self.in_proj = self.projection(embed_dim, embed_dim + 2 * self._width)
 
-    def heads(self, x: Tensor, cache: SequenceCache | None) -> Heads:
+    def heads(self, x: Tensor, cache: SequenceCache | None) -> ProjectedHeads:
         """Returns the queries of the tokens, and the keys and values of the tokens so far, with positions."""
         past = self.checked_cache(cache, KeyValueCache)
         query, key, value = self.in_proj(x).split([self.embed_dim, self._width, self._width], dim=-1)
@@ -97,9 +93,9 @@ class ProjectedAttention(SequenceAttention):
             first = 0 if past is None else past.length
             query, key = self.position(query, offset=first), self.position(key, offset=first)
         if past is None:
-            return Heads(query, key, value, None)
+            return ProjectedHeads(query, key, value, None)
         past = past.appended(key, value)
-        return Heads(query, past.key, past.value, past)
+        return ProjectedHeads(query, past.key, past.value, past)
 
     def normed(self, heads: Tensor, is_query: bool) -> Tensor:
         """Returns heads of queries or keys ``[batch, length, heads, dim]`` before they get positions."""

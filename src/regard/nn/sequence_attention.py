@@ -14,7 +14,7 @@ from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask
 from regard.names.foreign_names import written_here
-from regard.nn.attention_names import CLASSES, USUAL, AttentionName, check_direction, check_options
+from regard.nn.attention_names import CLASSES, USUAL_VALUES, AttentionName, check_direction, check_options
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
@@ -221,7 +221,7 @@ def self_attention(
         ):
             if own != value:
                 raise ArgumentError(f"{name} must be that of the attention, {own}; it is {value}")
-        owner, lacks, is_causal = type(attention).__name__, tuple(USUAL), attention.is_causal
+        owner, lacks, is_causal = type(attention).__name__, tuple(USUAL_VALUES), attention.is_causal
     elif isinstance(attention, str):
         known_name("attention", attention, get_args(AttentionName), written_here("attention", attention))
         owner, lacks, is_causal = repr(attention), CLASSES[attention].lacks, CLASSES[attention].is_causal

@@ -30,8 +30,8 @@ class Slots(NamedTuple):
     Example:
         >>> import torch
         >>> from regard import nn
-        >>> found = nn.SlotAttention(8, slots=3)(torch.randn(2, 5, 8), need_weights=True)
-        >>> found.output.shape, found.weights.shape
+        >>> filled = nn.SlotAttention(8, slots=3)(torch.randn(2, 5, 8), need_weights=True)
+        >>> filled.output.shape, found.weights.shape
         (torch.Size([2, 3, 8]), torch.Size([2, 3, 5]))
     """
 
@@ -69,11 +69,11 @@ class SlotAttention(Module):
         >>> from regard import nn
         >>> attention = nn.SlotAttention(8, slots=3)
         >>> x = torch.randn(2, 5, 8)
-        >>> found = attention(x, torch.tensor([5, 2]), need_weights=True)
-        >>> found.weights.sum(-1).detach().round(decimals=3)
+        >>> filled = attention(x, torch.tensor([5, 2]), need_weights=True)
+        >>> filled.weights.sum(-1).detach().round(decimals=3)
         tensor([[1., 1., 1.],
                 [1., 1., 1.]])
-        >>> found.weights[1, :, 2:].any().item()  # padding
+        >>> filled.weights[1, :, 2:].any().item()  # padding
         False
         >>> first = torch.randn(2, 3, 8)
         >>> order = torch.tensor([2, 0, 1])  # slots are exchangeable

@@ -2,15 +2,13 @@
 
 from torch import Tensor, nn
 
-from regard.distributed.sequence_parts import refuse_parts
-from regard.nn.feature_maps import check_feature_map, reduced_channels
+from regard.nn.feature_maps import FeatureGate, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes.checks import flag
-from regard.tracing.module_calls import Module
 
 
 @fx_leaf
-class SqueezeExcitation(Module):
+class SqueezeExcitation(FeatureGate):
     """Scales the channels of a feature map by squeeze-and-excitation.
 
     .. math::
@@ -60,21 +58,3 @@ class SqueezeExcitation(Module):
         `forward`."""
         check_feature_map("features", features, self.channels)
         return self.expand(self.reduce(features.mean((2, 3))).relu()).sigmoid()
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Scales the channels of a feature map.
-
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-        """
-        refuse_parts(type(self).__name__)
-        return features * self.gate(features)[:, :, None, None]
-
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}"

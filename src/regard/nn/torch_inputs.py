@@ -64,7 +64,7 @@ def _other_layout(batch_first: bool, is_likely: bool) -> str:
     return f"; for {layout} create the module with batch_first={not batch_first}"
 
 
-def without_padding(
+def without_padded_keys(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, batch_first: bool
 ) -> tuple[Tensor, Tensor]:
     """Replaces keys and values that ``key_padding_mask`` hides by zeros, unless all elements are finite.
@@ -90,7 +90,7 @@ def without_padding(
     return filled, filled if value is key else value.masked_fill(hidden, 0.0)
 
 
-class Sizes(NamedTuple):
+class TorchSizes(NamedTuple):
     """The sizes of an attention of ``torch.nn``, and what its scores are computed in.
 
     Attributes:
@@ -113,7 +113,7 @@ class Sizes(NamedTuple):
 def read_torch_masks(
     key_padding_mask: Tensor | None,
     attn_mask: Tensor | None,
-    sizes: Sizes,
+    sizes: TorchSizes,
     names: tuple[str, str] = ("key_padding_mask", "attn_mask"),
 ) -> tuple[Mask | None, Tensor | None]:
     """Converts torch's two masks to a mask and a bias.

@@ -1,9 +1,8 @@
 """A stack of decoder layers."""
 
-import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,25 +33,16 @@ from regard.nn.transformer_layers import (
     wanting,
 )
 from regard.nn.transformer_stack import (
+    TransformerStack,
     causal_mask,
-    check_forward,
-    check_layer,
-    check_layers,
     check_memory,
     checked_config,
-    checked_norm,
-    decodes_anew,
-    inputs_so_far,
     layer_count,
-    layout_of,
     new_caches,
-    normalize,
-    with_caches,
 )
 from regard.shapes.checks import flag
-from regard.tracing.module_calls import Module
 
-EVERYTHING = Pairs(None, None)
+ALL_PAIRS = Pairs(None, None)
 """Every query sees every key, and nothing is added to scores."""
 
 
@@ -71,7 +61,7 @@ class DecoderOutput(NamedTuple):
 
 
 @fx_leaf
-class TransformerDecoder(Module):
+class TransformerDecoder(TransformerStack):
     """A stack of decoder layers: `torch.nn.TransformerDecoder` with any score and position (Vaswani et al. 2017,
     section 3.1).
 
@@ -104,23 +94,11 @@ class TransformerDecoder(Module):
         True
     """
 
-    def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: nn.Module | None = None):
-        super().__init__()
-        check_layer("decoder_layer", decoder_layer, TransformerDecoderLayer)
-        self.num_layers = layer_count("num_layers", num_layers)
-        self.layers = nn.ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
-        self.norm = checked_norm(norm)
-        self.d_model, self.nhead, self.batch_first = layout_of(decoder_layer)
+    layer_class = TransformerDecoderLayer
+    layer_argument = "decoder_layer"
 
-    @classmethod
-    def from_layers(
-        cls, layers: Sequence[TransformerDecoderLayer] | nn.ModuleList, norm: nn.Module | None = None
-    ) -> "TransformerDecoder":
-        """Creates a stack of these layers; arguments as in `TransformerEncoder.from_layers`."""
-        check_layers(layers, TransformerDecoderLayer)
-        stack = cls(cast(TransformerDecoderLayer, layers[0]), 1, norm)
-        stack.layers, stack.num_layers = nn.ModuleList(layers), len(layers)
-        return stack
+    def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: nn.Module | None = None):
+        super().__init__(decoder_layer, num_layers, norm)
 
     @classmethod
     def create(
@@ -163,11 +141,7 @@ class TransformerDecoder(Module):
             tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal:
                 PyTorch's masks (**True hides**), as in `TransformerDecoderLayer`.
             mask: regard's mask of self-attention: a `Mask`, ``"causal"``, or a bool tensor (**True: may attend**).
-            bias: added to the scores of self-attention: a tensor, a `Bias`, or ``"alibi"``.
-            memory_bias: added to the scores of the attention to the memory.
-            lengths: integers ``[batch]``, number of tokens of each target; None: no padding. Outputs of padding are 0
-                and are not computed.
-            memory_lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
+            bias, memory_bias, lengths, memory_lengths: as in `TransformerDecoderLayer`.
 
         Returns:
             A tensor in the layout of ``tgt``.
@@ -201,7 +175,8 @@ class TransformerDecoder(Module):
         output = EncoderOutput(packing.pack(memory), packing)
         if not is_untouched(self):
             return [output for _ in self.layers]
-        return [layer.remember(output.rows, packing) for layer in self._layers]
+        layers: list[Any] = list(self.layers)
+        return [layer.remember(output.rows, packing) for layer in layers]
 
     def run(
         self,
@@ -231,7 +206,7 @@ class TransformerDecoder(Module):
                 layer.
         """
         check_memory(memory, len(self.layers))
-        return self._run(rows, packing, memory, Pairs(mask, None), EVERYTHING, caches, weights_of)
+        return self._run(rows, packing, memory, Pairs(mask, None), ALL_PAIRS, caches, weights_of)
 
     def _run(
         self,
@@ -244,7 +219,7 @@ class TransformerDecoder(Module):
         weights_of: int | None,
     ) -> DecoderOutput:
         extended, weights = [], None
-        layers = zip(with_caches(self._layers, caches), memory, strict=True)
+        layers = zip(self._with_caches(caches), memory, strict=True)
         for number, ((layer, cache), remembered) in enumerate(layers):
             need_weights = number == weights_of
             if is_own_layer(layer):
@@ -256,7 +231,7 @@ class TransformerDecoder(Module):
                 output = self._call(layer, rows, packing, remembered, pairs, over_memory, need_weights)
             rows, weights = output.rows, output.weights if need_weights else weights
             extended += [] if output.cache is None else [output.cache]
-        return DecoderOutput(normalize(self.norm, rows, packing, self.batch_first), extended, weights)
+        return DecoderOutput(self._normalized(rows, packing), extended, weights)
 
     def _call(
         self,
@@ -311,11 +286,10 @@ class TransformerDecoder(Module):
             KindError, ArgumentError: the memory is not what `remember` returned, or there is not one cache for each
                 layer.
         """
-        check_forward(self, DECODER)
         check_memory(memory, len(self.layers))
         new = input.shape[1]
-        if decodes_anew(self, caches):
-            inputs, held = inputs_so_far(input, caches, len(self.layers))
+        if self._decodes_anew(caches):
+            inputs, held = self._inputs_so_far(input, caches)
             source, wanted = _output_of(memory[0]), None if weights_of is None else WantedWeights(weights_of)
             tokens, padded = (in_layout(x, self.batch_first) for x in (inputs, source.padded))
             with wanting(wanted):
@@ -330,12 +304,8 @@ class TransformerDecoder(Module):
         # An exporter's rows keep their axes: the strides of two open axes in one would limit their sizes.
         return DecoderOutput(rows if torch.compiler.is_exporting() else rows.flatten(0, 1), caches, weights)
 
-    def extra_repr(self) -> str:
-        return f"num_layers={len(self.layers)}, batch_first={self.batch_first}"
 
-    @property
-    def _layers(self) -> list[TransformerDecoderLayer]:
-        return cast(list[TransformerDecoderLayer], list(self.layers))
+TransformerDecoder.own_forward = TransformerDecoder.forward
 
 
 def _output_of(memory: KeyValues | EncoderOutput) -> EncoderOutput:
@@ -344,7 +314,3 @@ def _output_of(memory: KeyValues | EncoderOutput) -> EncoderOutput:
     if output is None:
         raise ArgumentError("memory must be what `remember` gave, for a layer that is called as a module")
     return output
-
-
-DECODER = TransformerDecoder.forward
-"""The method as defined here, even if it is replaced later."""

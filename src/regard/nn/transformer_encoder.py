@@ -1,8 +1,6 @@
 """A stack of encoder layers."""
 
-import copy
 from collections.abc import Sequence
-from typing import cast
 
 from torch import Tensor, nn
 
@@ -24,27 +22,12 @@ from regard.nn.layer_inputs import (
 from regard.nn.layer_parts import is_own_layer, packings
 from regard.nn.packing import Packing
 from regard.nn.transformer_layers import TransformerEncoderLayer
-from regard.nn.transformer_stack import (
-    causal_mask,
-    check_forward,
-    check_layer,
-    check_layers,
-    checked_config,
-    checked_norm,
-    decodes_anew,
-    inputs_so_far,
-    layer_count,
-    layout_of,
-    new_caches,
-    normalize,
-    with_caches,
-)
+from regard.nn.transformer_stack import TransformerStack, causal_mask, checked_config, layer_count, new_caches
 from regard.shapes.checks import flag
-from regard.tracing.module_calls import Module
 
 
 @fx_leaf
-class TransformerEncoder(Module):
+class TransformerEncoder(TransformerStack):
     """A stack of encoder layers: `torch.nn.TransformerEncoder` with any score and position (Vaswani et al. 2017,
     section 3.1).
 
@@ -92,6 +75,9 @@ class TransformerEncoder(Module):
         torch.Size([2, 5, 32])
     """
 
+    layer_class = TransformerEncoderLayer
+    layer_argument = "encoder_layer"
+
     def __init__(
         self,
         encoder_layer: TransformerEncoderLayer,
@@ -100,29 +86,9 @@ class TransformerEncoder(Module):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ):
-        super().__init__()
-        check_layer("encoder_layer", encoder_layer, TransformerEncoderLayer)
+        super().__init__(encoder_layer, num_layers, norm)
         self.enable_nested_tensor = flag("enable_nested_tensor", enable_nested_tensor)
         self.mask_check = flag("mask_check", mask_check)
-        self.num_layers = layer_count("num_layers", num_layers)
-        self.layers = nn.ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
-        self.norm = checked_norm(norm)
-        self.d_model, self.nhead, self.batch_first = layout_of(encoder_layer)
-
-    @classmethod
-    def from_layers(
-        cls, layers: Sequence[TransformerEncoderLayer] | nn.ModuleList, norm: nn.Module | None = None
-    ) -> "TransformerEncoder":
-        """Creates a stack of these layers, which may differ in all but ``d_model``, ``nhead`` and ``batch_first``.
-
-        Args:
-            layers: the layers, at least one.
-            norm: the normalization of the output; None: no normalization.
-        """
-        check_layers(layers, TransformerEncoderLayer)
-        stack = cls(cast(TransformerEncoderLayer, layers[0]), 1, norm)
-        stack.layers, stack.num_layers = nn.ModuleList(layers), len(layers)
-        return stack
 
     @classmethod
     def create(
@@ -189,7 +155,7 @@ class TransformerEncoder(Module):
         self, rows: Tensor, packing: Packing, pairs: Pairs, caches: Sequence[SequenceCache] | None
     ) -> tuple[Tensor, list[SequenceCache]]:
         extended: list[SequenceCache] = []
-        for layer, cache in with_caches(self._layers, caches):
+        for layer, cache in self._with_caches(caches):
             if is_own_layer(layer):
                 rows, new_cache = layer.run(rows, packing, pairs.mask, cache, bias=pairs.bias)
                 extended += [] if new_cache is None else [new_cache]
@@ -198,7 +164,7 @@ class TransformerEncoder(Module):
                 added = {} if pairs.bias is None else {"bias": pairs.bias}
                 output = layer(input, lengths=packing.lengths, mask=pairs.mask, **added)
                 rows = packing.pack(in_layout(output, self.batch_first))
-        return normalize(self.norm, rows, packing, self.batch_first), extended
+        return self._normalized(rows, packing), extended
 
     def step(self, input: Tensor, caches: Sequence[SequenceCache] | None = None) -> tuple[Tensor, list[SequenceCache]]:
         """Runs the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
@@ -213,21 +179,12 @@ class TransformerEncoder(Module):
         Raises:
             KindError, ArgumentError: there is not one cache for each layer.
         """
-        check_forward(self, ENCODER)
-        if decodes_anew(self, caches):
-            inputs, held = inputs_so_far(input, caches, len(self.layers))
+        if self._decodes_anew(caches):
+            inputs, held = self._inputs_so_far(input, caches)
             output = self(in_layout(inputs, self.batch_first), mask=causal_mask(inputs))
             return in_layout(output, self.batch_first)[:, -input.shape[1] :], held
         caches = new_caches(self) if caches is None else caches
         return self._run(input, Packing.padded(input, None), Pairs(causal_mask(input), None), caches)
 
-    def extra_repr(self) -> str:
-        return f"num_layers={len(self.layers)}, batch_first={self.batch_first}"
 
-    @property
-    def _layers(self) -> list[TransformerEncoderLayer]:
-        return cast(list[TransformerEncoderLayer], list(self.layers))
-
-
-ENCODER = TransformerEncoder.forward
-"""The method as defined here, even if it is replaced later."""
+TransformerEncoder.own_forward = TransformerEncoder.forward

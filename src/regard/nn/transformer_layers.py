@@ -17,7 +17,7 @@ from regard.nn.key_values import EncoderOutput, KeyValues, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking, TorchMask, batch_first_input, output_like, read_pairs
 from regard.nn.layer_parts import AttendedRows, TransformerLayer, packings
 from regard.nn.packing import Packing
-from regard.nn.torch_inputs import without_padding as without_hidden
+from regard.nn.torch_inputs import without_padded_keys
 
 
 @dataclass
@@ -37,13 +37,13 @@ _WANTED: ContextVar[WantedWeights | None] = ContextVar("wanted weights", default
 
 
 def wanted_weights() -> WantedWeights | None:
-    """Returns what is wanted of this call; None: nothing, as in calls that a compiler traces."""
+    """Returns the weights that this call must fill in; None: there are none, as in calls that a compiler traces."""
     return None if torch.compiler.is_compiling() else _WANTED.get()
 
 
 @contextmanager
 def wanting(weights: WantedWeights | None) -> Iterator[None]:
-    """Context whose calls of decoders and of their layers, also inside other modules, fill in the wanted weights."""
+    """Returns a context in which decoders and their layers, also those inside other modules, fill in the weights."""
     token = _WANTED.set(weights)
     try:
         yield
@@ -374,4 +374,4 @@ def memory_output(memory: Tensor, tgt: Tensor, input: Tensor, batch_first: bool,
         raise ShapeError(f"memory must have as many axes as tgt, {tgt.dim()}; it has shape {list(memory.shape)}")
     if source.shape[0] != input.shape[0]:
         raise ShapeError(f"memory must have tgt's batch, {input.shape[0]}; it has shape {list(memory.shape)}")
-    return without_hidden(input, source, source, padding, True)[0]
+    return without_padded_keys(input, source, source, padding, True)[0]

@@ -1,7 +1,8 @@
-"""What the stacks of a Transformer share: caches, the final normalization, and checks."""
+"""What the stacks of a Transformer share: their layers, caches, the final normalization, and checks."""
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,80 +16,125 @@ from regard.nn.layer_inputs import in_layout
 from regard.nn.layer_parts import TransformerLayer, is_untouched
 from regard.nn.packing import Packing
 from regard.shapes.checks import type_text, whole_number
-from regard.tracing.module_calls import is_observed, runs
+from regard.tracing.module_calls import Module, is_observed, runs
 
 LAYERS_LIMIT = 10_000
 """Largest number of layers of a new stack."""
 
-LayerT = TypeVar("LayerT")
+StackT = TypeVar("StackT", bound="TransformerStack")
 
 
 def new_caches(stack: nn.Module) -> list[SequenceCache]:
-    """Returns the empty caches of a stack's layers before the first token; see `decodes_anew`."""
+    """Returns the empty caches of a stack's layers before the first token; see `TransformerStack.step`."""
     layers = list(stack.get_submodule("layers").children())
     if not is_untouched(stack):
         return [HeldInputs() for _ in layers]
     return [layer.new_cache() for layer in layers if isinstance(layer, TransformerLayer)]
 
 
-def decodes_anew(stack: nn.Module, caches: Sequence[SequenceCache] | None) -> bool:
-    """Whether a step calls the stack with all tokens so far: somebody sees or replaces it or a part of it, whose keys
-    and values are then unknown. The caches of such a stack hold its inputs.
+class TransformerStack(Module):
+    """The base of stacks of layers that end with an optional normalization.
 
-    Raises:
-        KindError, ArgumentError: there is not one cache for each layer.
+    Args:
+        layer: the layer, of which each layer of the stack is a copy.
+        num_layers: number of layers.
+        norm: the normalization of the output; None: no normalization.
+
+    Attributes:
+        layer_class: the class of the layers.
+        layer_argument: the name of ``layer`` in the constructor of a subclass.
+        own_forward: ``forward`` as the class of regard defines it, even if it is replaced later.
     """
-    _check_caches(caches, len(list(stack.get_submodule("layers").children())))
-    holds_inputs = bool(caches) and isinstance(caches[0], HeldInputs)
-    return holds_inputs or is_observed(stack) or not is_untouched(stack)
 
+    layer_class: ClassVar[type[TransformerLayer]]
+    layer_argument: ClassVar[str]
+    own_forward: ClassVar[Callable[..., Tensor]]
 
-def inputs_so_far(
-    input: Tensor, caches: Sequence[SequenceCache] | None, layers: int
-) -> tuple[Tensor, list[SequenceCache]]:
-    """Returns all inputs of a stack so far, ``[batch, tokens, dim]``, and caches that hold them, one for each layer.
+    def __init__(self, layer: Any, num_layers: int, norm: nn.Module | None = None):
+        super().__init__()
+        _check_layer(self.layer_argument, layer, self.layer_class)
+        self.num_layers = layer_count("num_layers", num_layers)
+        self.layers = nn.ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        if norm is not None and not isinstance(norm, nn.Module):
+            raise KindError(
+                f"norm must be a module, such as torch.nn.LayerNorm(d_model), or None; it is {type_text(norm)}"
+            )
+        self.norm = norm
+        self.d_model, self.nhead, self.batch_first = layer.d_model, layer.nhead, layer.batch_first
 
-    Raises:
-        ArgumentError: the caches hold keys and values.
-    """
-    first = caches[0] if caches else HeldInputs()
-    if isinstance(first, HeldInputs) and first.inputs is not None:
-        input = torch.cat([first.inputs, input], dim=1)
-    elif first.length:
-        raise ArgumentError(
-            "a part of the stack is seen or replaced since the first token: decode again, from caches=None"
-        )
-    return input, [HeldInputs(input)] * layers
+    @classmethod
+    def from_layers(cls: type[StackT], layers: Sequence[Any] | nn.ModuleList, norm: nn.Module | None = None) -> StackT:
+        """Creates a stack of these layers, which may differ in all but ``d_model``, ``nhead`` and ``batch_first``.
 
+        Args:
+            layers: the layers, at least one.
+            norm: the normalization of the output; None: no normalization.
+        """
+        _check_layers(layers, cls.layer_class)
+        stack = cls(layers[0], 1, norm)
+        stack.layers, stack.num_layers = nn.ModuleList(layers), len(layers)
+        return stack
 
-def check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:
-    """Raises ArgumentError if a stack has another ``forward``, which does not support caches."""
-    if not runs(stack, forward):
-        raise ArgumentError(
-            f"step continues {forward.__qualname__} with caches, and {type(stack).__name__} has another forward: "
-            "define step as well, or decode without caches"
-        )
+    def extra_repr(self) -> str:
+        return f"num_layers={len(self.layers)}, batch_first={self.batch_first}"
 
+    def _with_caches(self, caches: Sequence[SequenceCache] | None) -> Iterable[tuple[Any, SequenceCache | None]]:
+        """Pairs each layer with its cache, or with None.
 
-def with_caches(
-    layers: Sequence[LayerT], caches: Sequence[SequenceCache] | None
-) -> Iterable[tuple[LayerT, SequenceCache | None]]:
-    """Pairs each layer with its cache, or with None.
+        Raises:
+            KindError, ArgumentError: there is not one `SequenceCache` for each layer.
+        """
+        self._check_caches(caches)
+        return zip(self.layers, [None] * len(self.layers) if caches is None else caches, strict=True)
 
-    Raises:
-        KindError, ArgumentError: there is not one `SequenceCache` for each layer.
-    """
-    _check_caches(caches, len(layers))
-    return zip(layers, [None] * len(layers) if caches is None else caches, strict=True)
+    def _check_caches(self, caches: object) -> None:
+        if caches is None:
+            return
+        if not isinstance(caches, (list, tuple)) or not all(isinstance(cache, SequenceCache) for cache in caches):
+            raise KindError(f"caches must be {_CACHES}; it is {type_text(caches)}")
+        if len(caches) != len(self.layers):
+            raise ArgumentError(
+                f"caches must be {_CACHES}, of which there are {len(self.layers)}; it has {len(caches)}"
+            )
 
+    def _decodes_anew(self, caches: Sequence[SequenceCache] | None) -> bool:
+        """Whether a step calls the stack with all tokens so far, because it or a part of it is seen or replaced.
 
-def _check_caches(caches: object, layers: int) -> None:
-    if caches is None:
-        return
-    if not isinstance(caches, (list, tuple)) or not all(isinstance(cache, SequenceCache) for cache in caches):
-        raise KindError(f"caches must be {_CACHES}; it is {type_text(caches)}")
-    if len(caches) != layers:
-        raise ArgumentError(f"caches must be {_CACHES}, of which there are {layers}; it has {len(caches)}")
+        Keys and values are unknown then, and the caches hold the inputs of the stack.
+
+        Raises:
+            KindError, ArgumentError: there is not one cache for each layer, or the stack has another ``forward``.
+        """
+        if not runs(self, self.own_forward):
+            raise ArgumentError(
+                f"step continues {self.own_forward.__qualname__} with caches, and {type(self).__name__} has another "
+                "forward: define step as well, or decode without caches"
+            )
+        self._check_caches(caches)
+        return bool(caches and isinstance(caches[0], HeldInputs)) or is_observed(self) or not is_untouched(self)
+
+    def _inputs_so_far(
+        self, input: Tensor, caches: Sequence[SequenceCache] | None
+    ) -> tuple[Tensor, list[SequenceCache]]:
+        """Returns all inputs so far, ``[batch, tokens, dim]``, and caches that hold them, one for each layer.
+
+        Raises:
+            ArgumentError: the caches hold keys and values.
+        """
+        first = caches[0] if caches else HeldInputs()
+        if isinstance(first, HeldInputs) and first.inputs is not None:
+            input = torch.cat([first.inputs, input], dim=1)
+        elif first.length:
+            raise ArgumentError(
+                "a part of the stack is seen or replaced since the first token: decode again, from caches=None"
+            )
+        return input, [HeldInputs(input)] * len(self.layers)
+
+    def _normalized(self, rows: Tensor, packing: Packing) -> Tensor:
+        """Normalizes the rows at the end of the stack; if they are padded, in the layout of its layers."""
+        if self.norm is None or packing.is_joined:
+            return rows if self.norm is None else self.norm(rows)
+        return in_layout(self.norm(in_layout(rows, self.batch_first)), self.batch_first)
 
 
 _CACHES = "None before the first token, then what the last step returned, a list of one cache for each layer"
@@ -109,21 +155,12 @@ def _kind_of_memory(memory: object) -> str:
     return "the encoder's output itself" if isinstance(memory, Tensor) else type_text(memory)
 
 
-def normalize(norm: nn.Module | None, rows: Tensor, packing: Packing, batch_first: bool) -> Tensor:
-    """Normalizes the rows at the end of a stack; if they are padded, in the layout of its layers."""
-    if norm is None:
-        return rows
-    if packing.is_joined:
-        return norm(rows)
-    return in_layout(norm(in_layout(rows, batch_first)), batch_first)
-
-
 def causal_mask(input: Tensor) -> Mask | None:
-    # A single new token sees every earlier token and needs no mask.
+    """Returns the mask of the next tokens; a single one sees every earlier token and needs none."""
     return masks.causal() if input.shape[1] > 1 else None
 
 
-def check_layer(name: str, layer: object, kind: type[TransformerLayer]) -> None:
+def _check_layer(name: str, layer: object, kind: type[TransformerLayer]) -> None:
     """Raises KindError unless the layer is of this kind."""
     if not isinstance(layer, kind):
         raise KindError(
@@ -133,35 +170,27 @@ def check_layer(name: str, layer: object, kind: type[TransformerLayer]) -> None:
         )
 
 
-def check_layers(layers: object, kind: type[TransformerLayer]) -> None:
+def _check_layers(layers: object, kind: type[TransformerLayer]) -> None:
     """Raises an error unless these are layers of this kind that fit into one stack."""
     if not isinstance(layers, (Sequence, nn.ModuleList)) or isinstance(layers, str):
         raise KindError(f"layers must be a sequence of regard.nn.{kind.__name__}; it is {type_text(layers)}")
     if not len(layers):
         raise ArgumentError("layers must hold at least one layer; it is empty")
     for number, layer in enumerate(layers):
-        check_layer(f"layers[{number}]", layer, kind)
+        _check_layer(f"layers[{number}]", layer, kind)
     for name in ("d_model", "nhead", "batch_first"):
         values = {getattr(layer, name) for layer in layers}
         if len(values) > 1:
             raise ArgumentError(f"layers must all have one {name}; they have {sorted(values)}")
 
 
-def layout_of(layer: TransformerLayer) -> tuple[int, int, bool]:
-    return layer.d_model, layer.nhead, layer.batch_first
-
-
-def checked_norm(norm: object) -> nn.Module | None:
-    if norm is not None and not isinstance(norm, nn.Module):
-        raise KindError(f"norm must be a module, such as torch.nn.LayerNorm(d_model), or None; it is {type_text(norm)}")
-    return norm
-
-
 def layer_count(name: str, layers: int) -> int:
+    """Returns a number of layers; raises an error unless a stack may have so many."""
     return whole_number(name, layers, 1, LAYERS_LIMIT)
 
 
 def checked_config(config: LayerConfig | None) -> LayerConfig:
+    """Returns a configuration, the default one for None; raises KindError if it is none."""
     if config is not None and not isinstance(config, LayerConfig):
         raise KindError(f"config must be a LayerConfig or None; it is {type_text(config)}")
     return config or LayerConfig()
