@@ -10,7 +10,7 @@ from exports.test_programs import model_of, saved
 from module_cases import MODELS
 from regard.data.speech.log_mel import LogMel
 from regard.exports import torch_programs
-from regard.exports.program import Input, Program
+from regard.exports.program import Program, ProgramInput
 from regard.exports.programs import programs_of
 from regard.exports.sound_input import LogMelInput, reads_samples
 from regard.tasks import registry
@@ -60,7 +60,7 @@ class Mean(torch.nn.Module):
 
 def test_the_front_end_is_exported(tmp_path, request):
     front_end = FRONT_ENDS["hop of no whole number of samples"]
-    inputs = Input("features", ("batch", "frames", front_end.bands), ""), Input("lengths", ("batch",), "")
+    inputs = ProgramInput("features", ("batch", "frames", front_end.bands), ""), ProgramInput("lengths", ("batch",), "")
     sizes = {"batch": 3, "frames": 9}
     program = reads_samples(Program("model", "", Mean(), inputs, {"logits": ""}, lambda sizes: (), sizes), front_end)
     assert saved(program, tmp_path / "model.pt2") < 1e-6

@@ -1,4 +1,4 @@
-"""The states of decoders as lists of tensors: what a step of a search gets and returns."""
+"""The states of decoders as lists of tensors, which a step of a search takes and returns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.exports.formats import UnexportableError
-from regard.exports.program import FIXED, Axes, Input, Sizes, generator_of
+from regard.exports.program import FIXED_SIZE, Axes, AxisSizes, ProgramInput, generator_of
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.pointer_generator import PointerGenerator, PointerState
 from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
@@ -18,28 +18,28 @@ from regard.models.transformer_decoding import TransformerPredictor, Transformer
 from regard.nn import KeyValueCache, KeyValues, Memory, MonotonicAttention, MonotonicMemory, MultiheadAttention
 
 
-class GivenCache(KeyValueCache):
-    """A cache of given keys and values, which a program gets as inputs: `appended` concatenates."""
+class InputCache(KeyValueCache):
+    """A cache of keys and values that are inputs of a program: `appended` concatenates."""
 
     def __init__(self, key: Tensor, value: Tensor):
         super().__init__()
-        self._given = key, value
+        self._inputs = key, value
         self.length = key.shape[2]
 
     @property
     def key(self) -> Tensor:
-        return self._given[0]
+        return self._inputs[0]
 
     @property
     def value(self) -> Tensor:
-        return self._given[1]
+        return self._inputs[1]
 
-    def appended(self, key: Tensor, value: Tensor) -> "GivenCache":
-        return GivenCache(torch.cat((self.key, key), 2), torch.cat((self.value, value), 2))
+    def appended(self, key: Tensor, value: Tensor) -> "InputCache":
+        return InputCache(torch.cat((self.key, key), 2), torch.cat((self.value, value), 2))
 
 
-def cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) -> list[Input]:
-    """Keys and values of each layer."""
+def cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) -> list[ProgramInput]:
+    """Returns the inputs for the keys and values of each layer."""
     layers = list(layers)
     if not all(isinstance(layer.self_attn, MultiheadAttention) for layer in layers):
         raise UnexportableError(
@@ -48,7 +48,7 @@ def cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) ->
             {"self_attention": "multihead"},
         )
     return [
-        Input(
+        ProgramInput(
             f"{prefix}_{name}_{number}", ("batch", layer.self_attn.kv_heads, axis, layer.self_attn.head_dim),
             f"{name} of {meaning} in layer {number}",
         )
@@ -58,16 +58,17 @@ def cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) ->
 
 
 def caches_of(tensors: Sequence[Tensor]) -> list[KeyValueCache]:
-    """The caches of keys and values, which alternate."""
-    return [GivenCache(key, value) for key, value in zip(tensors[::2], tensors[1::2], strict=True)]
+    """Returns the caches of keys and values, which alternate."""
+    return [InputCache(key, value) for key, value in zip(tensors[::2], tensors[1::2], strict=True)]
 
 
 def cache_tensors(caches: Sequence[Any]) -> list[Tensor]:
-    """The keys and values of caches: the inverse of `caches_of`."""
+    """Returns the keys and values of caches: the inverse of `caches_of`."""
     return [tensor for cache in caches for tensor in (cache.key, cache.value)]
 
 
-def random_caches(inputs: Sequence[Input], sizes: Sizes) -> list[Tensor]:
+def random_caches(inputs: Sequence[ProgramInput], sizes: AxisSizes) -> list[Tensor]:
+    """Returns random keys and values of these sizes."""
     generator = generator_of(sizes)
     shapes = [[sizes[axis] if isinstance(axis, str) else axis for axis in one.axes] for one in inputs]
     return [torch.randn(shape, generator=generator) for shape in shapes]
@@ -75,28 +76,28 @@ def random_caches(inputs: Sequence[Input], sizes: Sizes) -> list[Tensor]:
 
 @dataclass
 class DecoderForm:
-    """How the state of a decoder is a list of tensors.
+    """The conversion of a decoder's state to a list of tensors and back.
 
     Attributes:
-        changing: what each step changes.
-        constant: what the encoder gave, which stays as it is.
-        tensors: the tensors of a state, those of ``changing`` first; it gets the lengths of the sources as well.
-        state: the state of such tensors.
+        changing: the tensors that each step changes.
+        constant: the tensors of the encoder, which stay as they are.
+        tensors: converts a state and the lengths of the sources to tensors, those of ``changing`` first.
+        state: converts such tensors to a state.
     """
 
-    changing: list[Input]
-    constant: list[Input]
+    changing: list[ProgramInput]
+    constant: list[ProgramInput]
     tensors: Callable[[Any, Tensor], list[Tensor]]
     state: Callable[[Sequence[Tensor]], Any]
 
     @property
-    def inputs(self) -> list[Input]:
+    def inputs(self) -> list[ProgramInput]:
         """All tensors of the state."""
         return [*self.changing, *self.constant]
 
 
 def decoder_form(model: Any) -> DecoderForm:
-    """How the state of the decoder of a model is a list of tensors."""
+    """Returns the conversion of the state of a model's decoder."""
     if isinstance(model, PointerGenerator):
         return _pointer_state(model, decoder_form(model.translator))
     if isinstance(model, TransformerPredictor):
@@ -108,11 +109,11 @@ def decoder_form(model: Any) -> DecoderForm:
 
 
 def _pointer_state(model: PointerGenerator, form: DecoderForm) -> DecoderForm:
-    """Besides the state of the decoder, what is copied from."""
+    """Adds the annotations and the source, from which words are copied, to the form of the decoder."""
     names = {one.name for one in form.inputs}
     more = [
-        Input("annotations", ("batch", "source", FIXED), "what the encoder made of each token"),
-        Input("source_tokens", ("batch", "source"), "the source, as the encoder read it"),
+        ProgramInput("annotations", ("batch", "source", FIXED_SIZE), "what the encoder made of each token"),
+        ProgramInput("source_tokens", ("batch", "source"), "the source, as the encoder read it"),
     ]
     assert not names & {one.name for one in more}
     copies = model.gate is not None
@@ -132,10 +133,11 @@ def _pointer_state(model: PointerGenerator, form: DecoderForm) -> DecoderForm:
 
 
 def _transformer_state(model: TransformerPredictor) -> DecoderForm:
+    """Returns the form of the keys and values of a Transformer."""
     layers = list(model.decoder.layers)
     changing = cache_inputs(layers, "past", "past", "the target tokens so far, of length 0 at first,")
     constant = cache_inputs(layers, "source", "memory", "the source")
-    constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
+    constant.append(ProgramInput("source_lengths", ("batch",), "annotations of each source"))
     count = 2 * len(layers)
 
     def tensors(state: TransformerState, lengths: Tensor) -> list[Tensor]:
@@ -159,6 +161,7 @@ def _transformer_state(model: TransformerPredictor) -> DecoderForm:
 
 
 def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
+    """Returns the form of the fields of a `DecoderState`."""
     recurrence = decoder.recurrence
     embedding_dim = decoder.embedding.embedding_dim
     attention: Any = getattr(decoder, "attention", None)
@@ -170,28 +173,30 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
     names = ("hidden", "cell")[: recurrence.states]
     axes: Axes = (recurrence.layers, "batch", recurrence.hidden_dim)
-    changing = [Input(name, axes, f"the {name} states of the layers") for name in names]
+    changing = [ProgramInput(name, axes, f"the {name} states of the layers") for name in names]
     if feeds:
-        changing.append(Input("fed", ("batch", embedding_dim), "the last attentional vector"))
+        changing.append(ProgramInput("fed", ("batch", embedding_dim), "the last attentional vector"))
     if covers:
-        changing.append(Input("coverage", ("batch", "source"), "the sum of the weights of all steps so far"))
+        changing.append(ProgramInput("coverage", ("batch", "source"), "the sum of the weights of all steps so far"))
     if listens:
-        changing.append(Input("previous_weights", ("batch", "source"), "the weights of the step before"))
+        changing.append(ProgramInput("previous_weights", ("batch", "source"), "the weights of the step before"))
     if monotonic is not None:
-        changing.append(Input("stops", ("batch", "source"), "where the step before stopped"))
+        changing.append(ProgramInput("stops", ("batch", "source"), "where the step before stopped"))
     if scope == "local-m":
-        changing.append(Input("position", (), "the number of tokens so far"))
+        changing.append(ProgramInput("position", (), "the number of tokens so far"))
     constant = []
     if attention is not None:
         constant = [
-            Input("keys", ("batch", "source", FIXED), "the annotations, projected by the score"),
-            Input("values", ("batch", "source", FIXED), "the annotations"),
-            Input("visible", ("batch", "source"), "which of them are no padding"),
+            ProgramInput("keys", ("batch", "source", FIXED_SIZE), "the annotations, projected by the score"),
+            ProgramInput("values", ("batch", "source", FIXED_SIZE), "the annotations"),
+            ProgramInput("visible", ("batch", "source"), "which of them are no padding"),
         ]
     if monotonic is not None and monotonic.chunk is not None:
-        constant.append(Input("chunk_keys", ("batch", "source", FIXED), "the same, projected by the score of chunks"))
+        constant.append(
+            ProgramInput("chunk_keys", ("batch", "source", FIXED_SIZE), "the same, projected by the score of chunks")
+        )
     if scope != "global":
-        constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
+        constant.append(ProgramInput("source_lengths", ("batch",), "annotations of each source"))
 
     def tensors(state: DecoderState, lengths: Tensor) -> list[Tensor]:
         tensors_of_state = list(state.recurrent)

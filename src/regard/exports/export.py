@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, cast
 
+import torch
 from torch import nn
 
+from regard.data.labels import Labels
 from regard.data.speech.log_mel import LogMel
 from regard.data.text.tokenizers import PieceTokenizer
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError, WriteError
@@ -19,20 +21,20 @@ from regard.files.atomic import named_output, temporary_folder, write_atomically
 from regard.files.regular import LARGEST_TEXT, path_inside, read_bytes, read_text
 
 INDEX = "export.json"
-"""The file that says what is in the folder."""
+"""The file that lists the contents of the folder."""
 
 
 @dataclass(frozen=True)
 class Exportable:
-    """What an export needs of a trained run.
+    """The parts of a trained run that an export needs.
 
     Attributes:
         name: the name of the run.
         task: the name of its task.
         model: the model, on the CPU and in evaluation mode.
-        files: name → what was read of a file of the run, such as a tokenizer, and the file.
+        files: name → the content of a file of the run, such as a tokenizer, and the file.
         preparation: how inputs are made from texts, images or sounds, as plain values.
-        front_end: what made the features of sounds that the model hears; None: it hears none, or features of files.
+        front_end: computes the features of sounds that the model reads; None: it reads none, or features from files.
     """
 
     name: str
@@ -45,14 +47,14 @@ class Exportable:
 
 @dataclass(frozen=True)
 class Exported:
-    """An export that is finished: what ``regard.load(run).export(to, folder)`` returns.
+    """A finished export: the result of ``regard.load(run).export(to, folder)``.
 
     Attributes:
         folder: the folder.
         files: its files, relative to it.
         differences: name of a program or class → the largest difference between its outputs and the model's, for
             random inputs of other sizes.
-        lines: the comparisons, and what a quantization saved and lost, for people.
+        lines: the comparisons, and the savings and losses of a quantization, for people.
         usage: Python that loads the first file.
 
     Example:
@@ -87,7 +89,7 @@ def export(
     """Writes a trained model for other programs, and compares what they compute with the model.
 
     Args:
-        run: what is exported.
+        run: the trained run.
         to: ``torch`` (``torch.export`` programs), ``onnx``, or ``hf`` (a folder of Hugging Face transformers).
         folder: a new folder.
         overwrite: whether an export in this folder may be replaced.
@@ -172,7 +174,7 @@ def formats_text(model: nn.Module) -> str:
 
 
 class _Written(NamedTuple):
-    """What was written: as in `Exported`; the entries of programs in the index, what ``usage`` loads, and a note on how
+    """The parts of `Exported`, the entries of programs in the index, the file that ``usage`` loads, and a note on how
     inputs are made."""
 
     differences: dict[str, float]
@@ -184,6 +186,7 @@ class _Written(NamedTuple):
 
 
 def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[[str], None]) -> _Written:
+    """Writes the programs of a model, compares them with it, and quantizes them if ``int8`` is set."""
     from regard.exports import onnx_models, torch_programs
     from regard.exports.programs import programs_of
 
@@ -228,6 +231,7 @@ def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[
 
 
 def _hugging_face(run: Exportable, folder: Path, say: Callable[[str], None]) -> _Written:
+    """Writes a folder of Hugging Face transformers."""
     from regard.exports import hugging_face
 
     say("a folder of Hugging Face transformers")
@@ -240,9 +244,7 @@ def _hugging_face(run: Exportable, folder: Path, say: Callable[[str], None]) -> 
 
 
 def _entry(program: Any, file: str) -> dict[str, Any]:
-    """A program in the index: its inputs with dtypes and axes, and its outputs."""
-    import torch
-
+    """Returns the entry of a program in the index: its inputs with dtypes and axes, and its outputs."""
     example = program.example(program.sizes)
     with torch.no_grad():
         results = program.module(*example)
@@ -265,8 +267,7 @@ def _dtype(tensor: Any) -> str:
 
 
 def _write_index(run: Exportable, to: str, written: _Written, folder: Path) -> None:
-    from regard.data.labels import Labels
-
+    """Writes the index of an export."""
     config = getattr(run.model, "config", None)
     content: dict[str, Any] = {"what": "an export of regard", "format": to, "run": run.name, "task": run.task}
     if written.programs:
@@ -274,10 +275,8 @@ def _write_index(run: Exportable, to: str, written: _Written, folder: Path) -> N
     content["preparation"] = dict(run.preparation)
     if written.note:
         content["note"] = written.note
-    ids = {
-        name: getattr(config, name) for name in ("pad", "bos", "eos") if isinstance(getattr(config, name, None), int)
-    }
-    if ids:
+    ids = {name: getattr(config, name, None) for name in ("pad", "bos", "eos")}
+    if ids := {name: token for name, token in ids.items() if isinstance(token, int)}:
         content["ids"] = ids
     tokenizers = {name: file.name for name, (one, file) in run.files.items() if isinstance(one, PieceTokenizer)}
     if tokenizers and to != "hf":
@@ -294,14 +293,11 @@ def _files(folder: Path) -> tuple[str, ...]:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes for people: ``1.4 MB``."""
+    """Returns a number of bytes as text: ``1.4 MB``."""
     for unit, bytes_of_one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= bytes_of_one:
             return f"{size / bytes_of_one:.1f} {unit}"
     return f"{size} bytes"
-
-
-# The folder
 
 
 def _check_target(folder: Path, overwrite: bool) -> None:
@@ -325,14 +321,14 @@ def _check_target(folder: Path, overwrite: bool) -> None:
 
 
 def _contents(folder: Path) -> Iterator[str]:
-    """Files and links below a folder."""
+    """Yields files and links below a folder."""
     for path in folder.rglob("*"):
         if path.is_symlink() or not path.is_dir():
             yield path.relative_to(folder).as_posix()
 
 
 def _own_files(folder: Path) -> list[str]:
-    """The files that an earlier export wrote; none if there was none."""
+    """Returns the files that an earlier export wrote; none if there was none."""
     try:
         content = json.loads(read_text(path_inside(folder, INDEX), LARGEST_TEXT))
         files = content["files"]
@@ -343,7 +339,7 @@ def _own_files(folder: Path) -> list[str]:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """A new folder, which takes the name of ``folder`` if the block succeeds, and is deleted if it fails."""
+    """Creates a folder that takes the name of ``folder`` if the block succeeds, and is deleted if it fails."""
     parent = named_output(folder, "folder").absolute().parent
     with contextlib.ExitStack() as stack:
         try:
@@ -363,7 +359,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
 
 
 def _replace(new: Path, folder: Path, old: Path) -> None:
-    """Gives a new folder its name; what was there is an empty folder or an export, and is deleted as ``old``."""
+    """Gives a new folder its name; an empty folder or an export of this name becomes ``old`` and is deleted."""
     try:
         if folder.is_dir():
             os.rename(folder, old)

@@ -15,9 +15,9 @@ class UnexportableError(ArgumentError):
 
     Args:
         reason: why.
-        options: the options of a training whose model may have one: option → value, None for one to leave out; {}: none
-            has.
-        instead: what else to do.
+        options: the options of a training whose model may have one: option → value, None for an option to leave out;
+            {}: there are no such options.
+        instead: another way.
 
     Attributes:
         options: the options.

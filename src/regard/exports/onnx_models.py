@@ -18,8 +18,8 @@ from regard.files.atomic import AtomicFile
 
 OPSET = 20
 
-FLOAT = 1
-"""ONNX's number of float32: the type of what has no declared one."""
+FLOAT32_TYPE = 1
+"""ONNX's number of float32: the type of tensors without a declared one."""
 
 
 def require_packages() -> None:
@@ -63,8 +63,8 @@ def save(program: Program, path: Path) -> None:
 
 
 def _remove_notes(path: Path) -> None:
-    """Removes what the exporter noted of its own work, such as files of this machine, and the sizes of inner tensors,
-    which a quantization changes."""
+    """Removes the exporter's notes, such as files of this machine, and the sizes of inner tensors, which a quantization
+    changes."""
     import onnx
 
     model = onnx.load(path)
@@ -78,7 +78,7 @@ def _remove_notes(path: Path) -> None:
 
 
 def largest_difference(program: Program, path: Path) -> float:
-    """The largest difference between the outputs of an ONNX model and of ours, for inputs of other sizes."""
+    """Returns the largest difference between the outputs of an ONNX model and of ours, for inputs of other sizes."""
     session = _session(path)
     return max(
         difference(_run(session, program, inputs), program.run(inputs), program.name) for inputs in checks(program)
@@ -86,7 +86,7 @@ def largest_difference(program: Program, path: Path) -> float:
 
 
 class Quantized(NamedTuple):
-    """What a quantization saves, and what it loses.
+    """The savings and losses of a quantization.
 
     Attributes:
         before: bytes of the file before.
@@ -108,7 +108,7 @@ class Quantized(NamedTuple):
 def quantize(program: Program, path: Path) -> Quantized:
     """Replaces an ONNX model by one with weights of int8, whose activations are quantized when it runs.
 
-    What it loses is measured on 32 random inputs.
+    Differences are measured on 32 random inputs.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -121,7 +121,7 @@ def quantize(program: Program, path: Path) -> Quantized:
     with AtomicFile(path) as temporary, quiet():
         quantize_dynamic(
             separate, temporary, weight_type=QuantType.QInt8,
-            extra_options={"DefaultTensorType": FLOAT},
+            extra_options={"DefaultTensorType": FLOAT32_TYPE},
         )  # fmt: skip
     session = _session(path)
     inexact = [_run(session, program, one) for one in inputs]
@@ -143,12 +143,12 @@ def quantize(program: Program, path: Path) -> Quantized:
 
 
 def _weights(model: Any) -> dict[str, int]:
-    """The weights of float32 of an ONNX model: name → bytes."""
-    return {one.name: 4 * math.prod(one.dims) for one in model.graph.initializer if one.data_type == FLOAT}
+    """Returns the bytes of each float32 weight of an ONNX model, by name."""
+    return {one.name: 4 * math.prod(one.dims) for one in model.graph.initializer if one.data_type == FLOAT32_TYPE}
 
 
 def _with_separate_weights(path: Path) -> Any:
-    """The model of a file, in which no other node reads the matrix of a Gemm: onnxruntime transposes it in place."""
+    """Returns the model of a file; no other node reads the matrix of a Gemm, which onnxruntime transposes in place."""
     import onnx
 
     model = onnx.load(path)
@@ -163,12 +163,12 @@ def _with_separate_weights(path: Path) -> Any:
 
 
 def _many_inputs(program: Program) -> list[tuple[Tensor, ...]]:
-    """Inputs of eight batches of four, each of another length where the program has no largest one."""
+    """Returns the inputs of eight batches of four, each of another length where the program has no largest one."""
     return [program.other_example(more, batch=4) for more in range(8)]
 
 
 def _choice(output: Tensor) -> Tensor:
-    """What a row of an output chooses; of a map ``[batch, classes, height, width]``, each pixel."""
+    """Returns the index of the largest entry of each row; in ``[batch, classes, height, width]``, of each pixel."""
     return output.argmax(1 if output.dim() == 4 else -1)
 
 
@@ -210,7 +210,7 @@ def _name_axes(model: Any, program: Program) -> None:
 
 
 def _recurrent_operators() -> dict[Any, Any]:
-    """The operators of `regard.models.padded_recurrence.PORTABLE` as those of ONNX.
+    """Returns ONNX's operators for `regard.models.padded_recurrence.PORTABLE_OPERATORS`.
 
     The gates of an LSTM are input, forget, cell, output for PyTorch, and input, output, forget, cell for ONNX; those of
     a GRU are reset, update, candidate and update, reset, candidate.

@@ -1,4 +1,4 @@
-"""A program that is exported: a function of tensors, with the names and axes of what it takes, and its examples."""
+"""A program that is exported: a function of tensors, with the names and axes of its inputs, and examples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-Sizes = Mapping[str, int]
+AxisSizes = Mapping[str, int]
 """Name of an axis → its size. `PADDING` is no axis."""
 
 PADDING = "padding"
@@ -16,17 +16,17 @@ PADDING = "padding"
 Axes = tuple[str | int, ...]
 """The axes of a tensor: a name for one of any size, or the only size that the program takes."""
 
-FIXED = -1
+FIXED_SIZE = -1
 """An axis whose only size is that of an example."""
 
 
-class Input(NamedTuple):
+class ProgramInput(NamedTuple):
     """An input of a program.
 
     Attributes:
         name: its name.
         axes: its axes.
-        meaning: what it holds.
+        meaning: its content, for people.
     """
 
     name: str
@@ -40,24 +40,24 @@ class Program:
 
     Attributes:
         name: the name of its file, without the suffix.
-        summary: what it computes.
+        summary: its result, for people.
         module: its ``forward`` takes the inputs in their order, and gives a tuple of tensors.
         inputs: the inputs.
         outputs: the outputs: name → meaning.
         example: makes inputs with the named axes of these sizes.
         sizes: sizes for the example that is traced; all differ, and none is 0 or 1, which PyTorch would fix.
         limits: the largest sizes of the axes that have one.
-        multiples: of what the sizes of some axes are multiples.
+        multiples: axis → the number of which its sizes are multiples.
         checked: more sizes that are compared with the model, besides those of `regard.exports.torch_programs.checks`.
-        reference: what the model of regard gives for the inputs, if it is not computed as the module computes it.
+        reference: computes the outputs of the model of regard, if the module computes them in another way.
     """
 
     name: str
     summary: str
     module: nn.Module
-    inputs: tuple[Input, ...]
+    inputs: tuple[ProgramInput, ...]
     outputs: dict[str, str]
-    example: Callable[[Sizes], tuple[Tensor, ...]]
+    example: Callable[[AxisSizes], tuple[Tensor, ...]]
     sizes: dict[str, int]
     limits: dict[str, int] = field(default_factory=dict)
     multiples: dict[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Program:
     reference: Callable[..., tuple[Tensor, ...]] | None = None
 
     def other_example(self, more: int, **changed: int) -> tuple[Tensor, ...]:
-        """An example whose axes are this much longer than those of ``sizes``, as far as their limits permit.
+        """Returns an example whose axes are longer than those of ``sizes``, as far as their limits permit.
 
         Args:
             more: how much longer.
@@ -76,20 +76,20 @@ class Program:
 
     @torch.no_grad()
     def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """What the model of regard gives for these inputs."""
+        """Computes the outputs of the model of regard."""
         return self.module(*inputs) if self.reference is None else self.reference(*inputs)
 
 
-def generator_of(sizes: Sizes) -> torch.Generator:
-    """The generator of the random numbers of an example."""
+def generator_of(sizes: AxisSizes) -> torch.Generator:
+    """Creates the generator of the random numbers of an example."""
     return torch.Generator().manual_seed(sum(sizes.values()))
 
 
 def random_tokens(vocabulary: int, *shape: int) -> Tensor:
-    """Random ids of a vocabulary, none of them a special one."""
+    """Returns random ids of a vocabulary, none of them a special one."""
     return torch.randint(min(4, vocabulary - 1), vocabulary, shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def row_lengths(sizes: Sizes, axis: str) -> Tensor:
-    """Lengths of the rows of a batch, of which the first is the longest."""
+def row_lengths(sizes: AxisSizes, axis: str) -> Tensor:
+    """Returns the lengths of the rows of a batch, of which the first is the longest."""
     return (sizes[axis] - sizes.get(PADDING, 0) - 2 * torch.arange(sizes["batch"])).clamp(min=1)

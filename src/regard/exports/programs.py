@@ -1,4 +1,4 @@
-"""The programs that a trained model is exported as: functions of tensors, with the names and axes of what they take.
+"""The programs that a trained model is exported as: functions of tensors, with the names and axes of their inputs.
 
 A classifier, a segmenter and a language model are one program, ``model``. A model that writes a text is two:
 ``encoder`` gives the state of the decoder before the first token, and ``step`` predicts the next token from the last
@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from regard.data.speech.log_mel import LogMel
 from regard.errors import ArgumentError
 from regard.exports.decoder_states import cache_inputs, cache_tensors, caches_of, decoder_form, random_caches
-from regard.exports.program import FIXED, Axes, Input, Program, Sizes, generator_of, random_tokens, row_lengths
+from regard.exports.program import (
+    FIXED_SIZE,
+    Axes,
+    AxisSizes,
+    Program,
+    ProgramInput,
+    generator_of,
+    random_tokens,
+    row_lengths,
+)
 from regard.exports.sound_input import FEATURES, reads_samples
 from regard.models.encoders import Encoded
 from regard.models.language_model import LanguageModel
@@ -33,11 +42,11 @@ from regard.positions import Learned
 
 
 def programs_of(model: nn.Module, front_end: LogMel | None = None) -> list[Program]:
-    """The programs of a model of regard, which must be in evaluation mode on the CPU.
+    """Returns the programs of a model of regard, which must be in evaluation mode on the CPU.
 
     Args:
         model: the model.
-        front_end: what made its features of sounds, which then is a part of the programs; None: they read features.
+        front_end: computes its features of sounds, as a part of the programs; None: they read features.
 
     Raises:
         ArgumentError: the model is of a class that has none.
@@ -64,7 +73,7 @@ class _Forward(nn.Module):
 
     Args:
         model: the model, whose parameters the program has.
-        function: what ``forward`` computes.
+        function: computes the outputs.
     """
 
     def __init__(self, model: nn.Module, function: Callable[..., tuple[Tensor, ...]]):
@@ -76,14 +85,11 @@ class _Forward(nn.Module):
         return self._function(*inputs)
 
 
-# Classifiers and the segmenter
-
-
 def _text_classifier(model: TextClassifier) -> list[Program]:
     vocabulary = model.config.vocabulary
     inputs = _sequence("tokens", ("batch", "length"), "ids of the tokenizer; padding may hold any id")
 
-    def example(sizes: Sizes) -> tuple[Tensor, ...]:
+    def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         return random_tokens(vocabulary, sizes["batch"], sizes["length"]), row_lengths(sizes, "length")
 
     return [_classifier(model, "the label of a text", inputs, example, {"batch": 3, "length": 7})]
@@ -100,7 +106,11 @@ def _image_classifier(model: ImageClassifier) -> list[Program]:
 
 
 def _classifier(
-    model: Any, summary: str, inputs: tuple[Input, ...], example: Callable[[Sizes], tuple[Tensor, ...]], sizes: Any
+    model: Any,
+    summary: str,
+    inputs: tuple[ProgramInput, ...],
+    example: Callable[[AxisSizes], tuple[Tensor, ...]],
+    sizes: Any,
 ) -> Program:
     attends = model.pooling is not None
     outputs = {"logits": "[batch, labels], of each label"}
@@ -117,9 +127,11 @@ def _classifier(
 def _segmenter(model: Segmenter) -> list[Program]:
     axes: Axes = ("batch", 3, "height", "width")
     stride = 2 ** len(model.stages)
-    inputs = (Input("images", axes, f"red, green and blue from 0 to 1, with sides of more than {stride} pixels"),)
+    inputs = (
+        ProgramInput("images", axes, f"red, green and blue from 0 to 1, with sides of more than {stride} pixels"),
+    )
 
-    def example(sizes: Sizes) -> tuple[Tensor, ...]:
+    def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         return (torch.rand(sizes["batch"], 3, sizes["height"], sizes["width"], generator=generator_of(sizes)),)
 
     outputs = {"logits": "[batch, classes, height, width], of each class of each pixel"}
@@ -131,27 +143,30 @@ def _segmenter(model: Segmenter) -> list[Program]:
     return [Program("model", "the class of each pixel", module, inputs, outputs, example, sizes, checked=checked)]
 
 
-# Inputs
-
-
-def _sequence(name: str, axes: Axes, meaning: str) -> tuple[Input, ...]:
-    """A padded sequence, and the lengths of its rows."""
+def _sequence(name: str, axes: Axes, meaning: str) -> tuple[ProgramInput, ...]:
+    """Returns the inputs for a padded sequence and the lengths of its rows."""
     lengths = f"entries of each row of {name} that are no padding, from 1"
-    return Input(name, axes, meaning), Input("lengths", ("batch",), lengths)
+    return ProgramInput(name, axes, meaning), ProgramInput("lengths", ("batch",), lengths)
 
 
-def _images(height: int, width: int) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tensor, ...]], dict[str, int]]:
-    def example(sizes: Sizes) -> tuple[Tensor, ...]:
+def _images(
+    height: int, width: int
+) -> tuple[tuple[ProgramInput, ...], Callable[[AxisSizes], tuple[Tensor, ...]], dict[str, int]]:
+    def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         shape = sizes["batch"], height, width, 3
         return (torch.randint(256, shape, generator=generator_of(sizes), dtype=torch.uint8),)
 
-    return (Input("images", ("batch", height, width, 3), "red, green and blue from 0 to 255"),), example, {"batch": 3}
+    return (
+        (ProgramInput("images", ("batch", height, width, 3), "red, green and blue from 0 to 255"),),
+        example,
+        {"batch": 3},
+    )
 
 
-def _sound(model: Any) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tensor, ...]], dict[str, int]]:
+def _sound(model: Any) -> tuple[tuple[ProgramInput, ...], Callable[[AxisSizes], tuple[Tensor, ...]], dict[str, int]]:
     width, reduction = model.encoder.input.width, model.encoder.config.reduction
 
-    def example(sizes: Sizes) -> tuple[Tensor, ...]:
+    def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         shape = sizes["batch"], sizes["frames"], width
         return torch.randn(shape, generator=generator_of(sizes)), row_lengths(sizes, "frames")
 
@@ -160,25 +175,24 @@ def _sound(model: Any) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tenso
     return inputs, example, {"batch": 3, "frames": 5 * reduction + 1}
 
 
-# The language model
-
-
 def _language_model(model: LanguageModel) -> list[Program]:
     context, vocabulary = model.config.context, model.input.embedding.num_embeddings
     past = cache_inputs(model.stack.layers, "past", "past", "the earlier tokens")
-    tokens = Input("tokens", ("batch", "length"), f"ids of the tokenizer, at most {context}")
+    tokens = ProgramInput("tokens", ("batch", "length"), f"ids of the tokenizer, at most {context}")
 
     def step(tokens: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         log_probabilities, caches = model.step(tokens, caches_of(past))
         return log_probabilities, *cache_tensors(caches)
 
-    def first_tokens(sizes: Sizes) -> tuple[Tensor, ...]:
+    def first_tokens(sizes: AxisSizes) -> tuple[Tensor, ...]:
         return (random_tokens(vocabulary, sizes["batch"], sizes["length"]),)
 
-    def example(sizes: Sizes) -> tuple[Tensor, ...]:
+    def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         return random_tokens(vocabulary, sizes["batch"], 1), *random_caches(past, sizes)
 
-    next_tokens = Input("tokens", ("batch", 1), "the id of the last token; of the first one with keys of length 0")
+    next_tokens = ProgramInput(
+        "tokens", ("batch", 1), "the id of the last token; of the first one with keys of length 0"
+    )
     outputs = {"log_probabilities": "[batch, vocabulary], of the next token"}
     outputs |= {f"next_{one.name}": f"{one.name} with the new token" for one in past}
     # Other positions than learned ones have no last one.
@@ -198,9 +212,6 @@ def _language_model(model: LanguageModel) -> list[Program]:
     ]  # fmt: skip
 
 
-# Models that write a text
-
-
 def _text_predictor(model: Any) -> list[Program]:
     inputs, example, sizes = _source(model)
     decoding = _decoding(model)
@@ -218,7 +229,7 @@ def _text_predictor(model: Any) -> list[Program]:
         weights = () if result.weights is None else (result.weights,)
         return result.log_probabilities, *weights, *changed
 
-    def step_example(sizes: Sizes) -> tuple[Tensor, ...]:
+    def step_example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         with torch.no_grad():
             source = example(sizes)
             tensors = list(encode(*source))
@@ -241,7 +252,7 @@ def _text_predictor(model: Any) -> list[Program]:
     if attends:
         outputs["weights"] = "[batch, source], the attention weights of the step"
     outputs |= {f"next_{one.name}": f"{one.name} after the step" for one in form.changing}
-    tokens = Input("tokens", ("batch",), f"the id of the last token; {model.config.bos} before the first one")
+    tokens = ProgramInput("tokens", ("batch",), f"the id of the last token; {model.config.bos} before the first one")
     encoder = Program(
         "encoder", "the state of the decoder before the first token", _Forward(model, encode), inputs,
         {one.name: one.meaning for one in form.inputs}, example, sizes, limits,
@@ -259,18 +270,18 @@ def _text_predictor(model: Any) -> list[Program]:
     ]  # fmt: skip
 
 
-def _with_fixed(one: Input, tensor: Tensor) -> Input:
-    """The input with the sizes of an example for its fixed axes."""
-    axes = tuple(size if axis == FIXED else axis for axis, size in zip(one.axes, tensor.shape, strict=True))
+def _with_fixed(one: ProgramInput, tensor: Tensor) -> ProgramInput:
+    """Returns the input with the sizes of an example for its fixed axes."""
+    axes = tuple(size if axis == FIXED_SIZE else axis for axis, size in zip(one.axes, tensor.shape, strict=True))
     return one._replace(axes=axes)
 
 
 def _decoding(model: Any) -> Any:
-    """The model whose decoder runs: that inside of a pointer-generator."""
+    """Returns the model whose decoder runs: that inside of a pointer-generator."""
     return model.translator if isinstance(model, PointerGenerator) else model
 
 
-def _source(model: Any) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tensor, ...]], dict[str, int]]:
+def _source(model: Any) -> tuple[tuple[ProgramInput, ...], Callable[[AxisSizes], tuple[Tensor, ...]], dict[str, int]]:
     if isinstance(model, Captioner):
         return _images(*model.encoder.size)
     if isinstance(model, Transcriber):
@@ -279,7 +290,7 @@ def _source(model: Any) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tens
         raise ArgumentError(f"a {type(model).__name__} cannot be exported: regard knows no program of this class")
     vocabulary = model.config.source_vocabulary
 
-    def example(sizes: Sizes) -> tuple[Tensor, ...]:
+    def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         return random_tokens(vocabulary, sizes["batch"], sizes["source"]), row_lengths(sizes, "source")
 
     meaning = "ids of the tokenizer of the source; padding may hold any id"

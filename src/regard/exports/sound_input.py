@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.speech.log_mel import FLOOR, LogMel
-from regard.exports.program import PADDING, Input, Program, Sizes, generator_of
+from regard.exports.program import PADDING, AxisSizes, Program, ProgramInput, generator_of
 
 FEATURES = "features"
 """The input of a program that reads features of sounds; its other input is their lengths."""
 
 
 def exact_hop(front_end: LogMel) -> Fraction:
-    """The samples between two frames."""
+    """Returns the samples between two frames."""
     return Fraction(front_end.hop).limit_denominator(1_000_000)
 
 
@@ -23,7 +23,7 @@ class LogMelInput(nn.Module):
     """`regard.data.speech.log_mel.LogMel` of a padded batch, in operators that PyTorch exports.
 
     Args:
-        front_end: what is computed.
+        front_end: computes the same features outside of a program.
     """
 
     window: Tensor
@@ -38,7 +38,7 @@ class LogMelInput(nn.Module):
         self.register_buffer("filters", torch.from_numpy(front_end.filters.T.copy()), persistent=False)
 
     def forward(self, samples: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The features ``[batch, frames, bands]``, and how many frames each row has.
+        """Computes the features ``[batch, frames, bands]``, and the number of frames of each row.
 
         Args:
             samples: ``[batch, samples]``, the samples of whole frames; what stands after the end of a sound has no
@@ -61,12 +61,7 @@ class LogMelInput(nn.Module):
 
 
 class _OfSamples(nn.Module):
-    """A function of features as a function of samples.
-
-    Args:
-        module: the function of features and their lengths.
-        front_end: what makes features.
-    """
+    """A function of samples, made from a front end and a function of features and their lengths."""
 
     def __init__(self, module: nn.Module, front_end: LogMel):
         super().__init__()
@@ -77,11 +72,11 @@ class _OfSamples(nn.Module):
 
 
 def reads_samples(program: Program, front_end: LogMel) -> Program:
-    """The program with a front end before it: it reads samples in place of features.
+    """Puts a front end before a program, which then reads samples in place of features.
 
     Args:
         program: its inputs are features ``[batch, frames, bands]`` and their lengths.
-        front_end: what makes features.
+        front_end: computes features.
     """
 
     def reference(samples: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
@@ -93,7 +88,7 @@ def reads_samples(program: Program, front_end: LogMel) -> Program:
         features = torch.stack([F.pad(row, (0, 0, 0, frames - len(row))) for row in rows])
         return program.module(features, torch.tensor([len(row) for row in rows]))
 
-    def example(sizes: Sizes) -> tuple[Tensor, ...]:
+    def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         whole = -(-sizes["samples"] // block) * block
         samples = 0.1 * torch.randn(sizes["batch"], whole, generator=generator_of(sizes))
         shorter = int(2 * front_end.hop) * torch.arange(sizes["batch"])
@@ -102,13 +97,13 @@ def reads_samples(program: Program, front_end: LogMel) -> Program:
     block = exact_hop(front_end).numerator
     size = max(int(program.sizes["frames"] * front_end.hop), 3 * block)  # PyTorch would fix a size of one block
     inputs = (
-        Input(
+        ProgramInput(
             "samples",
             ("batch", "samples"),
             f"samples of sounds, {front_end.rate} a second, with a full scale from -1 to 1; padded to a multiple of "
             f"{block}",
         ),
-        Input("lengths", ("batch",), "samples of each sound, from 1"),
+        ProgramInput("lengths", ("batch",), "samples of each sound, from 1"),
     )
     return Program(
         program.name, program.summary, _OfSamples(program.module, front_end), inputs, program.outputs, example,

@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind
 from regard.errors import ArgumentError, RunError
 from regard.exports.program import PADDING, Program
 from regard.files.atomic import AtomicFile
-from regard.models.padded_recurrence import PORTABLE
+from regard.models.padded_recurrence import PORTABLE_OPERATORS
 from regard.tracing.portable import portable_operations
 
 LARGEST_DIFFERENCE = 1e-3
@@ -33,7 +33,7 @@ def check_limits(program: Program) -> None:
 
 
 def traced(program: Program) -> ExportedProgram:
-    """The program as PyTorch's exporter records it, in which the operators `PORTABLE` still stand for PyTorch's own.
+    """Records a program with PyTorch's exporter; the operators `PORTABLE_OPERATORS` still stand for PyTorch's own.
 
     Raises:
         ArgumentError: PyTorch cannot export it, or not for every size.
@@ -55,12 +55,7 @@ def traced(program: Program) -> ExportedProgram:
         raise ArgumentError(f"PyTorch cannot export the program {program.name!r}: {first_line(error)}") from error
     _remove_unused_weights(recorded)
     for node in recorded.graph.nodes:
-        for name in (
-            "stack_trace",
-            "nn_module_stack",
-            "source_fn_stack",
-            "from_node",
-        ):  # they name files of this machine
+        for name in ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node"):  # files of this machine
             node.meta.pop(name, None)
     return recorded
 
@@ -81,9 +76,9 @@ def _remove_unused_weights(recorded: ExportedProgram) -> None:
 
 
 def with_operators_of_pytorch(recorded: ExportedProgram) -> ExportedProgram:
-    """The same program, changed in place, with the operators of PyTorch that `PORTABLE` names."""
+    """Replaces the operators `PORTABLE_OPERATORS` by PyTorch's own, in place."""
     for node in recorded.graph.nodes:
-        node.target = PORTABLE.get(node.target, node.target)
+        node.target = PORTABLE_OPERATORS.get(node.target, node.target)
     return recorded
 
 
@@ -105,14 +100,14 @@ def save(recorded: ExportedProgram, path: Path) -> None:
 
 @torch.no_grad()
 def largest_difference(program: Program, path: Path) -> float:
-    """The largest difference between the outputs of a saved program and of the model, for inputs of other sizes."""
+    """Returns the largest difference between the outputs of a saved program and of the model, for other sizes."""
     with quiet():
         call = torch.export.load(path).module()
         return max(difference(call(*inputs), program.run(inputs), program.name) for inputs in checks(program))
 
 
 def checks(program: Program) -> Iterator[tuple[Tensor, ...]]:
-    """Inputs of other sizes than the example: larger ones, a batch of one, and rows that are all padded."""
+    """Yields inputs of other sizes than the example: larger ones, a batch of one, and rows that are all padded."""
     yield program.other_example(2, batch=5)
     yield program.other_example(1, batch=1)
     longest = max((size for axis, size in program.sizes.items() if axis != "batch"), default=0)
@@ -123,7 +118,7 @@ def checks(program: Program) -> Iterator[tuple[Tensor, ...]]:
 
 
 def difference(outputs: Sequence[Tensor], expected: Sequence[Tensor], name: str) -> float:
-    """The largest difference between outputs.
+    """Returns the largest difference between outputs.
 
     Raises:
         RunError: it is too large: the exported program is another function.
@@ -149,7 +144,7 @@ def difference(outputs: Sequence[Tensor], expected: Sequence[Tensor], name: str)
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences what exporters say of their own parts: people see the result of the comparison."""
+    """Silences the messages of exporters on their own parts: people see the result of the comparison."""
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.CRITICAL)
@@ -161,6 +156,6 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class."""
+    """Returns the first line of an error's message, or its class."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -26,8 +26,8 @@ FILE_NAME = "model.safetensors"
 _FLOATS, _INTEGERS = ("F32", "F64", "F16", "BF16"), ("I64", "I32", "I16", "I8", "U8", "BOOL")
 """The dtypes of safetensors that a model is loaded from."""
 
-_MOST_BUFFERED = 1 << 28
-"""Numbers in all tables of a model that are computed and not saved, such as those of positions."""
+_BUFFER_LIMIT = 1 << 28
+"""Largest number of elements of the tables that a model computes and does not save, such as those of positions."""
 
 MODELS: dict[str, tuple[str, str, str]] = {
     "recurrent_translator": ("recurrent_translator", "RecurrentTranslator", "configs.TranslatorConfig"),
@@ -70,7 +70,7 @@ def create_model(config: Any) -> nn.Module:
 
 
 def save_model(path: str | Path, model: nn.Module) -> Path:
-    """Write a model that `load_model` can read.
+    """Writes a model that `load_model` can read.
 
     The content is written to a temporary file in the same folder and synced to disk; the temporary file then replaces
     the old one, so that a crash leaves the old file or the new one. Tied tensors are written once. Equal models give
@@ -81,7 +81,7 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
         model: a model whose class is in `MODELS`.
 
     Returns:
-        the file.
+        The file.
 
     Raises:
         ArgumentError: the class of the model is not in `MODELS`.
@@ -107,7 +107,7 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
 
 
 def save_weights(path: str | Path, model: nn.Module, header: dict[str, str] | None = None) -> Path:
-    """Write the weights of any model, as `save_model` does.
+    """Writes the weights of any model, as `save_model` does.
 
     Args:
         path: as in `save_model`.
@@ -115,7 +115,7 @@ def save_weights(path: str | Path, model: nn.Module, header: dict[str, str] | No
         header: texts for the header of the file.
 
     Returns:
-        the file.
+        The file.
 
     Raises:
         TrainingError: a weight is NaN or infinite; the old file is unchanged.
@@ -156,7 +156,7 @@ def save_weights(path: str | Path, model: nn.Module, header: dict[str, str] | No
 
 
 def _sort_header(file: Path) -> None:
-    """Sort the metadata in the header: safetensors writes them in a random order, and equal models are equal files."""
+    """Sorts the metadata in the header, whose order safetensors draws, so that equal models are equal files."""
     with file.open("r+b") as content:
         size = int.from_bytes(content.read(8), "little")
         header = json.loads(content.read(size))
@@ -168,7 +168,7 @@ def _sort_header(file: Path) -> None:
 
 
 def _not_finite(tensors: dict[str, Tensor]) -> str:
-    """The first tensor that holds NaN or infinity, as text; empty if there is none."""
+    """Returns a text on the first tensor that holds NaN or infinity; empty if there is none."""
     for name, tensor in tensors.items():
         wrong = tensor.numel() - int(torch.isfinite(tensor).sum())
         if wrong:
@@ -177,13 +177,13 @@ def _not_finite(tensors: dict[str, Tensor]) -> str:
 
 
 def load_model(path: str | Path) -> nn.Module:
-    """Load a model that `save_model` wrote, on the CPU, in evaluation mode.
+    """Loads a model that `save_model` wrote, on the CPU, in evaluation mode.
 
     Args:
         path: the folder or the file.
 
     Returns:
-        the model, whose class is that of the saved one.
+        The model, whose class is that of the saved one.
 
     Raises:
         RunError: there is no such file, it is damaged, or it holds no model of regard.
@@ -216,7 +216,7 @@ def load_model(path: str | Path) -> nn.Module:
 
 
 def load_weights(path: str | Path, model: nn.Module) -> None:
-    """Replace the weights of a model by those that `save_weights` or `save_model` wrote.
+    """Replaces the weights of a model by those that `save_weights` or `save_model` wrote.
 
     Args:
         path: the folder or the file.
@@ -240,7 +240,7 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
     _fill(model, file)
 
 
-class _Entry(NamedTuple):
+class _StoredTensor(NamedTuple):
     """A tensor of a file, as the header has it."""
 
     shape: list[int]
@@ -248,20 +248,21 @@ class _Entry(NamedTuple):
     """The name of the dtype in safetensors, such as ``F32``."""
 
 
-def _read_header(file: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
-    """The texts in the header of a file, and its tensors by name; no tensor is read."""
+def _read_header(file: Path) -> tuple[dict[str, str], dict[str, _StoredTensor]]:
+    """Returns the texts in the header of a file, and its tensors by name; no tensor is read."""
     if not file.exists():
         raise RunError(f"there is no model at {file}")
     with _whole(file) as content:
         names = content.keys()
         slices = {name: content.get_slice(name) for name in names}
         return content.metadata() or {}, {
-            name: _Entry(one.get_shape(), str(one.get_dtype())) for name, one in slices.items()
+            name: _StoredTensor(one.get_shape(), str(one.get_dtype())) for name, one in slices.items()
         }
 
 
 @contextmanager
 def _whole(file: Path) -> Iterator[Any]:
+    """Opens a safetensors file; raises RunError if it is damaged."""
     safetensors = _safetensors()
     try:
         require_regular(file, LARGEST_DATA)
@@ -272,16 +273,10 @@ def _whole(file: Path) -> Iterator[Any]:
 
 
 def _without_memory(kind: type[nn.Module], config: Any, tensors: int, file: Path) -> dict[str, Tensor] | None:
-    """The tensors of the model with this configuration, without their numbers; None for a backbone that needs numbers.
+    """Returns the tensors of a model without their elements; None for a backbone that needs elements.
 
-    A configuration of somebody else may ask for any amount of memory and any number of layers. Here tensors take no
-    memory, and there are no more parts than a model with so many tensors has.
-
-    Args:
-        kind: the class of the model.
-        config: its configuration.
-        tensors: how many tensors the file holds.
-        file: for messages.
+    A configuration of unknown origin may ask for any amount of memory and any number of layers. Here tensors take no
+    memory, and there are no more parts than a model with so many ``tensors``, those of the file, has.
     """
     thread, parts = threading.get_ident(), itertools.count(1)
 
@@ -295,7 +290,7 @@ def _without_memory(kind: type[nn.Module], config: Any, tensors: int, file: Path
         with torch.device("meta"):
             model = kind(config)
         temporary = sum(buffer.numel() for buffer in model.buffers())
-        if temporary > _MOST_BUFFERED:
+        if temporary > _BUFFER_LIMIT:
             raise RunError(f"it asks for tables of {temporary:,} numbers")
         return _untied(model)
     except (RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
@@ -309,8 +304,8 @@ def _without_memory(kind: type[nn.Module], config: Any, tensors: int, file: Path
             hook.remove()
 
 
-def _compare(expected: dict[str, Tensor], entries: dict[str, _Entry], file: Path) -> None:
-    """Raise RunError unless a file holds the tensors of a model."""
+def _compare(expected: dict[str, Tensor], entries: dict[str, _StoredTensor], file: Path) -> None:
+    """Raises RunError unless a file holds the tensors of a model."""
     for name in [*(expected.keys() - entries.keys()), *(entries.keys() - expected.keys())]:
         raise RunError(f"{file} {'lacks' if name in expected else 'has an unknown'} tensor {name}")
     for name, tensor in expected.items():
@@ -324,7 +319,7 @@ def _compare(expected: dict[str, Tensor], entries: dict[str, _Entry], file: Path
 
 
 def _fill(model: nn.Module, file: Path) -> None:
-    """Load the tensors of a file, which were compared with those of the model."""
+    """Loads the tensors of a file, which were compared with those of the model."""
     with _whole(file) as content:
         tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (no mapping)
     if wrong := _not_finite(tensors):
@@ -333,15 +328,13 @@ def _fill(model: nn.Module, file: Path) -> None:
 
 
 def config_of_header(kind: type[Any], content: object, model: str, where: str) -> Any:
-    """The configuration with these fields. Types must match; only an int is accepted for a float."""
+    """Returns the configuration with these fields. Types must match; only an int is accepted for a float."""
     if not isinstance(content, dict):
         raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
     if model.startswith("transformer_"):  # earlier versions had a configuration for it alone
         content = {"architecture": "transformer", **content}
-    content, known = (
-        _without_constants(kind, with_former_meaning(kind, upgraded(kind, content)), where),
-        typing.get_type_hints(kind),
-    )
+    content = _without_constants(kind, with_former_meaning(kind, upgraded(kind, content)), where)
+    known = typing.get_type_hints(kind)
     usual = {field.name for field in dataclasses.fields(kind) if "defaults" in field.metadata}  # what None stands for
     for name, value in content.items():
         if name not in known:
@@ -359,7 +352,7 @@ def config_of_header(kind: type[Any], content: object, model: str, where: str) -
 
 
 def _without_constants(kind: type[Any], content: dict[str, Any], where: str) -> dict[str, Any]:
-    """The fields without those that earlier versions had, and that are the same in all models of this kind now."""
+    """Returns the fields without those of earlier versions that are the same in all models of this kind now."""
     fields, hints = {field.name for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
     fields_of_kind = {}
     for name, value in content.items():
@@ -372,14 +365,14 @@ def _without_constants(kind: type[Any], content: dict[str, Any], where: str) -> 
 
 
 def _types(hint: Any) -> tuple[type, ...]:
-    # The types of the values that a field may have.
+    """Returns the types of the values that a field may have."""
     if typing.get_origin(hint) is typing.Literal:
         return tuple(dict.fromkeys(map(type, typing.get_args(hint))))
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model; each tied tensor has its first name only."""
+    """Returns the state of a model, in which a tied tensor has its first name only."""
     seen: set[int] = set()
     untied = {}
     for name, tensor in model.state_dict(keep_vars=True).items():

@@ -19,7 +19,7 @@ from regard.tracing.transforms import is_on_host
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
 
-LINEAR = nn.Linear.forward
+LINEAR_FORWARD = nn.Linear.forward
 
 
 class VocabularyLoss(NamedTuple):
@@ -44,7 +44,7 @@ def vocabulary_loss(
     ignore: int | None = None,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> VocabularyLoss:
-    """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, with memory linear in the rows.
+    """Computes the summed cross-entropy of ``softmax(features · weightᵀ + bias)``, with memory linear in the rows.
 
     .. math::
 
@@ -97,7 +97,7 @@ def vocabulary_loss(
 def output_loss(
     features: Tensor, output: nn.Module, target: Tensor, *, label_smoothing: float = 0.0, ignore: int | None = None
 ) -> VocabularyLoss:
-    """`vocabulary_loss` of an output matrix that is a module.
+    """Computes `vocabulary_loss` for an output matrix that is a module.
 
     A module whose call can be seen or changed (by hooks, a wrapper, another class than `nn.Linear`) is called with the
     rows that count, and its logits stay in memory for the backward pass. A hook that changes nothing changes no bit of
@@ -110,7 +110,7 @@ def output_loss(
         label_smoothing, ignore: as for `vocabulary_loss`.
     """
     rows, labels = features.flatten(0, -2), target.flatten()
-    if isinstance(output, nn.Linear) and runs(output, LINEAR):
+    if isinstance(output, nn.Linear) and runs(output, LINEAR_FORWARD):
         if not is_observed(output):
             options = {"label_smoothing": label_smoothing, "ignore": ignore}
             return vocabulary_loss(rows, output.weight, output.bias, labels, **options)
@@ -132,7 +132,7 @@ def output_loss(
 class CountedRows(NamedTuple):
     """The rows of a loss that count: selected where the host knows them, else all rows with a mask.
 
-    To select them, the host would wait for an accelerator to say how many there are.
+    A selection would make the host wait for an accelerator, which knows how many there are.
 
     Attributes:
         features: ``[rows, dim]``; 0 in rows that do not count.
@@ -150,7 +150,7 @@ class CountedRows(NamedTuple):
 
     @classmethod
     def of(cls, features: Tensor, target: Tensor, ignore: int | None) -> "CountedRows":
-        """The rows whose target is another than ``ignore``; None: all."""
+        """Returns the rows whose target is another than ``ignore``; None: all."""
         if ignore is None:
             return cls(features, target, None, None, len(target))
         counts = target != ignore
@@ -162,7 +162,7 @@ class CountedRows(NamedTuple):
         )
 
     def spread(self, nll: Tensor) -> Tensor:
-        """The losses of all rows from those of these rows; the others are 0."""
+        """Returns the losses of all rows from those of these rows; the others are 0."""
         return nll if self.selected is None else nll.new_zeros(self.number).index_copy(0, self.selected, nll)
 
 
@@ -186,6 +186,7 @@ class _LogitsLoss(NamedTuple):
 
 
 def _loss_of_logits(logits: Tensor, target: Tensor, smoothing: float, counts: Tensor | None) -> _LogitsLoss:
+    """Computes the loss of a chunk; ``counts`` None: all rows count."""
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_probabilities = logits.log_softmax(1)
     nll = -log_probabilities.gather(1, target[:, None]).squeeze(1)

@@ -89,7 +89,7 @@ class TransformerOptions(Configuration):
 
 
 def check_heads(config: Any) -> None:
-    """Raise ArgumentError unless the heads of a Transformer divide its features, and those of keys the heads."""
+    """Raises ArgumentError unless the heads of a Transformer divide its features, and those of keys the heads."""
     if config.architecture not in ("transformer", "vit"):
         return
     hidden, heads, kv_heads = config.hidden, config.heads, getattr(config, "kv_heads", None)
@@ -104,13 +104,13 @@ def check_heads(config: Any) -> None:
 
 
 def check_even(config: Any) -> None:
-    """Raise ArgumentError if the features of a bidirectional encoder are odd."""
+    """Raises ArgumentError if the features of a bidirectional encoder are odd."""
     if config.architecture in (*RECURRENT, "hierarchical") and config.hidden % 2:
         raise ArgumentError(f"hidden must be even, half for each direction; it is {config.hidden}")
 
 
 def check_tokens(config: Any) -> None:
-    """Raise ArgumentError unless the special tokens are target tokens."""
+    """Raises ArgumentError unless the special tokens are target tokens."""
     size = config.target_vocabulary
     for name in ("pad", "bos", "eos", "unk"):
         token = getattr(config, name, 0)

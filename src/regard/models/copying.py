@@ -45,7 +45,7 @@ class CopyGate(Module):
         self.linear = nn.Linear(sum(input_dims), 1)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Logits ``[...]``, at least float32, from inputs ``[..., input_dim]`` with equal leading axes."""
+        """Computes logits ``[...]``, at least float32, from inputs ``[..., input_dim]`` with equal leading axes."""
         logit = self.linear(torch.cat(inputs, dim=-1)).squeeze(-1)
         return logit if logit.dtype == torch.float64 else logit.float()
 
@@ -63,7 +63,7 @@ class CopyLoss(NamedTuple):
 
 
 def copy_log_probabilities(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, size: int) -> Tensor:
-    """The logarithm of the distribution over the extended vocabulary.
+    """Computes the logarithm of the distribution over the extended vocabulary.
 
     .. math::
 
@@ -113,7 +113,7 @@ def copy_loss(
     ignore: int = -1,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> CopyLoss:
-    """Summed −log P(target) of `copy_log_probabilities`, without the matrix over the extended vocabulary.
+    """Computes the summed −log P(target) of `copy_log_probabilities`, without its matrix over the extended vocabulary.
 
     .. math::
 
@@ -174,14 +174,11 @@ def copy_loss(
 
 
 def copy_share(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """The part of P(target) that is copied: ``(1 − p_gen) Σ weights / P(target)``, ``[batch, steps]`` in [0, 1].
+    """Computes the share of P(target) that is copied: ``(1 − p_gen) Σ weights / P(target)``, ``[batch, steps]``.
 
     Args:
         logits: ``[batch, steps, vocabulary]``.
-        gate: logit of p_gen, ``[batch, steps]``.
-        weights: ``[batch, steps, source]``.
-        source: ``int64 [batch, source]``, ids of the extended vocabulary.
-        target: ``int64 [batch, steps]``, likewise.
+        gate, weights, source, target: as for `copy_loss`.
     """
     known = target < logits.shape[-1]
     generated, copied = _gate_log_probabilities(gate, weights)
@@ -192,24 +189,24 @@ def copy_share(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, ta
 
 
 def _copy_mass(weights: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Sum of the weights of the source positions that hold each target, ``[batch, steps]``."""
+    """Returns the sum of the weights of the source positions that hold each target, ``[batch, steps]``."""
     return (weights * (target[:, :, None] == source[:, None, :])).sum(-1)
 
 
 def _gate_log_probabilities(gate: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """``log p_gen`` and ``log (1 − p_gen)``."""
+    """Computes ``log p_gen`` and ``log (1 − p_gen)``."""
     empty = weights.detach().sum(-1) == 0
     return F.logsigmoid(gate).masked_fill(empty, 0), F.logsigmoid(-gate).masked_fill(empty, -torch.inf)
 
 
 def _log(mass: Tensor) -> Tensor:
-    """The logarithm, −∞ with gradient 0 for 0."""
+    """Computes the logarithm; −∞ with gradient 0 for 0."""
     positive = mass > 0
     return mass.where(positive, 1).log().masked_fill(~positive, -torch.inf)
 
 
 def _vocabulary(features: Tensor, output: nn.Linear, labels: Tensor, chunk_elements: int) -> tuple[Tensor, Tensor]:
-    """``log P_vocabulary(label)`` of each row, and the mean of ``log P_vocabulary`` over the vocabulary."""
+    """Computes ``log P_vocabulary(label)`` of each row, and the mean of ``log P_vocabulary`` over the vocabulary."""
     rows = max(1, chunk_elements // output.out_features)
     if len(features) <= rows:
         return _chunk(features, output, labels)
@@ -222,6 +219,7 @@ def _vocabulary(features: Tensor, output: nn.Linear, labels: Tensor, chunk_eleme
 
 
 def _chunk(features: Tensor, output: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Computes `_vocabulary` of rows whose logits fit into memory."""
     logits = output(features)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_sum = logits.logsumexp(-1)
@@ -229,23 +227,20 @@ def _chunk(features: Tensor, output: nn.Linear, labels: Tensor) -> tuple[Tensor,
 
 
 def coverage_of(weights: Tensor) -> Tensor:
-    """The coverage vector before each step, ``c^t = Σ_{t' < t} a^{t'}`` (See et al. 2017, eq. 10); never negative.
-
-    Args:
-        weights: ``[batch, steps, source]``.
-    """
+    """Computes the coverage before each step, ``c^t = Σ_{t' < t} a^{t'}`` (See et al. 2017, eq. 10), from
+    ``weights [batch, steps, source]``; never negative."""
     return torch.cat([torch.zeros_like(weights[:, :1]), weights[:, :-1].cumsum(1)], dim=1)
 
 
 def coverage_loss(weights: Tensor, is_token: Tensor) -> Tensor:
-    """The coverage loss ``Σ_t Σ_i min(a_i^t, c_i^t)`` of all target tokens, a scalar (See et al. 2017, eq. 12).
+    """Computes the coverage loss ``Σ_t Σ_i min(a_i^t, c_i^t)`` of all target tokens (See et al. 2017, eq. 12).
 
     Args:
         weights: ``[batch, steps, source]``, not negative.
         is_token: bool ``[batch, steps]``: True for a target token.
 
     Returns:
-        a scalar, summed over the tokens of the batch.
+        A scalar, summed over the tokens of the batch.
 
     Example:
         >>> import torch

@@ -34,7 +34,7 @@ class Encoded:
     summary: Tensor | None = None
 
     def select(self, index: Tensor) -> "Encoded":
-        """The rows ``index [rows]``, in that order; a row may occur several times."""
+        """Returns the rows ``index [rows]``, in that order; a row may occur several times."""
         summary = None if self.summary is None else self.summary[index]
         return Encoded(self.annotations[index], self.lengths[index], summary)
 
@@ -79,27 +79,23 @@ class RecurrentEncoder(Module):
         self.hidden_dim = hidden_dim
         self.summary_dim = hidden_dim * (2 if cell == "lstm" else 1)
         kind = nn.LSTM if cell == "lstm" else nn.GRU
+        between = dropout if layers > 1 else 0.0
         self.rnn = kind(
-            embedding.embedding_dim,
-            hidden_dim // 2,
-            layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=dropout if layers > 1 else 0.0,
+            embedding.embedding_dim, hidden_dim // 2, layers, batch_first=True, bidirectional=True, dropout=between
         )
         if cell == "lstm":
             initialize_forget_bias(self.rnn)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        """Compute the annotations of a batch.
+        """Computes the annotations of a batch.
 
         Args:
             tokens: ``int64 [batch, source]``, the values of padding tokens do not matter.
             lengths: ``int64 [batch]``, tokens of each row.
 
         Returns:
-            annotations ``[batch, source, hidden_dim]``; the summary is the top layer's last state of both directions
+            Annotations ``[batch, source, hidden_dim]``; the summary is the top layer's last state of both directions
             (for an LSTM, hidden and cell).
         """
         embedded = self.dropout(self.embedding(tokens))

@@ -76,11 +76,11 @@ class HierarchicalEncoder(Module):
         return self.words.embedding
 
     def sentences(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """The number of the sentence of each token, ``int64 [batch, length]``, from 0; −1 for padding."""
+        """Returns the number of the sentence of each token, ``int64 [batch, length]``, from 0; −1 for padding."""
         return self._sentence_positions(tokens, lengths)[0]
 
     def _sentence_positions(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The sentence of each token, and its position in it."""
+        """Returns the sentence of each token, and its position in it."""
         position = torch.arange(tokens.shape[1], device=tokens.device)
         present = position < lengths[:, None]
         ends = torch.isin(tokens, self.ends) & present
@@ -92,7 +92,7 @@ class HierarchicalEncoder(Module):
         return number.masked_fill(~present, -1), within
 
     def forward(self, tokens: Tensor, lengths: Tensor, *, need_weights: bool = False) -> Pooled:
-        """The vector of each text.
+        """Computes the vector of each text.
 
         Args:
             tokens: ``int64 [batch, length]``; what stands after the end of a text does not matter.
@@ -100,7 +100,7 @@ class HierarchicalEncoder(Module):
             need_weights: whether to give the weights.
 
         Returns:
-            the vectors ``[batch, hidden_dim]``, and the weight of each token in its text, ``[batch, 1, length]``: that
+            The vectors ``[batch, hidden_dim]``, and the weight of each token in its text, ``[batch, 1, length]``: that
             in its sentence times that of the sentence.
         """
         batch, length = tokens.shape
@@ -114,9 +114,8 @@ class HierarchicalEncoder(Module):
         W = int(within.masked_fill(number < 0, 0).max()) + 1 if known else min(length, self.longest)
         slot = torch.where(number < 0, S * W, number * W + within)
         padded = tokens.new_zeros(batch, S * W + 1).scatter(1, slot, tokens)[:, : S * W]
-        counts = tokens.new_zeros(batch, S + 1).scatter_add(
-            1, torch.where(number < 0, S, number), torch.ones_like(tokens)
-        )[:, :S]
+        sentence = torch.where(number < 0, S, number)
+        counts = tokens.new_zeros(batch, S + 1).scatter_add(1, sentence, torch.ones_like(tokens))[:, :S]
         annotations = self.words(padded.reshape(batch * S, W), counts.flatten()).annotations
         sentences, in_sentence = self.word_pooling(annotations, counts.flatten(), need_weights=need_weights)
         present = (counts > 0).sum(1)

@@ -79,11 +79,11 @@ class LanguageModel(Module):
             self.output.weight = embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits ``[batch, length, vocabulary]`` of the token after each of ``int64 [batch, length]``."""
+        """Computes logits ``[batch, length, vocabulary]`` of the token after each of ``int64 [batch, length]``."""
         return self.output(self._features(tokens))
 
     def loss(self, tokens: Tensor, *, label_smoothing: float = 0.0) -> LanguageLoss:
-        """The loss of sequences of which every token but the first is predicted.
+        """Computes the loss of sequences of which every token but the first is predicted.
 
         Args:
             tokens: ``int64 [batch, length + 1]``.
@@ -93,7 +93,7 @@ class LanguageModel(Module):
         return self.loss_of(tokens[:, :-1], tokens[:, 1:], label_smoothing=label_smoothing)
 
     def loss_of(self, tokens: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> LanguageLoss:
-        """The loss of the tokens that follow others; of a process's part, if the sequences are sharded.
+        """Computes the loss of the tokens that follow others; of a process's part, if the sequences are sharded.
 
         It is a mean over the tokens of the part. Where parts are uneven, the loss of the whole is the mean of these
         means, each weighed by its tokens, as the training loop weighs them.
@@ -108,25 +108,25 @@ class LanguageModel(Module):
         return LanguageLoss(loss.total / max(1, labels.numel()), loss.nll.view(labels.shape))
 
     def start(self) -> list[SequenceCache]:
-        """The caches before the first token."""
+        """Returns the caches before the first token."""
         return new_caches(self.stack)
 
     def step(self, tokens: Tensor, caches: Sequence[SequenceCache]) -> tuple[Tensor, list[SequenceCache]]:
-        """Read more tokens, and predict the token after the last one.
+        """Reads more tokens, and predicts the token after the last one.
 
         Args:
             tokens: ``int64 [batch, new]``, at least one; with the earlier ones at most ``context``.
-            caches: what `start` or the `step` on the earlier tokens gave.
+            caches: the result of `start`, or that of `step` for the earlier tokens.
 
         Returns:
-            log-probabilities ``float32 [batch, vocabulary]``, and the caches with the new tokens.
+            Log-probabilities ``float32 [batch, vocabulary]``, and the caches with the new tokens.
         """
         rows, longer = self.stack.step(self.input(tokens, caches[0].length), caches)
         return torch.log_softmax(self.output(rows[:, -1]).float(), dim=-1), longer
 
     @torch.no_grad()
     def attention_weights(self, tokens: Tensor, layer: int) -> Tensor:
-        """The weights of self-attention in a layer, as the mean over its heads.
+        """Computes the weights of self-attention in a layer, as the mean over its heads.
 
         Args:
             tokens: ``int64 [batch, length]``, at most ``context`` tokens.

@@ -4,8 +4,8 @@ A compiler or an exporter records the operator ``torch.ops.regard.recurrent_laye
 number of steps of its own layers when it exports them, and packed rows fix the lengths as well. The operator packs the
 rows when it runs; its backward pass computes the forward pass again. Elsewhere (``torch.jit.trace``, transforms of
 ``torch.func``, meta tensors) a layer consists of PyTorch's own operations. So it does within
-`regard.tracing.portable.portable_operations`, where the two operators `PORTABLE` stand for PyTorch's own while a
-program is traced.
+`regard.tracing.portable.portable_operations`, where two operators (`PORTABLE_OPERATORS`) stand for PyTorch's own while
+a program is traced.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from regard.tracing.portable import is_portable
 LSTM_GATES = 4
 """Gates of an LSTM; a GRU has three."""
 
-NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+PARAMETER_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 """Names of the parameters of a direction."""
 
-CLOSED = 1e4
-"""Added to the sum of a gate, it closes or opens the gate fully: its sigmoid is 0 or 1, in half precision too."""
+GATE_SHIFT = 1e4
+"""Added to or subtracted from the sum of a gate, it opens or closes the gate fully, in half precision too."""
 
 
 def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run an LSTM or GRU over rows of different lengths, in operations that do not depend on the lengths.
+    """Runs an LSTM or GRU over rows of different lengths, in operations that do not depend on the lengths.
 
     Args:
         rnn: an LSTM or GRU with biases and without projections.
@@ -40,7 +40,7 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
         lengths: integers ``[batch]``, from 1 to ``steps``.
 
     Returns:
-        the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
+        The outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
         last states, each ``[layers · directions, batch, hidden_size]``.
     """
     if not isinstance(rnn, (nn.LSTM, nn.GRU)):
@@ -59,14 +59,14 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
         for layer in range(rnn.num_layers):
             if layer:
                 data = F.dropout(data, rnn.dropout, rnn.training)
-            weights = [getattr(rnn, f"{name}_l{layer}{suffix}") for suffix in suffixes for name in NAMES]
+            weights = [getattr(rnn, f"{name}_l{layer}{suffix}") for suffix in suffixes for name in PARAMETER_NAMES]
             data, *last = run(data, lengths, weights)
             states.append(last)
     return data, tuple(torch.cat(tensors) for tensors in zip(*states, strict=True))
 
 
 def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """`recurrent_layer` by PyTorch's operations on padded rows.
+    """Computes `recurrent_layer` by PyTorch's operations on padded rows.
 
     One more feature of the input marks padding. It closes the input gate and opens the forget gate (of a GRU: the
     update gate), so that the state stays as it was after the row's last step. The other direction reads each row
@@ -77,9 +77,9 @@ def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) ->
     reversed_time = torch.where(padding, time, lengths[:, None] - 1 - time)[..., None]  # its own inverse
     data = padded.masked_fill(padding[..., None], 0)
     outputs, states = [], []
-    for first in range(0, len(weights), len(NAMES)):
+    for first in range(0, len(weights), len(PARAMETER_NAMES)):
         inputs = data.gather(1, reversed_time.expand_as(data)) if first else data
-        hidden, *last = _marked_direction(weights[first : first + len(NAMES)], inputs, padding, lengths)
+        hidden, *last = _marked_direction(weights[first : first + len(PARAMETER_NAMES)], inputs, padding, lengths)
         outputs.append(hidden.gather(1, reversed_time.expand_as(hidden)) if first else hidden)
         states.append(last)
     joined = torch.cat(outputs, dim=-1).masked_fill(padding[..., None], 0)
@@ -87,12 +87,12 @@ def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) ->
 
 
 def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-    """The outputs of one direction, and each row's last states."""
+    """Computes the outputs of one direction, and each row's last states."""
     input_weight, *others = weights
     size = others[0].shape[1]
     is_lstm = others[0].shape[0] == LSTM_GATES * size
     # The gates are input, forget, cell, output; of a GRU reset, update, candidate.
-    gates = (-CLOSED, CLOSED, 0.0, 0.0) if is_lstm else (0.0, CLOSED, 0.0)
+    gates = (-GATE_SHIFT, GATE_SHIFT, 0.0, 0.0) if is_lstm else (0.0, GATE_SHIFT, 0.0)
     mark = torch.cat([data.new_full((size,), gate) for gate in gates])
     parameters = [torch.cat((input_weight, mark[:, None]), 1), *others]
     if data.is_cuda and not is_portable():
@@ -113,7 +113,7 @@ def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, 
 
 
 def _joined(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The same parameters as views of one tensor, in the order in which cuDNN reads them without copying them."""
+    """Returns the parameters as views of one tensor, in the order in which cuDNN reads them without copying them."""
     joined = torch.cat([parameter.flatten() for parameter in parameters])
     parts = joined.split([parameter.numel() for parameter in parameters])
     return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
@@ -128,7 +128,7 @@ _LIBRARY.define(
 
 
 def recurrent_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The outputs of a layer, 0 after the end of a row, and the last states.
+    """Computes the outputs of a layer, 0 after the end of a row, and the last states.
 
     Args:
         padded: ``[batch, steps, input_size]``.
@@ -136,7 +136,7 @@ def recurrent_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) 
         weights: of one direction or both, each ``weight_ih, weight_hh, bias_ih, bias_hh`` as PyTorch has them.
 
     Returns:
-        the outputs ``[batch, steps, directions · hidden_size]``, and the hidden states, and those of the cells of an
+        The outputs ``[batch, steps, directions · hidden_size]``, and the hidden states, and those of the cells of an
         LSTM, ``[directions, batch, hidden_size]``.
     """
     outputs, *last = torch.ops.regard.recurrent_layer(padded, lengths, list(weights))
@@ -176,7 +176,7 @@ def _recurrent_layer_backward(
     lengths: Tensor,
     weights: Sequence[Tensor],
 ) -> list[Tensor]:
-    """Gradients of the input and of the weights."""
+    """Computes the gradients of the input and of the weights."""
     leaves = [tensor.detach().requires_grad_() for tensor in (padded, *weights)]
     with torch.enable_grad():
         results = _run_packed(leaves[0], lengths, leaves[1:])
@@ -248,7 +248,7 @@ for _name, _run, _fake in (("lstm", torch.lstm, _lstm_shapes), ("gru", torch.gru
     _LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
     register_fake(f"regard::{_name}", _fake, lib=_LIBRARY)
 
-PORTABLE = {
+PORTABLE_OPERATORS = {
     torch.ops.regard.lstm.default: torch.ops.aten.lstm.input,
     torch.ops.regard.gru.default: torch.ops.aten.gru.input,
 }

@@ -19,7 +19,7 @@ from regard.shapes.checks import check_floating, check_integers
 from regard.tracing.module_calls import Module
 from regard.tracing.transforms import can_read
 
-END, BEGIN, FIRST = 0, 1, 2
+END_TOKEN, BEGIN_TOKEN, FIRST_POSITION = 0, 1, 2
 """Tokens of a search: the end of the answer, its beginning, and the first position of the input."""
 
 
@@ -65,11 +65,11 @@ class PointingState:
     named: Tensor
 
     def select(self, index: Tensor) -> "PointingState":
-        """The rows ``index [rows]``, in that order."""
+        """Returns the rows ``index [rows]``, in that order."""
         return replace(self.reordered(index), memory=self.memory.select(index))
 
     def reordered(self, index: Tensor) -> "PointingState":
-        """As `select`, if each new row has the input of the row that it replaces."""
+        """Selects rows that have the input of the row that each replaces."""
         return replace(self, recurrent=tuple(one[:, index] for one in self.recurrent), named=self.named[index])
 
 
@@ -141,10 +141,10 @@ class PointerNetwork(Module):
         self.begin = nn.Parameter(torch.randn(hidden) / hidden**0.5)
 
     def encode(self, inputs: Tensor, lengths: Tensor) -> Encoded:
-        """Annotations of ``inputs [batch, length, features]`` with ``lengths [batch]``.
+        """Computes the annotations of ``inputs [batch, length, features]`` with ``lengths [batch]``.
 
         Returns:
-            annotations ``[batch, 1 + length, 2 · hidden]``: the encoder's outputs beside the embedded elements, those
+            Annotations ``[batch, 1 + length, 2 · hidden]``: the encoder's outputs beside the embedded elements, those
             of the end first; the summary is the encoder's last state.
 
         Raises:
@@ -167,7 +167,7 @@ class PointerNetwork(Module):
         return Encoded(annotations, lengths + 1, summary)
 
     def start(self, encoded: Encoded) -> PointingState:
-        """The state before the first step."""
+        """Returns the state before the first step."""
         assert encoded.summary is not None
         keys, elements = encoded.annotations.chunk(2, dim=-1)
         memory = self.attention.remember(keys, encoded.lengths, value=elements)
@@ -176,7 +176,7 @@ class PointerNetwork(Module):
         return PointingState(parts.contiguous().unbind(), memory, named)
 
     def step(self, tokens: Tensor, state: PointingState) -> tuple[Tensor, PointingState, Tensor]:
-        """One search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
+        """Runs one search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
         pointed, state = self._decode(tokens[:, None], state)
         logs = pointed.log_probabilities[:, 0].float()
         never = torch.full_like(logs[:, :1], -torch.inf)
@@ -195,11 +195,11 @@ class PointerNetwork(Module):
             ArgumentError: a length or a position is out of its range.
         """
         self._check_target(inputs, target)
-        tokens = torch.cat([target.new_full((len(target), 1), BEGIN), target + FIRST], dim=1)
+        tokens = torch.cat([target.new_full((len(target), 1), BEGIN_TOKEN), target + FIRST_POSITION], dim=1)
         return self._decode(tokens, self.start(self.encode(inputs, lengths)))[0]
 
     def loss(self, inputs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Loss:
-        """The mean −log p of the positions of answers and of their ends.
+        """Computes the mean −log p of the positions of answers and of their ends.
 
         Args:
             inputs, lengths: as in `forward`.
@@ -216,7 +216,7 @@ class PointerNetwork(Module):
         target = target.masked_fill(step[:-1] >= target_lengths[:, None], -1)
         logs = self(inputs, lengths, target).log_probabilities
         labels = torch.cat([target + 1, torch.zeros_like(target[:, :1])], dim=1)
-        labels = labels.masked_fill(step >= target_lengths[:, None], END)
+        labels = labels.masked_fill(step >= target_lengths[:, None], END_TOKEN)
         counts = step <= target_lengths[:, None]
         nll = -logs.gather(-1, labels[..., None])[..., 0].masked_fill(~counts, 0.0).sum()
         tokens = counts.sum()
@@ -227,7 +227,7 @@ class PointerNetwork(Module):
     def point(
         self, inputs: Tensor, lengths: Tensor, *, width: int = 1, max_length: int | Sequence[int] | None = None
     ) -> list[Hypothesis]:
-        """The best answer of a search for each input.
+        """Returns the best answer of a search for each input.
 
         Args:
             inputs, lengths: as in `forward`.
@@ -235,17 +235,17 @@ class PointerNetwork(Module):
             max_length: largest number of positions of an answer, of all or of each; None: as many as the input has.
 
         Returns:
-            hypotheses, whose ``tokens`` are positions from 0, and whose ``weights`` are those of the end and of each
+            Hypotheses, whose ``tokens`` are positions from 0, and whose ``weights`` are those of the end and of each
             position.
         """
         longest = lengths.tolist() if max_length is None else max_length
-        limits: dict[str, Any] = {"bos": BEGIN, "eos": END, "max_length": longest}
+        limits: dict[str, Any] = {"bos": BEGIN_TOKEN, "eos": END_TOKEN, "max_length": longest}
         encoded = self.encode(inputs, lengths)
         if width == 1:
             answers = greedy(self, encoded, **limits)
         else:
             answers = beam(self, encoded, width=width, length_penalty=0.0, **limits)
-        return [replace(best, tokens=[token - FIRST for token in best.tokens]) for best in answers]
+        return [replace(best, tokens=[token - FIRST_POSITION for token in best.tokens]) for best in answers]
 
     def _check_target(
         self, inputs: Tensor, target: Tensor, lengths: Tensor | None = None, target_lengths: Tensor | None = None
@@ -283,12 +283,12 @@ class PointerNetwork(Module):
         memory = state.memory
         index = (tokens - 1).clamp(min=0)  # 0: the end, or the beginning, which is no element
         elements = memory.value[torch.arange(len(tokens), device=tokens.device)[:, None], index]
-        begins = (tokens == BEGIN)[..., None]
+        begins = (tokens == BEGIN_TOKEN)[..., None]
         # The memory is float32 where the model has half precision.
         elements = torch.where(begins, self.begin, elements.to(self.begin.dtype))
         hidden, recurrent = self.decoder(elements, state.recurrent)
         pointed = torch.zeros(*tokens.shape, memory.key.shape[1], dtype=torch.bool, device=tokens.device)
-        pointed = pointed.scatter(2, index[..., None], tokens[..., None] >= FIRST)
+        pointed = pointed.scatter(2, index[..., None], tokens[..., None] >= FIRST_POSITION)
         named = state.named[:, None] | (pointed.cumsum(1) > 0)
         weights = self.attention(hidden, memory, mask=~named if self.config.once else None).weights
         assert weights is not None

@@ -92,14 +92,14 @@ class Recurrence(Module):
         return 2 if self.cell == "lstm" else 1
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run all layers over a sequence.
+        """Runs all layers over a sequence.
 
         Args:
             inputs: ``[batch, steps, input_dim]``.
             state: before the first step, each tensor ``[layers, batch, hidden_dim]``.
 
         Returns:
-            the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
+            The top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
 
         Raises:
             ShapeError: a tensor of the state has another size.
@@ -120,21 +120,21 @@ class Recurrence(Module):
         return outputs, after if self.cell == "lstm" else (after,)
 
     def step(self, input: Tensor, state: State) -> tuple[Tensor, State]:
-        """Call the module for one step.
+        """Calls the module for one step.
 
         Args:
             input: ``[batch, input_dim]``.
             state: as for `forward`.
 
         Returns:
-            the top layer's hidden state ``[batch, hidden_dim]``, and the state after the step.
+            The top layer's hidden state ``[batch, hidden_dim]``, and the state after the step.
         """
         outputs, state = self(input[:, None], state)
         return outputs[:, 0], state
 
 
 def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-    """Run an LSTM or GRU over padded rows of different lengths; padding has no influence.
+    """Runs an LSTM or GRU over padded rows of different lengths; padding has no influence.
 
     Args:
         rnn: an LSTM or GRU with biases and without projections; ``batch_first``.
@@ -142,7 +142,7 @@ def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tup
         lengths: integers ``[batch]``.
 
     Returns:
-        the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
+        The outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
         last states. A row without a step has outputs and states of 0.
     """
     refuse_parts("a recurrent layer")
@@ -187,7 +187,7 @@ def _run_packed(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple
 
 
 def initialize_forget_bias(rnn: nn.RNNBase) -> None:
-    """Set the forget biases of an LSTM to 1, so that gradients do not vanish at the start (Gers et al. 2000)."""
+    """Sets the forget biases of an LSTM to 1, so that gradients do not vanish at the start (Gers et al. 2000)."""
     for name, bias in rnn.named_parameters():
         if "bias" in name:
             H = rnn.hidden_size

@@ -43,7 +43,7 @@ class Classified(NamedTuple):
 
 
 class TextClassifier(Module):
-    """Tells the label of a text.
+    """Predicts the label of a text.
 
     .. math::
 
@@ -52,11 +52,10 @@ class TextClassifier(Module):
 
     With a recurrent encoder and attention pooling it is the word level of Yang et al. 2016, section 2.2; with
     ``architecture="hierarchical"`` it has their sentence level as well, by a `HierarchicalEncoder`, and the weights are
-    those of each token in the whole text. A Transformer
-    with a ``window`` sees, from each token, the tokens around it and the first ones of the text
-    (``masks.window(w, w) | masks.prefix(g)``; Beltagy et al. 2020, section 3.1), in memory linear in the length.
-    Pooling ``cls`` is that of Devlin et al. 2019: the text begins with a class token, whose id is the size of the
-    vocabulary, and ``pool`` is a linear layer with tanh of its annotation.
+    those of each token in the whole text. With a ``window`` each token of a Transformer sees the tokens around it and
+    the first ones of the text (``masks.window(w, w) | masks.prefix(g)``; Beltagy et al. 2020, section 3.1), in memory
+    linear in the length. Pooling ``cls`` is that of Devlin et al. 2019: the text begins with a class token, whose id is
+    the size of the vocabulary, and ``pool`` is a linear layer with tanh of its annotation.
 
     Args:
         config: the configuration.
@@ -87,23 +86,14 @@ class TextClassifier(Module):
         if config.architecture == "none":
             self.input = embedding
         elif config.architecture == "hierarchical":
-            self.encoder = HierarchicalEncoder(
-                embedding,
-                config.hidden,
-                config.ends,
-                config.layers,
-                config.score,
-                config.normalizer,
-                config.dropout,
-                config.longest_sentence,
-            )
+            options = config.layers, config.score, config.normalizer, config.dropout, config.longest_sentence
+            self.encoder = HierarchicalEncoder(embedding, config.hidden, config.ends, *options)
         elif transformer:
             self.input = TokenInput(embedding, config.position, positions, config.dropout, norm=config.embedding_norm)
             self.encoder = ended(TransformerEncoder.create(config.layers, layer_config(config)), config)
         else:
-            self.encoder = RecurrentEncoder(
-                embedding, config.hidden, config.layers, config.architecture, config.dropout
-            )
+            sizes = config.hidden, config.layers, config.architecture, config.dropout
+            self.encoder = RecurrentEncoder(embedding, *sizes)
         dim = config.annotation_dim
         self.pooling: AttentionPooling | None = None
         if config.pooling == "attention" and not isinstance(self.encoder, HierarchicalEncoder):
@@ -121,7 +111,7 @@ class TextClassifier(Module):
         return self.pooling is not None or isinstance(self.encoder, HierarchicalEncoder)
 
     def forward(self, tokens: Tensor, lengths: Tensor, *, need_weights: bool = False) -> Classified:
-        """The labels of a batch of texts.
+        """Classifies a batch of texts.
 
         Args:
             tokens: ``int64 [batch, length]``, the values of padding tokens do not matter.
@@ -149,7 +139,7 @@ class TextClassifier(Module):
         return Classified(logits if logits.dtype == torch.float64 else logits.float(), weights)
 
     def annotations(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """``[batch, leading + length, annotation_dim]``: what the encoder makes of each token."""
+        """Returns the annotation of each token, ``[batch, leading + length, annotation_dim]``."""
         if self.config.leading:
             tokens = torch.cat((tokens.new_full((tokens.shape[0], 1), self.config.vocabulary), tokens), 1)
             lengths = lengths + 1
@@ -175,7 +165,7 @@ class TextClassifier(Module):
 
 
 def pool(annotations: Tensor, lengths: Tensor, kind: str) -> Tensor:
-    """Mean or maximum over the annotations of each sequence, ``[batch, dim]``; 0 for a sequence of none.
+    """Computes the mean or maximum over the annotations of each sequence, ``[batch, dim]``; 0 for a sequence of none.
 
     Args:
         annotations: ``[batch, length, dim]``.

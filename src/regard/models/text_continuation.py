@@ -19,7 +19,7 @@ class TokenContinuation:
         tokens: the new tokens, without the one that ends the text.
         log_probability: log p of the new tokens in nats, without temperature; of the ending token too.
         ended: whether the model ended the text.
-        first: ``float32 [vocabulary]``: log p of each token after the given ones.
+        first: ``float32 [vocabulary]``: log p of each token after the first tokens.
     """
 
     tokens: list[int]
@@ -39,7 +39,7 @@ def continue_tokens(
     forbidden: Sequence[int] = (),
     generator: torch.Generator | None = None,
 ) -> TokenContinuation:
-    """Continue a sequence of tokens.
+    """Continues a sequence of tokens.
 
     The model reads at most its ``context``: the last tokens of ``given``, and when the context is full, its last half
     again, so that each new token is predicted from at least half a context where the text has so many tokens.

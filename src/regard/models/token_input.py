@@ -21,7 +21,7 @@ POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
 class TokenInput(Module):
     """Embeds tokens, times ``√dim``, adds positions, and drops out (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4).
 
-    Without ``scaled`` embedded tokens are as their weights are (Radford et al. 2019).
+    Without ``scaled`` an embedded token is its row of weights (Radford et al. 2019).
 
     Args:
         embedding: tokens → ``[..., dim]``; may be shared.
@@ -57,14 +57,14 @@ class TokenInput(Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        """``[batch, length, dim]`` of ``int64 [batch, length]``; ``offset``: position of the first token."""
+        """Embeds ``int64 [batch, length]`` as ``[batch, length, dim]``; ``offset``: position of the first token."""
         embedded = self.embedding(tokens) * self.scale
         embedded = embedded if self.position is None else self.position(embedded, offset)
         return self.dropout(embedded if self.norm is None else self.norm(embedded))
 
 
 def relative_position(position: str) -> RelativePositionName:
-    """The part of a name of `POSITIONS` that belongs to self-attention, for a `regard.nn.LayerConfig`."""
+    """Returns the part of a name of `POSITIONS` that belongs to self-attention, for a `regard.nn.LayerConfig`."""
     for name in RELATIVE_POSITIONS:
         if name == position:
             return name
@@ -72,7 +72,7 @@ def relative_position(position: str) -> RelativePositionName:
 
 
 def layer_config(config: Any, **options: Any) -> LayerConfig:
-    """How the layers of a Transformer with this configuration are made.
+    """Returns the configuration of the layers of a model's Transformer.
 
     Args:
         config: the configuration of a model, a `regard.models.configs.TransformerOptions`.
@@ -95,7 +95,7 @@ def layer_config(config: Any, **options: Any) -> LayerConfig:
 
 
 def ended(stack: StackT, config: Any) -> StackT:
-    """The same new stack, which ends as this configuration says: a `regard.models.configs.TransformerOptions`.
+    """Returns a new stack that ends as its model's configuration says, a `regard.models.configs.TransformerOptions`.
 
     Vaswani et al. 2017 normalize after each part and not once more at the end, as pre-norm layers need it.
     """

@@ -297,7 +297,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return weights
 
     def _append_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends ``bias_k`` and ``bias_v``, then zeros with ``add_zero_attn``; ``[batch, kv_heads, keys, head_dim]``."""
+        """Appends ``bias_k`` and ``bias_v`` to keys and values of heads, and zeros with ``add_zero_attn``."""
         B, H, _, D = key.shape
         if self.bias_k is not None or self.add_zero_attn:
             refuse_parts("an attention that appends keys (add_bias_kv, add_zero_attn)")

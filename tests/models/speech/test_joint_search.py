@@ -13,7 +13,7 @@ from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import SearchStep
 from regard.models.search import beam, greedy
 from regard.models.speech.ctc import AlignmentHead
-from regard.models.speech.joint_search import LEAST, JointDecoder
+from regard.models.speech.joint_search import LOWEST_LOG_PROBABILITY, JointDecoder
 from regard.models.speech.transcriber import RecurrentTranscriber, TranscriberConfig
 
 PAD, BOS, EOS, A, B = range(5)
@@ -82,7 +82,7 @@ def test_a_prefix_has_the_probability_of_all_texts_that_begin_with_it(head, enco
 
         for token in (A, B, EOS):
             with_token = texts.get(tokens, 0.0) if token == EOS else begun((*tokens, token))
-            expected = math.log(with_token / begun(tokens)) if with_token else LEAST
+            expected = math.log(with_token / begun(tokens)) if with_token else LOWEST_LOG_PROBABILITY
             assert step.log_probabilities[row, token].item() == pytest.approx(expected, abs=1e-5)
 
 

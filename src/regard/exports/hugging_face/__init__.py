@@ -29,7 +29,7 @@ from regard.exports.formats import UnexportableError
 from regard.exports.hugging_face.bert import check_text_classifier, export_text_classifier
 from regard.exports.hugging_face.folder import Folder
 from regard.exports.hugging_face.gpt2 import check_language_model, export_language_model
-from regard.exports.hugging_face.layers import INSTEAD
+from regard.exports.hugging_face.layers import OTHER_FORMATS
 from regard.exports.hugging_face.marian import check_translator, export_translator
 from regard.exports.hugging_face.vit import check_vision_transformer, export_vision_transformer
 from regard.models.language_model import LanguageModel
@@ -41,11 +41,11 @@ from regard.models.vision.image_classifier import ImageClassifier
 
 __all__ = ["Folder", "check", "save"]
 
-A_TRANSFORMER = {"architecture": "transformer"}
+TRANSFORMER_OPTIONS = {"architecture": "transformer"}
 
 
 def save(model: nn.Module, files: Mapping[str, Any], path: Path, fit: Fit = "stretch") -> Folder:
-    """Writes a folder that transformers loads, and compares what the loaded model gives.
+    """Writes a folder that transformers loads, and compares the loaded model with ours.
 
     Args:
         model: the model, on the CPU and in evaluation mode.
@@ -71,7 +71,7 @@ def check(model: nn.Module) -> None:
 
 
 def _computed(model: nn.Module) -> tuple[Any, Callable[[Any], None], Callable[..., Folder]]:
-    """The model that a class computes, what checks whether one does, and what writes it."""
+    """Returns the model that a class of transformers computes, the check whether one does, and the export."""
     if isinstance(model, PointerGenerator) and model.gate is None and not model.config.coverage:
         model = model.translator
     for kind, check, export in KINDS:
@@ -79,11 +79,11 @@ def _computed(model: nn.Module) -> tuple[Any, Callable[[Any], None], Callable[..
             return model, check, export
     name = type(model).__name__
     if isinstance(model, PointerGenerator):
-        options = {"copy": False, **({"coverage": False} if model.config.coverage else {}), **A_TRANSFORMER}
-        raise UnexportableError("no class of transformers copies words of the source", options, INSTEAD)
+        options = {"copy": False, **({"coverage": False} if model.config.coverage else {}), **TRANSFORMER_OPTIONS}
+        raise UnexportableError("no class of transformers copies words of the source", options, OTHER_FORMATS)
     if isinstance(model, RecurrentTranslator):
-        raise UnexportableError(f"no class of transformers computes a {name}", A_TRANSFORMER, INSTEAD)
-    raise UnexportableError(f"no class of transformers computes a {name}", {}, INSTEAD)
+        raise UnexportableError(f"no class of transformers computes a {name}", TRANSFORMER_OPTIONS, OTHER_FORMATS)
+    raise UnexportableError(f"no class of transformers computes a {name}", {}, OTHER_FORMATS)
 
 
 KINDS: tuple[tuple[type[nn.Module], Callable[[Any], None], Callable[..., Folder]], ...] = (
@@ -92,4 +92,4 @@ KINDS: tuple[tuple[type[nn.Module], Callable[[Any], None], Callable[..., Folder]
     (TextClassifier, check_text_classifier, export_text_classifier),
     (ImageClassifier, check_vision_transformer, export_vision_transformer),
 )
-"""Class of a model → what checks whether a class of transformers computes it, and what writes it."""
+"""Class of a model, the check whether a class of transformers computes it, and its export."""

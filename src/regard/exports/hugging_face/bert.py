@@ -10,7 +10,14 @@ from torch import Tensor
 from regard.data.labels import Labels
 from regard.exports.formats import UnexportableError
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
-from regard.exports.hugging_face.layers import INSTEAD, activation_name, check_layers, inputs_of, linear, no_final_norm
+from regard.exports.hugging_face.layers import (
+    OTHER_FORMATS,
+    activation_name,
+    check_layers,
+    inputs_of,
+    linear,
+    no_final_norm,
+)
 from regard.exports.hugging_face.tokenizer import save_tokenizer
 from regard.exports.torch_programs import difference
 from regard.models.text_classifier import TextClassifier
@@ -18,7 +25,7 @@ from regard.models.token_input import TokenInput
 from regard.nn import TransformerEncoder
 from regard.positions import Learned, Sinusoidal
 
-OPTIONS = {
+BERT_OPTIONS = {
     "architecture": "transformer", "norm": "post", "position": "learned", "pooling": "cls", "embedding_norm": True,
 }  # fmt: skip
 """Options of a training whose classifier BERT computes."""
@@ -30,7 +37,9 @@ def check_text_classifier(model: TextClassifier) -> None:
     if not isinstance(encoder, TransformerEncoder) or not isinstance(embedded, TokenInput):
         name = model.config.architecture
         raise UnexportableError(
-            f"no class of transformers computes a text classifier with architecture {name!r}", OPTIONS, INSTEAD
+            f"no class of transformers computes a text classifier with architecture {name!r}",
+            BERT_OPTIONS,
+            OTHER_FORMATS,
         )
     position = embedded.position
     check_layers(
@@ -75,7 +84,7 @@ def export_text_classifier(model: TextClassifier, files: Mapping[str, Any], path
 
 
 def _gap(model: TextClassifier, loaded: Any, batch: int, length: int) -> float:
-    """The largest difference of logits for random texts of which some are padded, behind their class token."""
+    """Returns the largest difference of logits for random texts, some padded, behind their class token."""
     tokens = torch.randint(model.config.vocabulary, (batch, length), generator=torch.Generator().manual_seed(length))
     lengths = (length - torch.arange(batch)).clamp(min=1)
     ids = torch.cat((torch.full((batch, 1), model.config.vocabulary), tokens), 1)
@@ -86,6 +95,7 @@ def _gap(model: TextClassifier, loaded: Any, batch: int, length: int) -> float:
 
 
 def _tensors(model: TextClassifier, embedded: TokenInput, layers: list[Any]) -> dict[str, Tensor]:
+    """Returns the weights under the names of BERT."""
     dim, positions = model.config.hidden, model.config.max_length + 1
     position = embedded.position
     assert isinstance(position, (Learned, Sinusoidal))

@@ -1,4 +1,4 @@
-"""A folder that transformers loads: what was written, and how the library writes and reads it."""
+"""A folder that transformers loads, and how the library writes and reads it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,13 +13,13 @@ from regard.exports.torch_programs import quiet
 
 
 class Folder(NamedTuple):
-    """What was written.
+    """A folder that was written.
 
     Attributes:
         architecture: the class of transformers.
         auto: the class that loads the folder.
         difference: the largest difference between the logits of the loaded model and of regard's.
-        note: what else a user must know; empty: nothing.
+        note: a hint for users; empty: there is none.
     """
 
     architecture: str
@@ -29,6 +29,7 @@ class Folder(NamedTuple):
 
 
 def transformers_package() -> Any:
+    """Imports transformers; raises MissingPartError if it is not installed."""
     try:
         import transformers
     except ImportError as error:
@@ -52,12 +53,13 @@ def fill(model: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def loaded_model(kind: Any, path: Path) -> Any:
-    """The model of a folder, as a user loads it. No code of a folder is run, and nothing is downloaded."""
+    """Loads the model of a folder as a user does. No code of a folder is run, and nothing is downloaded."""
     with quiet(), _no_progress_bars():
         return kind.from_pretrained(str(path), local_files_only=True, trust_remote_code=False).eval()
 
 
 def write(model: Any, path: Path) -> None:
+    """Writes a model of transformers into a folder."""
     from safetensors import SafetensorError
 
     with quiet(), _no_progress_bars():

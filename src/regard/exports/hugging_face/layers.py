@@ -12,10 +12,10 @@ from regard.normalizers import Softmax
 from regard.scores import ScaledDot
 
 Condition = tuple[bool, str, Mapping[str, Any]]
-"""Whether it holds, what is so otherwise, and the options of a training that make it hold."""
+"""Whether it holds, the reason if it does not, and the options of a training that make it hold."""
 
-INSTEAD = "export to onnx or torch"
-"""What else to do with a model that no class computes."""
+OTHER_FORMATS = "export to onnx or torch"
+"""The formats for a model that no class computes."""
 
 
 def activation_name(layer: Any) -> str:
@@ -39,7 +39,7 @@ def check_layers(
         raise UnexportableError(
             "no class of transformers computes this model: its self-attention is not multi-head attention",
             {"self_attention": "multihead"},
-            INSTEAD,
+            OTHER_FORMATS,
         )
     attentions = [one for layer in layers for one in (layer.self_attn, getattr(layer, "multihead_attn", None)) if one]
     conditions = [
@@ -59,10 +59,11 @@ def check_layers(
     if wrong:
         reasons = " and ".join(dict.fromkeys(reason for reason, _ in wrong))
         options = {name: value for _, one in wrong for name, value in one.items()}
-        raise UnexportableError(f"no class of transformers computes this model: {reasons}", options, INSTEAD)
+        raise UnexportableError(f"no class of transformers computes this model: {reasons}", options, OTHER_FORMATS)
 
 
 def _norm_condition(layers: Sequence[Any], pre: bool) -> Condition:
+    """Returns the condition that layers normalize where the class does."""
     first = [layer.norm_first for layer in layers]
     if pre:
         return all(first), "it normalizes after each part (post-norm)", {"norm": "pre"}
@@ -70,13 +71,10 @@ def _norm_condition(layers: Sequence[Any], pre: bool) -> Condition:
 
 
 def no_final_norm(*stacks: Any) -> Condition:
-    """The condition that stacks do not normalize once more at their end: classes with post-norm layers do not."""
-    ends = "its stacks end with one more normalization, as those of version 0.1 do"
-    return (
-        all(stack.norm is None or stack.layers[0].norm_first for stack in stacks),
-        ends,
-        {"norm": "post", "final_norm": False},
-    )
+    """Returns the condition that stacks do not normalize once more at their end: classes of post-norm layers do not."""
+    holds = all(stack.norm is None or stack.layers[0].norm_first for stack in stacks)
+    reason = "its stacks end with one more normalization, as those of version 0.1 do"
+    return holds, reason, {"norm": "post", "final_norm": False}
 
 
 def _is_scaled_dot(score: Any) -> bool:
@@ -96,7 +94,7 @@ class Projection(NamedTuple):
 
 
 def inputs_of(attention: Any) -> dict[str, Projection]:
-    """The projections of query, key and value: ``q``, ``k`` and ``v``."""
+    """Returns the projections of query, key and value: ``q``, ``k`` and ``v``."""
     widths, bias = attention.widths, attention.in_proj_bias
     if attention.in_proj_weight is not None:
         weights = attention.in_proj_weight.split(widths)
@@ -107,12 +105,12 @@ def inputs_of(attention: Any) -> dict[str, Projection]:
 
 
 def linear(name: str, layer: Any) -> dict[str, Tensor]:
-    """The weight and the bias of a layer, or of a normalization."""
+    """Returns the weight and the bias of a layer, or of a normalization."""
     return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
 
 
 def attention_weights(name: str, attention: Any, output: str) -> dict[str, Tensor]:
-    """The weights of an attention whose projections are ``q_proj``, ``k_proj``, ``v_proj`` and ``output``."""
+    """Returns the weights of an attention whose projections are ``q_proj``, ``k_proj``, ``v_proj`` and ``output``."""
     tensors = linear(f"{name}.{output}", attention.out_proj)
     for letter, projection in inputs_of(attention).items():
         tensors |= linear(f"{name}.{letter}_proj", projection)

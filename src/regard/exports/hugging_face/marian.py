@@ -29,21 +29,13 @@ LONGEST_TEXT = 1024
 def check_translator(model: TransformerTranslator) -> None:
     """Raises UnexportableError unless one of the classes computes this model."""
     position, sinusoidal, pre = model.source_input.position, _is_sinusoidal(model), _is_pre_norm(model)
-    conditions: list[Condition] = [
-        (
-            sinusoidal or isinstance(position, Learned), "its positions are neither sinusoidal nor learned",
-            {"position": "sinusoidal"},
-        )
-    ]  # fmt: skip
+    holds, reason = sinusoidal or isinstance(position, Learned), "its positions are neither sinusoidal nor learned"
+    conditions: list[Condition] = [(holds, reason, {"position": "sinusoidal"})]
     if not pre:
+        reason = "it normalizes after each part, and its positions are not sinusoidal"
         conditions = [
-            (
-                sinusoidal,
-                "it normalizes after each part, and its positions are not sinusoidal",
-                {"position": "sinusoidal"},
-            ),
-            no_final_norm(model.encoder, model.decoder),
-        ]
+            (sinusoidal, reason, {"position": "sinusoidal"}), no_final_norm(model.encoder, model.decoder)
+        ]  # fmt: skip
     check_layers([*model.encoder.layers, *model.decoder.layers], pre=pre, more=conditions)
 
 
@@ -111,7 +103,7 @@ def export_translator(model: TransformerTranslator, files: Mapping[str, Any], pa
 def _translation_gap(
     model: TransformerTranslator, loaded: Any, vocabularies: tuple[int, int], batch: int, length: int
 ) -> float:
-    """The largest difference of logits for random texts of which some are padded."""
+    """Returns the largest difference of logits for random texts of which some are padded."""
     random = torch.Generator().manual_seed(length)
     source, target = (torch.randint(4, size, (batch, length), generator=random) for size in vocabularies)
     lengths = (length - torch.arange(batch)).clamp(min=1)
@@ -123,7 +115,7 @@ def _translation_gap(
 
 
 def _tensors_of_marian(model: TransformerTranslator) -> dict[str, Tensor]:
-    """The weights under the names of Marian, which has a vocabulary for each side, or one for both."""
+    """Returns the weights under the names of Marian, which has a vocabulary for each side, or one for both."""
     source, target = model.source_input.embedding.weight, model.target_input.embedding.weight
     tensors = {
         "model.encoder.embed_tokens.weight": source,
@@ -136,7 +128,7 @@ def _tensors_of_marian(model: TransformerTranslator) -> dict[str, Tensor]:
 
 
 def _tensors_of_pegasus(model: TransformerTranslator, vocabulary: int) -> dict[str, Tensor]:
-    """The weights under the names that Pegasus and Blenderbot share.
+    """Returns the weights under the names that Pegasus and Blenderbot share.
 
     Both classes have one size of vocabulary: the smaller one gets rows of zeros, and as a target logits of −∞.
     """
@@ -182,7 +174,7 @@ def _translator_layer(name: str, layer: Any) -> dict[str, Tensor]:
 
 
 def _with_sines_first(tensors: Mapping[str, Tensor], dim: int) -> dict[str, Tensor]:
-    """The same model with the features of a token in another order: those with a sine first, then those with a cosine.
+    """Reorders the features of a token: those with a sine first, then those with a cosine.
 
     Marian and Pegasus have the sines of all positions before the cosines, where regard's alternate. Features that a
     projection makes, of heads and of hidden layers, stay as they are.

@@ -13,7 +13,7 @@ from regard.data.images.reading import Fit, fit_image
 from regard.data.labels import Labels
 from regard.exports.formats import UnexportableError
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
-from regard.exports.hugging_face.layers import INSTEAD, activation_name, attention_weights, check_layers, linear
+from regard.exports.hugging_face.layers import OTHER_FORMATS, activation_name, attention_weights, check_layers, linear
 from regard.exports.torch_programs import difference, quiet
 from regard.files.atomic import write_atomically
 from regard.models.vision.image_classifier import ImageClassifier, VisionTransformer
@@ -26,12 +26,13 @@ def check_vision_transformer(model: ImageClassifier) -> None:
     if not isinstance(encoder, VisionTransformer):
         options = {"architecture": "vit", "pooling": "cls"}
         reason = "no class of transformers computes this network for images, but a Vision Transformer"
-        raise UnexportableError(reason, options, INSTEAD)
+        raise UnexportableError(reason, options, OTHER_FORMATS)
     holds = encoder.class_token is not None
     check_layers(encoder.encoder.layers, more=[(holds, "it has no class token", {"pooling": "cls"})])
 
 
 def export_vision_transformer(model: ImageClassifier, files: Mapping[str, Any], path: Path, fit: Fit) -> Folder:
+    """Writes a Vision Transformer and an image processor."""
     check_vision_transformer(model)
     encoder: Any = model.encoder
     layers = list(encoder.encoder.layers)
@@ -88,7 +89,7 @@ def export_vision_transformer(model: ImageClassifier, files: Mapping[str, Any], 
 
 
 def _processed(path: Path, images: Any) -> Tensor | None:
-    """What the image processor of the folder makes of images; None if a package that it needs is not installed."""
+    """Processes images by the image processor of the folder; returns None if a package for it is not installed."""
     try:
         with quiet():
             processor = transformers_package().AutoImageProcessor.from_pretrained(
@@ -100,7 +101,7 @@ def _processed(path: Path, images: Any) -> Tensor | None:
 
 
 def _write_image_processor(path: Path, height: int, width: int, fit: Fit) -> None:
-    """Writes how pixels become an input. A size that the processor cannot make as regard does, it does not make."""
+    """Writes the image processor, which resizes images only if it can do so as regard does."""
     content = {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": fit == "stretch", "size": {"height": height, "width": width},

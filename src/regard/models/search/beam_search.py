@@ -25,7 +25,7 @@ def beam(
     forbidden: Sequence[int] = (),
     n_best: int = 1,
 ) -> list[Hypothesis]:
-    """Beam search: the best finished hypothesis of each sentence, with ``width`` hypotheses at each step.
+    """Searches for the best finished hypothesis of each sentence, with ``width`` hypotheses at each step.
 
     .. math::
 
@@ -37,19 +37,14 @@ def beam(
     `greedy` finds.
 
     Args:
-        decoder: the decoder.
-        encoded: the encoder's output for a batch.
-        bos: token before the first one.
-        eos: token that ends a sentence.
+        decoder, encoded, bos, eos, max_length, forbidden: as for `greedy`.
         width: hypotheses of each sentence.
         length_penalty: α, 0 or more; 0 ranks by probability, which favours short sentences.
-        max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
-        forbidden: tokens that are never chosen; ``bos`` is never chosen either.
         n_best: hypotheses of each sentence, at most ``width``: the best one has the others as ``next_best``. There may
             be fewer, if the sentence may have only a few tokens.
 
     Returns:
-        one hypothesis for each row.
+        One hypothesis for each row.
 
     Raises:
         ArgumentError: ``width`` is below 1, ``length_penalty`` is negative, or ``n_best`` is not from 1 to ``width``.
@@ -164,11 +159,11 @@ class _BeamRecord:
         self._weights: list[Tensor] = []  # each [sentences, width, source], of the hypotheses before the step
 
     def penalty(self, length: int) -> float:
-        """The divisor of the log-probability of a hypothesis of ``length`` tokens and ``eos``."""
+        """Returns the divisor of the log-probability of a hypothesis of ``length`` tokens and ``eos``."""
         return ((5 + length + 1) / 6) ** self.length_penalty
 
     def finish(self, length: int, alive: list[int], step: _Finishing, best_total: Tensor) -> list[int]:
-        """Record the hypotheses that end after ``length`` tokens; this alone waits for an accelerator, once a step.
+        """Records the hypotheses that end after ``length`` tokens; this alone waits for an accelerator, once a step.
 
         Args:
             length: number of tokens.
@@ -177,7 +172,7 @@ class _BeamRecord:
             best_total: ``[alive]``, log-probability of the best hypothesis that has not ended.
 
         Returns:
-            the indices into ``alive`` of the sentences whose search continues.
+            The indices into ``alive`` of the sentences whose search continues.
         """
         ends = step.ends & (step.totals > -torch.inf)
         # The numbers of hypotheses are exact in the dtype of the log-probabilities.
@@ -200,7 +195,7 @@ class _BeamRecord:
         return unfinished
 
     def extend(self, alive: Tensor, origin: Tensor, token: Tensor, weights: Tensor | None) -> None:
-        """Record a step: ``origin`` and ``token [alive, width]``, ``weights [alive · width, source]``."""
+        """Records a step: ``origin`` and ``token [alive, width]``, ``weights [alive · width, source]``."""
         zeros = origin.new_zeros(self.sentences, self.width)
         self._origins.append(zeros.index_copy(0, alive, origin))
         self._tokens.append(zeros.index_copy(0, alive, token))
@@ -210,7 +205,7 @@ class _BeamRecord:
             self._weights.append(all_weights.index_copy(0, alive, step_weights))
 
     def best(self, source_lengths: Tensor) -> list[Hypothesis]:
-        """The best finished hypotheses of each sentence, with their tokens and weights."""
+        """Returns the best finished hypotheses of each sentence, with their tokens and weights."""
         origins, all_tokens = torch.stack(self._origins).tolist(), torch.stack(self._tokens).tolist()
         all_weights = torch.stack(self._weights).float().cpu() if self._weights else None
 

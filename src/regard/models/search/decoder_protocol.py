@@ -16,11 +16,11 @@ class SearchState(Protocol):
     """The state of a decoder for a batch of rows."""
 
     def select(self, index: Tensor) -> Self:
-        """The rows ``index [rows]``, in that order; a row may occur several times."""
+        """Returns the rows ``index [rows]``, in that order; a row may occur several times."""
         ...
 
     def reordered(self, index: Tensor) -> Self:
-        """As `select`, if each new row has the same source as the row that it replaces."""
+        """Selects rows that have the source of the row that each replaces."""
         ...
 
 
@@ -47,18 +47,18 @@ class SearchableDecoder(Protocol):
     """
 
     def start(self, encoded: Encoded) -> Any:
-        """The `SearchState` before the first token."""
+        """Returns the `SearchState` before the first token."""
         ...
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
-        """Run one step.
+        """Runs one step.
 
         Args:
             tokens: ``int64 [rows]``, the last token of each row.
             state: the `SearchState` before the step.
 
         Returns:
-            log-probabilities of the next token, float32 ``[rows, vocabulary]``; the state after the step; weights
+            Log-probabilities of the next token, float32 ``[rows, vocabulary]``; the state after the step; weights
             ``[rows, source]`` or None.
         """
         ...
@@ -96,7 +96,7 @@ class Hypothesis:
 
     @classmethod
     def of_ranked(cls, ranked: Sequence["Hypothesis"]) -> "Hypothesis":
-        """The first of several hypotheses of a sentence, the best first, with the others after it."""
+        """Returns the first of several hypotheses of a sentence, the best first, with the others after it."""
         return replace(ranked[0], next_best=tuple(ranked[1:]))
 
 
@@ -124,7 +124,7 @@ class Limits:
                 raise ArgumentError(f"max_length must be 0 or more; it is {length}")
 
     def lengths(self, sentences: int) -> list[int]:
-        """The largest number of tokens of each sentence.
+        """Returns the largest number of tokens of each sentence.
 
         Raises:
             ArgumentError: ``max_length`` has not one number for each sentence.
@@ -139,7 +139,7 @@ class Limits:
         return list(self.max_length)
 
     def restrict(self, log_probabilities: Tensor, must_end: Tensor | None) -> Tensor:
-        """Log-probabilities ``[rows, vocabulary]`` with −inf for tokens that must not follow.
+        """Returns log-probabilities ``[rows, vocabulary]`` with −inf for tokens that must not follow.
 
         Args:
             log_probabilities: ``[rows, vocabulary]``.

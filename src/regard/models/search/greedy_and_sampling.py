@@ -12,7 +12,7 @@ from regard.models.search.decoder_protocol import Hypothesis, Limits, Searchable
 from regard.models.search.token_choice import TokenChoice
 from regard.tracing.transforms import exact_dtype, sent
 
-ROWS = 1024
+SAMPLED_ROWS = 1024
 """Samples that are drawn at once, unless one sentence has more."""
 
 Pick = Callable[[Tensor, Tensor], Tensor]
@@ -28,7 +28,7 @@ def greedy(
     max_length: int | Sequence[int] = 100,
     forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
-    """Greedy search: each token is the most likely one.
+    """Searches greedily: each token is the most likely one.
 
     Args:
         decoder: the decoder.
@@ -39,7 +39,7 @@ def greedy(
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
 
     Returns:
-        one hypothesis for each row.
+        One hypothesis for each row.
 
     Raises:
         ArgumentError: ``max_length`` is negative, or has not one number for each row.
@@ -74,21 +74,16 @@ def sample(
     forbidden: Sequence[int] = (),
     samples: int = 1,
 ) -> list[Hypothesis]:
-    """Sampling: each token is drawn from ``softmax(log p / temperature)``.
+    """Draws each token from ``softmax(log p / temperature)``.
 
     Args:
-        decoder: the decoder.
-        encoded: the encoder's output for a batch.
-        bos: token before the first one.
-        eos: token that ends a sentence.
-        max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
+        decoder, encoded, bos, eos, max_length, forbidden: as for `greedy`.
         temperature: above 0; below 1, likely tokens become more likely; above 1, less likely.
         top_k: number of most likely tokens to draw from (Fan et al. 2018, section 5.4); 0: all.
         top_p: draw from the smallest set of most likely tokens whose probabilities add up to this, in (0, 1] (nucleus
             sampling, Holtzman et al. 2020, section 3.1); 1: all.
         generator: random number generator, with which the draws of a row depend on the other rows; or one for each
             row, with which they do not; None: PyTorch's default.
-        forbidden: tokens that are never chosen; ``bos`` is never chosen either.
         samples: hypotheses of each row.
 
     Returns:
@@ -145,7 +140,7 @@ def _search(
     picker: Callable[[Sequence[int]], Pick],
     samples: int = 1,
 ) -> list[Hypothesis]:
-    """``samples`` hypotheses for each row; ``picker`` gives what chooses the tokens of some rows."""
+    """Returns ``samples`` hypotheses for each row; ``picker`` makes the function that chooses tokens of some rows."""
     rows = len(encoded.lengths)
     if not rows:
         return []
@@ -153,7 +148,7 @@ def _search(
     if samples == 1:
         return _run(decoder, state, encoded.lengths, lengths, limits, picker(range(rows)))
     hypotheses: list[Hypothesis] = []
-    for part in torch.arange(rows, device="cpu").split(max(1, ROWS // samples)):
+    for part in torch.arange(rows, device="cpu").split(max(1, SAMPLED_ROWS // samples)):
         longest = lengths[part].repeat_interleave(samples)
         index = sent(part, encoded.lengths.device).repeat_interleave(samples)
         pick = picker(part.tolist())
@@ -164,11 +159,7 @@ def _search(
 def _run(
     decoder: SearchableDecoder, state: Any, sources: Tensor, longest: Tensor, limits: Limits, pick: Pick
 ) -> list[Hypothesis]:
-    """A hypothesis for each row of the state, which has ``sources`` annotations.
-
-    Args:
-        longest: largest number of tokens of each row, on the CPU.
-    """
+    """Returns a hypothesis for each row of the state, of ``sources`` annotations and at most ``longest`` tokens."""
     rows, shortest = len(sources), int(longest.min())
     longest = sent(longest, sources.device)
     alive = torch.arange(rows, device=sources.device)  # the unfinished sentence of each row of the state

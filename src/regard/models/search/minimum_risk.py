@@ -63,7 +63,7 @@ def minimum_risk(
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
 ) -> list[Hypothesis]:
-    """Minimum Bayes risk decoding: the sample with the largest mean utility.
+    """Returns the sample with the largest mean utility: minimum Bayes risk decoding.
 
     .. math::
 
@@ -78,20 +78,15 @@ def minimum_risk(
     with all that are likely. Samples are drawn as `sample` draws them.
 
     Args:
-        decoder: the decoder.
-        encoded: the encoder's output for a batch.
-        bos: token before the first one.
-        eos: token that ends a sentence.
+        decoder, encoded, bos, eos, max_length, forbidden: as for `greedy`.
         how: the samples and their utility.
-        max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
-        forbidden: tokens that are never drawn; ``bos`` is never drawn either.
         n_best: different samples of each sentence, as far as there are so many: the best one has the others as
             ``next_best``.
         numbers: of each row, 0 or more, which decides its draws together with the seed, so that they do not depend on
             the other rows; None: 0, 1, 2, ...
 
     Returns:
-        one hypothesis for each row, whose score is its mean utility, in [0, 1]. Of two with the same, the one that is
+        One hypothesis for each row, whose score is its mean utility, in [0, 1]. Of two with the same, the one that is
         more likely.
 
     Raises:
@@ -110,23 +105,17 @@ def minimum_risk(
         [2, 3]
     """
     numbers = range(len(encoded.lengths)) if numbers is None else numbers
+    generators = [own_generator(how.seed, number) for number in numbers]
     drawn = sample(
-        decoder,
-        encoded,
-        bos=bos,
-        eos=eos,
-        max_length=max_length,
-        temperature=how.temperature,
-        generator=[own_generator(how.seed, number) for number in numbers],
-        forbidden=forbidden,
-        samples=how.samples,
-    )
+        decoder, encoded, bos=bos, eos=eos, max_length=max_length, forbidden=forbidden,
+        temperature=how.temperature, generator=generators, samples=how.samples,
+    )  # fmt: skip
     groups = (drawn[start : start + how.samples] for start in range(0, len(drawn), how.samples))
     return [_best(group, how.order, n_best) for group in groups]
 
 
 def _best(samples: Sequence[Hypothesis], order: int, n_best: int) -> Hypothesis:
-    """The samples with the largest mean utilities, which become their scores."""
+    """Returns the samples with the largest mean utilities, which become their scores."""
     utilities = mean_utilities([one.tokens for one in samples], order)
     order_of = sorted(
         range(len(samples)), key=lambda number: (utilities[number], samples[number].log_probability), reverse=True
@@ -138,7 +127,7 @@ def _best(samples: Sequence[Hypothesis], order: int, n_best: int) -> Hypothesis:
 
 
 def mean_utilities(sentences: Sequence[Sequence[int]], order: int) -> np.ndarray:
-    """The mean over all sentences r of u(h, r) of `minimum_risk`, for each sentence h; float64 ``[sentences]``.
+    """Computes the mean over all sentences r of u(h, r) of `minimum_risk`, for each h; float64 ``[sentences]``.
 
     Args:
         sentences: lists of tokens. Two empty ones have the utility 1, an empty one and another 0.
@@ -162,7 +151,7 @@ def mean_utilities(sentences: Sequence[Sequence[int]], order: int) -> np.ndarray
 
 
 def _shared(sentences: Sequence[tuple[int, ...]], n: int) -> np.ndarray:
-    """How many n-grams of one sentence are in another, each as often as in both; float64 ``[sentences, sentences]``."""
+    """Counts the n-grams that two sentences share, each as often as in both; float64 ``[sentences, sentences]``."""
     # An n-gram that occurs a second time is a column of its own: then min(a, b) is a product of zeros and ones.
     columns: dict[Any, int] = {}
     cells: list[tuple[int, int]] = []

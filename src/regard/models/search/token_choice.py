@@ -12,7 +12,7 @@ from regard.tracing.transforms import exact_dtype, sent
 
 
 def own_generator(seed: int, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """The random number generator of one text, whose draws depend on no other text.
+    """Creates the random number generator of one text, whose draws depend on no other text.
 
     Args:
         seed: of all texts.
@@ -45,7 +45,7 @@ class TokenChoice:
             raise ArgumentError(f"top_p must be above 0 and at most 1; it is {self.top_p}")
 
     def draw(self, log_probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """A token for each row.
+        """Draws a token for each row.
 
         Args:
             log_probabilities: ``[rows, vocabulary]``; −inf for tokens that are never chosen.
@@ -62,7 +62,7 @@ class TokenChoice:
         return self.at(log_probabilities, sent(numbers, device))
 
     def at(self, log_probabilities: Tensor, numbers: Tensor) -> Tensor:
-        """The token of each row whose share of the interval from 0 to 1 a number is in.
+        """Returns the token of each row into whose share of the interval from 0 to 1 a number falls.
 
         Args:
             log_probabilities: ``[rows, vocabulary]``; −inf for tokens that are never chosen.

@@ -10,17 +10,16 @@ from regard.errors import ArgumentError
 def replace_unknown(
     tokens: Sequence[str], weights: Tensor | None, source_words: Sequence[str], unknown: str = "<unk>"
 ) -> list[str]:
-    """Replace each unknown target word by the source word with its largest weight (Luong et al. 2015, §4.1).
+    """Replaces each unknown target word by the source word with its largest weight (Luong et al. 2015, §4.1).
 
     Args:
         tokens: target words.
-        weights: ``[len(tokens), len(source_words)]``; None (a model without attention): no word is
-            replaced.
+        weights: ``[len(tokens), len(source_words)]``; None (a model without attention): no word is replaced.
         source_words: source words, one for each key.
         unknown: the text of an unknown word.
 
     Returns:
-        the target words, without unknown ones as far as there are weights and source words.
+        The target words, without unknown ones as far as there are weights and source words.
 
     Raises:
         ArgumentError: ``weights`` has another shape.

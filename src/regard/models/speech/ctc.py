@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: annotations that tell the tokens in their order by themselves."""
+"""Connectionist temporal classification: tokens in their order, predicted from the annotations alone."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,12 +12,12 @@ from regard.tracing.module_calls import Module
 
 
 def fewest_annotations(tokens: Sequence[int]) -> int:
-    """How many annotations a path needs that gives these tokens: one for each, and a blank between two equal ones."""
+    """Counts the annotations that a path of these tokens needs: one for each, and a blank between two equal ones."""
     return len(tokens) + sum(before == after for before, after in pairwise(tokens))
 
 
 class AlignmentHead(Module):
-    """A linear layer that tells a token, or none, from each annotation (Graves et al. 2006).
+    """A linear layer that predicts a token, or none, from each annotation (Graves et al. 2006).
 
     .. math::
 
@@ -38,11 +38,11 @@ class AlignmentHead(Module):
         self.blank = blank
 
     def forward(self, annotations: Tensor) -> Tensor:
-        """Log-probabilities of the tokens for each annotation, float32 ``[batch, annotations, vocabulary]``."""
+        """Computes log-probabilities of the tokens of each annotation, float32 ``[batch, annotations, vocabulary]``."""
         return self.linear(annotations).float().log_softmax(-1)
 
     def loss(self, encoded: Encoded, target: Tensor, target_lengths: Tensor) -> Tensor:
-        """−log p(y | x) in nats, summed over the batch.
+        """Computes −log p(y | x) in nats, summed over the batch.
 
         A text for which a sound has fewer than `fewest_annotations` adds nothing, and has no gradient.
 
@@ -59,7 +59,7 @@ class AlignmentHead(Module):
 
     @torch.no_grad()
     def best_path(self, encoded: Encoded) -> list[list[int]]:
-        """The tokens of the most likely path of each row."""
+        """Returns the tokens of the most likely path of each row."""
         texts = []
         tokens = self(encoded.annotations).argmax(-1).cpu()  # an accelerator is waited for here, and not for each row
         for row, length in zip(tokens, encoded.lengths.tolist(), strict=True):

@@ -48,7 +48,7 @@ class HalvingConvolution(Module):
         self.norm = nn.LayerNorm([out_channels, self.width])
 
     def forward(self, channels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Half the frames and half the features, and the lengths.
+        """Halves frames, features and lengths.
 
         Args:
             channels: ``[batch, in_channels, frames, width]``, 0 after the end of each utterance.
@@ -93,7 +93,7 @@ class BidirectionalLayer(Module):
             initialize_forget_bias(self.rnn)
 
     def forward(self, frames: Frames) -> tuple[Frames, tuple[Tensor, ...]]:
-        """The output, and the last states of both directions, each ``[batch, dim]``."""
+        """Computes the output, and the last states of both directions, each ``[batch, dim]``."""
         features, lengths = frames
         if self.halves:
             # Always, as an exporter leaves open whether the number of frames is odd.
@@ -144,14 +144,14 @@ class SpeechEncoder(Module):
         self.summary_dim = config.hidden * (2 if config.architecture == "lstm" else 1)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Encoded:
-        """Compute the annotations of a batch.
+        """Computes the annotations of a batch.
 
         Args:
             features: ``[batch, frames, width]``, what stands after the end of an utterance has no effect.
             lengths: ``int64 [batch]``, frames of each utterance.
 
         Returns:
-            annotations ``[batch, ⌈frames / reduction⌉, hidden_dim]``, their lengths, and of a recurrent encoder the
+            Annotations ``[batch, ⌈frames / reduction⌉, hidden_dim]``, their lengths, and of a recurrent encoder the
             top layer's last states as summary.
         """
         if features.dim() != 3 or features.shape[2] != self.config.width:

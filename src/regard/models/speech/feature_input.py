@@ -45,7 +45,7 @@ class FeatureInput(Module):
         self.register_buffer("deviation", torch.ones(order + 1, width))
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """``[batch, order + 1, frames, width]``, 0 after the end of each utterance.
+        """Returns ``[batch, order + 1, frames, width]``, 0 after the end of each utterance.
 
         Args:
             features: ``[batch, frames, width]``; what stands after the end of an utterance has no effect.
@@ -64,7 +64,7 @@ class FeatureInput(Module):
         return channels
 
     def derived(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """The features and their derivatives, ``[batch, order + 1, frames, width]``."""
+        """Returns the features and their derivatives, ``[batch, order + 1, frames, width]``."""
         channels = [features.masked_fill(~present_frames(lengths, features.shape[1])[..., None], 0.0)]
         for _ in range(self.order):
             channels.append(deltas(channels[-1], lengths))
@@ -72,7 +72,7 @@ class FeatureInput(Module):
 
     @torch.no_grad()
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Set mean and standard deviation to those of these features, in float64.
+        """Sets mean and standard deviation to those of these features, in float64.
 
         Args:
             batches: pairs of features ``[batch, frames, width]`` and lengths ``[batch]``.
@@ -92,12 +92,12 @@ class FeatureInput(Module):
 
 
 def present_frames(lengths: Tensor, frames: int) -> Tensor:
-    """bool ``[batch, frames]``: True before the end of each utterance."""
+    """Returns bool ``[batch, frames]``: True before the end of each utterance."""
     return torch.arange(frames, device=lengths.device) < lengths[:, None]
 
 
 def deltas(features: Tensor, lengths: Tensor, window: int = 2) -> Tensor:
-    """The slope in time of each feature: that of the line with the least squared error over 2 · window + 1 frames.
+    """Computes the slope in time of each feature: of the line with the least squared error over 2 · window + 1 frames.
 
     .. math::
 
@@ -131,7 +131,7 @@ def deltas(features: Tensor, lengths: Tensor, window: int = 2) -> Tensor:
 
 
 def normalized(channels: Tensor, lengths: Tensor) -> Tensor:
-    """Each feature with mean 0 and variance 1 over the frames of its utterance; 0 after its end.
+    """Normalizes each feature to mean 0 and variance 1 over the frames of its utterance; 0 after its end.
 
     Args:
         channels: ``[batch, channels, frames, width]``, 0 after the end of each utterance.
@@ -173,7 +173,7 @@ class SpecAugment(Module):
         self.feature_masks, self.widest = feature_masks, widest
 
     def forward(self, channels: Tensor, lengths: Tensor) -> Tensor:
-        """``channels [batch, channels, frames, width]`` with blocks of zeros, from PyTorch's random numbers."""
+        """Masks random blocks of ``channels [batch, channels, frames, width]``, by PyTorch's random numbers."""
         frames, width = channels.shape[2:]
         longest = (self.share * lengths).long().clamp(max=self.longest)
         hidden = _blocks(self.time_masks, longest, lengths, frames)[:, :, None]
@@ -183,7 +183,7 @@ class SpecAugment(Module):
 
 
 def _blocks(number: int, longest: Tensor, lengths: Tensor, size: int) -> Tensor:
-    """bool ``[batch, size]``: so many random blocks of 0 to ``longest`` within the first ``lengths`` elements."""
+    """Returns bool ``[batch, size]``: random blocks of 0 to ``longest`` within the first ``lengths`` elements."""
     frame = torch.arange(size, device=lengths.device)
     masked = torch.zeros(len(lengths), size, dtype=torch.bool, device=lengths.device)
     for _ in range(number):

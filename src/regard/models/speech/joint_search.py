@@ -1,4 +1,4 @@
-"""Searching with both of what a transcriber predicts: its decoder's next token, and its alignment head's texts."""
+"""A search by both predictions of a transcriber: its decoder's next token, and its alignment head's texts."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,8 +14,8 @@ from regard.models.text_predictor import TextPredictor
 from regard.names.missing_names import hinted
 from regard.tracing.transforms import exact_dtype, is_on_host
 
-LEAST = -1000.0
-"""Log-probability of what no path gives: a search goes on with hypotheses of which none is possible."""
+LOWEST_LOG_PROBABILITY = -1000.0
+"""Log-probability of a text that no path gives: a search goes on even if no hypothesis is possible."""
 
 
 class Paths(NamedTuple):
@@ -31,7 +31,7 @@ class Paths(NamedTuple):
 
     @property
     def either(self) -> Tensor:
-        """The rows ``index`` of both states."""
+        """The log-probabilities of the paths at either."""
         return torch.logaddexp(self.at_token, self.at_blank)
 
 
@@ -56,7 +56,7 @@ class Aligned:
     following: Tensor
 
     def reordered(self, index: Tensor) -> "Aligned":
-        """The rows ``index [rows]``, in that order; a row may occur several times."""
+        """Returns the rows ``index [rows]``, in that order; a row may occur several times."""
         return replace(
             self,
             sentence=self.sentence[index],
@@ -83,7 +83,7 @@ class JointState:
 
 
 class JointDecoder:
-    """For a search whose next token is judged by a model's decoder and by its alignment head.
+    """A decoder for a search that judges the next token by a model's decoder and by its alignment head.
 
     .. math::
 
@@ -105,7 +105,7 @@ class JointDecoder:
         self.eos: int = model.config.eos
 
     def start(self, encoded: Encoded) -> JointState:
-        """The state before the first token."""
+        """Returns the state before the first token."""
         log_probabilities = self.head(encoded.annotations)
         log_probabilities = log_probabilities.to(exact_dtype(log_probabilities.device))
         position = torch.arange(log_probabilities.shape[1], device=log_probabilities.device)
@@ -126,7 +126,7 @@ class JointDecoder:
         return JointState(self.model.start(encoded), self._followed(aligned, is_first=True))
 
     def step(self, tokens: Tensor, state: JointState) -> SearchStep:
-        """One step of a search: see `regard.models.search.SearchableDecoder`."""
+        """Runs one step of a search: see `regard.models.search.SearchableDecoder`."""
         step = self.model.step(tokens, state.decoder)
         aligned = state.aligned
         begun = aligned.following.new_zeros(len(tokens))
@@ -134,12 +134,16 @@ class JointDecoder:
             begun = aligned.following.gather(1, tokens[:, None])[:, 0]
             aligned = self._followed(self._extended(aligned, tokens))
         # Where nothing is possible any more, all that may follow is equally improbable.
-        of_alignment = (aligned.following - begun[:, None]).nan_to_num(nan=LEAST, neginf=LEAST).clamp(LEAST, 0.0)
+        of_alignment = (
+            (aligned.following - begun[:, None])
+            .nan_to_num(nan=LOWEST_LOG_PROBABILITY, neginf=LOWEST_LOG_PROBABILITY)
+            .clamp(LOWEST_LOG_PROBABILITY, 0.0)
+        )
         joint = (1.0 - self.weight) * step.log_probabilities + self.weight * of_alignment.float()
         return SearchStep(joint, JointState(step.state, aligned, is_first=False), step.weights)
 
     def _extended(self, aligned: Aligned, tokens: Tensor) -> Aligned:
-        """The texts with one more token each."""
+        """Returns the texts with one more token each."""
         before = aligned.paths
         of_token = aligned.log_probabilities[aligned.sentence, :, tokens]
         of_blank = aligned.log_probabilities[aligned.sentence, :, self.head.blank]
@@ -155,7 +159,7 @@ class JointDecoder:
         return replace(aligned, last=tokens, paths=paths)
 
     def _followed(self, aligned: Aligned, *, is_first: bool = False) -> Aligned:
-        """The texts, with the log-probabilities of what may follow."""
+        """Returns the texts with the log-probabilities of the next tokens."""
         paths, log_probabilities = aligned.paths, aligned.log_probabilities
         either = paths.either
         entering = either[:, :-1]

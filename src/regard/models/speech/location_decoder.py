@@ -12,7 +12,7 @@ from regard.normalizers import Normalizer, as_normalizer
 from regard.scores import LocationAware
 from regard.tracing.transforms import exact_dtype
 
-FOCUSES = ("softmax", "smoothing", "sparsemax", "entmax15")
+FOCUS_NAMES = ("softmax", "smoothing", "sparsemax", "entmax15")
 
 
 def smoothed(scores: Tensor) -> Tensor:
@@ -32,9 +32,9 @@ def smoothed(scores: Tensor) -> Tensor:
 
 
 def focus(name: str) -> Normalizer:
-    """Returns the normalizer of a decoder's attention, by its name in `FOCUSES`."""
-    if name not in FOCUSES:
-        raise UnknownNameError("normalizer", name, FOCUSES)
+    """Returns the normalizer of a decoder's attention, by its name in `FOCUS_NAMES`."""
+    if name not in FOCUS_NAMES:
+        raise UnknownNameError("normalizer", name, FOCUS_NAMES)
     return as_normalizer(smoothed if name == "smoothing" else name)
 
 

@@ -12,7 +12,7 @@ from regard.tracing.module_calls import Module
 
 
 class SoundClassifier(Module):
-    """Tells the label of a sound.
+    """Predicts the label of a sound.
 
     .. math::
 
@@ -43,7 +43,7 @@ class SoundClassifier(Module):
         return self.pooling is not None
 
     def forward(self, features: Tensor, lengths: Tensor, *, need_weights: bool = False) -> Classified:
-        """The labels of a batch of sounds.
+        """Classifies a batch of sounds.
 
         Args:
             features: ``[batch, frames, width]``; what stands after the end of a sound has no effect.

@@ -22,13 +22,13 @@ from regard.nn import Attention, MonotonicAttention, TransformerDecoder
 class Transcriber(Translator):
     """A translator whose source are the features of sounds, ``float32 [batch, frames, width]``.
 
-    Besides what its decoder predicts, the annotations can be trained to tell the tokens in their order by themselves
-    (connectionist temporal classification), which helps the attention to become monotonic from little data
-    (Kim, Hori and Watanabe 2017, eq. 13): ``L = (1 − λ) L_attention + λ L_CTC``.
+    The annotations can also be trained to predict the tokens in their order without the decoder (connectionist temporal
+    classification), which helps the attention to become monotonic from little data (Kim, Hori and Watanabe 2017,
+    eq. 13): ``L = (1 − λ) L_attention + λ L_CTC``.
 
     Attributes:
         encoder: makes annotations of features.
-        alignment_head: tells tokens from annotations; None without the loss above.
+        alignment_head: predicts tokens from annotations; None without the loss above.
     """
 
     config: TranscriberConfig

@@ -72,12 +72,12 @@ class Backbone(Module):
         _, self.dim, self.rows, self.columns = features.shape
 
     def _create(self, package: str, name: str, images: Tensor) -> "MappedNetwork":
-        """The network in evaluation mode; it reads images like these."""
+        """Creates the network in evaluation mode; it reads images like these."""
         mapped: MappedNetwork
         if package == "timm":
-            mapped = _Features(timm_network(name, images, num_classes=0))
+            mapped = _TimmFeatures(timm_network(name, images, num_classes=0))
         elif name.startswith("vit_"):
-            mapped = Tokens(torchvision_network(name, images))
+            mapped = EncodedPatches(torchvision_network(name, images))
         else:
             mapped = _pooled(torchvision_network(name, images), images)
         mapped.leave_out_unused(images)
@@ -148,7 +148,7 @@ class MappedNetwork(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: Tensor) -> Any:
-        """What the network computes of images in front of its pooling."""
+        """Computes the feature map in front of the pooling."""
 
     def forward(self, images: Tensor) -> Any:
         return self.features(images)
@@ -236,7 +236,7 @@ def last_map(network: nn.Module, images: Tensor, counts: Callable[[nn.Module, Te
 
 
 def _pooled(network: nn.Module, images: Tensor) -> LastMap:
-    """The feature map that a network of torchvision pools: the input of its module ``avgpool``, or its last map."""
+    """Returns the feature map that a network of torchvision pools: the input of ``avgpool``, or the last map."""
     pooling = getattr(network, "avgpool", None)
     if isinstance(pooling, nn.Module):
         return LastMap(network, pooling, pools=True)
@@ -244,7 +244,7 @@ def _pooled(network: nn.Module, images: Tensor) -> LastMap:
     return LastMap(network, last_map(network, images, lambda module, _: not isinstance(module, nn.Identity)))
 
 
-class Tokens(MappedNetwork):
+class EncodedPatches(MappedNetwork):
     """The encoded patches of torchvision's Vision Transformer as a feature map, behind its last normalization."""
 
     def features(self, images: Tensor) -> Tensor:
@@ -256,8 +256,8 @@ class Tokens(MappedNetwork):
         return patches.transpose(1, 2).unflatten(2, (images.shape[2] // side, images.shape[3] // side))
 
 
-class _Features(MappedNetwork):
-    """What ``forward_features`` of a network of timm gives, as a feature map."""
+class _TimmFeatures(MappedNetwork):
+    """The result of ``forward_features`` of a network of timm, as a feature map."""
 
     def features(self, images: Tensor) -> Any:
         features = self.network.forward_features(images)
@@ -297,7 +297,7 @@ def torchvision_network(name: str, images: Tensor) -> nn.Module:
 
 
 def _headless(network: nn.Module) -> nn.Module:
-    # The classifier is unused, so its weights need not be trained and saved.
+    """Removes the classifier, which is unused, so that its weights need not be trained and saved."""
     for head in ("fc", "classifier", "head", "heads"):
         if isinstance(getattr(network, head, None), nn.Module):
             setattr(network, head, nn.Identity())

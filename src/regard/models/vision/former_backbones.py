@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from regard.models.vision.backbones import (
     Backbone,
+    EncodedPatches,
     LastMap,
     MappedNetwork,
-    Tokens,
     last_map,
     timm_network,
     torchvision_network,
@@ -28,7 +28,7 @@ class FormerBackbone(Backbone):
             return _LastStage(timm_network(name, images, features_only=True, out_indices=(-1,)))
         network = torchvision_network(name, images)
         if name.startswith("vit_"):
-            return Tokens(network)
+            return EncodedPatches(network)
         return LastMap(network, last_map(network, images, _has_positions))
 
 
