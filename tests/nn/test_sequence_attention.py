@@ -13,7 +13,7 @@ from regard import masks, models, nn
 from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.explanations.model_attention import ModelAttention
-from regard.nn.attention_names import CLASSES, USUAL
+from regard.nn.attention_names import CLASSES, USUAL_VALUES
 from regard.records import TokenAxis
 
 DIM, HEADS = 24, 2
@@ -88,7 +88,7 @@ def test_the_table_of_names_says_what_a_class_has(name):
     path, lacks, is_causal = CLASSES[name]
     module, constructor = path.split(":")
     parameters = inspect.signature(getattr(importlib.import_module(module), constructor)).parameters
-    assert set(lacks) == set(USUAL) - set(parameters)
+    assert set(lacks) == set(USUAL_VALUES) - set(parameters)
     attention, x = encoder(name).layers[0].self_attn, tokens(1, 4)
     assert attention.is_causal == is_causal
     weights = attention(x, need_weights=True).weights

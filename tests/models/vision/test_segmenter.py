@@ -6,7 +6,7 @@ import torch
 from regard import Readings
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.models.checkpoint import load_model, save_model
-from regard.models.vision.residual_block import GATES, ResidualBlock
+from regard.models.vision.residual_block import GATES, GatedBlock
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 from regard.nn import AFF, CBAM, IAFF, DualAttention, NonLocal, SqueezeExcitation
 
@@ -100,11 +100,11 @@ def test_images_of_a_batch_do_not_see_each_other():
 
 
 def test_the_block_adds_its_gated_convolutions():
-    block = ResidualBlock(7, "cbam").double().eval()
+    block = GatedBlock(7, "cbam").double().eval()
     x = torch.randn(2, 7, 3, 5, dtype=torch.float64)
     torch.testing.assert_close(block(x), (x + block.gate(block.layers(x))).relu())
     with pytest.raises(UnknownNameError, match="gate"):
-        ResidualBlock(7, "ce")
+        GatedBlock(7, "ce")
 
 
 def test_saved_and_loaded(tmp_path):

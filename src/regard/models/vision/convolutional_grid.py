@@ -1,17 +1,13 @@
 """A residual convolutional network whose output is a grid of annotations, each exactly over its part of the image."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
+from regard.errors import ArgumentError, ShapeError
+from regard.models.vision.residual_block import Channels, WeighedBlock
+from regard.nn import BatchNorm2d
 from regard.tracing.module_calls import Module
-
-WEIGHINGS = ("none", "se", "cbam")
-
-Channels = Callable[[int], nn.Module]
-"""Creates a module, from a number of channels, that weighs a map ``[batch, channels, height, width]``."""
 
 
 class ConvolutionalGrid(Module):
@@ -63,7 +59,7 @@ class ConvolutionalGrid(Module):
         inputs, window = 3, patch
         for width in channels:
             stages += [nn.Conv2d(inputs, width, window, window, bias=False), BatchNorm2d(width), nn.ReLU()]
-            stages += [ResidualBlock(width, None if weigh is None else weigh(width)) for _ in range(blocks)]
+            stages += [WeighedBlock(width, None if weigh is None else weigh(width)) for _ in range(blocks)]
             inputs, window = width, 2
         self.stages = nn.Sequential(*stages)
         for module in self.modules():
@@ -82,43 +78,3 @@ class ConvolutionalGrid(Module):
                 f"height and width of the images must be multiples of {self.stride}; they are {height} and {width}"
             )
         return self.stages(images)
-
-
-class ResidualBlock(Module):
-    """Adds the output of two convolutions to their input (He et al. 2016, figure 2).
-
-    Args:
-        channels: channels of input and output.
-        weigh: weighs the output of the convolutions before the sum; None: no weighing.
-    """
-
-    def __init__(self, channels: int, weigh: nn.Module | None = None):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            BatchNorm2d(channels),
-            nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            BatchNorm2d(channels),
-        )
-        self.weigh = weigh
-        # A new block is the identity, so that deep networks start like shallow ones (Goyal et al. 2017, 5.1).
-        nn.init.zeros_(self.layers[4].weight)  # pyright: ignore[reportArgumentType]
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Maps ``[batch, channels, height, width]`` to the same shape."""
-        residual = self.layers(features)
-        if self.weigh is not None:
-            residual = self.weigh(residual)
-        return (features + residual).relu()
-
-
-def weighing(name: str) -> Channels | None:
-    """Returns the constructor of the module that weighs a map, or None for no weighing.
-
-    Args:
-        name: ``"none"``, ``"se"`` (Hu et al. 2018) or ``"cbam"`` (Woo et al. 2018).
-    """
-    if name not in WEIGHINGS:
-        raise UnknownNameError("weigh", name, WEIGHINGS)
-    return {"none": None, "se": SqueezeExcitation, "cbam": CBAM}[name]

@@ -9,9 +9,10 @@ from regard.errors import ArgumentError, ShapeError
 from regard.models.encoders import Encoded
 from regard.models.vision.backbones import Backbone
 from regard.models.vision.configs import GridConfig
-from regard.models.vision.convolutional_grid import ConvolutionalGrid, weighing
+from regard.models.vision.convolutional_grid import ConvolutionalGrid
 from regard.models.vision.former_backbones import FormerBackbone
 from regard.models.vision.pixels import PixelInput
+from regard.models.vision.residual_block import gate_class
 from regard.tracing.module_calls import Module
 
 
@@ -56,7 +57,7 @@ class GridEncoder(Module):
             self.network = kind(config.backbone, self.size)
             self.rows, self.columns = self.network.rows, self.network.columns
         else:
-            self.network = ConvolutionalGrid(config.channels, config.blocks, config.patch, weighing(config.gate))
+            self.network = ConvolutionalGrid(config.channels, config.blocks, config.patch, gate_class(config.gate))
             self.rows, self.columns = (side // self.network.stride for side in self.size)
         self.dim = self.network.dim
         self.dropout = nn.Dropout(dropout)

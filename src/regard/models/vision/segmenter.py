@@ -9,7 +9,7 @@ from regard.attention.readings import ReadingName
 from regard.errors import ArgumentError
 from regard.models.vision.configs import SegmenterConfig
 from regard.models.vision.pixels import normalized
-from regard.models.vision.residual_block import ResidualBlock
+from regard.models.vision.residual_block import GatedBlock
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
 from regard.nn.feature_maps import check_feature_map
 from regard.tracing.module_calls import Module
@@ -48,7 +48,7 @@ class Segmenter(Module):
         self.stages = nn.ModuleList(
             nn.Sequential(
                 _Halving(3 if level == 0 else widths[level - 1], width, 4 if level == 0 else 2),
-                *(ResidualBlock(width, config.gate) for _ in range(config.blocks if level else 0)),
+                *(GatedBlock(width, config.gate) for _ in range(config.blocks if level else 0)),
             )
             for level, width in enumerate(widths)
         )
