@@ -11,7 +11,7 @@ from sacrebleu.metrics import BLEU
 
 from regard.errors import ArgumentError, KindError
 from regard.models import Encoded, MinimumRisk, minimum_risk, sample
-from regard.models.search.greedy_and_sampling import ROWS
+from regard.models.search.greedy_and_sampling import SAMPLED_ROWS
 from regard.models.search.minimum_risk import mean_utilities
 from regard.models.search.token_choice import own_generator
 
@@ -108,7 +108,7 @@ def test_one_sample_is_sampling_and_a_seed_repeats_it():
     assert [found.tokens for found in again] == [found.tokens for found in one]
 
 
-@pytest.mark.parametrize("samples", [1, 5, ROWS // 2 + 1])
+@pytest.mark.parametrize("samples", [1, 5, SAMPLED_ROWS // 2 + 1])
 def test_the_draws_of_a_row_follow_its_own_number(samples):
     """Neither other rows nor their numbers change them, and rows with different numbers have different draws."""
     lengths, numbers = [1, 2, 3, 2, 2], [7, 2**64 - 1, 0, 4, 5]
@@ -141,7 +141,7 @@ def test_the_random_numbers_of_others_are_left_alone():
 
 
 def test_more_sentences_than_are_drawn_at_once():
-    how = MinimumRisk(samples=ROWS // 2 + 1, order=1)
+    how = MinimumRisk(samples=SAMPLED_ROWS // 2 + 1, order=1)
     found = minimum_risk(Chain(), encoded(1, 2, 3), **IDS, how=how)
     assert len(found) == 3
     assert all(0 < one.score <= 1 for one in found)
