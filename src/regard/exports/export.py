@@ -137,11 +137,7 @@ def check(model: nn.Module, to: Format) -> None:
 
 
 def formats_of(model: nn.Module) -> tuple[list[Format], list[Format]]:
-    """Returns the formats of which a model has an export, and those of which a training with options has one.
-
-    Args:
-        model: the model, on the CPU.
-    """
+    """Returns the formats of the exports of a model on the CPU, and those that a training with options makes possible."""
     own: list[Format] = []
     possible: list[Format] = []
     is_training = model.training
@@ -160,11 +156,7 @@ def formats_of(model: nn.Module) -> tuple[list[Format], list[Format]]:
 
 
 def formats_text(model: nn.Module) -> str:
-    """Returns which exports a model has: ``"exports: onnx, torch (hf with --for-export hf)"``; "" if it has none.
-
-    Args:
-        model: the model, on the CPU.
-    """
+    """Returns the exports of a model on the CPU as text: ``"exports: onnx, torch (hf with --for-export hf)"``, or ""."""
     own, possible = formats_of(model)
     if not own:
         return ""

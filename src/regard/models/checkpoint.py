@@ -57,14 +57,7 @@ def model_classes(name: str) -> tuple[type[Any], type[Any]]:
 
 
 def create_model(config: Any) -> nn.Module:
-    """Creates the model with a configuration: that of its architecture.
-
-    Args:
-        config: the configuration of a model in `MODELS`.
-
-    Raises:
-        ArgumentError: a field that the data decide is missing.
-    """
+    """Creates the model of a configuration, which must be complete: that of its architecture."""
     module, _, name = config.models[getattr(config, "architecture", "")].partition(":")
     return getattr(import_module(module), name)(config)
 

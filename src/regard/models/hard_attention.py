@@ -149,16 +149,12 @@ def reinforce_loss(
     is the same, and the variance is smaller.
 
     Args:
-        log_probability: of the choices, ``[batch, steps]``; differentiable.
-        entropy: of their distributions, ``[batch, steps]`` in nats; differentiable.
+        log_probability, entropy: as in `Choices`.
         reward: log-probability of each target token given the choices, ``[batch, steps]`` in nats; a constant.
         mask: bool ``[batch, steps]``: True for a target token.
-        baseline: average reward of a token, in nats.
+        baseline: b, the average reward of a token, in nats.
         reward_weight: λ_r.
         entropy_weight: λ_e.
-
-    Returns:
-        A scalar.
     """
     advantage = ((reward.detach() - baseline) * mask).flip(-1).cumsum(-1).flip(-1)
     terms = reward_weight * log_probability * advantage + entropy_weight * entropy

@@ -157,15 +157,9 @@ class PredictedPosition(Module):
 
 
 def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
-    """Returns the center of local-m: ``p_t = min(t, length − 1)`` (Luong et al. 2015, §3.2, where it is t).
+    """Returns the centers of local-m, ``p_t = min(t, length − 1)`` (Luong et al. 2015, §3.2, where it is t).
 
-    Args:
-        position: t of the first step, from 0.
-        steps: number of steps.
-        lengths: ``[batch]``, lengths of the sources.
-
-    Returns:
-        ``[batch, steps]``.
+    The first of the steps has t = ``position``, from 0; the result is ``[batch, steps]``.
     """
     times = position + torch.arange(steps, device=lengths.device)
     return torch.minimum(times, (lengths[:, None] - 1).clamp(min=0))

@@ -185,8 +185,7 @@ class TextPredictor(Module, ABC):
 
         Args:
             predicted: the prediction.
-            target: ``int64 [batch, target]``, from ``bos`` to ``eos``.
-            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` included.
+            target, target_lengths: as for `decode`; ``bos`` and ``eos`` count.
             label_smoothing: ε in [0, 1].
         """
         return self.loss_of_labels(predicted, *predicted_tokens(target, target_lengths), label_smoothing)
@@ -224,20 +223,12 @@ class TextPredictor(Module, ABC):
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
         """Computes a part of the loss besides the cross-entropy, summed over the target tokens; None: there is none.
 
-        Args:
-            predicted: the prediction.
-            nll: ``[batch, target − 1]``, −log p of each token.
-            is_token: bool ``[batch, target − 1]``.
+        ``nll`` and ``is_token`` are ``[batch, target − 1]``: −log p of each token, and False for padding.
         """
         return None
 
 
 def predicted_tokens(target: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the tokens that are predicted, all but ``bos``, and bool ``[batch, target − 1]``, False for padding.
-
-    Args:
-        target: ``int64 [batch, target]``.
-        lengths: ``int64 [batch]``, tokens of each target.
-    """
+    """Returns the tokens that are predicted, all but ``bos``, and bool ``[batch, target − 1]``, False for padding."""
     labels = target[:, 1:]
     return labels, torch.arange(labels.shape[1], device=labels.device) < (lengths - 1)[:, None]

@@ -118,12 +118,7 @@ class Translator(TextPredictor):
 
 
 def output_matrix(embedding: nn.Embedding, tied: bool) -> nn.Linear:
-    """Creates an output matrix over the tokens of an embedding.
-
-    Args:
-        embedding: target tokens → ``[..., dim]``.
-        tied: whether its weight is that of the embedding.
-    """
+    """Creates an output matrix over the tokens of an embedding; ``tied``: with the weight of the embedding."""
     output = nn.Linear(embedding.embedding_dim, embedding.num_embeddings)
     nn.init.zeros_(output.bias)
     if tied:

@@ -161,19 +161,16 @@ class AttentionHeads(nn.MultiheadAttention, Module):
     def _attend_documents(
         self, products: Sequence[Tensor], queries: Packing, keys: Packing, mask: Mask | None, need_weights: bool = False
     ) -> Attended | None:
-        """Attends to packed rows as documents of one sequence, or returns None where padded heads are the way.
+        """Attends to packed rows as documents of one sequence; returns None where padded heads are the way.
 
         The output is the same, bit for bit, whether the call is watched or recorded, and whether weights are needed:
-        they are those of padded heads, and so is what watchers see.
+        watchers and callers get the weights of padded heads.
 
         Args:
-            products: packed projections, as `products` gives them.
+            products: packed projections, as `products` returns them.
             queries, keys: the packings of the rows.
             mask: which keys each query may see, besides padding.
             need_weights: whether to return the weights of padded heads as well.
-
-        Returns:
-            Rows ``[tokens, embed_dim]`` for ``out_proj``, and the weights.
         """
         bands = joined_masks(mask)
         if not (queries.is_joined and keys.is_joined) or max(queries.shape[1], keys.shape[1]) > PACKED_LENGTH:

@@ -67,13 +67,7 @@ USUAL_VALUES: dict[str, tuple[object, ...]] = {
 
 
 def check_options(owner: str, lacks: Collection[str], options: Mapping[str, Any]) -> None:
-    """Raises ArgumentError if an option that an attention lacks has another value than the usual one.
-
-    Args:
-        owner: the attention, for the message.
-        lacks: the options that it lacks.
-        options: the values of options.
-    """
+    """Raises ArgumentError if an option that an attention lacks has another value than the usual one."""
     for name, usual in USUAL_VALUES.items():
         if name in lacks and options.get(name, usual[0]) not in usual:
             raise ArgumentError(f"{name} is not an option of {owner}; leave it out: {name}={usual[-1]!r}")

@@ -15,17 +15,7 @@ from regard.tracing.module_calls import Module
 
 
 def check_feature_map(name: str, features: Tensor, channels: int) -> None:
-    """Raises an error unless ``features`` is ``[batch, channels, height, width]`` with at least one position.
-
-    Args:
-        name: the argument's name, for the message.
-        features: the argument.
-        channels: the channels that the block needs.
-
-    Raises:
-        KindError: the argument is not a dense floating-point tensor.
-        ShapeError: it has another rank or number of channels, or no position.
-    """
+    """Raises an error unless the argument ``name`` is ``[batch, channels, height, width]`` with some position."""
     check_floating(name, features)
     if features.dim() != 4 or features.shape[1] != channels:
         raise ShapeError(

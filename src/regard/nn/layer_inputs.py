@@ -68,17 +68,13 @@ class TorchMask(NamedTuple):
 
 
 def batch_first_input(name: str, tensor: Tensor, features: int | None, batch_first: bool) -> Tensor:
-    """Returns an input of a layer as ``[batch, length, features]``.
+    """Returns an input of a layer as ``[batch, length, features]``; raises an error if it has another shape or dtype.
 
     Args:
         name: the argument's name, for messages.
         tensor: the input, in the layout of the layer or unbatched.
         features: the features that it must have; None: any number.
         batch_first: the layout of the layer.
-
-    Raises:
-        KindError: the input is not a dense tensor of floating-point numbers.
-        ShapeError: it has another number of axes or features.
     """
     check_floating(name, tensor)
     if tensor.dim() not in (2, 3) or (features is not None and tensor.shape[-1] != features):
@@ -111,15 +107,11 @@ def read_pairs(
 
     Args:
         torch_mask: the arguments under PyTorch's names.
-        mask: regard's ``mask``: a tensor's True means "may attend".
-        bias: added to the scores.
+        mask, bias: the arguments under regard's names.
         heads: number of query heads.
         input: the input of the queries, ``[batch, queries, features]``.
         keys: number of keys.
         is_batched: whether the layer's own input has a batch.
-
-    Raises:
-        KindError, ShapeError, UnknownNameError: a mask or the bias is no such value, or does not fit.
     """
     name, hidden, padding, is_causal = torch_mask
     own, added = as_mask(mask), bias_for(bias, heads)
@@ -147,10 +139,7 @@ def read_pairs(
 
 
 def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking | None, Masking | None]:
-    """Returns the two masks of an encoder, whose ``mask`` is PyTorch's argument as well as regard's.
-
-    Returns:
-        The mask under PyTorch's name, and regard's.
+    """Returns the masks of an encoder under PyTorch's name and under regard's, since ``mask`` is a name of both.
 
     Raises:
         KindError: ``mask`` is a bool tensor, whose meaning would be a guess.
@@ -184,15 +173,14 @@ class HidingTensors(NamedTuple):
 def as_torch_masks(mask: Mask | None, bias: Bias | None, heads: int, query: Tensor, keys: Packing) -> HidingTensors:
     """Converts a mask and a bias to the arguments of `torch.nn.MultiheadAttention`.
 
+    With a bias both masks are of numbers, and −inf hides. A bias must not depend on projected queries, which are
+    unknown.
+
     Args:
-        mask: the mask, besides padding.
-        bias: added to the scores; then both masks are of numbers, and −inf hides.
+        mask, bias: those of the attention, besides padding.
         heads: number of heads.
         query: ``[batch, queries, dim]``.
         keys: the packing of the keys, which says what is padding.
-
-    Raises:
-        ShapeError, KindError: the bias does not fit, or it depends on projected queries, which are unknown.
     """
     grid = Grid.whole(query.shape[0], heads, query.shape[1], keys.shape[1], query.device)
     if bias is not None:

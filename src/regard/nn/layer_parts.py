@@ -311,15 +311,8 @@ class TransformerLayer(Module):
             query: ``[batch, queries, dim]``.
             key: ``[batch, keys, dim]``, also the value; the object ``query`` for self-attention.
             keys: the packing of the keys.
-            mask: which keys each query may see, besides padding.
-            bias: added to the scores.
-            need_weights: whether to return the weights of each head.
-
-        Returns:
-            ``[batch, queries, dim]``, and the weights ``[batch, heads, queries, keys]`` or None.
-
-        Raises:
-            ArgumentError: the module returned no weights.
+            mask, bias: those of the attention, besides padding.
+            need_weights: whether to return the weights of each head, ``[batch, heads, queries, keys]``.
         """
         arguments: dict[str, Any] = {"average_attn_weights": False} if need_weights else {}
         if runs(attention, FORWARD):
@@ -344,8 +337,7 @@ class TransformerLayer(Module):
         """Adds the output of the last attention to its input, and applies the feedforward network.
 
         Args:
-            rows: the input of the last attention.
-            attended: its output.
+            rows, attended: the input of the last attention and its output.
             last: the dropout and the normalization of the last attention.
             norm: the normalization of the feedforward network.
         """

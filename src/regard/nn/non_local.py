@@ -116,18 +116,10 @@ class NonLocal(PositionMixer):
         return features + self.output(as_feature_map(mixed, *features.shape[2:]))
 
     def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
-        """Reads the weights f / C of the Gaussian forms, with positions in row-major order and one head.
-
-        Args:
-            features: as in `forward`.
-            read: the readings; ``Readings(rows=[y * width + x])`` reads the weights of one position in linear memory.
-
-        Returns:
-            `Observed`; its output is y, ``[batch, 1, positions, hidden]``.
+        """Reads the weights f / C of the Gaussian forms; as `PositionAttention.observe`, with y as output.
 
         Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-            ArgumentError: the pairwise function is not Gaussian, or this attention does not have a reading.
+            ArgumentError: the pairwise function is not Gaussian.
         """
         if not self.pairwise.endswith("gaussian"):
             raise ArgumentError(f"the pairwise function {self.pairwise!r} has no weights that sum to 1, to be read")
@@ -160,15 +152,13 @@ def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Computes ``output_i = Σ_j ReLU(query_i + key_j) value_j`` without a matrix of pairs.
 
     With the keys in descending order, the nonzero terms are the first ``n_i``, and their sum is
-    ``query_i · Σ_{j ≤ n_i} value_j + Σ_{j ≤ n_i} key_j value_j``, which are two running sums at ``n_i``.
+    ``query_i · Σ_{j ≤ n_i} value_j + Σ_{j ≤ n_i} key_j value_j``, two running sums at ``n_i``, in float32 for half
+    precision.
 
     Args:
         query: ``[batch, queries]``.
         key: ``[batch, keys]``.
         value: ``[batch, keys, dim]``.
-
-    Returns:
-        ``[batch, queries, dim]``. Half precision is summed in float32.
     """
     dtype = value.dtype
     query, key, value = upcast(query), upcast(key), upcast(value)

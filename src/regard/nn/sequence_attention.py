@@ -200,19 +200,13 @@ def self_attention(
     elsewhere: Collection[str] = (),
     **options: Any,
 ) -> SequenceAttention:
-    """Returns the self-attention of a layer.
+    """Returns the self-attention of a layer: the module itself, or a new one of the class that a name stands for.
 
     Args:
         attention: a name other than ``multihead``, or the attention itself.
-        embed_dim: features of a token.
-        num_heads: heads.
+        embed_dim, num_heads: the sizes of the layer.
         elsewhere: options that another attention of the layer has as well.
-        options: the options of the layer.
-
-    Raises:
-        UnknownNameError, KindError: there is no attention of this name, or the value is none.
-        ArgumentError: the attention has other sizes, lacks an option that no other one has, or sees no later token
-            though the layer is bidirectional.
+        options: the options of the layer; an error is raised for one that no attention of the layer has.
     """
     if isinstance(attention, SequenceAttention):
         for name, own, value in (

@@ -20,12 +20,7 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
     Args:
         inputs: for ``"query"``, ``"key"`` and ``"value"``, in this order: the tensor and its required features.
         batch_first: ``[batch, length, features]`` instead of ``[length, batch, features]``.
-        weight: a weight of the module's input projections, whose device and dtype the inputs must have.
-
-    Raises:
-        KindError: an input is not dense, not floating point, on another device, or of another dtype (except under
-            autocast).
-        ShapeError: ranks, features, batches or lengths do not fit.
+        weight: a weight of the input projections, whose device and dtype the inputs must have (but under autocast).
     """
     layout = "[batch, length, features]" if batch_first else "[length, batch, features]"
     for name, (tensor, features) in inputs.items():
@@ -71,11 +66,6 @@ def without_padded_keys(
 
     The backward pass of a projection multiplies a hidden key with a gradient of 0, and 0 · NaN is NaN, so hidden keys
     are replaced before the projection. In self-attention the padding is a query too, whose output is NaN in any case.
-
-    Args:
-        query, key, value: the module's inputs, checked.
-        key_padding_mask: ``[batch, keys]`` or ``[keys]``; bool (True: ignore) or float (−inf: ignore).
-        batch_first: whether the batch is the first axis.
     """
     if key_padding_mask is None or key is query or not isinstance(key_padding_mask, Tensor):
         return key, value
@@ -116,7 +106,7 @@ def read_torch_masks(
     sizes: TorchSizes,
     names: tuple[str, str] = ("key_padding_mask", "attn_mask"),
 ) -> tuple[Mask | None, Tensor | None]:
-    """Converts torch's two masks to a mask and a bias.
+    """Converts torch's two masks to a mask and a bias, each None or broadcastable to ``[batch, heads, queries, keys]``.
 
     Float masks are added in the dtype of the scores, and the sum is split: pairs with −inf are masked, so that a row of
     only −inf sees no key; elsewhere the sum is a bias, which may require a gradient. A NaN stays in the bias.
@@ -127,13 +117,6 @@ def read_torch_masks(
         attn_mask: bool or float, ``[queries, keys]`` or ``[batch * heads, queries, keys]``, of the whole sequences.
         sizes: the sizes of the attention, on this process.
         names: the names of the two arguments, for messages.
-
-    Returns:
-        The mask or None, and the bias or None, which broadcast to ``[batch, heads, queries, keys]``.
-
-    Raises:
-        KindError: a mask is neither bool nor float, not dense, or on another device than the query.
-        ShapeError: a mask has another shape.
     """
     batch, heads, queries, keys, dtype, device = sizes
     rows = 1 if batch is None else batch

@@ -362,12 +362,7 @@ TransformerDecoderLayer.own_forward = TransformerDecoderLayer.forward
 def memory_output(memory: Tensor, tgt: Tensor, input: Tensor, batch_first: bool, padding: Tensor | None) -> Tensor:
     """Returns the memory of a decoder as ``[batch, source, features]``, without hidden NaN; raises unless it fits.
 
-    Args:
-        memory: in the layout of ``tgt``.
-        tgt: the input of the decoder.
-        input: the same as ``[batch, target, features]``.
-        batch_first: the layout of the decoder.
-        padding: PyTorch's ``memory_key_padding_mask``.
+    ``input`` is ``tgt`` as ``[batch, target, features]``, and ``padding`` PyTorch's ``memory_key_padding_mask``.
     """
     source = batch_first_input("memory", memory, None, batch_first)
     if memory.dim() != tgt.dim():

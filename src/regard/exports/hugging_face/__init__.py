@@ -54,8 +54,8 @@ def save(model: nn.Module, files: Mapping[str, Any], path: Path, fit: Fit = "str
         fit: how images are brought to the size of the model, as in `regard.data.images.reading.fit_image`.
 
     Raises:
-        UnexportableError: no class of transformers computes what this model does; the message says what differs, and
-            which options of the training to change.
+        UnexportableError: no class of transformers computes this model; the message names the difference and the
+            options of the training to change.
         MissingPartError: transformers is not installed.
         RunError: the loaded model gives other numbers.
     """

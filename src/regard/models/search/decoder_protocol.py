@@ -141,9 +141,7 @@ class Limits:
     def restrict(self, log_probabilities: Tensor, must_end: Tensor | None) -> Tensor:
         """Returns log-probabilities ``[rows, vocabulary]`` with −inf for tokens that must not follow.
 
-        Args:
-            log_probabilities: ``[rows, vocabulary]``.
-            must_end: bool ``[rows]``: rows that have their largest number of tokens; None: none has.
+        ``must_end``, bool ``[rows]``, marks rows that have their largest number of tokens; None: no row has.
         """
         allowed = log_probabilities.clone()
         for token in (self.bos, *self.forbidden):

@@ -129,9 +129,7 @@ def _best(samples: Sequence[Hypothesis], order: int, n_best: int) -> Hypothesis:
 def mean_utilities(sentences: Sequence[Sequence[int]], order: int) -> np.ndarray:
     """Computes the mean over all sentences r of u(h, r) of `minimum_risk`, for each h; float64 ``[sentences]``.
 
-    Args:
-        sentences: lists of tokens. Two empty ones have the utility 1, an empty one and another 0.
-        order: the longest n-grams.
+    Two empty lists of tokens have the utility 1, an empty one and another 0.
     """
     copies = Counter(tuple(sentence) for sentence in sentences)
     unique = {sentence: number for number, sentence in enumerate(copies)}

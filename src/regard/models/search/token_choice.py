@@ -12,12 +12,9 @@ from regard.tracing.transforms import exact_dtype, sent
 
 
 def own_generator(seed: int, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """Creates the random number generator of one text, whose draws depend on no other text.
+    """Creates the random number generator of one text from the seed of all texts and the numbers of this one.
 
-    Args:
-        seed: of all texts.
-        numbers: of the text.
-        device: of the generator.
+    Its draws depend on no other text.
     """
     state = np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0]))
@@ -45,14 +42,11 @@ class TokenChoice:
             raise ArgumentError(f"top_p must be above 0 and at most 1; it is {self.top_p}")
 
     def draw(self, log_probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draws a token for each row.
+        """Draws a token for each row, ``int64 [rows]``.
 
         Args:
             log_probabilities: ``[rows, vocabulary]``; −inf for tokens that are never chosen.
             generator: random number generator on the same device or the CPU; None: PyTorch's default.
-
-        Returns:
-            ``int64 [rows]``.
         """
         if self.temperature == 0:
             return log_probabilities.argmax(-1)
@@ -62,14 +56,11 @@ class TokenChoice:
         return self.at(log_probabilities, sent(numbers, device))
 
     def at(self, log_probabilities: Tensor, numbers: Tensor) -> Tensor:
-        """Returns the token of each row into whose share of the interval from 0 to 1 a number falls.
+        """Returns the token of each row into whose share of the interval from 0 to 1 a number falls, ``int64 [rows]``.
 
         Args:
             log_probabilities: ``[rows, vocabulary]``; −inf for tokens that are never chosen.
             numbers: ``[rows]``, at least 0 and below 1.
-
-        Returns:
-            ``int64 [rows]``.
         """
         scores, index = log_probabilities / self.temperature, None
         if self.top_p < 1:

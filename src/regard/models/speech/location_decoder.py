@@ -22,11 +22,8 @@ def smoothed(scores: Tensor) -> Tensor:
 
         α_j = σ(e_j) / Σ_k σ(e_k)
 
-    Chorowski et al. 2015, section 2.3, "smooth focus". Computed by logarithms, so that large negative scores of a whole
-    row do not give 0 / 0.
-
-    Args:
-        scores: ``[..., keys]``; −inf gives weight 0.
+    Chorowski et al. 2015, section 2.3, "smooth focus". Logarithms avoid 0 / 0 if all ``scores [..., keys]`` of a row
+    are large and negative; −inf gives weight 0.
     """
     return torch.softmax(torch.nn.functional.logsigmoid(scores), dim=-1)
 
@@ -45,14 +42,8 @@ def window_around(weights: Tensor, half_width: int) -> Tensor:
 
         p = min(j : Σ_{k ≤ j} α_k ≥ ½ Σ_k α_k),    p − w ≤ j ≤ p + w
 
-    Chorowski et al. 2015, section 2.3, windowing.
-
-    Args:
-        weights: ``[batch, annotations]``, of the step before.
-        half_width: w, in annotations.
-
-    Returns:
-        Bool ``[batch, annotations]``; True: may be attended to.
+    Chorowski et al. 2015, section 2.3, windowing: α are the ``weights [batch, annotations]`` of the step before, w is
+    ``half_width``. In the result, bool ``[batch, annotations]``, True means "may be attended to".
     """
     if half_width < 0:
         raise ArgumentError(f"half_width must be at least 0; it is {half_width}")

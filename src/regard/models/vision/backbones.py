@@ -208,12 +208,7 @@ class LastMap(MappedNetwork):
 
 
 def last_map(network: nn.Module, images: Tensor, counts: Callable[[nn.Module, Tensor], bool]) -> nn.Module:
-    """Returns the last module that returns a feature map.
-
-    Args:
-        network: the network.
-        images: some that it reads.
-        counts: whether this output of this module counts.
+    """Returns the last module whose output is a feature map that counts, for such images.
 
     Raises:
         ValueError: there is none.

@@ -186,14 +186,9 @@ def _layer(config: ImageClassifierConfig) -> LayerConfig:
 
 
 def patches(images: Tensor, side: int) -> Tensor:
-    """Cuts images into patches.
+    """Cuts images ``[batch, 3, height, width]`` into patches, ``[batch, rows · columns, 3 · side²]``.
 
-    Args:
-        images: ``[batch, 3, height, width]``.
-        side: side of a patch in pixels, a divisor of height and width.
-
-    Returns:
-        ``[batch, rows · columns, 3 · side²]``: patches in row-major order; inside a patch, color, row, column.
+    Patches are in row-major order; inside a patch the order is color, row, column.
     """
     B, C, H, W = images.shape
     cut = images.reshape(B, C, H // side, side, W // side, side).permute(0, 2, 4, 1, 3, 5)
