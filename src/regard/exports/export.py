@@ -137,7 +137,7 @@ def check(model: nn.Module, to: Format) -> None:
 
 
 def formats_of(model: nn.Module) -> tuple[list[Format], list[Format]]:
-    """Returns the formats of the exports of a model on the CPU, and those that a training with options makes possible."""
+    """Returns the formats of the exports of a model on the CPU, and those that options of a training make possible."""
     own: list[Format] = []
     possible: list[Format] = []
     is_training = model.training
@@ -156,7 +156,7 @@ def formats_of(model: nn.Module) -> tuple[list[Format], list[Format]]:
 
 
 def formats_text(model: nn.Module) -> str:
-    """Returns the exports of a model on the CPU as text: ``"exports: onnx, torch (hf with --for-export hf)"``, or ""."""
+    """Returns the exports of a model on the CPU: ``"exports: onnx, torch (hf with --for-export hf)"``, or ""."""
     own, possible = formats_of(model)
     if not own:
         return ""
