@@ -105,9 +105,10 @@ class TransformerStack(Module):
         Raises:
             KindError, ArgumentError: there is not one cache for each layer, or the stack has another ``forward``.
         """
-        if not runs(self, self.own_forward):
+        forward = type(self).own_forward
+        if not runs(self, forward):
             raise ArgumentError(
-                f"step continues {self.own_forward.__qualname__} with caches, and {type(self).__name__} has another "
+                f"step continues {forward.__qualname__} with caches, and {type(self).__name__} has another "
                 "forward: define step as well, or decode without caches"
             )
         self._check_caches(caches)
