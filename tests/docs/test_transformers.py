@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("matplotlib")
 
 from book import cells, pages
-from regard.watching.head_statistics import names
+from regard.watching.head_statistics import statistic_names
 
 PAGE = pages("en")["how-to/hugging-face"]
 
@@ -25,7 +25,7 @@ def test_code_of_the_page_on_transformers_runs(tmp_path, monkeypatch, capsys):
 def test_every_statistic_is_described():
     table = PAGE[PAGE.index("| statistic | unit |") :]
     described = re.findall(r"^\| `(\w+)` \|", table, re.M)
-    assert described == [name for name in names(0) if not name.startswith("offset")]
+    assert described == [name for name in statistic_names(0) if not name.startswith("offset")]
 
 
 def test_families_of_the_page_are_those_that_are_tested():

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 import regard
 from regard.errors import ArgumentError, DataError, KindError, UnknownNameError, UnseenError
-from regard.watching.head_statistics import STATISTICS, names
+from regard.watching.head_statistics import STATISTICS, statistic_names
 from survey_corpus import SPECIAL, Encoder, corpus
 from tiny_transformers import VOCABULARY, make
 
@@ -96,7 +96,7 @@ def test_statistics_are_those_of_the_weights(models, name, kind):
     assert {head.kind for head in found.heads} == {kind}
     assert found.texts == len(texts)
     assert found.tokens == sum(token not in SPECIAL for text in texts for token in text)
-    assert list(found.heads[0].values) == list(names(2))
+    assert list(found.heads[0].values) == list(statistic_names(2))
     assert len(found.heads) == 2 * 4
     assert found.cut == 0
     assert found.ignored == {}

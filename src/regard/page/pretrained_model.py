@@ -20,7 +20,7 @@ from regard.page.reading import MOST_WEIGHTS, Answer, Reading, ServedModel, chec
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.tasks.trained_run import on_device
 from regard.watching import Watch, watch
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.owners import Owner
 from regard.watching.token_ids import token_axis
 
@@ -243,10 +243,10 @@ class _ProblemWatch(Watch):
         super().__init__(model, Readings(), None, None, keep=False, norms=False, outputs=False)
         self.problems: list[Problem | None] = []
 
-    def take(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
-        intercepted: list[Intercepted] = []
+    def take(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> None:
+        intercepted: list[InterceptedCall] = []
 
-        def keep(owner: Owner) -> Intercepted:
+        def keep(owner: Owner) -> InterceptedCall:
             intercepted.append(read(owner))
             return intercepted[-1]
 

@@ -58,9 +58,9 @@ def widget(content: Any, tokens: Any = None, **options: Any) -> AnyWidget:
         MissingPartError: anywidget is not installed.
     """
     view = View(content, tokens, **options)
-    made = _widget_class()(payload=view.payload(), options=view.options(), height=view.height or HEIGHT)
-    made.document = view.document
-    return made
+    view_widget = _widget_class()(payload=view.payload(), options=view.options(), height=view.height or HEIGHT)
+    view_widget.document = view.document
+    return view_widget
 
 
 @cache

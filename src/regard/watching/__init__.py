@@ -11,8 +11,8 @@ A call passes through these files, in this order:
 1. `interception`: a function mode and replaced names catch the functions that compute attention;
 2. `handlers` (and `softmax_tracking`, for attention that a model writes itself): one handler for each function;
 3. `thread_state.run_watched`: runs the call unchanged, then reports it to the contexts of its model (`owners`);
-4. `watch.Watch.take`: reads the call (`call_problems` or `weighted_sum`, as an `intercepted.Intercepted`) and makes its
-   record (`attention_call`), with the kind of its mask (`mask_kind`);
+4. `watch.Watch.take`: reads the call (`call_problems` or `weighted_sum`, as an `intercepted_call`) and makes its record
+   (`attention_call`), with the kind of its mask (`mask_kind`);
 5. `call_reader`: takes the readings.
 
 For norms and outputs, `projections` finds the module that projects the heads, and `residual_stream` follows its output

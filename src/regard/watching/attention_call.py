@@ -17,14 +17,14 @@ from regard.shapes.checks import Requested
 from regard.shapes.grid import Grid
 from regard.summaries import record_summary
 from regard.watching.families import Mechanism
-from regard.watching.intercepted import READING_NAMES
+from regard.watching.intercepted_call import READING_NAMES
 
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards
     from regard.watching.logit_path import LogitPath
 
 
-class Postponed(Protocol):
+class PostponedReadings(Protocol):
     """Stores the readings of calls, or takes them later."""
 
     def settle(self, call: "AttentionCall") -> None:
@@ -172,7 +172,7 @@ class AttentionCall:
             path = replace(path, scale=_joined(path.scale, queries, 2))
         return replace(self, shards=None, path=path, **readings)
 
-    def postpone(self, postponed: Postponed, names: Sequence[str] = READING_NAMES) -> None:
+    def postpone(self, postponed: PostponedReadings, names: Sequence[str] = READING_NAMES) -> None:
         """Lets another object deliver some of `POSTPONED_ATTRIBUTES` later, by `receive`."""
         own = vars(self)
         for name in names:

@@ -26,7 +26,7 @@ ROUNDING_TOLERANCE, QUANTIZATION_TOLERANCE = 1e-3, 0.25
 """The largest distances of equal keys relative to their lengths: recomputed, or stored in fewer bits."""
 
 
-def marks_of(key: Tensor) -> Tensor:
+def key_marks(key: Tensor) -> Tensor:
     """Returns a few elements of each of the keys ``[batch, heads, keys, dim]``, a copy ``[batch, keys, elements]``."""
     return key.select(1, 0).narrow(2, 0, min(key.shape[3], MARK_ELEMENTS)).clone()
 
@@ -118,7 +118,7 @@ class _Branch:
         return self.piece.first_key + self.own
 
 
-class _Cached(NamedTuple):
+class _CachedRange(NamedTuple):
     """A range of a branch's keys that may be the cached keys of a call.
 
     Attributes:
@@ -135,7 +135,7 @@ class _Cached(NamedTuple):
     own: int
 
 
-class _Equal(NamedTuple):
+class _KeyMatch(NamedTuple):
     """Two calls where each batch row of the later one has the keys of some row of the earlier one.
 
     Attributes:
@@ -181,7 +181,7 @@ class CachedKeys:
 
     def note(self, call: AttentionCall, key: Tensor | None) -> None:
         """Stores a call and marks of the keys ``[batch, heads, keys, dim]`` that it reads; no plain tensor: unknown."""
-        self._waiting.append((call, marks_of(key) if type(key) is Tensor else None))
+        self._waiting.append((call, key_marks(key) if type(key) is Tensor else None))
 
     @property
     def waiting(self) -> list[Tensor]:
@@ -202,7 +202,7 @@ class CachedKeys:
         """Links each settled call to the one that it continues."""
         unlinked, self._unlinked = self._unlinked, []
         # The matches of batch rows by the calls of one token, by their modules.
-        step: dict[tuple[str, int, int], tuple[_Equal, SequenceCall | None]] = {}
+        step: dict[tuple[str, int, int], tuple[_KeyMatch, SequenceCall | None]] = {}
         forward = -1
         for call, marks in unlinked:
             module = call.name, call.layer, call.part
@@ -218,7 +218,7 @@ class CachedKeys:
         """Returns the reorderings between two calls."""
         return [each for each in self.reorderings if before.number < each.number <= after.number]
 
-    def _find_rows(self, step: list[tuple[_Equal, SequenceCall | None]]) -> None:
+    def _find_rows(self, step: list[tuple[_KeyMatch, SequenceCall | None]]) -> None:
         """Finds the earlier batch rows that the rows of a step continue, the same for all its calls."""
         for sizes in {(len(equal.new), len(equal.old)) for equal, _ in step}:
             group = [(equal, piece) for equal, piece in step if (len(equal.new), len(equal.old)) == sizes]
@@ -252,7 +252,7 @@ class CachedKeys:
                 if branch.piece is branch.piece.sequence.last:
                     branch.piece.sequence.end = after
 
-    def _add(self, call: AttentionCall, marks: Tensor | None) -> _Equal | None:
+    def _add(self, call: AttentionCall, marks: Tensor | None) -> _KeyMatch | None:
         """Adds a call; returns how its keys match those of an earlier call, or None if they match none."""
         branches = self._branches.setdefault((call.name, call.part), [])
         if call.keys > call.queries > 0 and call.batch:
@@ -263,7 +263,7 @@ class CachedKeys:
                     return equal
         equal = None
         if call.kind == "cross" and call.keys and marks is not None:
-            sources = [_Cached(each, call.keys, 0, 0, each.own) for each in branches if not each.piece.source]
+            sources = [_CachedRange(each, call.keys, 0, 0, each.own) for each in branches if not each.piece.source]
             equal = next(filter(None, (_equal(call, each, marks, ROUNDING_TOLERANCE) for each in sources)), None)
             if sources and equal is None:
                 self.other_sources.add(call.number)
@@ -275,7 +275,7 @@ class CachedKeys:
         self._begin(call, marks, branches)
         return equal
 
-    def _continue(self, call: AttentionCall, marks: Tensor | None, cached: _Cached) -> None:
+    def _continue(self, call: AttentionCall, marks: Tensor | None, cached: _CachedRange) -> None:
         branch, parent = cached.branch, cached.branch.piece
         sequence = parent.sequence
         if parent.parent is None and parent.call.kind != "causal":
@@ -322,11 +322,11 @@ class CachedKeys:
 
 def _candidates(
     call: AttentionCall, marks: Tensor | None, branches: Sequence[_Branch]
-) -> Iterator[tuple[_Cached, float]]:
+) -> Iterator[tuple[_CachedRange, float]]:
     """Yields ranges of a cache that a call may continue, the likeliest first, and the tolerances of equal keys."""
     latest = branches[::-1]
     places = [(branch, *each) for branch in latest for each in _ends(call, branch)]
-    grown = [_Cached(branch, count, 0, source, own) for branch, count, source, own in places if count == own > 0]
+    grown = [_CachedRange(branch, count, 0, source, own) for branch, count, source, own in places if count == own > 0]
     yield from ((cached, ROUNDING_TOLERANCE) for cached in grown)
     if marks is None:
         return
@@ -334,7 +334,7 @@ def _candidates(
     for branch, count, source, own in shorter:
         # A window has lost the oldest keys; a search has removed the newest ones.
         ends = (own - count, 0) if "window" in branch.piece.call.mask or branch.piece.first_key else (0, own - count)
-        yield from ((_Cached(branch, count, first, source, own), ROUNDING_TOLERANCE) for first in ends)
+        yield from ((_CachedRange(branch, count, first, source, own), ROUNDING_TOLERANCE) for first in ends)
     for branch, count, source, own in shorter:
         if branch.marks is not None and branch.marks.shape[2:] == marks.shape[2:]:
             # Both happened: the last cached key is looked up in the branch.
@@ -344,7 +344,8 @@ def _candidates(
                 .nonzero()[:, 0]
             )
             yield from (
-                (_Cached(branch, count, first + 1, source, own), ROUNDING_TOLERANCE) for first in last.flip(0).tolist()
+                (_CachedRange(branch, count, first + 1, source, own), ROUNDING_TOLERANCE)
+                for first in last.flip(0).tolist()
             )
     yield from ((cached, QUANTIZATION_TOLERANCE) for cached in grown)
 
@@ -363,7 +364,7 @@ def _ends(call: AttentionCall, branch: _Branch) -> Iterator[tuple[int, int, int]
             yield call.keys - source - call.queries, source, first.call.queries
 
 
-def _equal(call: AttentionCall, cached: _Cached, marks: Tensor, tolerance: float) -> _Equal | None:
+def _equal(call: AttentionCall, cached: _CachedRange, marks: Tensor, tolerance: float) -> _KeyMatch | None:
     """Returns the match of a call's cached keys if each batch row of them is one of the branch; else None."""
     former = cached.branch.marks
     if former is None or former.shape[2:] != marks.shape[2:] or not len(former) or not len(marks):
@@ -376,7 +377,7 @@ def _equal(call: AttentionCall, cached: _Cached, marks: Tensor, tolerance: float
     are_same = new.shape == old.shape and torch.equal(new, old)
     if not are_same and not all(bool(_alike(keys, old, tolerance).any()) for keys in new):
         return None
-    return _Equal(cached.branch.piece.call, call, new, old, tolerance, are_same)
+    return _KeyMatch(cached.branch.piece.call, call, new, old, tolerance, are_same)
 
 
 def _alike(keys: Tensor, others: Tensor, tolerance: float) -> Tensor:

@@ -1,8 +1,8 @@
 """Reads each function of attention from the arguments of its call: one section for each function.
 
 PyTorch computes attention in five functions; regard's own calls are problems already. Each reader returns an
-`Intercepted`: the call as a `Problem` of regard, with detached tensors, and the analysis of its mask. The call itself
-runs unchanged; where the function projects queries and keys itself, the reader projects them once more.
+`InterceptedCall`: the call as a `Problem` of regard, with detached tensors, and the analysis of its mask. The call
+itself runs unchanged; where the function projects queries and keys itself, the reader projects them once more.
 """
 
 import sys
@@ -34,7 +34,7 @@ from regard.shapes.checks import check_dense
 from regard.shapes.grid import Grid, spread_heads
 from regard.tracing.transforms import has_data
 from regard.watching.head_axis import FOUR_AXES, HeadAxes
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.mask_kind import (
     NO_MASK,
     PAIRS_LIMIT,
@@ -63,7 +63,7 @@ def _intercepted(
     cross: bool | None = None,
     dropout: float = 0.0,
     child: str = "",
-) -> Intercepted:
+) -> InterceptedCall:
     """Returns a softmax of scaled inner products, ``[batch, heads, length, dim]``, under a mask that was analysed.
 
     A row that sees no key has weights 0, as in `scaled_dot_product_attention`.
@@ -79,7 +79,7 @@ def _intercepted(
         with suppress(BackendError):
             choose(problem, "sdpa")
         problem.route = route_of(problem.kind[0], query, key, value)
-    return Intercepted(
+    return InterceptedCall(
         source,
         reading,
         problem,
@@ -91,7 +91,7 @@ def _intercepted(
     )
 
 
-def _with_nan(call: Intercepted) -> Intercepted:
+def _with_nan(call: InterceptedCall) -> InterceptedCall:
     """Returns the call as PyTorch's functions compute it that divide 0 by 0 in a row that sees no key."""
     problem, visible = call.problem, call.mask.visible
     if problem is None or visible is None or not problem.grid.keys:
@@ -132,7 +132,7 @@ def read_sdpa(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Intercepted:
+) -> InterceptedCall:
     """Reads a call of ``scaled_dot_product_attention``; raises a RegardError if it cannot be read.
 
     On a CPU, ``attn_mask`` and ``is_causal=True`` both hide (torch 2.13). Keys may be shared by other groups of heads
@@ -218,7 +218,7 @@ def _unpacked(
 
 def _read_nested(
     query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None, dropout: float
-) -> Intercepted:
+) -> InterceptedCall:
     """Reads sequences of different lengths: padded, and masked where they are padding."""
     q, q_lengths = _padded(query)
     k, k_lengths = _padded(key)
@@ -245,7 +245,7 @@ def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
 
 
 @torch.no_grad()
-def read_multi_head(masks: MaskReader, arguments: dict[str, Any]) -> Intercepted:
+def read_multi_head(masks: MaskReader, arguments: dict[str, Any]) -> InterceptedCall:
     """Reads a call of ``multi_head_attention_forward``, of ``[length, batch, features]`` or ``[length, features]``."""
     _check_readable(**{name: arguments[name] for name in ("query", "key", "value", "attn_mask", "key_padding_mask")})
     query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))
@@ -317,13 +317,13 @@ def _merged(masks: MaskReader, ignored: list[Tensor], appended: int, dtype: torc
 
 
 @torch.no_grad()
-def read_native(masks: MaskReader, arguments: dict[str, Any]) -> Intercepted:
+def read_native(masks: MaskReader, arguments: dict[str, Any]) -> InterceptedCall:
     """Reads a call of ``torch._native_multi_head_attention``: self-attention with ``batch_first``, nested or not."""
     return _read_fast_path(masks, arguments["query"].detach(), arguments, "MultiheadAttention")
 
 
 @torch.no_grad()
-def read_encoder_layer(masks: MaskReader, arguments: dict[str, Any]) -> Intercepted:
+def read_encoder_layer(masks: MaskReader, arguments: dict[str, Any]) -> InterceptedCall:
     """Reads the self-attention in a call of ``torch._transformer_encoder_layer_fwd``, which runs a whole layer."""
     source = arguments["src"].detach()
     if arguments["norm_first"]:
@@ -334,7 +334,7 @@ def read_encoder_layer(masks: MaskReader, arguments: dict[str, Any]) -> Intercep
 
 def _read_fast_path(
     masks: MaskReader, source: Tensor, arguments: dict[str, Any], name: str, child: str = ""
-) -> Intercepted:
+) -> InterceptedCall:
     _check_readable(mask=arguments["mask"])
     sizes = None
     if source.is_nested:
@@ -369,7 +369,7 @@ def _fast_mask(masks: MaskReader, mask: Tensor | None, kind: int | None, query: 
 # torch.nn.attention.flex_attention.flex_attention
 
 
-def read_flex(arguments: dict[str, Any], is_compiled: bool) -> Intercepted:
+def read_flex(arguments: dict[str, Any], is_compiled: bool) -> InterceptedCall:
     """Reads a call of FlexAttention: its score function and its block mask are evaluated tile by tile.
 
     FlexAttention calls these functions for one pair at a time. They are mapped over a tile's indices by `torch.vmap`,
@@ -395,7 +395,7 @@ def read_flex(arguments: dict[str, Any], is_compiled: bool) -> Intercepted:
         if block_mask.full_kv_num_blocks is not None:
             mask = mask | _listed(block_mask, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
     problem = validate(query, key, value, score=score, mask=mask)
-    return Intercepted(
+    return InterceptedCall(
         FLEX, _read_pairs(problem), problem, value=value, scale=query.shape[-1] ** -0.5 if scale is None else scale
     )
 
@@ -458,7 +458,7 @@ def _read_pairs(problem: Problem) -> MaskReading:
 
 
 @torch.no_grad()
-def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
+def read_problem(problem: Problem, weights: Tensor | None) -> InterceptedCall:
     """Reads a problem that regard runs, with the weights that the call returned: random ones are not recomputed."""
     is_random = problem.normalizer.random
     if is_random and weights is None:
@@ -482,7 +482,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
     route = problem.route
     if route is not None and problem.rank == 4:
         watched.take(route, route.hides, route.grid)
-    return Intercepted(
+    return InterceptedCall(
         REGARD,
         _read_pairs(watched),
         None if is_random else watched,

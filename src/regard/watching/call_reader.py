@@ -21,7 +21,7 @@ from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
 from regard.watching.attention_call import POSTPONED_ATTRIBUTES, AttentionCall
 from regard.watching.call_records import mask_on_host
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.owners import Owner
 
 
@@ -49,7 +49,7 @@ class DeviceReadings(NamedTuple):
 
     Attributes:
         tensors: by the names of the call's attributes; None for those that were not requested.
-        reach: the result of `Intercepted.reach`.
+        reach: the result of `InterceptedCall.reach`.
         visible: the call's mask, if it was requested; None: none.
         chosen: the heads of the call's readings; None: all.
     """
@@ -95,7 +95,7 @@ class CallReader:
         self._on_device: list[tuple[AttentionCall, DeviceReadings]] = []
 
     def take(
-        self, call: AttentionCall, intercepted: Intercepted, visible: Mask | None, others: dict[str, Tensor | None]
+        self, call: AttentionCall, intercepted: InterceptedCall, visible: Mask | None, others: dict[str, Tensor | None]
     ) -> None:
         """Takes the readings of a call, or postpones them.
 
@@ -115,7 +115,7 @@ class CallReader:
         self._on_device.append((call, readings))
         return call.postpone(readings, POSTPONED_ATTRIBUTES)
 
-    def _launches(self, intercepted: Intercepted) -> tuple[PreparedReading, int] | None:
+    def _launches(self, intercepted: InterceptedCall) -> tuple[PreparedReading, int] | None:
         """Returns the launches that read a call, and its reach; None if they do not suffice or are not compiled yet.
 
         They are kept by the route of the call's kind; where elements of the mask decide, with the mask's analysis,
@@ -206,7 +206,7 @@ class CallHistory:
         before = self._in_forward[name] = self._in_forward.get(name, -1) + 1
         return before or layer
 
-    def kind(self, owner: Owner, intercepted: Intercepted, name: str) -> Kind:
+    def kind(self, owner: Owner, intercepted: InterceptedCall, name: str) -> Kind:
         """Returns the kind of a call of a module, or of the part of it with this name."""
         if owner.cross if intercepted.cross is None else intercepted.cross or owner.cross:
             return "cross"

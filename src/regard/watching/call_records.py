@@ -24,7 +24,7 @@ from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxi
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
 from regard.watching.attention_call import AttentionCall
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -197,7 +197,7 @@ class ProblemTiles:
         self.heads, self.queries, self.keys = len(chosen), problem.grid.queries, problem.grid.keys
 
     @classmethod
-    def of_batch(cls, call: Intercepted, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
+    def of_batch(cls, call: InterceptedCall, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
         """Returns one source for each batch row of a call."""
         if call.problem is None:
             assert call.weights is not None

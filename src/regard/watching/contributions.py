@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.names.answered import answered
 from regard.watching.attention_call import AttentionCall
-from regard.watching.linear_maps import ModuleCall, wide
+from regard.watching.linear_maps import ModuleCall, wide_tensor
 from regard.watching.logit_path import LogitPath
 
 LOST_PATH = "watch with outputs=True; a record that was pickled or sent to another process does not keep it"
@@ -190,7 +190,7 @@ def _unembedded(model: nn.Module, call: AttentionCall, ids: Tensor, unembedding:
     if unembedding is not None:
         if _check_unembedding(unembedding, ids) != features:
             raise ShapeError(f"unembedding must be [vocabulary, {features}]; it has shape {list(unembedding.shape)}")
-        return wide(unembedding.detach().cpu()[ids])
+        return wide_tensor(unembedding.detach().cpu()[ids])
     getter = getattr(model, "get_output_embeddings", None)
     layer = getter() if callable(getter) else None
     if not callable(layer):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, DataError, KindError
 from regard.shapes.checks import check_integers, type_text, whole_number
-from regard.watching.head_statistics import Texts
+from regard.watching.head_statistics import TokenizedTexts
 
 Text = str | Sequence[int] | Tensor
 """A text, or its token ids if there is no tokenizer."""
@@ -131,19 +131,19 @@ class CorpusTokenizer:
         return [whole_number(f"token {index} of text {number}", token, low=0) for index, token in enumerate(ids)]
 
 
-def of_equal_length(batch: CorpusBatch, tokenizer: CorpusTokenizer, device: torch.device) -> list[Texts]:
+def texts_by_length(batch: CorpusBatch, tokenizer: CorpusTokenizer, device: torch.device) -> list[TokenizedTexts]:
     """Returns the tokens of a batch, grouped by length to avoid padding; texts without tokens are left out."""
     groups: dict[int, list[tuple[int, TextTokens]]] = {}
     for number, text in enumerate(batch.texts, batch.first):
         tokens = tokenizer.tokens(text, number)
         if tokens.ids:
             groups.setdefault(len(tokens.ids), []).append((number, tokens))
-    made = []
+    texts_of_lengths = []
     for group in groups.values():
         ids = torch.tensor([tokens.ids for _, tokens in group], device=device)
         counted = torch.tensor([tokens.counted for _, tokens in group], device=device)
-        made.append(Texts(ids, counted, tuple(number for number, _ in group)))
-    return made
+        texts_of_lengths.append(TokenizedTexts(ids, counted, tuple(number for number, _ in group)))
+    return texts_of_lengths
 
 
 Forward = Callable[[torch.nn.Module, Tensor], object]
@@ -170,7 +170,7 @@ def _is_of_transformers(value: object) -> bool:
 
 def _is_of_library(value: object) -> bool:
     library: Any = sys.modules.get("tokenizers")
-    return library is not None and isinstance(value, library.CorpusTokenizer)
+    return library is not None and isinstance(value, library.Tokenizer)
 
 
 def check_vocabulary(ids: Tensor, model: torch.nn.Module) -> None:

@@ -23,7 +23,7 @@ from regard.watching.call_problems import (
     read_sdpa,
 )
 from regard.watching.head_axis import HeadAxes
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.owners import Owner
 from regard.watching.softmax_tracking import SOURCE_RULES, track
 from regard.watching.thread_state import (
@@ -165,7 +165,7 @@ def listen(
             weights.append(attended.weights)
         return attended if need_weights else Attended(attended.output, None)
 
-    def read(owner: Owner) -> Intercepted:
+    def read(owner: Owner) -> InterceptedCall:
         return read_problem(problem, weights[0] if weights else None)
 
     return run_watched(run, (), {}, read, change_output, layer=layer)

@@ -46,14 +46,14 @@ def offset_name(offset: int) -> str:
     return f"offset {offset:+d}" if offset else "offset 0"
 
 
-def names(offsets: int) -> tuple[str, ...]:
+def statistic_names(offsets: int) -> tuple[str, ...]:
     """Returns the names of all statistics, in the order of their sums."""
     around = tuple(offset_name(offset) for offset in range(-offsets, offsets + 1))
     return tuple(statistic.name for statistic in STATISTICS) + around
 
 
 @dataclass(frozen=True)
-class Texts:
+class TokenizedTexts:
     """Texts of equal length, as tokens.
 
     Attributes:
@@ -68,7 +68,7 @@ class Texts:
     numbers: tuple[int, ...]
 
 
-class Sums:
+class HeadSums:
     """Sums and counts of the statistics of one module's heads.
 
     Attributes:
@@ -82,26 +82,26 @@ class Sums:
         self.layer, self.kind, self.total = layer, kind, total
         self.count = np.array(np.broadcast_to(count, total.shape))
 
-    def add(self, other: "Sums") -> None:
+    def add(self, other: "HeadSums") -> None:
         self.total += other.total
         self.count += other.count
 
-    def copy(self) -> "Sums":
-        return Sums(self.layer, self.kind, self.total.copy(), self.count)
+    def copy(self) -> "HeadSums":
+        return HeadSums(self.layer, self.kind, self.total.copy(), self.count)
 
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"total": self.total.tolist(), "count": self.count.tolist()}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> "Sums":
+    def from_json(cls, fields: dict[str, Any]) -> "HeadSums":
         total, count = np.array(fields["total"], np.float64), np.array(fields["count"], np.int64)
         return cls(int(fields["layer"]), str(fields["kind"]), total, count)
 
 
-class Reader:
+class StatisticsReader:
     """The readings of each call in the forward pass of some texts, and the sums that follow from them."""
 
-    def __init__(self, texts: Texts, offsets: int):
+    def __init__(self, texts: TokenizedTexts, offsets: int):
         self.texts = texts
         on_host = texts.ids.cpu(), texts.counted.cpu()
         self._counted = on_host[1]
@@ -118,7 +118,7 @@ class Reader:
         length = self.texts.ids.shape[1]
         return call.kind != "cross" and (call.batch, call.queries, call.keys) == (len(self.texts.ids), length, length)
 
-    def sums(self, call: AttentionCall) -> Sums:
+    def sums(self, call: AttentionCall) -> HeadSums:
         """Sums the statistics of one call over the counted queries that see a key; raises DataError for NaN."""
         assert call.entropy is not None
         assert call.peak is not None
@@ -150,7 +150,7 @@ class Reader:
         sums.append(self._received_peak(call))
         sums += [_sum(values, counted) for values in around]
         total, count = (torch.stack(parts, -1).numpy() for parts in zip(*sums, strict=True))
-        return Sums(call.layer, call.kind, total, count)
+        return HeadSums(call.layer, call.kind, total, count)
 
     def _received_peak(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
         """Returns the largest share of counted weight that one key receives, summed over texts; and their number."""
@@ -176,7 +176,7 @@ def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TokenPairs(Mask):
-    """Pairs of tokens of some texts, with the ``ids`` and ``counted`` of `Texts`. Calls of other lengths have none."""
+    """Pairs of tokens, with the ``ids`` and ``counted`` of `TokenizedTexts`. Calls of other lengths have none."""
 
     def __init__(self, ids: Tensor, counted: Tensor):
         self.ids, self.counted = ids, counted

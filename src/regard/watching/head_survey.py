@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import ArgumentError, UnknownNameError
 from regard.files.atomic import AtomicFile
 from regard.names.missing_names import hinted
-from regard.watching.head_statistics import STATISTICS, names, offset_name
+from regard.watching.head_statistics import STATISTICS, offset_name, statistic_names
 from regard.watching.survey_state import SurveyPart
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Survey:
             for head, (totals, counts) in enumerate(zip(sums.total, sums.count, strict=True)):
                 values = {
                     statistic: float(total / count) if count else math.nan
-                    for statistic, total, count in zip(names(offsets), totals, counts, strict=True)
+                    for statistic, total, count in zip(statistic_names(offsets), totals, counts, strict=True)
                 }
                 heads.append(HeadStatistics(name, sums.layer, sums.kind, head, values))
         return cls(tuple(heads), part.texts, part.tokens, part.cut, part.ignored, offsets)
@@ -250,7 +250,7 @@ class Survey:
 
 
 def _unit(name: str, offsets: int) -> str:
-    known = names(offsets)
+    known = statistic_names(offsets)
     if name not in known:
         raise UnknownNameError("statistic", name, known)
     return next((statistic.unit for statistic in STATISTICS if statistic.name == name), "share")

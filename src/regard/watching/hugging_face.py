@@ -23,7 +23,14 @@ from regard.scores import ScaledDot, SoftCap
 from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_data
-from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, numbers_of, padding_mask
+from regard.watching.hugging_face_masks import (
+    Positions,
+    StructuredMask,
+    as_mask,
+    mask_intersection,
+    numbers_of,
+    padding_mask,
+)
 from regard.watching.thread_state import STATE
 
 _ACCEPTED_OPTIONS = frozenset({
@@ -98,7 +105,7 @@ class Implementation:
         if attention_mask is None and query.shape[2] > 1 and _is_causal(module, options, query):
             mask = masks.causal(align="start")
         if options.get("cu_seq_lens_q") is not None:
-            mask = both(mask, _packed_sequences(options, query, key))
+            mask = mask_intersection(mask, _packed_sequences(options, query, key))
         score = ScaledDot(options.get("scaling"))
         arguments: dict[str, Any] = {
             "score": score if (cap := options.get("softcap")) is None else SoftCap(score, cap),
@@ -157,7 +164,7 @@ class Implementation:
             at = Positions(q_length, kv_length, int(q_offset), kv_offset, options.get("use_vmap", False))
             mask = as_mask(options.get("mask_function", causal_mask_function), at)
             if padding is not None:
-                mask = both(mask, padding_mask(padding, at))
+                mask = mask_intersection(mask, padding_mask(padding, at))
         device = torch.device(options.get("device", "cpu"))
         grid = Grid.whole(batch_size, 1, q_length, kv_length, device)
         return StructuredMask(mask, grid, dtype)
@@ -219,8 +226,8 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     _REGISTERED_NAMES.add(name)
     _refuse_own_classes()
     choice = "_attn_implementation"
-    if not isinstance(original := vars(PreTrainedConfig)[choice], SaidChoice):
-        setattr(PreTrainedConfig, choice, SaidChoice(original))
+    if not isinstance(original := vars(PreTrainedConfig)[choice], ImplementationChoice):
+        setattr(PreTrainedConfig, choice, ImplementationChoice(original))
     return name
 
 
@@ -237,7 +244,7 @@ def _makes_a_model() -> bool:
     return frame is not None and frame.f_globals.get("__name__") == "transformers.modeling_utils"
 
 
-class SaidChoice(property):
+class ImplementationChoice(property):
     """A configuration's property of its implementation, with a warning when code assigns another one.
 
     A user's `set_attn_implementation` does not assign it. Whisper's `generate` does, for token timestamps: its model

@@ -32,7 +32,7 @@ from regard.files.fork_lock import ForkLock
 from regard.nn.key_values import SequenceCache
 from regard.tracing.module_calls import OWN_HOOKS
 from regard.watching.handlers import COMPILED_FLEX_NAME, HANDLERS, listen, watched_flex, watched_sdpa
-from regard.watching.hugging_face import SaidChoice
+from regard.watching.hugging_face import ImplementationChoice
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import (
     SDPA,
@@ -176,7 +176,7 @@ _SDPA_NAME, _FLEX_NAME = "scaled_dot_product_attention", "flex_attention"
 _WRAPPED_NAMES: dict[str, tuple[tuple[str, str, Callable[[Any], Any]], ...]] = {
     # It compiles `flex_attention` once, for good, so that name stays unchanged.
     "transformers.integrations.flex_attention": (("", COMPILED_FLEX_NAME, watched_flex),),
-    "transformers.configuration_utils": (("PreTrainedConfig", "_attn_implementation", SaidChoice),),
+    "transformers.configuration_utils": (("PreTrainedConfig", "_attn_implementation", ImplementationChoice),),
     "transformers.cache_utils": (
         ("Cache", "reorder_cache", _reported),
         ("Cache", "update", _reported_update),

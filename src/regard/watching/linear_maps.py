@@ -122,12 +122,12 @@ class ModuleCall:
         lead = (1,) * (self.input.dim() - 2) + (len(chosen),) if self.input.dim() > 1 else ()
         input = rows[chosen].reshape(*lead, -1)
         output = self.output.reshape(-1, self.output.shape[-1])[chosen].reshape(*lead, -1)
-        made = ModuleCall(self.name, self.function, input, output, self.others)
-        made.autocast = self.autocast
+        sample = ModuleCall(self.name, self.function, input, output, self.others)
+        sample.autocast = self.autocast
         if self.constants is not None:
-            made.constants = self.constants.reshape(-1, self.output.shape[-1])[chosen].reshape(*lead, -1)
-        made.is_sample = True
-        return made
+            sample.constants = self.constants.reshape(-1, self.output.shape[-1])[chosen].reshape(*lead, -1)
+        sample.is_sample = True
+        return sample
 
     def with_constants(self) -> "ModuleCall":
         """Adds the constants if there are hooks, which may add others at other positions; errors are raised later."""
@@ -160,14 +160,14 @@ class ModuleCall:
         if is_plain_linear(self.function):
             own: Any = self.function
             weight, constant = own.weight.detach()[chosen].t(), own.bias
-            matrix = wide(weight)
-            constant = matrix.new_zeros(matrix.shape[1]) if constant is None else wide(constant.detach())[chosen]
+            matrix = wide_tensor(weight)
+            constant = matrix.new_zeros(matrix.shape[1]) if constant is None else wide_tensor(constant.detach())[chosen]
             constants = constant.expand(*self.output.shape[:-1], -1)
         else:
             matrix = self._asked_matrix(chosen)
             constants = self.ask(torch.zeros_like(self.input)) if self.constants is None else self.constants
-            constants = wide(constants)[..., chosen]
-        self._compare(matrix, constants, wide(self.output)[..., chosen])
+            constants = wide_tensor(constants)[..., chosen]
+        self._compare(matrix, constants, wide_tensor(self.output)[..., chosen])
         return matrix
 
     @property
@@ -186,12 +186,14 @@ class ModuleCall:
             axes = self.input.new_zeros(count, features)
             axes[torch.arange(count), torch.arange(first, first + count)] = AXIS_LENGTH
             axes = axes.reshape(*lead, count, features) if self.input.dim() > 1 else axes
-            moved = wide(self.ask(axes)[..., chosen]) - wide(self.ask(torch.zeros_like(axes))[..., chosen])
+            moved = wide_tensor(self.ask(axes)[..., chosen]) - wide_tensor(
+                self.ask(torch.zeros_like(axes))[..., chosen]
+            )
             parts.append(moved.reshape(count, -1) / AXIS_LENGTH)
         return torch.cat(parts)
 
     def _compare(self, matrix: Tensor, constants: Tensor, output: Tensor) -> None:
-        input = wide(self.input).to(matrix.dtype)
+        input = wide_tensor(self.input).to(matrix.dtype)
         expected = input @ matrix + constants
         unit = rounding(self.input, self.output)
         allowed = 8 * matrix.shape[0] ** 0.5 * (input.abs() @ matrix.abs()) + 4 * (constants.abs() + output.abs())
@@ -215,14 +217,14 @@ class ModuleCall:
             probe[3:] = probe.new_ones(features - 3)
             probe[4::2] = -1
         probe = probe.reshape(*(1,) * (self.input.dim() - 1), features)
-        constant = wide(self.ask(torch.zeros_like(probe)))
-        of_probe = wide(self.ask(probe)) - constant
-        of_shifted = wide(self.ask(probe + 1)) - constant
+        constant = wide_tensor(self.ask(torch.zeros_like(probe)))
+        of_probe = wide_tensor(self.ask(probe)) - constant
+        of_shifted = wide_tensor(self.ask(probe + 1)) - constant
         unit = rounding(self.input, self.output)
-        gain = (of_probe / wide(probe)).flatten()
+        gain = (of_probe / wide_tensor(probe)).flatten()
         # Subtracting the mean first removes a common addend.
         centered = bool(((of_shifted - of_probe).abs() <= 64 * unit * (of_probe.abs() + constant.abs())).all())
-        rows, output = wide(self.input), wide(self.output)
+        rows, output = wide_tensor(self.input), wide_tensor(self.output)
         if centered and features > 1:
             rows = rows - rows.mean(-1, keepdim=True)
         scaled, moved = rows * gain, output - constant
@@ -292,7 +294,7 @@ def first_tensor(output: object) -> Tensor | None:
     return output if isinstance(output, Tensor) else None
 
 
-def wide(tensor: Tensor) -> Tensor:
+def wide_tensor(tensor: Tensor) -> Tensor:
     """Returns the tensor in float32, or in the wider type that it has."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 

@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
-from regard.watching.linear_maps import ModuleCall, Normalization, first_tensor, wide
-from regard.watching.residual_stream import Mapped, Moved, ProjectedHeads, ResidualStream, Scaled, StreamStep, Sum
+from regard.watching.linear_maps import ModuleCall, Normalization, first_tensor, wide_tensor
+from regard.watching.residual_stream import (
+    ModuleStep,
+    MovedStep,
+    ProjectedHeads,
+    ResidualStream,
+    ScaledStep,
+    StreamStep,
+    SumStep,
+)
 
 PathPart = ModuleCall | Normalization | float | Tensor
 """A module that is linear; a normalization; a factor, of all features or of each."""
@@ -48,9 +56,9 @@ class LogitPath:
     def before(self, features: int) -> "LogitPath":
         """Returns the path up to the last position with so many features; raises an error if there is none."""
         for last in range(len(self.parts), -1, -1):
-            made = replace(self, parts=self.parts[:last], reason="" if self._leaves_output(last) else self.reason)
-            if made.features == features and not made.reason:
-                return made
+            path = replace(self, parts=self.parts[:last], reason="" if self._leaves_output(last) else self.reason)
+            if path.features == features and not path.reason:
+                return path
         if self.reason:
             raise ArgumentError(self.reason)
         last = max((number for number, part in enumerate(self.parts) if isinstance(part, ModuleCall)), default=None)
@@ -63,7 +71,7 @@ class LogitPath:
         The path ends in the ``unembedding``; None: in logits. ArgumentError is raised if something on the path is not
         linear.
         """
-        directions = None if unembedding is None else wide(unembedding.detach().cpu()[ids])
+        directions = None if unembedding is None else wide_tensor(unembedding.detach().cpu()[ids])
         factor: float | Tensor = 1.0  # of the logits, before the output layer is reached
         for part in reversed(self.parts):
             if isinstance(part, ModuleCall):
@@ -132,7 +140,7 @@ def _steps_after(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
     while step is not heads:
         steps.append(step)
         before = step.before(heads.number)
-        if len(before) != 1 or (isinstance(step, Sum) and step.is_forked):
+        if len(before) != 1 or (isinstance(step, SumStep) and step.is_forked):
             raise ArgumentError(f"the output of {heads.call.name} reaches the model's output by several ways")
         step = before[0]
     return steps[::-1]
@@ -145,18 +153,18 @@ def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tu
     scale[rows.flatten()] = 1
     is_summed, normalized = False, ""
     for step in steps:
-        if isinstance(step, Sum) and step.adds_to(heads.number):
+        if isinstance(step, SumStep) and step.adds_to(heads.number):
             if normalized:
                 raise ArgumentError(
                     f"{normalized} normalizes the residual stream itself, and more is added to it afterwards "
                     "(post-norm): no head adds anything directly to the logits there; measure its effect with ablate"
                 )
             is_summed = True
-        elif isinstance(step, Moved):
+        elif isinstance(step, MovedStep):
             rows = _moved(step, rows, heads)
-        elif isinstance(step, Scaled):
+        elif isinstance(step, ScaledStep):
             parts.append(step.factor.cpu() if isinstance(step.factor, Tensor) else step.factor)
-        elif isinstance(step, Mapped):
+        elif isinstance(step, ModuleStep):
             kind = step.kind
             parts.append(kind)
             if isinstance(kind, Normalization):
@@ -175,7 +183,7 @@ def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tu
     return parts, scale
 
 
-def _moved(step: Moved, rows: Tensor, heads: ProjectedHeads) -> Tensor:
+def _moved(step: MovedStep, rows: Tensor, heads: ProjectedHeads) -> Tensor:
     """Returns the positions of the rows after their elements were moved."""
     moved: Tensor = step.move(rows[..., None].expand(*rows.shape, step.shape[-1]))
     if moved.shape[-1] != step.shape[-1] or bool((moved != moved[..., :1]).any()):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError
 from regard.watching.attention_call import AttentionCall
-from regard.watching.linear_maps import ModuleCall, first_tensor, wide
+from regard.watching.linear_maps import ModuleCall, first_tensor, wide_tensor
 from regard.watching.logit_path import LogitPath
 from regard.watching.residual_stream import ProjectedHeads, ResidualStream
 from regard.watching.thread_state import without_mode
@@ -26,7 +26,7 @@ NO_PROJECTION = "no output projection was found: no module is called with the ou
 
 
 @dataclass(eq=False)
-class Expected:
+class ExpectedProjection:
     """An attention call whose projection was not called yet.
 
     Attributes:
@@ -40,12 +40,12 @@ class Expected:
 
 
 @dataclass(eq=False)
-class _Running:
+class _RunningModule:
     """A running module, its arguments before any hook, and the call whose heads it projects."""
 
     module: nn.Module
     args: tuple[Any, ...]
-    expected: Expected | None
+    expected: ExpectedProjection | None
     rows: Tensor | None
     remove: Callable[[], None] | None = None
     output: Any = None
@@ -75,8 +75,8 @@ class Projections:
 
     def __init__(self, names: dict[int, str], norms: bool, stream: ResidualStream | None):
         self._names, self._norms, self._stream = names, norms, stream
-        self._expected: Expected | None = None
-        self._running: list[_Running] = []
+        self._expected: ExpectedProjection | None = None
+        self._running: list[_RunningModule] = []
         self._in_forward: list[tuple[AttentionCall, ProjectedHeads, int]] = []
         self._norms_of: list[tuple[AttentionCall, Tensor]] = []
         self._refused: dict[int, AttentionCall] = {}
@@ -88,7 +88,7 @@ class Projections:
         if self._norms and value is None:
             self._refuse(call, "its values are unknown")
         else:
-            self._expected = Expected(call, None if value is None else value.detach())
+            self._expected = ExpectedProjection(call, None if value is None else value.detach())
 
     def heads(self, output: Tensor) -> Tensor:
         """Stores and returns the output of the last call's heads, ``[batch, heads, queries, value_dim]``."""
@@ -108,7 +108,7 @@ class Projections:
         is_inside = any(running.expected for running in self._running)
         if expected is not None and expected.rows is not None and len(tensors) == 1 and args[0] is tensors[0]:
             rows = None if is_inside else matched_rows(tensors[0], expected.rows)
-        running = _Running(module, args, None if rows is None else expected, rows)
+        running = _RunningModule(module, args, None if rows is None else expected, rows)
         if module._forward_hooks:
             # The result of the last hook is the module's result.
             def last(module: nn.Module, args: Any, output: Any) -> None:
@@ -134,7 +134,7 @@ class Projections:
         if running.remove is not None:
             running.remove()
 
-    def _ended(self, running: _Running) -> None:
+    def _ended(self, running: _RunningModule) -> None:
         while self._running and self._running[-1] is not running:
             self._drop()
         self._drop()
@@ -215,7 +215,9 @@ class Projections:
             order = (order if batch_first else order.t()).reshape(whole.shape[:-1])
         self._found(expected, call, whole if order is not None else None, order)
 
-    def _found(self, expected: Expected, call: ModuleCall, output: Tensor | None, rows: Tensor | None) -> None:
+    def _found(
+        self, expected: ExpectedProjection, call: ModuleCall, output: Tensor | None, rows: Tensor | None
+    ) -> None:
         """Handles a call of the projection, and its result, of which the rows are known."""
         self._expected = None
         record = expected.call
@@ -307,8 +309,8 @@ def matched_rows(tensor: Tensor, rows: Tensor) -> Tensor | None:
         return None
     if tensor.device != rows.device or not tensor.is_floating_point():
         return None
-    flat, lead = wide(tensor.detach().reshape(-1, tensor.shape[-1])), tensor.shape[:-1]
-    others = wide(rows).to(flat.dtype)
+    flat, lead = wide_tensor(tensor.detach().reshape(-1, tensor.shape[-1])), tensor.shape[:-1]
+    others = wide_tensor(rows).to(flat.dtype)
     unit = 256 * max(torch.finfo(tensor.dtype).eps, torch.finfo(rows.dtype).eps)
     count = len(others)
     if 0 < len(flat) <= count:

@@ -1,9 +1,9 @@
 """The path of an attention's output through the residual stream to the logits of a model.
 
 While a model is watched with ``outputs=True``, each tensor on such a path is represented by a `StreamStep`: the output
-of a projection of heads (`ProjectedHeads`); a sum with another tensor (`Sum`); the same elements in other positions or
-times a constant (`Moved`, `Scaled`); or the result of a module (`Mapped`). A sum continues the terms that passed the
-fewest modules, which is the residual connection: a later layer's output is not part of the path. Afterwards
+of a projection of heads (`ProjectedHeads`); a sum with another tensor (`SumStep`); the same elements in other positions
+or times a constant (`MovedStep`, `ScaledStep`); or a module's result (`ModuleStep`). A sum continues the terms that
+passed the fewest modules, which is the residual connection: a later layer's output is not part of the path. Afterwards
 `logit_path` calls the modules again to find out how the path transforms features.
 """
 
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from regard.watching.linear_maps import ModuleCall, Normalization
 from regard.watching.softmax_tracking import CONVERSION_FUNCTIONS, IDENTITY_FUNCTIONS, MOVE_FUNCTIONS
-from regard.watching.tracked_tensors import Tracked, TrackedTensors
+from regard.watching.tracked_tensors import TrackedRecord, TrackedTensors
 
 Move = Callable[[Tensor], Any]
 
 
-class StreamStep(Tracked):
+class StreamStep(TrackedRecord):
     """One tensor on the path.
 
     Attributes:
@@ -63,7 +63,7 @@ class ProjectedHeads(StreamStep):
 _numbers = count()
 
 
-class Sum(StreamStep):
+class SumStep(StreamStep):
     """A sum.
 
     Attributes:
@@ -107,7 +107,7 @@ def _is_fork(term: StreamStep, other: StreamStep) -> bool:
     return id(other) not in stream
 
 
-class Moved(StreamStep):
+class MovedStep(StreamStep):
     """The same elements in other positions."""
 
     def __init__(self, parent: StreamStep, move: Move, shape: torch.Size):
@@ -115,7 +115,7 @@ class Moved(StreamStep):
         self.move, self.shape = move, shape
 
 
-class Scaled(StreamStep):
+class ScaledStep(StreamStep):
     """Each element times a number, or times a number for its feature."""
 
     def __init__(self, parent: StreamStep, factor: float | Tensor):
@@ -123,7 +123,7 @@ class Scaled(StreamStep):
         self.factor = factor
 
 
-class Mapped(StreamStep):
+class ModuleStep(StreamStep):
     """The result of a module."""
 
     def __init__(self, parent: StreamStep, call: ModuleCall):
@@ -158,7 +158,7 @@ class ResidualStream:
 
     def __init__(self) -> None:
         self._steps = TrackedTensors()
-        self.last: Mapped | None = None
+        self.last: ModuleStep | None = None
         self.lost = ""
 
     def step(self, tensor: object) -> StreamStep | None:
@@ -202,7 +202,7 @@ class ResidualStream:
             if kwargs.get("alpha", 1) != 1:
                 return None
             if second is not None and name in _SUBTRACTIONS:
-                second = Scaled(second, -1.0)
+                second = ScaledStep(second, -1.0)
             terms = [
                 step
                 for step, term in ((first, args[0]), (second, other))
@@ -210,7 +210,7 @@ class ResidualStream:
             ]
             others = (args[0] if first is None else None, other if second is None else None)
             has_others = any(isinstance(each, Tensor) and not isinstance(each, nn.Parameter) for each in others)
-            return Sum(*terms, has_others=has_others) if terms else None
+            return SumStep(*terms, has_others=has_others) if terms else None
         if name in _MULTIPLICATIONS or (name in _DIVISIONS and first is not None):
             if first is not None and second is not None:
                 return None
@@ -221,18 +221,18 @@ class ResidualStream:
                 return None
             if isinstance(factor, Tensor):
                 factor = factor.detach().clone()
-            return Scaled(step, 1 / factor if name in _DIVISIONS else factor)
+            return ScaledStep(step, 1 / factor if name in _DIVISIONS else factor)
         if first is None:
             return None
         if name == "neg":
-            return Scaled(first, -1.0)
+            return ScaledStep(first, -1.0)
         if name in IDENTITY_FUNCTIONS or name in CONVERSION_FUNCTIONS:
             return first if result.shape == args[0].shape else None
         if name.startswith("dropout"):
             return first  # readings are those before dropout
         if name in MOVE_FUNCTIONS:
             rest, options = args[1:], dict(kwargs)
-            return Moved(first, lambda tensor: function(tensor, *rest, **options), args[0].shape)
+            return MovedStep(first, lambda tensor: function(tensor, *rest, **options), args[0].shape)
         if name in _MAPS and result.shape[:-1] == args[0].shape[:-1]:
             if name in ("matmul", "mm") and (second is not None or other.dim() != 2):
                 return None
@@ -249,36 +249,46 @@ class ResidualStream:
     def passed(self, name: str, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         """Records the result of a module for a tensor on a path, unless its functions explain it."""
         input = args[0] if args else None
-        step, made = self.step(input), self.step(output)
-        if step is None or not isinstance(input, Tensor) or (made is not None and not _is_broken(step, made)):
+        step, result_step = self.step(input), self.step(output)
+        if (
+            step is None
+            or not isinstance(input, Tensor)
+            or (result_step is not None and not _is_broken(step, result_step))
+        ):
             return
         if output.is_floating_point() and output.dim() == input.dim() and output.shape[:-1] == input.shape[:-1]:
-            made = self._mapped(step, f"{name!r} ({type(module).__name__})", module, input, output, args[1:])
-            self._steps.put(output, made)
+            result_step = self._mapped(step, f"{name!r} ({type(module).__name__})", module, input, output, args[1:])
+            self._steps.put(output, result_step)
 
     def _mapped(
         self, step: StreamStep, name: str, function: Any, input: Tensor, output: Tensor, others: tuple[Any, ...] = ()
-    ) -> Mapped:
-        self.last, self.lost = Mapped(step, ModuleCall(name, function, input, output, others)), ""
+    ) -> ModuleStep:
+        self.last, self.lost = ModuleStep(step, ModuleCall(name, function, input, output, others)), ""
         return self.last
 
 
-def _is_broken(step: StreamStep, made: StreamStep) -> bool:
+def _is_broken(step: StreamStep, result_step: StreamStep) -> bool:
     """Whether the functions of a module explain its result only in part, as those of an adapted layer.
 
     A module with a residual connection passes the tensor on, and its addend is a later layer.
     """
-    if not step.costs.keys() >= made.costs.keys():
+    if not step.costs.keys() >= result_step.costs.keys():
         return False  # there is attention in it
-    heads = min(made.costs)
-    if made.costs[heads] <= step.costs[heads]:
+    heads = min(result_step.costs)
+    if result_step.costs[heads] <= step.costs[heads]:
         return False
-    while made is not step and made.parents:
-        if isinstance(made, Sum) and (made.is_forked or made.adds_to(heads) or len(made.before(heads)) > 1):
+    while result_step is not step and result_step.parents:
+        if isinstance(result_step, SumStep) and (
+            result_step.is_forked or result_step.adds_to(heads) or len(result_step.before(heads)) > 1
+        ):
             return True
-        if isinstance(made, Mapped) and not isinstance(made.call.function, nn.Module) and made.parents[0] is step:
+        if (
+            isinstance(result_step, ModuleStep)
+            and not isinstance(result_step.call.function, nn.Module)
+            and result_step.parents[0] is step
+        ):
             return True  # the module has a name
-        made = made.before(heads)[0]
+        result_step = result_step.before(heads)[0]
     return False
 
 

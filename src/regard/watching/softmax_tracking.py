@@ -26,7 +26,7 @@ from regard.watching.tracked_tensors import (
     LogSumExp,
     Move,
     TopScores,
-    Tracked,
+    TrackedRecord,
     TrackedSoftmax,
     TrackedTotal,
     TrackedWeights,
@@ -35,7 +35,7 @@ from regard.watching.tracked_tensors import (
 from regard.watching.weighted_sum import WeightedSum, sum_of_equation, sum_of_products
 
 
-class _Call:
+class _FunctionCall:
     """A call of a function of PyTorch, before it runs.
 
     Attributes:
@@ -81,11 +81,11 @@ class _Bookkeeping:
         return kind is not None and issubclass(kind, Exception)
 
 
-def _result(rule: Callable[[_Call, Tensor], Tracked | None]) -> Callable[[_Call], Any]:
+def _result(rule: Callable[[_FunctionCall, Tensor], TrackedRecord | None]) -> Callable[[_FunctionCall], Any]:
     """Makes a rule that runs its function unchanged, and then stores what is known of the result."""
 
     @wraps(rule)
-    def run(call: _Call) -> Any:
+    def run(call: _FunctionCall) -> Any:
         output = call.run()
         if _has_elements(output):
             with _Bookkeeping():
@@ -101,7 +101,7 @@ def _result(rule: Callable[[_Call, Tensor], Tracked | None]) -> Callable[[_Call]
 
 
 @_result
-def _softmax(call: _Call, output: Tensor) -> Tracked | None:
+def _softmax(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
     """Handles ``softmax``, ``softmin``, ``gumbel_softmax`` and ``log_softmax``."""
     if isinstance(call.known, TopScores):
         return None
@@ -124,7 +124,7 @@ def _report_weights(softmax: TrackedSoftmax, count: int) -> None:
             observer.made_weights(owner, count)
 
 
-def _axis_of_softmax(call: _Call) -> int:
+def _axis_of_softmax(call: _FunctionCall) -> int:
     if call.name == "gumbel_softmax":
         return call.argument("dim", 3, -1)
     axis = call.argument("dim", 0, call.kwargs.get("axis"))
@@ -140,7 +140,7 @@ def _attention_modules() -> dict[int, Owner]:
 
 
 @_result
-def _exp(call: _Call, output: Tensor) -> Tracked:
+def _exp(call: _FunctionCall, output: Tensor) -> TrackedRecord:
     """Handles ``exp``, of scores or of the logarithms of weights."""
     known = call.known
     if isinstance(known, TrackedWeights) and known.logarithms:
@@ -150,12 +150,12 @@ def _exp(call: _Call, output: Tensor) -> Tracked:
 
 
 @_result
-def _logsumexp(call: _Call, output: Tensor) -> Tracked:
+def _logsumexp(call: _FunctionCall, output: Tensor) -> TrackedRecord:
     """Handles ``logsumexp``, which a model may subtract from the scores."""
     return LogSumExp(TensorWeakRef(call.source), added_axes(call.source, call.others, call.kwargs))
 
 
-def _topk(call: _Call) -> Any:
+def _topk(call: _FunctionCall) -> Any:
     """Handles ``topk`` and ``sort``; a softmax of their result has no particular keys."""
     output = call.run()
     STATE.tracked.put(output[0], TopScores())
@@ -165,7 +165,7 @@ def _topk(call: _Call) -> Any:
 # Functions that keep weights, move or change them.
 
 
-def _move(call: _Call) -> Any:
+def _move(call: _FunctionCall) -> Any:
     """Handles a function that moves elements."""
     output, known = call.run(), call.known
     if known is None:
@@ -188,7 +188,7 @@ def _move(call: _Call) -> Any:
     return output
 
 
-def _put_moved(output: Tensor, known: Tracked, move: Move) -> None:
+def _put_moved(output: Tensor, known: TrackedRecord, move: Move) -> None:
     STATE.tracked.forget(output)
     with _Bookkeeping():
         moved = known.moved(move)
@@ -196,7 +196,7 @@ def _put_moved(output: Tensor, known: Tracked, move: Move) -> None:
             STATE.tracked.put(output, moved)
 
 
-def _pad(call: _Call) -> Any:
+def _pad(call: _FunctionCall) -> Any:
     """Handles ``_pad_packed_sequence``: packed exponentials become batch rows."""
     output = call.run()
     if isinstance(call.known, Exponentials):
@@ -206,13 +206,13 @@ def _pad(call: _Call) -> Any:
 
 
 @_result
-def _keep(call: _Call, output: Tensor) -> Tracked | None:
+def _keep(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
     """Handles a function that returns the same elements in the same axes."""
     return call.known
 
 
 @_result
-def _round(call: _Call, output: Tensor) -> Tracked | None:
+def _round(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
     """Handles a conversion to another dtype: the weights are those before they were rounded."""
     known = call.known
     if isinstance(known, TrackedWeights) and known.undropped is None and output is not call.source:
@@ -220,7 +220,7 @@ def _round(call: _Call, output: Tensor) -> Tracked | None:
     return known
 
 
-def _drop(call: _Call) -> Any:
+def _drop(call: _FunctionCall) -> Any:
     """Handles dropout: the weights are those before it."""
     known = call.known
     with _Bookkeeping():
@@ -239,29 +239,29 @@ def _drop(call: _Call) -> Any:
 
 
 @_result
-def _compute(call: _Call, output: Tensor) -> Tracked | None:
+def _compute(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
     """Handles a function of each element."""
     operands = [*call.args, *(call.kwargs[key] for key in ("input", "other") if key in call.kwargs)]
     known = [(operand, tracked) for operand in operands if (tracked := STATE.tracked.get(operand)) is not None]
     if not known:
         return None
     STATE.tracked.forget(output)
-    made = _result_of_computation(call.name.strip("_"), operands, known, output)
-    if isinstance(made, TrackedWeights) and made.undropped is not None:
+    record = _result_of_computation(call.name.strip("_"), operands, known, output)
+    if isinstance(record, TrackedWeights) and record.undropped is not None:
         # The same is done to the weights before dropout.
         function = getattr(Tensor, call.name[:-1]) if call.is_in_place else call.function
-        inputs = [made.undropped if operand is known[0][0] else operand for operand in operands]
+        inputs = [record.undropped if operand is known[0][0] else operand for operand in operands]
         options = {key: value for key, value in call.kwargs.items() if key not in ("input", "other", "out")}
-        made.undropped = function(*inputs, **options)
-    if isinstance(made, TrackedWeights):
+        record.undropped = function(*inputs, **options)
+    if isinstance(record, TrackedWeights):
         others = [each.softmax for _, each in known[1:] if isinstance(each, TrackedWeights)]
-        made.softmax.origins += tuple(each for each in others if each is not made.softmax)
-    return made
+        record.softmax.origins += tuple(each for each in others if each is not record.softmax)
+    return record
 
 
 def _result_of_computation(
-    name: str, operands: Sequence[Any], known: Sequence[tuple[Tensor, Tracked]], output: Tensor
-) -> Tracked | None:
+    name: str, operands: Sequence[Any], known: Sequence[tuple[Tensor, TrackedRecord]], output: Tensor
+) -> TrackedRecord | None:
     """Returns what is known of the ``output`` of an elementwise function, whose ``known`` operands are tracked."""
     (first, tracked), (_, last) = known[0], known[-1]
     if isinstance(last, TrackedTotal) and name in _DIVISIONS and _is_same(last.addends, tracked):
@@ -292,7 +292,7 @@ def _result_of_computation(
     return tracked.changed(output.shape, tracked.undropped)
 
 
-def _is_same(addends: Tracked, divided: Tracked) -> bool:
+def _is_same(addends: TrackedRecord, divided: TrackedRecord) -> bool:
     """Whether a model divides the tensor that it added up; it may compute the exponentials of one tensor twice."""
     if addends is divided or not isinstance(addends, Exponentials) or not isinstance(divided, Exponentials):
         return addends is divided
@@ -302,7 +302,7 @@ def _is_same(addends: Tracked, divided: Tracked) -> bool:
     return (first.data_ptr(), first.stride(), first.dtype) == (second.data_ptr(), second.stride(), second.dtype)
 
 
-def _normalized(tracked: Tracked, axes: tuple[int, ...], output: Tensor) -> TrackedWeights | None:
+def _normalized(tracked: TrackedRecord, axes: tuple[int, ...], output: Tensor) -> TrackedWeights | None:
     """Returns exponentials, or weights, divided by their sum over some axes."""
     if not axes or not isinstance(tracked, (Exponentials, TrackedWeights)):
         return None
@@ -326,12 +326,12 @@ def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
 
 
 @_result
-def _mix(call: _Call, output: Tensor) -> Tracked | None:
+def _mix(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
     """Handles a convolution or a normalization of the weights of all heads."""
     return call.known.changed(output.shape) if isinstance(call.known, TrackedWeights) else None
 
 
-def _write(call: _Call) -> Any:
+def _write(call: _FunctionCall) -> Any:
     """Handles ``weights[index] = elements``."""
     output, known = call.run(), call.known
     if isinstance(known, TrackedWeights):
@@ -345,7 +345,7 @@ def _write(call: _Call) -> Any:
 
 
 @_result
-def _normalize(call: _Call, output: Tensor) -> Tracked | None:
+def _normalize(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
     """Handles ``F.normalize`` with ``p=1``: weights divided by their sum."""
     if call.known is None or call.argument("p", 0, 2.0) != 1:
         return None
@@ -355,7 +355,7 @@ def _normalize(call: _Call, output: Tensor) -> Tracked | None:
 # Functions that end in a sum over keys.
 
 
-def _add_up(call: _Call) -> Any:
+def _add_up(call: _FunctionCall) -> Any:
     """Handles a sum over axes: of values multiplied by weights, or of weights that will be divided by it."""
     source, known = call.source, call.known
     axes, weighted = (), None
@@ -371,7 +371,7 @@ def _add_up(call: _Call) -> Any:
     return output
 
 
-def _multiply(call: _Call) -> Any:
+def _multiply(call: _FunctionCall) -> Any:
     """Handles a product that is added up over an axis: ``matmul``, ``einsum`` and their like."""
     equation = weighted = None
     with _Bookkeeping():
@@ -403,12 +403,14 @@ def _mixed(equation: Equation, output: Tensor) -> TrackedWeights | None:
         others = {label for each in equation.labels if each is not labels for label in each}
         if keys and all(label in equation.output and label not in others for label in keys):
             axes = tuple(equation.output.index(label) for label in keys)
-            made = TrackedSoftmax(tuple(output.shape), axes, tracked.softmax.makers, (tracked.softmax,), has_sum=True)
-            return TrackedWeights(made, None, exact=False)
+            softmax = TrackedSoftmax(
+                tuple(output.shape), axes, tracked.softmax.makers, (tracked.softmax,), has_sum=True
+            )
+            return TrackedWeights(softmax, None, exact=False)
     return None
 
 
-def _run(call: _Call, weighted: WeightedSum) -> Any:
+def _run(call: _FunctionCall, weighted: WeightedSum) -> Any:
     """Runs a sum that is an attention call, and reports it."""
     softmax = weighted.tracked.softmax
     STATE.tracked.forget_softmax(softmax)
@@ -459,7 +461,7 @@ _COMPUTATIONS = (
     "where", "square", "sqrt", "log",
 )  # fmt: skip
 
-Rule = Callable[[_Call], Any]
+Rule = Callable[[_FunctionCall], Any]
 
 
 def _by_function(*rules: tuple[Rule, Sequence[str]]) -> dict[Any, tuple[Rule, str]]:
@@ -514,7 +516,7 @@ def track(function: Function, args: Any, kwargs: Any) -> Any:
             STATE.tracked.forget(args[0])
         return function(*args, **kwargs)
     handler, name = rule
-    return handler(_Call(function, name, args, kwargs))
+    return handler(_FunctionCall(function, name, args, kwargs))
 
 
 def _is_in_place(name: str) -> bool:

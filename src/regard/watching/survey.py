@@ -20,11 +20,19 @@ from regard.watching.corpus import (
     batches,
     call_model,
     check_vocabulary,
-    of_equal_length,
+    texts_by_length,
 )
-from regard.watching.head_statistics import Reader, Texts
+from regard.watching.head_statistics import StatisticsReader, TokenizedTexts
 from regard.watching.head_survey import Survey
-from regard.watching.survey_state import State, SurveyPart, agreed, described, from_all, processes, together
+from regard.watching.survey_state import (
+    SurveyPart,
+    SurveyState,
+    agreement,
+    gathered_values,
+    merged_parts,
+    model_digest,
+    processes,
+)
 from regard.watching.watch import watch
 
 if TYPE_CHECKING:
@@ -114,7 +122,7 @@ def survey(
     reader = CorpusTokenizer(tokenizer, special, max_length)
     run = _Run(model, reader, offsets, layers, forward or call_model, mesh)
     options = {
-        "model": described(model) if state is not None else "",
+        "model": model_digest(model) if state is not None else "",
         "tokenizer": reader.describe(),
         "batch": str(size),
         "max_length": str(max_length),
@@ -129,18 +137,23 @@ def survey(
             if mesh is not None and mesh.size() != count:
                 raise ArgumentError(f"mesh must have all {count} processes, on one axis; it has {mesh.size()}")
             part = SurveyPart(rank, count) if mesh is None else SurveyPart()
-            parts = _read(run, batches(texts, size), lambda: State(state, options), part, rank, count)
+            parts = _read(run, batches(texts, size), lambda: SurveyState(state, options), part, rank, count)
     finally:
         for module, training in was_training:
             module.training = training
-    whole = together(parts)
+    whole = merged_parts(parts)
     if not whole.tokens:
         raise ArgumentError("texts must hold a token that is not special; there is none")
     return Survey.of(whole, offsets)
 
 
 def _read(
-    run: "_Run", corpus: Iterable[CorpusBatch], open_state: Callable[[], State], part: SurveyPart, rank: int, count: int
+    run: "_Run",
+    corpus: Iterable[CorpusBatch],
+    open_state: Callable[[], SurveyState],
+    part: SurveyPart,
+    rank: int,
+    count: int,
 ) -> list[SurveyPart]:
     """Returns the parts of all processes and of earlier runs.
 
@@ -148,10 +161,10 @@ def _read(
     the same.
     """
     with ExitStack() as stack:
-        with agreed(count):  # no process writes before all have read the state
+        with agreement(count):  # no process writes before all have read the state
             state = open_state()
             stack.enter_context(state.locked(rank))
-        with agreed(count):
+        with agreement(count):
             skipped = 0
             for batch in corpus:
                 if state.is_done(batch):
@@ -162,7 +175,7 @@ def _read(
                     if rank == part.rank:
                         state.save(part)
             state.check(skipped)
-        return [*state.earlier, *from_all(part, part.processes)]
+        return [*state.earlier, *gathered_values(part, part.processes)]
 
 
 @dataclass(eq=False)
@@ -187,15 +200,15 @@ class _Run:
         """Adds the sums of one batch; the part is unchanged if it fails."""
         sums = SurveyPart()
         before = self.tokenizer.cut
-        for texts in of_equal_length(batch, self.tokenizer, self.device):
+        for texts in texts_by_length(batch, self.tokenizer, self.device):
             self._run(texts, sums)
         sums.cut = self.tokenizer.cut - before
         part.merge(sums)
 
     @torch.no_grad()
-    def _run(self, texts: Texts, sums: SurveyPart) -> None:
+    def _run(self, texts: TokenizedTexts, sums: SurveyPart) -> None:
         check_vocabulary(texts.ids, self.model)
-        reader = Reader(texts, self.offsets)
+        reader = StatisticsReader(texts, self.offsets)
         with watch(self.model, read=reader.readings, layers=self.layers) as seen:
             try:
                 self._forward_parts(texts.ids)

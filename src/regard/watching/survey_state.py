@@ -16,7 +16,7 @@ from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_TEXT, path_inside, read_text
 from regard.shapes.checks import type_text
 from regard.watching.corpus import CorpusBatch
-from regard.watching.head_statistics import Sums
+from regard.watching.head_statistics import HeadSums
 
 _Value = TypeVar("_Value")
 
@@ -45,13 +45,13 @@ class SurveyPart:
     cut: int = 0
     digest: int = 0
     first: int | None = None
-    heads: dict[str, Sums] = field(default_factory=dict)
+    heads: dict[str, HeadSums] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
 
     def covers(self, batch: CorpusBatch) -> bool:
         return batch.number < self.end and batch.number % self.processes == self.rank
 
-    def add(self, name: str, sums: Sums) -> None:
+    def add(self, name: str, sums: HeadSums) -> None:
         """Adds the sums of one call."""
         if name in self.heads:
             self.heads[name].add(sums)
@@ -81,12 +81,12 @@ class SurveyPart:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "SurveyPart":
-        heads = {name: Sums.from_json(sums) for name, sums in fields["heads"].items()}
+        heads = {name: HeadSums.from_json(sums) for name, sums in fields["heads"].items()}
         first = None if fields["first"] is None else int(fields["first"], 16)
         return cls(**fields | {"heads": heads, "digest": int(fields["digest"], 16), "first": first})
 
 
-def together(parts: list[SurveyPart]) -> SurveyPart:
+def merged_parts(parts: list[SurveyPart]) -> SurveyPart:
     """Adds up all parts in their order."""
     whole = SurveyPart()
     for part in parts:
@@ -94,7 +94,7 @@ def together(parts: list[SurveyPart]) -> SurveyPart:
     return whole
 
 
-class State:
+class SurveyState:
     """The folder of a survey: a file for each process of each run, written whole after each batch.
 
     Args:
@@ -177,7 +177,7 @@ class State:
             yield
 
 
-def described(model: nn.Module) -> str:
+def model_digest(model: nn.Module) -> str:
     """Returns a text that differs between models: a hash of class and of parameters' names, shapes and sums."""
     hashed = hashlib.sha256(f"{type(model).__module__}.{type(model).__qualname__}".encode())
     for name, parameter in model.named_parameters():
@@ -209,14 +209,14 @@ def processes() -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def agreed(count: int) -> Iterator[None]:
+def agreement(count: int) -> Iterator[None]:
     """Makes all processes leave a context together: with an error in all of them if one failed."""
     failure: Exception | None = None
     try:
         yield
     except Exception as error:
         failure = error
-    messages = from_all(None if failure is None else f"{type(failure).__name__}: {failure}", count)
+    messages = gathered_values(None if failure is None else f"{type(failure).__name__}: {failure}", count)
     if failure is not None:
         raise failure
     for rank, message in enumerate(messages):
@@ -224,7 +224,7 @@ def agreed(count: int) -> Iterator[None]:
             raise DataError(f"process {rank} of the survey failed: {message}")
 
 
-def from_all(value: _Value, count: int) -> list[_Value]:
+def gathered_values(value: _Value, count: int) -> list[_Value]:
     """Returns the values of all processes, in the order of ranks, in every process."""
     if count == 1:
         return [value]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.watching.families import looks_like_attention
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.mask_kind import MaskReader
 from regard.watching.owners import ModuleNames, Owner
 from regard.watching.tracked_tensors import TrackedTensors
@@ -50,7 +50,7 @@ class Observer:
     def __init__(self, model: nn.Module):
         self.names = ModuleNames(model)
 
-    def take(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
+    def take(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> None:
         """Records a call after it ran: its owner, and a function that reads it."""
 
     @property
@@ -121,7 +121,7 @@ def run_watched(
     function: Function,
     args: Any,
     kwargs: Any,
-    read: Callable[[Owner], Intercepted],
+    read: Callable[[Owner], InterceptedCall],
     change: HeadsChange,
     makers: Mapping[int, Owner] = MappingProxyType({}),
     layer: nn.Module | None = None,

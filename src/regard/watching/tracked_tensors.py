@@ -73,7 +73,7 @@ class TrackedSoftmax:
         return tuple(size for axis, size in enumerate(self.shape) if axis not in self.axes)
 
 
-class Tracked:
+class TrackedRecord:
     """The record of a tracked tensor."""
 
     def moved(self, move: Move) -> Self:
@@ -82,7 +82,7 @@ class Tracked:
 
 
 @dataclass(eq=False)
-class TrackedWeights(Tracked):
+class TrackedWeights(TrackedRecord):
     """Weights, or their logarithms.
 
     Attributes:
@@ -114,13 +114,13 @@ class TrackedWeights(Tracked):
 
         The new weights before dropout are ``undropped``; None: the new tensor itself.
         """
-        made = replace(self, undropped=undropped, exact=False)
+        weights = replace(self, undropped=undropped, exact=False)
         if self.key is None and tuple(shape) == self.softmax.shape:
-            return made
-        key, row = made._indices()
-        made.key, made.row = key.expand(shape), row.expand(shape)
-        made.scores = None if self.scores is None else self.scores.expand(shape)
-        return made
+            return weights
+        key, row = weights._indices()
+        weights.key, weights.row = key.expand(shape), row.expand(shape)
+        weights.scores = None if self.scores is None else self.scores.expand(shape)
+        return weights
 
     def axes_of_keys(self) -> tuple[int, ...]:
         """Returns the axes along which the key differs."""
@@ -166,7 +166,7 @@ class TrackedWeights(Tracked):
 
 
 @dataclass(eq=False)
-class Exponentials(Tracked):
+class Exponentials(TrackedRecord):
     """Exponentials of scores, which are weights once they are divided by their sum.
 
     Attributes:
@@ -184,19 +184,19 @@ class Exponentials(Tracked):
 
 
 @dataclass(eq=False)
-class TrackedTotal(Tracked):
+class TrackedTotal(TrackedRecord):
     """A sum of exponentials or of weights over some axes, by which a model divides them."""
 
     addends: Exponentials | TrackedWeights
     axes: tuple[int, ...]
 
 
-class TopScores(Tracked):
+class TopScores(TrackedRecord):
     """Scores that were chosen by their size, as those of a router's experts: their positions say nothing of keys."""
 
 
 @dataclass(eq=False)
-class LogSumExp(Tracked):
+class LogSumExp(TrackedRecord):
     """The log-sum-exp of scores over some axes, whose difference from the scores is the logarithm of weights."""
 
     scores: TensorWeakRef
@@ -220,7 +220,7 @@ class Factor:
 
 
 @dataclass(eq=False)
-class WeightedValues(Tracked):
+class WeightedValues(TrackedRecord):
     """An elementwise product of weights and values, which weighs a sum once it is added up over the keys.
 
     Attributes:
@@ -237,14 +237,14 @@ class TrackedTensors:
     """The records of a model's tensors, by the tensor's identity. A tensor that is freed is forgotten."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[weakref.ref[Tensor], Tracked]] = {}
+        self.known: dict[int, tuple[weakref.ref[Tensor], TrackedRecord]] = {}
 
-    def get(self, tensor: object) -> Tracked | None:
+    def get(self, tensor: object) -> TrackedRecord | None:
         """Returns what is known of a tensor; None: nothing."""
         known = self.known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
-    def put(self, tensor: Tensor, tracked: Tracked) -> None:
+    def put(self, tensor: Tensor, tracked: TrackedRecord) -> None:
         """Stores what is known of a tensor."""
         number, known = id(tensor), self.known
 

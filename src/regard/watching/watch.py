@@ -29,7 +29,7 @@ from regard.watching.contributions import value_logits
 from regard.watching.coverage import Coverage
 from regard.watching.families import maps_of_heads
 from regard.watching.generation import Generation
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.interception import begin, end
 from regard.watching.owners import Owner
 from regard.watching.projections import Projections
@@ -159,7 +159,7 @@ class Watch(Observer):
         with torch.no_grad():
             self._cached.settle(self._reader.deliver(self._cached.waiting))
 
-    def take(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
+    def take(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> None:
         transform = active_transform()
         if transform is not None:
             return self._coverage.cannot_read(owner.name, transform)
@@ -170,7 +170,7 @@ class Watch(Observer):
         finally:
             torch._C._set_grad_enabled(had_gradients)
 
-    def _record(self, owner: Owner, read: Callable[[Owner], Intercepted]) -> None:
+    def _record(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> None:
         try:
             intercepted = read(owner)
         except RegardError as error:

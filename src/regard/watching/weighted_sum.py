@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.masks import keep
 from regard.watching.equations import AxisLabels, Equation
 from regard.watching.head_axis import adjacent_axes, axes_of_heads
-from regard.watching.intercepted import Intercepted
+from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.mask_kind import hides, visible_pairs
 from regard.watching.tracked_tensors import AxisPart, Factor, TrackedTensors, TrackedWeights, WeightedValues
 
@@ -152,12 +152,12 @@ class WeightedSum:
         return {order[axis] for axis in adjacent_axes(_ordered(value, labels, order))}
 
     @torch.no_grad()
-    def read(self, count: int | None) -> Intercepted:
+    def read(self, count: int | None) -> InterceptedCall:
         """Returns the attention call that ends in the sum; the argument is that of `layout`."""
         layout = self.layout(count)
         weights = layout.four_axes(self._pairs(self.weights))
         has_sink = weights.shape[-1] < self.tracked.softmax.keys
-        intercepted = Intercepted(
+        intercepted = InterceptedCall(
             SOURCE, weights=weights, value=self._value(layout), has_sink=has_sink, dropout=self.tracked.dropout
         )
         if self.scores is None or not self.scores.is_floating_point():

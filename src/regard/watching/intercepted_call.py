@@ -26,7 +26,7 @@ READING_NAMES = (
 
 
 @dataclass(eq=False)
-class Intercepted:
+class InterceptedCall:
     """The computation of a call, either as a problem or by the scores and weights that the model computed.
 
     Attributes:
