@@ -451,7 +451,7 @@ def test_an_error_of_one_process_ends_all(models, monkeypatch):
     """As one of two processes sees it, the other of which failed."""
     from regard.watching import survey_state
 
-    monkeypatch.setattr(survey_state, "from_all", lambda value, count: [value, "DataError: text 3 is broken"])
+    monkeypatch.setattr(survey_state, "gathered_values", lambda value, count: [value, "DataError: text 3 is broken"])
     with pytest.raises(DataError, match="process 1 of the survey failed: DataError: text 3 is broken"):
         survey(models["bert"], corpus())
 
