@@ -22,7 +22,7 @@ from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import compiling_process
 from regard.tracing.transforms import can_branch_on
 
-settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
+settings.register_profile("regard", deadline=None, max_examples=20, print_blob=True)
 settings.register_profile("full", settings.get_profile("regard"), max_examples=100)
 settings.load_profile("regard")
 

@@ -62,6 +62,15 @@ CASES = [
 ]
 
 
+FEW_NORMALIZERS = ("softmax", "sparsemax", "sigmoid", "hard")
+"""One of each kind. What made a score infinite does not concern a normalizer: a bias meets all of them."""
+
+
+def meet(name, normalizer, **_):
+    """Whether this case and this normalizer meet without ``--full``."""
+    return name.startswith("bias ") or normalizer in FEW_NORMALIZERS
+
+
 def case(name, dtype):
     """Inputs and a bias: infinite by the bias, by a product that overflows, by the inputs."""
     kind, _, name = name.partition(" ")
@@ -102,7 +111,7 @@ def everything(inputs, backend, **arguments):
     return found
 
 
-@covering(name=CASES, normalizer=NORMALIZERS, dtype=DTYPES, mask=SEEN)
+@covering(name=CASES, normalizer=NORMALIZERS, dtype=DTYPES, mask=SEEN, sample_where=meet)
 def test_every_backend_reads_what_the_specification_reads(name, normalizer, dtype, mask):
     """Log-sum-exps are infinite or NaN only where a score is."""
     tolerance = 1e-4 if dtype == torch.float32 else 1e-9
@@ -120,7 +129,7 @@ def test_every_backend_reads_what_the_specification_reads(name, normalizer, dtyp
             assert_same(found, expected, rtol=tolerance, atol=tolerance, context=backend)
 
 
-@covering(name=CASES, normalizer=COMPETING, dtype=DTYPES)
+@covering(name=CASES, normalizer=COMPETING, dtype=DTYPES, sample_where=meet)
 def test_where_keys_compete_a_hidden_pair_has_weight_0_and_a_visible_one_nan(name, normalizer, dtype):
     inputs, bias = case(name, dtype)
     arguments = {"normalizer": NORMALIZERS[normalizer](), "bias": bias}
@@ -197,7 +206,7 @@ def gradients(inputs, bias, backend, by_bias, **arguments):
     return dict(zip(("query", "key", "value", "bias"), found, strict=False))
 
 
-@covering(name=CASES, normalizer=NORMALIZERS, dtype=DTYPES, mask=SEEN)
+@covering(name=CASES, normalizer=NORMALIZERS, dtype=DTYPES, mask=SEEN, sample_where=meet)
 def test_every_backend_has_the_gradients_of_the_specification(name, normalizer, dtype, mask):
     """NaN reaches the gradients of a row's query and of the keys that the row sees, and no others."""
     inputs, bias = case(name, dtype)
