@@ -35,7 +35,7 @@ FREE_TOKENS = 10
 FEEDFORWARD = Range(0, 16 * SIZE.high)
 
 Position = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none"]
-ADDED = ("sinusoidal", "learned")
+ADDED_POSITIONS = ("sinusoidal", "learned")
 """Positions that are added to the tokens, so that self-attention need not know them."""
 Normalizer = Literal["softmax", "sparsemax", "entmax15", "sigmoid"]
 
@@ -82,7 +82,7 @@ class TransformerOptions(Configuration):
             _, lacks, is_causal = CLASSES[self.self_attention]
             owner = f"self_attention {self.self_attention!r}"
             options = {name: getattr(self, name) for name in self.of_self_attention}
-            if self.position in ADDED:
+            if self.position in ADDED_POSITIONS:
                 options["position"] = "none"
             check_options(owner, lacks, options)
             check_direction(owner, is_causal, self.bidirectional)
@@ -109,17 +109,28 @@ def check_even(config: Any) -> None:
         raise ArgumentError(f"hidden must be even, half for each direction; it is {config.hidden}")
 
 
-def check_tokens(config: Any) -> None:
-    """Raises ArgumentError unless the special tokens are target tokens."""
-    size = config.target_vocabulary
-    for name in ("pad", "bos", "eos", "unk"):
-        token = getattr(config, name, 0)
-        if size is not None and not 0 <= token < size:
-            raise ArgumentError(f"{name} must be a target token; it is {token}")
+@dataclass(frozen=True, kw_only=True)
+class SpecialTokens(Configuration):
+    """The special tokens of the targets of a model that predicts a text."""
+
+    pad: int = from_data(0, low=0)
+    """Token that pads the rows of a batch."""
+    bos: int = from_data(1, low=0)
+    """Token that begins each target."""
+    eos: int = from_data(2, low=0)
+    """Token that ends each target."""
+
+    def check(self) -> None:
+        super().check()
+        vocabulary = getattr(self, "target_vocabulary", None)
+        for name in ("pad", "bos", "eos", "unk"):
+            token = getattr(self, name, 0)
+            if vocabulary is not None and not 0 <= token < vocabulary:
+                raise ArgumentError(f"{name} must be a target token; it is {token}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritingConfig(Configuration):
+class WritingConfig(SpecialTokens):
     """A model that writes a text about what it reads or hears."""
 
     length_ratio: float = from_data(2.0, low=0)
@@ -171,12 +182,6 @@ class TextToTextConfig(WritingConfig):
     """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
     max_length: int = from_data(512)
     """Position ``learned``: the longest source or target, in tokens."""
-    pad: int = from_data(0, low=0)
-    """Token that pads the rows of a batch."""
-    bos: int = from_data(1, low=0)
-    """Token that begins each target."""
-    eos: int = from_data(2, low=0)
-    """Token that ends each target."""
 
     covers: ClassVar[bool] = False
     """Whether the score sees the coverage: the sum of the weights of all earlier steps."""
@@ -184,7 +189,6 @@ class TextToTextConfig(WritingConfig):
     def check(self) -> None:
         super().check()
         check_even(self)
-        check_tokens(self)
         if self.score == "location" and self.architecture == "transformer":
             raise ArgumentError("score 'location' is that of a recurrent decoder; architecture is 'transformer'")
         if self.tied == "all" and self.source_vocabulary != self.target_vocabulary:
@@ -384,7 +388,7 @@ class PoolingConfig(Configuration):
     """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
 
 
-ENCODED = (*RECURRENT, "transformer", "hierarchical")
+ENCODED_KINDS = (*RECURRENT, "transformer", "hierarchical")
 
 
 @dataclass(frozen=True)
@@ -412,9 +416,9 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     (gru and attention over the words of each sentence, then over the sentences)."""
     embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT, "hierarchical"))
     """Features of an embedded token; a transformer has ``hidden`` features everywhere."""
-    hidden: int = option(256, within=SIZE, architecture=ENCODED)
+    hidden: int = option(256, within=SIZE, architecture=ENCODED_KINDS)
     """Features of an annotation; even for lstm, gru and hierarchical."""
-    layers: int = option(1, within=LAYERS, architecture=ENCODED)
+    layers: int = option(1, within=LAYERS, architecture=ENCODED_KINDS)
     """Layers of the encoder; hierarchical: of each of the two."""
     longest_sentence: int = option(50, within=Range(1, COUNT.high), architecture="hierarchical")
     """Tokens of the longest sentence; a longer one is read as several."""
@@ -440,7 +444,9 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     sentence_ends: str = from_data("", low=None)
     """Architecture ``hierarchical``: the tokens that end a sentence, with spaces between them."""
 
-    models: ClassVar[dict[str, str]] = dict.fromkeys(("none", *ENCODED), "regard.models.text_classifier:TextClassifier")
+    models: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("none", *ENCODED_KINDS), "regard.models.text_classifier:TextClassifier"
+    )
 
     def check(self) -> None:
         super().check()

@@ -7,15 +7,7 @@ from typing import ClassVar, Literal
 
 from regard.configuration import COUNT, HEADS, LAYERS, RATE, SIZE, Range, from_data, option, varies
 from regard.errors import ArgumentError
-from regard.models.configs import (
-    MONOTONIC,
-    RECURRENT,
-    PoolingConfig,
-    TransformerOptions,
-    WritingConfig,
-    check_even,
-    check_tokens,
-)
+from regard.models.configs import MONOTONIC, RECURRENT, PoolingConfig, TransformerOptions, WritingConfig, check_even
 
 MOST_HALVINGS = 10
 """Layers that each halve the number of frames: a sound of some minutes would have no annotation left."""
@@ -116,12 +108,6 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     ctc_weight: float = option(0.3, within=RATE)
     """Weight of the loss of connectionist temporal classification beside that of the decoder, 0 to below 1 (Kim et al.
     2017)."""
-    pad: int = from_data(0, low=0)
-    """Token that pads the rows of a batch."""
-    bos: int = from_data(1, low=0)
-    """Token that begins each target."""
-    eos: int = from_data(2, low=0)
-    """Token that ends each target."""
 
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.speech.transcriber:RecurrentTranscriber"),
@@ -130,7 +116,6 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
 
     def check(self) -> None:
         super().check()
-        check_tokens(self)
         if self.location_width % 2 == 0:
             raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
         if self.score == "location_aware" and self.attention in MONOTONIC:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from regard.configuration import HEADS, LAYERS, RATE, SIZE, WEIGHT, Configuration, Range, from_data, option, varies
 from regard.configuration.options import fill
 from regard.errors import ArgumentError
-from regard.models.configs import FEEDFORWARD, RECURRENT, TransformerOptions, check_heads, check_tokens
+from regard.models.configs import FEEDFORWARD, RECURRENT, SpecialTokens, TransformerOptions, check_heads
 
 GRIDS = ("cnn", *RECURRENT, "transformer")
 """Architectures whose first part is the grid of a convolutional network."""
@@ -168,7 +168,7 @@ class ImageClassifierConfig(GridConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionerConfig(TransformerOptions, GridConfig):
+class CaptionerConfig(SpecialTokens, TransformerOptions, GridConfig):
     """The configuration of a `RecurrentCaptioner` or a `TransformerCaptioner`.
 
     Raises:
@@ -225,12 +225,6 @@ class CaptionerConfig(TransformerOptions, GridConfig):
     """Embeddings that share their weights: none, or target (with the output matrix)."""
     max_length: int = from_data(64)
     """Position ``learned``: the longest caption, in tokens."""
-    pad: int = from_data(0, low=0)
-    """Token that pads the rows of a batch."""
-    bos: int = from_data(1, low=0)
-    """Token that begins each caption."""
-    eos: int = from_data(2, low=0)
-    """Token that ends each caption."""
 
     bidirectional: ClassVar[bool] = False
     of_self_attention: ClassVar[tuple[str, ...]] = ("position",)
@@ -238,10 +232,6 @@ class CaptionerConfig(TransformerOptions, GridConfig):
         **dict.fromkeys(RECURRENT, "regard.models.vision.recurrent_captioner:RecurrentCaptioner"),
         "transformer": "regard.models.vision.transformer_captioner:TransformerCaptioner",
     }
-
-    def check(self) -> None:
-        super().check()
-        check_tokens(self)
 
 
 @dataclass(frozen=True)
