@@ -15,7 +15,7 @@ def layer(width, score="additive", **options):
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_decoding_in_blocks_is_hard_attention_over_all_keys(width, monkeypatch):
-    monkeypatch.setattr(monotonic_attention, "BLOCK", 2)
+    monkeypatch.setattr(monotonic_attention, "BLOCK_KEYS", 2)
     attention = layer(width).eval()
     query, annotations = torch.randn(4, 6, 3, dtype=torch.float64), torch.randn(4, 11, 5, dtype=torch.float64)
     memory = attention.remember(annotations, torch.tensor([11, 7, 1, 0]))
@@ -77,7 +77,7 @@ def test_the_number_of_scores_is_linear(monkeypatch):
         visited.append(weights.argmax().item())
         memory.key[0, visited[-1]] = 0.0
     assert visited == list(range(0, keys, keys // steps))
-    assert 0 < sum(pairs) <= keys + (steps + 1) * monotonic_attention.BLOCK
+    assert 0 < sum(pairs) <= keys + (steps + 1) * monotonic_attention.BLOCK_KEYS
 
 
 @pytest.mark.parametrize("width", [1, 3])

@@ -186,13 +186,8 @@ class PointerGenerator(Translator):
     ) -> Loss:
         """Computes the loss of a batch as `Translator.loss`, with ids of the extended vocabulary.
 
-        Args:
-            source: ``int64 [batch, source]``.
-            source_lengths: ``int64 [batch]``.
-            target: ``int64 [batch, target]``.
-            target_lengths: ``int64 [batch]``.
-            label_smoothing: ε in [0, 1]; with copying it smooths the distribution over the vocabulary.
-            sampling_probability: must be 0 with copying or coverage, which need the true tokens before a token.
+        With copying, ``label_smoothing`` smooths the distribution over the vocabulary. Copying and coverage need the true
+        tokens before a token, so that ``sampling_probability`` must be 0 with them.
         """
         if self.gate is None and not self.config.coverage:
             options = {"label_smoothing": label_smoothing, "sampling_probability": sampling_probability}

@@ -76,11 +76,7 @@ class Translator(TextPredictor):
         Args:
             source: ``int64 [batch, source]``.
             lengths: ``int64 [batch]``, tokens of each source.
-            width: beam width; 1: greedy search.
-            length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
-            risk: chooses from samples instead of a beam: `regard.models.search.minimum_risk`.
-            max_length: largest number of tokens of a translation, of all or of each.
-            decoder: what the search asks for the next token; None: the model itself.
+            width, length_penalty, risk, max_length, decoder: as for `search`.
         """
         training = self.training
         self.eval()
@@ -102,15 +98,11 @@ class Translator(TextPredictor):
         label_smoothing: float = 0.1,
         sampling_probability: float = 0.0,
     ) -> Loss:
-        """Computes the loss of a batch; arguments as in `forward`.
+        """Computes the loss of a batch.
 
         Args:
-            source: ``int64 [batch, source]``.
-            source_lengths: ``int64 [batch]``.
-            target: ``int64 [batch, target]``.
-            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` included.
+            source, source_lengths, target, target_lengths, sampling_probability: as in `forward`.
             label_smoothing: ε in [0, 1].
-            sampling_probability: in [0, 1].
         """
         options = {"sampling_probability": sampling_probability, "need_weights": False}
         predicted = self(source, source_lengths, target, target_lengths, **options)

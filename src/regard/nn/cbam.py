@@ -141,17 +141,7 @@ class CBAM(Module):
         self.spatial = SpatialGate(channels, kernel_size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scales the channels and the positions of a feature map.
-
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-        """
+        """Scales the channels and the positions of a feature map; arguments, result and errors as in `ChannelGate.forward`."""
         return self.spatial(self.channel(features))
 
     def extra_repr(self) -> str:

@@ -101,15 +101,7 @@ class NonLocal(PositionMixer):
     def forward(self, features: Tensor) -> Tensor:
         """Adds to each position the weighted mean of all positions.
 
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-            BackendError: the named backend cannot run this.
+        Arguments, result and errors are those of `PositionAttention.forward`.
         """
         refuse_parts(type(self).__name__)
         mixed = self._mixed(*self._projected(features))[:, 0]

@@ -124,11 +124,7 @@ class Limits:
                 raise ArgumentError(f"max_length must be 0 or more; it is {length}")
 
     def lengths(self, sentences: int) -> list[int]:
-        """Returns the largest number of tokens of each sentence.
-
-        Raises:
-            ArgumentError: ``max_length`` has not one number for each sentence.
-        """
+        """Returns the largest number of tokens of each sentence; raises ArgumentError if there is not one for each."""
         if isinstance(self.max_length, int):
             return [self.max_length] * sentences
         if len(self.max_length) != sentences:

@@ -103,15 +103,8 @@ def deltas(features: Tensor, lengths: Tensor, window: int = 2) -> Tensor:
 
         d_t = Σ_{n = 1..window} n (x_{t+n} − x_{t−n}) / (2 Σ n²)
 
-    Furui 1986, eq. 1; the first and the last frame of an utterance are repeated beyond its ends.
-
-    Args:
-        features: ``[batch, frames, width]``.
-        lengths: ``int64 [batch]``.
-        window: frames on each side, at least 1.
-
-    Returns:
-        ``[batch, frames, width]``, 0 after the end of each utterance.
+    Furui 1986, eq. 1; the first and the last frame of an utterance are repeated beyond its ends. Both ``features`` and
+    the result are ``[batch, frames, width]``; the latter is 0 after the end of each utterance.
     """
     if window < 1:
         raise ArgumentError(f"window must be at least 1; it is {window}")

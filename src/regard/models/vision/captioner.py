@@ -67,15 +67,7 @@ class Captioner(TextPredictor):
     def loss(
         self, images: Tensor, owners: Tensor, target: Tensor, target_lengths: Tensor, *, label_smoothing: float = 0.0
     ) -> Loss:
-        """Computes the loss of a batch; arguments as in `forward`.
-
-        Args:
-            images: ``[images, height, width, 3]``.
-            owners: ``int64 [captions]``.
-            target: ``int64 [captions, target]``.
-            target_lengths: ``int64 [captions]``.
-            label_smoothing: ε in [0, 1].
-        """
+        """Computes the loss of a batch; ``label_smoothing`` is in [0, 1], the other arguments are those of `forward`."""
         output = self(images, owners, target, target_lengths)
         return self.loss_of(output, target, target_lengths, label_smoothing)
 
@@ -94,11 +86,7 @@ class Captioner(TextPredictor):
 
         Args:
             images: ``[batch, height, width, 3]``.
-            width: beam width; 1: greedy search.
-            length_penalty: α of `regard.models.search.beam`; unused if ``width`` is 1.
-            risk: chooses from samples instead of a beam: `regard.models.search.minimum_risk`.
-            max_length: largest number of tokens.
-            forbidden: tokens that are never chosen, in addition to padding.
+            width, length_penalty, risk, max_length, forbidden: as for `search`.
         """
         training = self.training
         self.eval()
