@@ -186,8 +186,8 @@ class PointerGenerator(Translator):
     ) -> Loss:
         """Computes the loss of a batch as `Translator.loss`, with ids of the extended vocabulary.
 
-        With copying, ``label_smoothing`` smooths the distribution over the vocabulary. Copying and coverage need the true
-        tokens before a token, so that ``sampling_probability`` must be 0 with them.
+        With copying, ``label_smoothing`` smooths the distribution over the vocabulary. Copying and coverage need the
+        true tokens before a token, so that ``sampling_probability`` must be 0 with them.
         """
         if self.gate is None and not self.config.coverage:
             options = {"label_smoothing": label_smoothing, "sampling_probability": sampling_probability}

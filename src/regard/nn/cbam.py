@@ -141,7 +141,7 @@ class CBAM(Module):
         self.spatial = SpatialGate(channels, kernel_size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scales the channels and the positions of a feature map; arguments, result and errors as in `ChannelGate.forward`."""
+        """Scales channels and positions of a feature map; arguments and errors as in `ChannelGate.forward`."""
         return self.spatial(self.channel(features))
 
     def extra_repr(self) -> str:

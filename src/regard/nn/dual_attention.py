@@ -136,7 +136,7 @@ class ChannelAttention(Module):
         return (flat @ flat.mT).softmax(-1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Adds to each channel the weighted sum over all channels; arguments, result and errors as in `ChannelGate.forward`."""
+        """Adds to each channel the weighted sum over all channels; arguments and errors as in `ChannelGate.forward`."""
         refuse_parts(type(self).__name__)
         mixed = (self.weights(features) @ upcast(features).flatten(2)).view_as(features)
         return self.scale * mixed.to(features.dtype) + features

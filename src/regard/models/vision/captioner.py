@@ -67,7 +67,7 @@ class Captioner(TextPredictor):
     def loss(
         self, images: Tensor, owners: Tensor, target: Tensor, target_lengths: Tensor, *, label_smoothing: float = 0.0
     ) -> Loss:
-        """Computes the loss of a batch; ``label_smoothing`` is in [0, 1], the other arguments are those of `forward`."""
+        """Computes the loss of a batch; ``label_smoothing`` is in [0, 1], other arguments are as in `forward`."""
         output = self(images, owners, target, target_lengths)
         return self.loss_of(output, target, target_lengths, label_smoothing)
 
