@@ -51,8 +51,8 @@ MISSING_WEIGHTS = (
 )
 
 ACCEPTED_CONTENTS = (
-    "View shows weights (a tensor, an array or nested lists) with tokens, outputs.attentions, what regard.watch, "
-    "observe, attend_with_weights, explain or predict gives, records and a Document"
+    "View shows weights (a tensor, an array or nested lists) with tokens, outputs.attentions, results of "
+    "regard.watch, observe, attend_with_weights, explain or predict, records and a Document"
 )
 
 
@@ -138,7 +138,7 @@ def as_document(
     """
     steps = _pairs(steps)
     if not isinstance(content, Watch) and steps:
-        raise ArgumentError(f"steps are those of what regard.watch recorded: {STEPS_USAGE}")
+        raise ArgumentError(f"steps must be of a result of regard.watch: {STEPS_USAGE}")
     document = _document(content, TokenLabels() if labels is None else labels, steps)
     return document if title is None else replace(document, title=title)
 
@@ -252,7 +252,7 @@ def _worked(
     record, (call, row) = records[number], shown[number]
     tiles = call.tiles
     if tiles is None:
-        raise ArgumentError(f"the queries, keys and values of {record.name!r} were not kept; write {STEPS_USAGE}")
+        raise ArgumentError(f"the queries, keys and values of {record.name!r} were not stored; write {STEPS_USAGE}")
     source = tiles[row]
     if not isinstance(source, ProblemTiles):
         raise ArgumentError(f"{record.name!r} shows its weights alone; its queries, keys and values are unknown")
@@ -403,7 +403,7 @@ def _axis(name: str, tokens: Any) -> Axis:
         return tokens
     if callable(getattr(tokens, "convert_ids_to_tokens", None)):
         raise KindError(
-            f"{name} is a tokenizer, and the weights do not say which tokens they are of: write "
+            f"{name} is a tokenizer, and the weights have no token ids: write "
             "View(weights, tokenizer.convert_ids_to_tokens(inputs['input_ids'][0]))"
         )
     if isinstance(tokens, str):

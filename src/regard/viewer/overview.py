@@ -86,7 +86,7 @@ def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.flo
     for name, pooled in (("mean", mean), ("maximum", maximum)):
         if pooled.shape != (source.heads, rows, columns):
             raise ShapeError(
-                f"source.pooled({rows}, {columns}) must give [heads, rows, columns]; its {name} has shape "
+                f"source.pooled({rows}, {columns}) must return [heads, rows, columns]; its {name} has shape "
                 f"{list(pooled.shape)}"
             )
     return mean, maximum
@@ -147,7 +147,7 @@ def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[
     values = np.array(tile_source(record).tile(queries, keys), dtype=np.float32)
     expected = (record.heads, queries[1] - queries[0], keys[1] - keys[0])
     if values.shape != expected:
-        raise ShapeError(f"source.tile must give {list(expected)}; its shape is {list(values.shape)}")
+        raise ShapeError(f"source.tile must return {list(expected)}; its shape is {list(values.shape)}")
     if record.visible is not None:
         shown = record.visible[..., queries[0] : queries[1], keys[0] : keys[1]]
         values[~np.broadcast_to(shown, values.shape)] = -1

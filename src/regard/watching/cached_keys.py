@@ -235,7 +235,7 @@ class CachedKeys:
                     piece.rows = distance.masked_fill(~allowed, sizes[1]).argmin(-1)
 
     def expected_rows(self, before: AttentionCall, after: AttentionCall, rows: int, earlier: int) -> Tensor:
-        """Returns the earlier batch rows that those of a call continue, as far as reorderings and sizes tell."""
+        """Returns the earlier batch rows that those of a call continue, by reorderings and sizes alone."""
         expected = torch.arange(rows)
         between = [each for each in self.between(before, after) if len(each.index) == rows]
         for reordering in reversed(between):

@@ -184,8 +184,7 @@ def is_causal_bias(argument: object) -> bool:
 
 
 def _read_causal_bias(bias: Any, queries: int, keys: int) -> MaskReading:
-    """Reads a ``CausalBias`` as `scaled_dot_product_attention` does: the ends are aligned if it says so and its own
-    lengths differ."""
+    """Reads a ``CausalBias``: ends are aligned if its variant says so and its own lengths differ."""
     from torch.nn.attention.bias import CausalVariant
 
     if bias.variant == CausalVariant.UPPER_LEFT or bias.seq_len_q == bias.seq_len_kv:
@@ -462,7 +461,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> InterceptedCall:
     """Reads a problem that regard runs, with the weights that the call returned: random ones are not recomputed."""
     is_random = problem.normalizer.random
     if is_random and weights is None:
-        raise ArgumentError("its weights are drawn at random, and observe does not give those that it drew")
+        raise ArgumentError("its weights are drawn at random, and observe does not return the drawn ones")
     query, key, value = (tensor.detach() for tensor in (problem.query, problem.key, problem.value))
     placed = problem.placed
     if placed is not None:

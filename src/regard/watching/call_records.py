@@ -108,7 +108,7 @@ def numbered_records(calls: Sequence[AttentionCall], batch_row: int) -> list[Att
 
 
 def _by_map(call: AttentionCall, record: AttentionRecord) -> list[AttentionRecord]:
-    """Returns a record for each map of a differential attention; any other record as it is."""
+    """Returns a record for each map of a differential attention; any other record unchanged."""
     if record.weights is None or not call.maps:
         return [record]
     maps = np.array([call.maps[head] for head in call.chosen_heads])
@@ -167,7 +167,7 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
     tokens = f"{length} tokens" if one_axis else f"{call.queries} tokens of the queries, {call.keys} of the keys"
     raise ShapeError(
         f"{call.name!r} has {call.queries} queries and {call.keys} keys; there are {len(axis)} tokens for its {side}: "
-        f"give {tokens}"
+        f"pass {tokens}"
     )
 
 

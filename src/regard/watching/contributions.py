@@ -11,7 +11,7 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, wide_tensor
 from regard.watching.logit_path import LogitPath
 
-LOST_PATH = "watch with outputs=True; a record that was pickled or sent to another process does not keep it"
+LOST_PATH = "watch with outputs=True; a record that was pickled or sent to another process loses it"
 
 
 @torch.no_grad()
@@ -161,7 +161,9 @@ def _path(call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> Logit
         features = _check_unembedding(unembedding, ids)
         path = path.before(features)
     elif path.reason:
-        raise ArgumentError(f"what the heads of {call.name!r} add to the logits is not known: {path.reason}")
+        raise ArgumentError(
+            f"the contributions of the heads of {call.name!r} to the logits are not known: {path.reason}"
+        )
     elif not path.has_output_layer:
         raise ArgumentError(
             "unembedding must be given: the output of the watched model is its residual stream, and no logits"
@@ -173,7 +175,7 @@ def _path(call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> Logit
 
 def _known(call: AttentionCall) -> LogitPath:
     if call.path is None:
-        raise ArgumentError(f"what follows the heads of {call.name!r} is not known: {call.unprojected or LOST_PATH}")
+        raise ArgumentError(f"the path after the heads of {call.name!r} is not known: {call.unprojected or LOST_PATH}")
     return call.path
 
 

@@ -253,7 +253,7 @@ class Generation:
         return rows[::-1]
 
     def _rows_before(self, before: AttentionCall, after: AttentionCall, rows: Tensor) -> Tensor:
-        """Returns the rows of a call that the rows of a later one continue, where its keys do not tell."""
+        """Returns the rows of a call that the rows of a later one continue, if its keys do not determine them."""
         if before.batch and after.batch % before.batch and not self._cached.between(before, after):
             raise ShapeError(
                 f"the calls of {before.name!r} cannot be joined: their batch changes from {before.batch} to "

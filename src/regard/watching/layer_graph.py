@@ -314,7 +314,7 @@ def _position_name(axis: Axis, position: int) -> str:
 def _in_order(records: Sequence[AttentionRecord]) -> list[AttentionRecord]:
     if isinstance(records, AttentionRecord) or not isinstance(records, Sequence):
         raise KindError(
-            "records must be a sequence of AttentionRecord, which watched.records(tokens) gives after "
+            "records must be a sequence of AttentionRecord, which watched.records(tokens) returns after "
             f'regard.watch(model, read="view"); it is {type_text(records)}'
         )
     for record in records:

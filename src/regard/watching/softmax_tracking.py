@@ -82,7 +82,7 @@ class _Bookkeeping:
 
 
 def _result(rule: Callable[[_FunctionCall, Tensor], TrackedRecord | None]) -> Callable[[_FunctionCall], Any]:
-    """Makes a rule that runs its function unchanged, and then stores what is known of the result."""
+    """Makes a rule that runs its function unchanged, and then stores a record of the result."""
 
     @wraps(rule)
     def run(call: _FunctionCall) -> Any:
@@ -262,7 +262,7 @@ def _compute(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
 def _result_of_computation(
     name: str, operands: Sequence[Any], known: Sequence[tuple[Tensor, TrackedRecord]], output: Tensor
 ) -> TrackedRecord | None:
-    """Returns what is known of the ``output`` of an elementwise function, whose ``known`` operands are tracked."""
+    """Returns the record of an elementwise function's ``output``, whose ``known`` operands are tracked."""
     (first, tracked), (_, last) = known[0], known[-1]
     if isinstance(last, TrackedTotal) and name in _DIVISIONS and _is_same(last.addends, tracked):
         return _normalized(tracked, last.axes, output)

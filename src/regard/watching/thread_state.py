@@ -23,7 +23,7 @@ _count = torch._C._len_torch_function_stack
 _pop, _push = torch._C._pop_torch_function_stack, torch._C._push_on_torch_function_stack
 
 SDPA = F.scaled_dot_product_attention
-"""PyTorch's own function, as it is before any name is replaced."""
+"""PyTorch's own function, before any name is replaced."""
 
 Function = Callable[..., Any]
 

@@ -192,7 +192,7 @@ class TrackedTotal(TrackedRecord):
 
 
 class TopScores(TrackedRecord):
-    """Scores that were chosen by their size, as those of a router's experts: their positions say nothing of keys."""
+    """Scores that were chosen by their size, as those of a router's experts: their positions are unrelated to keys."""
 
 
 @dataclass(eq=False)
@@ -240,12 +240,12 @@ class TrackedTensors:
         self.known: dict[int, tuple[weakref.ref[Tensor], TrackedRecord]] = {}
 
     def get(self, tensor: object) -> TrackedRecord | None:
-        """Returns what is known of a tensor; None: nothing."""
+        """Returns the record of a tensor; None: nothing is known."""
         known = self.known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
     def put(self, tensor: Tensor, tracked: TrackedRecord) -> None:
-        """Stores what is known of a tensor."""
+        """Stores the record of a tensor."""
         number, known = id(tensor), self.known
 
         def freed(reference: weakref.ref[Tensor]) -> None:
