@@ -161,9 +161,7 @@ def _path(call: AttentionCall, ids: Tensor, unembedding: Tensor | None) -> Logit
         features = _check_unembedding(unembedding, ids)
         path = path.before(features)
     elif path.reason:
-        raise ArgumentError(
-            f"the contributions of the heads of {call.name!r} to the logits are not known: {path.reason}"
-        )
+        raise ArgumentError(f"the contributions of {call.name!r} to the logits are not known: {path.reason}")
     elif not path.has_output_layer:
         raise ArgumentError(
             "unembedding must be given: the output of the watched model is its residual stream, and no logits"

@@ -107,11 +107,17 @@ class StatisticsReader:
         self._counted = on_host[1]
         self._same, self._after = SameToken(*on_host), AfterSameToken(*on_host)
         pairs = texts.ids, texts.counted
-        around = [AtOffset(*pairs, offset) for offset in range(-offsets, offsets + 1)]
+        shares: dict[str, TokenPairs] = {
+            "first": FirstKey(*pairs),
+            "special": SpecialKey(*pairs),
+            "same_token": SameToken(*pairs),
+            "induction": AfterSameToken(*pairs),
+        }
+        shares |= {offset_name(offset): AtOffset(*pairs, offset) for offset in range(-offsets, offsets + 1)}
+        self._share_names, self._names = tuple(shares), statistic_names(offsets)
         self._special = (~on_host[1]).any(0).nonzero()[:, 0].tolist()
-        shares = (FirstKey(*pairs), SpecialKey(*pairs), SameToken(*pairs), AfterSameToken(*pairs), *around)
-        rows = self._special or None
-        self.readings = Readings(entropy=True, peak=True, distance=True, received=True, rows=rows, shares=shares)
+        rows, masks = self._special or None, tuple(shares.values())
+        self.readings = Readings(entropy=True, peak=True, distance=True, received=True, rows=rows, shares=masks)
 
     def fits(self, call: AttentionCall) -> bool:
         """Whether the call is self-attention over all tokens of the texts."""
@@ -135,21 +141,17 @@ class StatisticsReader:
         visible = torch.arange(1, length + 1) if causal else torch.full((length,), length)
         uniform = visible.double().log()
         relative = call.entropy.double() / torch.where(visible > 1, uniform, 1.0)
-        first, special, same, after, *around = call.shares.double().unbind(-1)
-        over_queries = [
-            (call.entropy, counted),
-            (relative, counted & (visible > 1)),
-            (call.peak, counted),
-            (call.distance, counted),
-            (first, counted),
-            (special, counted),
-            (same, counted & self._same.has_any(causal)[:, None]),
-            (after, counted & self._after.has_any()[:, None]),
-        ]
-        sums = [_sum(values, over) for values, over in over_queries]
-        sums.append(self._received_peak(call))
-        sums += [_sum(values, counted) for values in around]
-        total, count = (torch.stack(parts, -1).numpy() for parts in zip(*sums, strict=True))
+        values = {"entropy": call.entropy, "relative_entropy": relative, "peak": call.peak, "distance": call.distance}
+        values |= zip(self._share_names, call.shares.double().unbind(-1), strict=True)
+        queries = {
+            "relative_entropy": counted & (visible > 1),
+            "same_token": counted & self._same.has_any(causal)[:, None],
+            "induction": counted & self._after.has_any()[:, None],
+        }
+        sums = {name: _sum(each, queries.get(name, counted)) for name, each in values.items()}
+        sums["received_peak"] = self._received_peak(call)
+        in_order = (sums[name] for name in self._names)
+        total, count = (torch.stack(parts, -1).numpy() for parts in zip(*in_order, strict=True))
         return HeadSums(call.layer, call.kind, total, count)
 
     def _received_peak(self, call: AttentionCall) -> tuple[Tensor, Tensor]:

@@ -66,7 +66,7 @@ class LogitPath:
         raise ShapeError(f"unembedding must be [vocabulary, {own}]; it has {features} features")
 
     def directions(self, ids: Tensor, unembedding: Tensor | None) -> Tensor:
-        """Returns the effect of each feature of the projection's output on logits before ``scale``, ``[tokens, features]``.
+        """Returns the effect of each projected feature on logits before ``scale``, ``[tokens, features]``.
 
         The path ends in the ``unembedding``; None: in logits. ArgumentError is raised if something on the path is not
         linear.

@@ -1,4 +1,4 @@
-"""The module of the watched model that owns an attention call: its name, its layer, and the sequence to which it attends.
+"""The module of the watched model that owns an attention call: its name, its layer, and the kind of its keys.
 
 A layer of `regard.nn` names itself in its call. The owner of any other call is the innermost module of the model that
 is the first argument of a function on the stack. So the name is right for `forward`, for other methods (a decoder's
