@@ -8,7 +8,7 @@ import zipfile
 import pandas as pd
 import pytest
 
-from regard.data.header_names import header_doubts
+from regard.data.delimited import header_doubts
 from regard.data.images.image_rows import captioned_images, labelled_images
 from regard.data.speech.utterances import open_utterances
 from regard.data.tables import record_places

@@ -1,4 +1,8 @@
-"""Memory-mapped tables: Arrow files in the cache of Hugging Face datasets, written once."""
+"""Memory-mapped tables: Arrow files in the cache of Hugging Face datasets, written once.
+
+A file is written under another name and renamed: an interrupted process leaves no partial table, and several processes
+can write the same table at the same time.
+"""
 
 import hashlib
 import json
@@ -117,28 +121,19 @@ def cached_table(
         DataError: the cache cannot be written.
     """
     import datasets
+    import pyarrow as pa
 
     folder = cache_folder()
     path, counts = folder / f"{key}.arrow", folder / f"{key}.json"
     if not (path.is_file() and counts.is_file()):
         with written_by_any(path, counts), writing_cache(folder):
-            _write(path, counts, schema, batches)
+            counted: dict[str, Any] = {}
+            with AtomicFile(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_stream(sink, schema) as file:
+                for batch in batches(counted):
+                    file.write_batch(batch)
+            write_atomically(counts, json.dumps(counted).encode())
     table = datasets.Dataset.from_file(str(path))
     return datasets.Dataset(table.data, info=table.info, fingerprint=key), json.loads(read_text(counts, LARGEST_RECORD))
-
-
-def _write(
-    path: Path, counts: Path, schema: "pa.Schema", batches: Callable[[dict[str, Any]], Iterator["pa.RecordBatch"]]
-) -> None:
-    # The file is written under another name and renamed: an interrupted process leaves no partial table, and several
-    # processes can write the same table at the same time.
-    import pyarrow as pa
-
-    counted: dict[str, Any] = {}
-    with AtomicFile(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches(counted):
-            writer.write_batch(batch)
-    write_atomically(counts, json.dumps(counted).encode())
 
 
 def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.uint8]]) -> NDArray[np.uint8]:
@@ -155,19 +150,13 @@ def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.ui
     """
     path = cache_folder() / f"{key}.npy"
     if not path.is_file():
-        with written_by_any(path), writing_cache(path.parent):
-            _write_pixels(path, shape, rows)
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        with written_by_any(path), writing_cache(path.parent), AtomicFile(path) as part, part.open("wb") as file:
+            np.lib.format.write_array_header_2_0(file, header)
+            for row in rows:
+                file.write(np.ascontiguousarray(row).tobytes())
     try:
         require_regular(path, LARGEST_DATA)
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: this file of the cache is damaged; delete it") from error
-
-
-def _write_pixels(path: Path, shape: tuple[int, ...], rows: Iterable[NDArray[np.uint8]]) -> None:
-    # Under another name first, so that an interrupted process leaves no partial table.
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    with AtomicFile(path) as part, part.open("wb") as file:
-        np.lib.format.write_array_header_2_0(file, header)
-        for row in rows:
-            file.write(np.ascontiguousarray(row).tobytes())

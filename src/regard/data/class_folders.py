@@ -7,12 +7,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from regard.data.records import file_errors
 from regard.errors import DataError
 from regard.names.counted import counted
 
 log = logging.getLogger("regard")
 
-_MOST_NAMED = 3  # entries in a warning
+_MOST_NAMED_ENTRIES = 3  # entries in a warning
 
 
 class ClassFiles(NamedTuple):
@@ -43,7 +44,7 @@ def class_files(folder: Path, suffixes: Collection[str], unit: str) -> ClassFile
         )
     by_class: list[list[Path]] = []
     left_out: list[Path] = []
-    try:
+    with file_errors(folder, "check its permissions"):
         for one in sorted(folder.iterdir()):
             if one.name.startswith(".") or not one.is_dir():
                 left_out.append(one)
@@ -51,8 +52,6 @@ def class_files(folder: Path, suffixes: Collection[str], unit: str) -> ClassFile
             files, others = example_files(one, suffixes)
             by_class.append(files)
             left_out += others if files else [one]
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
     if not any(by_class):
         raise DataError(
             f"{folder}: is a folder without classes; it should hold a folder for each label, with {unit} in it "
@@ -101,14 +100,14 @@ def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str, suffixes
             nested.append(f"{counted(len(files), one)} in '{name}{os.sep}': {_nested(folder, files)}")
         else:
             others.append(repr(str(name)))
-    said = nested[:_MOST_NAMED]
-    if len(nested) > _MOST_NAMED:
-        said.append(f"{one}s in {counted(len(nested) - _MOST_NAMED, 'other folder')}, nested too")
+    said = nested[:_MOST_NAMED_ENTRIES]
+    if len(nested) > _MOST_NAMED_ENTRIES:
+        said.append(f"{one}s in {counted(len(nested) - _MOST_NAMED_ENTRIES, 'other folder')}, nested too")
     if beside:
         said.append(f"{counted(beside, one)} beside the folders of its {unit}")
     if others:
-        more = ", ..." if len(others) > _MOST_NAMED else ""
-        named = ", ".join(others[:_MOST_NAMED]) + more
+        more = ", ..." if len(others) > _MOST_NAMED_ENTRIES else ""
+        named = ", ".join(others[:_MOST_NAMED_ENTRIES]) + more
         said.append(f"{counted(len(others), 'entry')} besides its {unit}: {named}")
     log.warning("%s: left out %s", folder, "; ".join(said))
 

@@ -30,7 +30,7 @@ from regard.errors import ColumnError, DataError
 
 log = logging.getLogger("regard")
 
-SAMPLED, SAMPLED_FILES = 10_000, 100
+SAMPLED_ROWS, SAMPLED_FILE_ROWS = 10_000, 100
 """Rows whose cells are looked at, at most; and of a table that holds files."""
 
 FEWEST_ROWS = 20
@@ -127,10 +127,12 @@ IMAGE = role("--image-column", "the images", "image", "image", _IMAGES)
 CAPTION = role("--text-column", "the captions", "text", "captions caption", f"alt alttext title {_TEXTS}")
 MASK = role("--mask-column", "the class maps", "mask", "mask", "masks label labels annotation segmentation labelmap")
 SOUND = role("--sound-column", "the sounds", "sound", "sound audio", _SOUNDS, by_position=True)
-SPOKEN = role(
+SPOKEN_TEXT = role(
     "--text-column", "the texts", "text", "text", f"transcript transcription transcriptions {_TEXTS}", by_position=True
 )  # fmt: skip
-HEARD = role("--label-column", "the labels", "label", "label", f"text word command event {_LABELS}", by_position=True)
+HEARD_LABEL = role(
+    "--label-column", "the labels", "label", "label", f"text word command event {_LABELS}", by_position=True
+)
 PAIR = SOURCE, TARGET
 
 Roles = tuple[Role, Role]
@@ -448,11 +450,11 @@ class _Cells:
         return self._read[name]
 
     def _rows(self, names: list[str]) -> Iterator[Mapping[str, Any]]:
-        most = SAMPLED
+        most = SAMPLED_ROWS
         try:
             for number, (_, row) in enumerate(self._records.rows(names)):
                 if any(isinstance(value, StoredFile) for value in row.values()):
-                    most = SAMPLED_FILES
+                    most = SAMPLED_FILE_ROWS
                 if number >= most:
                     return
                 yield row

@@ -5,17 +5,24 @@ A reader stores only one line, or one quoted field (each at most 16 MiB), at a t
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from regard.data.header_names import header_doubts
-from regard.data.records import LONGEST_LINE, Records, check_different, listed_names, shortened, text_lines
+from regard.data.records import (
+    LONGEST_LINE,
+    Records,
+    check_different,
+    listed_names,
+    quoted_names,
+    shortened,
+    text_lines,
+)
 from regard.errors import DataError
 
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 """What separates the columns of a file, by its suffix."""
 
-CERTAIN = 1000
+CHECKED_ROWS = 1000
 """Rows that are looked at, at most, to tell what separates the columns of a CSV file."""
 
 _DELIMITER_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons (';')", "|": "bars ('|')"}
@@ -67,7 +74,7 @@ def _separator(path: Path) -> str:
         if mark == "," or "," in header or mark not in header:
             continue
         try:
-            rows = [fields for _, fields, _ in itertools.islice(_quoted_lines(path, mark), CERTAIN) if any(fields)]
+            rows = [fields for _, fields, _ in itertools.islice(_quoted_lines(path, mark), CHECKED_ROWS) if any(fields)]
         except DataError:
             continue
         if len(rows) > 1 and len(rows[0]) > 1 and len({len(fields) for fields in rows}) == 1:
@@ -141,6 +148,10 @@ def _quoted_lines(path: Path, separator: str) -> Iterator[tuple[int, list[str], 
         yield number, fields, marks
 
 
+_QUOTED = re.compile(r'(?:[^"]|"")*+')
+"""The part of a quoted field up to its closing quotation mark, or to the end of its line."""
+
+
 def _quoted_field(
     where: str, line: str, start: int, lines: Iterator[tuple[int, str]], separator: str
 ) -> tuple[str, str, int]:
@@ -148,21 +159,16 @@ def _quoted_field(
     parts: list[str] = []
     length = 0
     while True:
-        end = line.find('"', start)
-        if end >= 0:
-            parts.append(line[start:end])
-            if line.startswith('"', end + 1):
-                parts.append('"')
-                start = end + 2
-                continue
-            if end + 1 < len(line) and line[end + 1] != separator:
+        match = _QUOTED.match(line, start)
+        assert match is not None
+        parts.append(match[0].replace('""', '"'))
+        if (end := match.end() + 1) <= len(line):
+            if end < len(line) and line[end] != separator:
                 raise DataError(
                     f"{where} (no {_DELIMITER_NAMES[separator][:-1]} after a closing quotation mark); double the marks "
                     "inside a field"
                 )
-            return "".join(parts), line, end + 2
-        # The field continues in the next line.
-        parts += line[start:], "\n"
+            return "\n".join(parts), line, end + 1
         length += len(line) - start + 1
         following = next(lines, None)
         if following is None or length > LONGEST_LINE:
@@ -193,3 +199,76 @@ def _header(path: Path, separator: str, table: Iterator[tuple[int, list[str]]]) 
         )
     check_different(str(path), [name for name in header if name])
     return header
+
+
+_MOST_WORDS, _MOST_CHARACTERS = 5, 60  # of the name of a column
+
+_SENTENCE = re.compile(r"[.!?…。！？।؟]$|^[¿¡\"'“«„]|, ")
+_FILE = re.compile(r"\.(wav|flac|ogg|mp3|aiff?|au|npy|png|jpe?g|gif|bmp|tiff?|webp|txt)$", re.IGNORECASE)
+_PART = re.compile(r"[ _.\-]+|(?<=[a-z])(?=[A-Z])|(?<=\D)(?=\d)")
+
+_LANGUAGES = (
+    "aa ab af ak am an ar as ay az ba be bg bh bi bn bo br bs ca ce co cs cv cy da de dv dz ee el en eo es et eu "
+    "fa fi fj fo fr fy ga gd gl gn gu gv ha he hi hr ht hu hy ia id ie ig is it iu ja jv ka kk kl km kn ko ks ku "
+    "kw ky la lb lg ln lo lt lv mg mi mk ml mn mr ms mt my nb ne nl nn no nv ny oc om or os pa pl ps pt qu rm ro "
+    "ru rw sa sc sd se sg sh si sk sl sm sn so sq sr st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ug uk ur "
+    "uz ve vi vo wo xh yi yo zh zu eng spa fra fre deu ger ita por rus zho chi jpn kor ara hin nld dut swe dan "
+    "nor fin pol ces cze tur ell gre heb ukr vie tha ind ron rum hun bul hrv cmn cat lat epo english spanish "
+    "french german italian portuguese russian chinese japanese korean arabic hindi dutch swedish danish norwegian "
+    "finnish polish czech turkish greek hebrew ukrainian vietnamese thai indonesian romanian hungarian bulgarian "
+    "catalan latin us gb cn mx hans hant latn cyrl"
+)
+
+_USUAL_WORDS = (
+    "source target src tgt trg text texts sentence sentences label labels class classes category article articles "
+    "summary summaries document documents title headline abstract highlights body content review comment question "
+    "answer query response prompt completion instruction input inputs output outputs translation reference "
+    "original audio sound file files path paths name filename image images picture caption captions mask masks "
+    "transcript transcription transcriptions transcribed features feature scene id ids idx index key row number "
+    "score rating sentiment intent topic tag tags emotion target premise hypothesis alignment deciding objects "
+    "segments split utterance phrase word words token tokens lang language col column field x y from to human "
+    "machine raw clean"
+)
+
+_KNOWN_WORDS = frozenset(f"{_LANGUAGES} {_USUAL_WORDS}".split())
+
+
+def header_doubts(header: Sequence[str]) -> tuple[str, str]:
+    """Says whether a first line may be a row.
+
+    Args:
+        header: its cells; those without text are no names.
+
+    Returns:
+        what it is and what to do, if it is a row; and what to say where its names are taken without a question, if that
+        cannot be told. Both are empty if it has the names of columns.
+    """
+    cells = [cell for cell in header if cell]
+    if any(map(_is_value, cells)) and not _are_numbers_of_columns(cells):
+        return (
+            f"line 1, {quoted_names(cells)}, seems to be a row, and must be the names of the columns: put them there "
+            "(or name the columns, if these are their names)"
+        ), ""
+    if all(map(_is_name, cells)):
+        return "", ""
+    return "", (
+        f"line 1, {quoted_names(cells)}, is read as the names of the columns; if it is a row, put the names before it"
+    )
+
+
+def _is_value(cell: str) -> bool:
+    """Whether a cell is no name of a column: a sentence, a number, the name of a file, a long text."""
+    is_number = re.fullmatch(r"[+-]?\d+([.,]\d+)?", cell) is not None
+    is_long = len(cell) > _MOST_CHARACTERS or len(cell.split()) > _MOST_WORDS
+    return is_number or is_long or bool(_SENTENCE.search(cell) or _FILE.search(cell))
+
+
+def _are_numbers_of_columns(cells: Sequence[str]) -> bool:
+    """Whether cells are 0, 1, 2, ..., by which pandas names columns without names."""
+    return list(cells) == [str(number) for number in range(len(cells))]
+
+
+def _is_name(cell: str) -> bool:
+    """Whether a cell is surely the name of a column: made of usual words, letters and numbers."""
+    parts = [part.lower() for part in _PART.split(cell) if part]
+    return bool(parts) and all(part in _KNOWN_WORDS or part.isdigit() or len(part) == 1 for part in parts)

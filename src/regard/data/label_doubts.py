@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from regard.names.counted import counted
 
-FEWEST = 5
+FEWEST_EXAMPLES = 5
 """Examples of a label with fewer of them neither teach it nor measure it."""
 
-_MOST_NAMED = 6
+_MOST_NAMED_LABELS = 6
 
 
 def folded_label(name: str) -> str:
@@ -76,17 +76,17 @@ def label_doubts(counts: Mapping[str, int], unit: str, advice: str) -> list[str]
             f"{len(counts):,} labels are {number:,} but for {differences(several)}: {named}; they are trained as "
             f"different ones: {advice}"
         )
-    few = sorted((name for name in counts if counts[name] < FEWEST), key=lambda name: (counts[name], name))
+    few = sorted((name for name in counts if counts[name] < FEWEST_EXAMPLES), key=lambda name: (counts[name], name))
     if few:
         named = _listed([f"{name!r} ({counts[name]:,})" for name in few])
         have = "has" if len(few) == 1 else "have"
         said.append(
-            f"{len(few):,} of {counted(len(counts), 'label')} {have} fewer than {FEWEST} {unit}s, too few to learn and "
-            f"to measure: {named}; leave them out, add {unit}s, or give them one label"
+            f"{len(few):,} of {counted(len(counts), 'label')} {have} fewer than {FEWEST_EXAMPLES} {unit}s, too few to "
+            f"learn and to measure: {named}; leave them out, add {unit}s, or give them one label"
         )
     return said
 
 
 def _listed(parts: list[str]) -> str:
-    more = [f"and {len(parts) - _MOST_NAMED:,} more"] * (len(parts) > _MOST_NAMED)
-    return ", ".join([*parts[:_MOST_NAMED], *more])
+    more = [f"and {len(parts) - _MOST_NAMED_LABELS:,} more"] * (len(parts) > _MOST_NAMED_LABELS)
+    return ", ".join([*parts[:_MOST_NAMED_LABELS], *more])

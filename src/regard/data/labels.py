@@ -29,7 +29,7 @@ MOST_LABELS = 10_000
 MOST_CHARACTERS = 1000
 """A label of more characters is taken for a text."""
 
-_MISSING = ("nan", "null")
+_MISSING_LABELS = ("nan", "null")
 """What other programs write for a missing label, in lower case."""
 
 MOST_SIDE = 8192
@@ -87,7 +87,7 @@ class Labels:
                 f"{where}: there are {len(names):,} different labels, at most {MOST_LABELS:,} are possible; "
                 "is this the column of the labels?"
             )
-        for name in sorted(name for name in names if name.lower() in _MISSING):
+        for name in sorted(name for name in names if name.lower() in _MISSING_LABELS):
             log.warning(
                 "%s: %r is the label of a class; leave these %ss out if it means a missing label", where, name, unit
             )

@@ -14,6 +14,7 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ CHUNK = 1 << 20
 MOST_POSITIONS = 3
 """Rows that a message names."""
 
-_MOST_LISTED = 20  # names of columns in a message
+_MOST_LISTED_NAMES = 20  # names of columns in a message
 
 Say = Callable[[str], None]
 """Gets a line for the user."""
@@ -72,16 +73,30 @@ def check_file(path: Path, content: str) -> None:
         path: the file.
         content: what it should hold, for the message.
     """
-    try:
+    with file_errors(path):
         if path.is_dir():
             raise DataError(f"{path}: is a folder; name the file inside it")
         with open_regular(path, LARGEST_DATA) as file:
             if not file.read(CHUNK).removeprefix(codecs.BOM_UTF8).strip():
                 raise DataError(f"{path}: the file is empty; it should hold {content}")
+
+
+@contextmanager
+def file_errors(name: object, advice: str = "check the file") -> Iterator[None]:
+    """Turns an error of the file system into a `DataError` of one line, which names the file and says what to do.
+
+    Args:
+        name: names the file in messages.
+        advice: what to do if the file is there, but cannot be read.
+    """
+    try:
+        yield
+    except DataError:
+        raise
     except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; check the path") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+        raise DataError(f"{name}: no such file; check the path") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise DataError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error}); {advice}") from error
 
 
 def text_rows(
@@ -222,9 +237,7 @@ def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
             try:
                 text = decoder.decode(raw, final=not raw)
             except UnicodeDecodeError as error:
-                before = offset - (
-                    len(error.object) - len(raw)
-                )  # the object begins with what was left of the last part
+                before = offset + len(raw) - len(error.object)  # the object begins with the rest of the last part
                 line += error.object[: error.start].count(b"\n")
                 raise DataError(
                     f"{path}: line {line} is not valid UTF-8 (byte 0x{error.object[error.start]:02X} at offset "
@@ -240,8 +253,8 @@ def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
                 yield text
 
 
-_DOUBLE_BYTES = {"CP932": "cp932", "GB18030": "gb18030", "EUC-KR": "euc_kr", "BIG5": "big5"}
-_SINGLE_BYTES = {"CP1252": "cp1252", "ISO-8859-1": "latin-1"}
+_DOUBLE_BYTE_ENCODINGS = {"CP932": "cp932", "GB18030": "gb18030", "EUC-KR": "euc_kr", "BIG5": "big5"}
+_SINGLE_BYTE_ENCODINGS = {"CP1252": "cp1252", "ISO-8859-1": "latin-1"}
 """Encodings of iconv → of Python, the most common first."""
 
 
@@ -259,13 +272,13 @@ def utf8_advice(path: Path) -> str:
         return "save or convert the file as UTF-8"
     high = len(re.findall(rb"[\x80-\xff]", content))
     neighbours = sum(len(run) for run in re.findall(rb"[\x80-\xff]{2,}", content))
-    encodings = _DOUBLE_BYTES if 2 * neighbours > high else _SINGLE_BYTES
+    encodings = _DOUBLE_BYTE_ENCODINGS if 2 * neighbours > high else _SINGLE_BYTE_ENCODINGS
     possible = [name for name, codec in encodings.items() if _decodes(content, codec)]
     if not possible:
         return "save or convert the file as UTF-8"
     target = path.with_name(f"{path.stem}-utf8{path.suffix}")
     command = f"iconv -f {possible[0]} -t UTF-8 {quoted(str(path))} > {quoted(str(target))}"
-    others = f" or {', or '.join(possible[1:])}" if encodings is _DOUBLE_BYTES and possible[1:] else ""
+    others = f" or {', or '.join(possible[1:])}" if encodings is _DOUBLE_BYTE_ENCODINGS and possible[1:] else ""
     return f"it may be {possible[0]}{others}: convert it, with: {command}"
 
 
@@ -287,7 +300,7 @@ def text_lines(path: Path) -> Iterator[str]:
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-_NO_TEXT = {
+_BINARY_STARTS = {
     b"\x1f\x8b": ("compressed (gzip)", "unpack it"),
     b"PK\x03\x04": ("an archive (ZIP) or a workbook of Excel", "unpack it, or save the sheet as CSV with UTF-8"),
     b"PAR1": ("a Parquet file", "let its name end in .parquet"),
@@ -298,7 +311,7 @@ _NO_TEXT = {
 
 def check_utf8(path: Path, start: bytes) -> None:
     """Raises DataError if the first bytes of a file are those of UTF-16 or UTF-32, or of a file that is no text."""
-    for magic, (kind, advice) in _NO_TEXT.items():
+    for magic, (kind, advice) in _BINARY_STARTS.items():
         if start.startswith(magic):
             raise DataError(f"{path}: is {kind}, not text; {advice}")
     # Every other byte of common text in UTF-16 is zero; in UTF-8, a zero is a rare control character.
@@ -313,9 +326,7 @@ def aligned_records(source: Path, target: Path) -> Records:
     """Opens two text files with the same number of lines as a table with the columns ``source`` and ``target``."""
     for path in (source, target):
         check_no_subtitles(path)
-    counts = _count_lines(source), _count_lines(target)
-    for path in (source, target):
-        next(text_lines(path), None)  # a file whose lines cannot be read has no lines to count
+    counts = [sum(1 for _ in text_lines(path)) for path in (source, target)]
     if counts[0] != counts[1]:
         raise DataError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}; "
@@ -345,16 +356,6 @@ def check_no_subtitles(path: Path) -> None:
                 f"{path}: is subtitles (line {number} has times: {shortened(line.strip())}); write their texts into a "
                 "text file first, one a line, without numbers and times"
             )
-
-
-def _count_lines(path: Path) -> int:
-    """Counts the lines of a file; a last line without a line end counts."""
-    lines, last = 0, b"\n"
-    with open_utf8(path) as file:
-        while chunk := file.read(CHUNK):
-            lines += chunk.count(b"\n")
-            last = chunk[-1:]
-    return lines + (last != b"\n")
 
 
 def nearest_column(name: str, names: Iterable[str]) -> str | None:
@@ -402,8 +403,8 @@ def checked_text(text: str, where: str) -> str:
 
 def listed_names(names: Sequence[str]) -> str:
     """Returns the first names, for messages, and how many more there are."""
-    more = [f"and {len(names) - _MOST_LISTED:,} more"] * (len(names) > _MOST_LISTED)
-    return ", ".join([*names[:_MOST_LISTED], *more])
+    more = [f"and {len(names) - _MOST_LISTED_NAMES:,} more"] * (len(names) > _MOST_LISTED_NAMES)
+    return ", ".join([*names[:_MOST_LISTED_NAMES], *more])
 
 
 def quoted_names(names: Sequence[str]) -> str:

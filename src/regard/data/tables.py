@@ -10,7 +10,7 @@ from typing import Any
 from regard.data.delimited import delimited
 from regard.data.json_rows import json_objects
 from regard.data.parquet import parquet
-from regard.data.records import Records, check_file
+from regard.data.records import Records, check_file, file_errors
 from regard.errors import DataError
 
 READERS: dict[str, Callable[[Path], Records]] = {
@@ -41,10 +41,8 @@ def tables_in(folder: Path) -> list[Path]:
     Raises:
         DataError: the folder cannot be read.
     """
-    try:
+    with file_errors(folder, "check its permissions"):
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS and path.is_file())
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
     tables = [path for path in files if not path.name.startswith(".") and _has_columns(path)]
     return sorted(tables, key=lambda path: "train" not in path.stem.lower())
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from regard.data.images.masked_images import (
-    IGNORED,
+    IGNORED_NUMBER,
     known_classes,
     masked_table,
     open_masked,
@@ -161,7 +161,7 @@ def test_a_table_of_pixels(folder):
     for number, row in enumerate(table):
         assert (row[..., :3] == images[number].load().pixels).all()
         expected = classes_of(folder, number)
-        assert (row[..., 3] == np.where(expected == 11, IGNORED, expected)).all()
+        assert (row[..., 3] == np.where(expected == 11, IGNORED_NUMBER, expected)).all()
     (folder / "images" / "0.jpg").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"0\.jpg: is not an image"):
         masked_table(open_masked(folder), SIZE, 11, range(11))

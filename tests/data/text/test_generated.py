@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from regard.data.text.alignment import Alignment
-from regard.data.text.generated import LONGEST, SHORTEST, generate, write_corpus
+from regard.data.text.generated import FEWEST_WORDS, MOST_WORDS, generate, write_corpus
 from regard.data.text.grammar import lexicon
 from regard.data.text.grammar.morphology import agree, english_plural, spanish_plural, spanish_verb
 from regard.data.text.sources import open_pairs
@@ -56,7 +56,7 @@ def test_every_english_word_form_has_one_spanish(word):
 
 def test_sentences_are_words_and_marks():
     for pair in PAIRS:
-        assert SHORTEST <= len(pair.source_words) - 1 <= LONGEST
+        assert FEWEST_WORDS <= len(pair.source_words) - 1 <= MOST_WORDS
         assert split_words(pair.source) == list(pair.source_words)
         assert split_words(pair.target) == list(pair.target_words)
         assert pair.source[0].isupper()

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from regard.data.text.reviews import BAD, GOOD, LABELS, NEGATIONS, generate_reviews, write_reviews
+from regard.data.text.reviews import BAD_ADJECTIVES, GOOD_ADJECTIVES, LABELS, NEGATIONS, generate_reviews, write_reviews
 from regard.data.text.sources import open_labelled
 from regard.data.text.words import split_words
 from regard.errors import ArgumentError
@@ -17,9 +17,9 @@ def test_the_deciding_words_decide():
     for review in REVIEWS:
         words = split_words(review.text)
         *negation, adjective = [words[position] for position in review.deciding]
-        assert adjective in GOOD + BAD
+        assert adjective in GOOD_ADJECTIVES + BAD_ADJECTIVES
         assert not negation or " ".join(negation) in negations
-        assert review.label == LABELS[(adjective in GOOD) != bool(negation)]
+        assert review.label == LABELS[(adjective in GOOD_ADJECTIVES) != bool(negation)]
 
 
 def test_no_word_alone_tells_the_label():

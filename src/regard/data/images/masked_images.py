@@ -18,7 +18,7 @@ from regard.data.column_roles import IMAGE, MASK, choose_columns
 from regard.data.images.pictures import PictureFile
 from regard.data.images.reading import fit_image, image_name, read_class_map, read_image
 from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
-from regard.data.records import Records, StoredFile, check_limit, text_rows
+from regard.data.records import Records, StoredFile, check_limit, file_errors, text_rows
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
 from regard.names.counted import counted
@@ -29,10 +29,10 @@ IMAGES, MASKS = "images", ("labels", "masks")
 """The folder of the images, and the possible names of the folder of the class maps."""
 
 MOST_CLASSES = 255
-IGNORED = 255
+IGNORED_NUMBER = 255
 """The number of pixels in a table whose class is not counted."""
 
-WHITE = 255
+WHITE_LEVEL = 255
 """The other of two classes in class maps that are black and white."""
 
 
@@ -116,10 +116,8 @@ def open_masked(
         )
     if not path.exists():
         raise DataError(f"{path}: no such file; check the path")
-    try:
+    with file_errors(path):
         images = list(islice(_of_table(path, (image_column, mask_column)), limit))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     if not images:
         raise DataError(f"{path}: there are no rows; it should hold an image a row")
     return images
@@ -156,10 +154,8 @@ def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
             f"{folder.parent}: has no folder {folder.name}; it should hold {IMAGES} and {' or '.join(MASKS)}"
         )
     named: dict[str, Path] = {}
-    try:
+    with file_errors(folder, "check its permissions"):
         files, others = example_files(folder, suffixes.IMAGES)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
     for file in files:
         if file.stem in named:
             raise DataError(f"{file}: {named[file.stem].name} has the same name; remove one of them")
@@ -220,7 +216,7 @@ def masked_table(
     Args:
         images: where pixels and classes come from; at least one.
         size: height and width of the table.
-        ignore: the number in the files that becomes `IGNORED`; None: none.
+        ignore: the number in the files that becomes `IGNORED_NUMBER`; None: none.
         numbers: those in the files of the classes 0, 1, ...
 
     Raises:
@@ -232,13 +228,13 @@ def masked_table(
     return cached_pixels(key, (len(images), *size, 4), (_row(image, size, ignore, numbers) for image in images))
 
 
-_UNNAMED = "; name all with --classes, or those that do not count with --ignore"
+_UNNAMED_ADVICE = "; name all with --classes, or those that do not count with --ignore"
 
 
 def known_classes(
     classes: NDArray[Any], ignore: int | None, numbers: Sequence[int], name: str, advice: str = ""
 ) -> NDArray[np.uint8]:
-    """Returns a class map with the classes 0, 1, ... for their numbers, and `IGNORED` where the class is not counted.
+    """Returns a class map with the classes 0, 1, ... for their numbers, and `IGNORED_NUMBER` for ignored pixels.
 
     Raises:
         DataError: a number is none of ``numbers``.
@@ -246,7 +242,7 @@ def known_classes(
     table = np.full(1 << 16, -1, np.int16)
     table[list(numbers)] = np.arange(len(numbers))
     if ignore is not None:
-        table[ignore] = IGNORED
+        table[ignore] = IGNORED_NUMBER
     known = table[classes]
     unknown = classes[known < 0]
     if unknown.size:
@@ -276,14 +272,14 @@ def class_numbers_of(
         if seen is not None:
             seen.update(found)
         largest = max(largest, (max(found, default=-1), image.mask_name))
-    if counted_numbers == {0, WHITE}:
-        return 0, WHITE
+    if counted_numbers == {0, WHITE_LEVEL}:
+        return 0, WHITE_LEVEL
     number, name = largest
     if number >= MOST_CLASSES:
         raise DataError(
             f"{name}: a pixel has the class {number}, and classes go from 0 to {MOST_CLASSES - 1} (or all class maps "
-            f"have 0 and {WHITE} alone); if it marks pixels that do not count, write --ignore {number}, else write the "
-            "classes as 0, 1, 2, ..."
+            f"have 0 and {WHITE_LEVEL} alone); if it marks pixels that do not count, write --ignore {number}, else "
+            "write the classes as 0, 1, 2, ..."
         )
     return tuple(one for one in range(number + 1) if one != ignore)
 
@@ -311,6 +307,6 @@ def resized_classes(classes: NDArray[np.uint8], size: tuple[int, int]) -> NDArra
 def _row(image: MaskedImage, size: tuple[int, int], ignore: int | None, numbers: Sequence[int]) -> NDArray[np.uint8]:
     loaded = image.load()
     pixels = fit_image(loaded.pixels, size, "stretch", image.name).pixels
-    known = known_classes(loaded.classes, ignore, numbers, image.mask_name, _UNNAMED)
+    known = known_classes(loaded.classes, ignore, numbers, image.mask_name, _UNNAMED_ADVICE)
     classes = resized_classes(known, size)
     return np.concatenate((pixels, classes[..., None]), axis=2)

@@ -17,7 +17,7 @@ from regard.errors import KindError, ShapeError
 _VERSION = 1
 """Increased when the pixels of the same pictures change."""
 
-LARGEST_SHOWN = 640
+LARGEST_SHOWN_SIDE = 640
 """Pixels of the longer side of an image that is shown; larger ones are made smaller."""
 
 
@@ -80,7 +80,7 @@ class InputImage:
     Attributes:
         name: for people.
         pixels: uint8 ``[height, width, 3]`` of the size of the model.
-        shown: uint8 ``[height, width, 3]``: the whole image, its longer side at most `LARGEST_SHOWN` pixels.
+        shown: uint8 ``[height, width, 3]``: the whole image, its longer side at most `LARGEST_SHOWN_SIDE` pixels.
         box: x0, y0, x1, y1: the part of ``shown`` that the model sees.
         scale: pixels of ``shown`` for each pixel of the image.
         source: what the image was read from; for a file that data name, its path.
@@ -112,7 +112,7 @@ class InputImage:
         name, pixels = input_pixels(source, origin)
         fitted = fit_image(pixels, size, fit, name)
         height, width = pixels.shape[:2]
-        scale = min(1.0, LARGEST_SHOWN / max(height, width))
+        scale = min(1.0, LARGEST_SHOWN_SIDE / max(height, width))
         shown = pixels
         if scale < 1:
             to = max(1, round(height * scale)), max(1, round(width * scale))

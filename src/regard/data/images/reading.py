@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.records import StoredFile
+from regard.data.records import StoredFile, file_errors
 from regard.errors import ArgumentError, DataError, MissingPartError, ShapeError
 from regard.files.atomic import AtomicFile
 from regard.files.fork_lock import ForkLock
@@ -34,7 +34,7 @@ ImageSource = str | os.PathLike[str] | bytes | StoredFile
 Fit = Literal["crop", "stretch"]
 FITS = ("crop", "stretch")
 
-MOST_STRETCHED = 100
+LARGEST_RATIO = 100
 """Largest ratio of the sides of an image: a longer one is a strip, of which nothing would be left."""
 
 # Filters of warnings belong to the process: two threads must not change them at the same time.
@@ -229,15 +229,10 @@ def _content(source: ImageSource, name: str) -> Iterator[Any]:
         yield io.BytesIO(source)
         return
     path = Path(source)
-    try:
+    with file_errors(name):
         if path.is_dir():
             raise DataError(f"{name}: is a folder, not an image")
         file = open_regular(path, LARGEST_IMAGE)
-    except FileNotFoundError as error:
-        raise DataError(f"{name}: no such file; check the path") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{name}: cannot be read ({reason}); check the file") from error
     with file:
         if not file.read(1):
             raise DataError(f"{name}: the file is empty")
@@ -337,10 +332,8 @@ def fit_image(image: NDArray[np.uint8], to: tuple[int, int], fit: Fit = "crop", 
     if len(to) != 2 or min(to) < 1:
         raise ArgumentError(f"to must be a height and a width of at least 1; it is {to}")
     height, width = image.shape[:2]
-    if max(height, width) > MOST_STRETCHED * min(height, width):
-        raise DataError(
-            f"{name}: has {width} × {height} pixels; one side is more than {MOST_STRETCHED} times the other"
-        )
+    if max(height, width) > LARGEST_RATIO * min(height, width):
+        raise DataError(f"{name}: has {width} × {height} pixels; one side is more than {LARGEST_RATIO} times the other")
     box = covered_box(height, width, to, fit)
     if (height, width) == tuple(to):
         return FittedImage(image, box)

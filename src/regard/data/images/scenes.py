@@ -32,10 +32,10 @@ _CORNERS = {
 SIDE = 64
 """Pixels of a side of a scene."""
 
-SMALL, LARGE = (7.0, 8.5), (11.0, 14.0)
+SMALL_RADIUS, LARGE_RADIUS = (7.0, 8.5), (11.0, 14.0)
 """Radius of small and of large objects, in pixels: from, to."""
 
-FINE = 4
+SAMPLES_OF_SIDE = 4
 """Samples of a pixel along each axis."""
 
 MOST_SIDE, MOST_OBJECTS = 1024, 64
@@ -69,7 +69,7 @@ class SceneObject:
     @property
     def large(self) -> bool:
         """Whether it is called large; small otherwise."""
-        return self.radius > (SMALL[1] + LARGE[0]) / 2
+        return self.radius > (SMALL_RADIUS[1] + LARGE_RADIUS[0]) / 2
 
     @property
     def box(self) -> Box:
@@ -180,7 +180,7 @@ def outline(shape: str) -> NDArray[np.float64]:
 
 def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
     """Returns the share of each pixel that an object covers: ``[side, side]``, from 0 to 1."""
-    fine = (np.arange(side * FINE) + 0.5) / FINE
+    fine = (np.arange(side * SAMPLES_OF_SIDE) + 0.5) / SAMPLES_OF_SIDE
     x, y = (fine[None, :] - one.x) / one.radius, (fine[:, None] - one.y) / one.radius
     if one.shape in ("circle", "ring"):
         distance = x**2 + y**2
@@ -189,7 +189,7 @@ def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
             inside &= distance >= 0.5**2
     else:
         inside = _inside(outline(one.shape), x, y)
-    return inside.reshape(side, FINE, side, FINE).mean((1, 3)).astype(np.float32)
+    return inside.reshape(side, SAMPLES_OF_SIDE, side, SAMPLES_OF_SIDE).mean((1, 3)).astype(np.float32)
 
 
 def _inside(points: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -218,7 +218,7 @@ def place_objects(
         placed: list[SceneObject] = []
         for shape, color in kinds:
             for _ in range(30):
-                low, high = SMALL if random.random() < 0.5 else LARGE
+                low, high = SMALL_RADIUS if random.random() < 0.5 else LARGE_RADIUS
                 radius = round(float(random.uniform(low, high)), 1)
                 x, y = (round(float(edge), 1) for edge in random.uniform(radius + 1, side - radius - 1, 2))
                 one = SceneObject(shape, color, x, y, radius)
@@ -237,7 +237,7 @@ def _apart(first: Box, second: Box, gap: float) -> bool:
 CAPTIONS = 3
 """Captions of a scene."""
 
-MOST_NAMED = 3
+MOST_CAPTIONED_OBJECTS = 3
 """Objects of a scene."""
 
 
@@ -298,7 +298,7 @@ def captioned_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, 
 
     Colours differ, so that a colour tells which object is meant; shapes may be equal.
     """
-    count = int(random.integers(1, MOST_NAMED + 1))
+    count = int(random.integers(1, MOST_CAPTIONED_OBJECTS + 1))
     colors = [list(COLORS)[number] for number in random.choice(len(COLORS), count, replace=False)]
     shapes = [SHAPES[number] for number in random.choice(len(SHAPES), count)]
     scene = _scene(list(zip(shapes, colors, strict=True)), random, side)

@@ -22,7 +22,7 @@ HEIGHT, WIDTH = 64, 96
 COLUMN = "scene"
 """The header of a table of scenes, which has the number of one on each line."""
 
-FIRST = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
+FIRST_SCENES = {"train": 0, "validation": 10_000_000, "test": 20_000_000}
 """The number of the first scene of each part of the bundled corpus."""
 
 MOST_SCENES = 10_000_000
@@ -79,14 +79,14 @@ def write_streets(folder: Path, parts: dict[str, int]) -> dict[str, Path]:
 
     Args:
         folder: made if it is not there.
-        parts: part → how many scenes, of `FIRST`.
+        parts: part → how many scenes, of `FIRST_SCENES`.
 
     Returns:
         part → its table.
     """
 
     def write(file: TextIO, part: str, size: int) -> None:
-        file.writelines(f"{row}\n" for row in (COLUMN, *range(FIRST[part], FIRST[part] + size)))
+        file.writelines(f"{row}\n" for row in (COLUMN, *range(FIRST_SCENES[part], FIRST_SCENES[part] + size)))
 
     return write_parts(folder, parts, ".tsv", write)
 

@@ -53,7 +53,7 @@ def _last_flac_frame(content: bytes, information: int, body: int, end: int) -> _
     block = int.from_bytes(content[information + 2 : information + 4], "big")
     channels = (content[information + 12] >> 1 & 7) + 1
     position, cut_off, checked = end, None, 0
-    while checked < _MOST_CHECKED:
+    while checked < _MOST_CHECKED_HEADERS:
         position = content.rfind(b"\xff", max(body, end - _LARGEST_FRAME), position)
         if position < 0:
             break
@@ -66,7 +66,7 @@ def _last_flac_frame(content: bytes, information: int, body: int, end: int) -> _
     return cut_off
 
 
-_MOST_CHECKED = 8
+_MOST_CHECKED_HEADERS = 8
 """Headers that are looked at for the last frame of a FLAC file: some of them may be samples that look like one."""
 
 _LARGEST_FRAME = 1 << 21

@@ -21,7 +21,7 @@ _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 
 MOST_FRAMES = 1 << 20
 """Frames of a file that is read; an hour has 138,000 of layer III, 450,000 of layer I."""
 
-_SEARCHED = 1 << 16
+_SEARCHED_BYTES = 1 << 16
 """Bytes in which the next frame is searched for behind something that is none."""
 
 
@@ -136,7 +136,7 @@ def mpeg_start(content: bytes, position: int) -> int | None:
 def _next_mpeg_frame(content: bytes, start: int) -> _MpegFrame | None:
     """Returns the next frame that is followed by another one of its kind, or by the end."""
     position = behind_tags(content, start)
-    end = min(len(content), position + _SEARCHED)
+    end = min(len(content), position + _SEARCHED_BYTES)
     while (position := content.find(b"\xff", position, end)) >= 0:
         frame = _mpeg_frame(content, position)
         if frame is not None and _is_followed(content, frame):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.records import StoredFile
+from regard.data.records import StoredFile, file_errors
 from regard.data.speech.streams import sound_streams
 from regard.errors import ArgumentError, DataError, KindError, MissingPartError
 from regard.files.atomic import temporary_folder
@@ -177,15 +177,10 @@ def resampled(samples: NDArray[np.float32], from_rate: int, to_rate: int) -> NDA
 
 
 def _content(path: Path, where: str) -> bytes:
-    try:
+    with file_errors(where):
         if path.is_dir():
             raise DataError(f"{where}: is a folder; name a sound in it")
         content = read_bytes(path, LARGEST_SOUND)
-    except FileNotFoundError as error:
-        raise DataError(f"{where}: no such file; check the path") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{where}: cannot be read ({reason}); check the file") from error
     if not content:
         raise DataError(f"{where}: the file is empty; it should hold a sound")
     return content

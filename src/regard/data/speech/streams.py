@@ -17,7 +17,7 @@ from regard.errors import DataError
 
 log = logging.getLogger("regard")
 
-UNKNOWN = 0x7E000000
+UNKNOWN_LENGTH = 0x7E000000
 """Declared bytes that stand for an unknown length, and all above: 0x7F000000 (sox 14.4.2, AIFF), 0x7FFFF000 (sox, and
 espeak-ng 1.51, WAV), 0xFFFFFFFF (ffmpeg 5.1; AU by its specification), −1 (CAF). No sound that is read has so many."""
 
@@ -81,7 +81,7 @@ def _stream_reader(content: bytes, position: int) -> tuple[Callable[[bytes, int,
         return _au, start
     if content.startswith(b"fLaC", start):
         return _flac, start
-    if any(content.startswith(kind.magic, start) for kind in _CHUNKED):
+    if any(content.startswith(kind.magic, start) for kind in _CHUNK_FORMATS):
         return _chunked, start
     begins = mpeg_start(content, position)
     return None if begins is None else (_mpeg, begins)
@@ -140,7 +140,7 @@ class _Kind(NamedTuple):
 _LITTLE, _BIG = struct.Struct("<I"), struct.Struct(">I")
 _MPEG_CODINGS = (0x50, 0x55)  # of WAV: layers I and II, layer III
 _W64 = bytes.fromhex("f3acd3118cd100c04f8edb8a")  # ends the names of its chunks
-_CHUNKED = (
+_CHUNK_FORMATS = (
     _Kind(b"RIFF", 12, 4, _LITTLE, False, 2, b"data", 0, 4),
     _Kind(b"RF64", 12, 4, _LITTLE, False, 2, b"data", 0, 4),
     _Kind(b"BW64", 12, 4, _LITTLE, False, 2, b"data", 0, 4),
@@ -152,7 +152,7 @@ _CHUNKED = (
 
 
 def _chunked(content: bytes, start: int, where: str) -> Streams:
-    kind = next(one for one in _CHUNKED if content.startswith(one.magic, start))
+    kind = next(one for one in _CHUNK_FORMATS if content.startswith(one.magic, start))
     position, sizes, coding, parts = start + kind.first, None, 0, 0
     while (chunk := kind.read(content, position)) is not None and chunk[0] != kind.samples and parts < MOST_PARTS:
         parts += 1
@@ -169,7 +169,7 @@ def _chunked(content: bytes, start: int, where: str) -> Streams:
     there = len(content) - body
     if start and there <= kind.prefix:  # a header that was written again, as what followed was known
         return Streams([], len(content))
-    known = kind.prefix < declared < UNKNOWN or (
+    known = kind.prefix < declared < UNKNOWN_LENGTH or (
         declared <= kind.prefix and _chain_end(kind, content, body + declared) == len(content)
     )
     if known and declared > there:
@@ -236,7 +236,7 @@ def _au(content: bytes, start: int, where: str) -> Streams:
     (offset,), (declared,) = (size_of.unpack_from(content, start + field) for field in (4, 8))
     body = min(start + offset, len(content))
     there = len(content) - body
-    known = 0 < declared < UNKNOWN
+    known = 0 < declared < UNKNOWN_LENGTH
     if known and declared > there:
         raise _truncated(where, there, declared)
     # Nothing but tags and other sounds may follow the samples, whatever the header says.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import class_files, warn_of_left_out
-from regard.data.column_roles import SOUND, SPOKEN, Roles, choose_columns
+from regard.data.column_roles import SOUND, SPOKEN_TEXT, Roles, choose_columns
 from regard.data.ragged import Ragged
 from regard.data.records import StoredFile, check_file, text_rows
 from regard.data.speech.log_mel import LogMel
@@ -65,7 +65,7 @@ def open_utterances(
     *,
     lowercase: bool = False,
     limit: int | None = None,
-    roles: Roles = (SOUND, SPOKEN),
+    roles: Roles = (SOUND, SPOKEN_TEXT),
 ) -> list[Utterance]:
     """Returns the utterances that a table or a folder lists; the sounds themselves are not read.
 

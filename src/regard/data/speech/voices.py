@@ -21,11 +21,11 @@ from regard.errors import UnknownNameError
 
 RATE = 16_000
 STEP = 80  # samples between two settings of the resonances: 5 ms
-HIGHEST = 5_000.0  # Hz of the last harmonic
+HIGHEST_FREQUENCY = 5_000.0  # Hz of the last harmonic
 BANDWIDTHS = np.array([70.0, 100.0, 160.0])  # of the resonances, Hz
 _GLIDE = 7  # steps over which one phone becomes the next
 
-SHORTEST, LONGEST = 2, 6
+FEWEST_WORDS, MOST_WORDS = 2, 6
 """Words of an utterance."""
 
 
@@ -211,11 +211,11 @@ def _voiced(track: _Track, voice: Voice, random: np.random.Generator) -> NDArray
     positions, samples = np.arange(steps) * STEP, np.arange(steps * STEP)
     phase = 2 * np.pi * np.cumsum(np.interp(samples, positions, pitch)) / RATE
     voiced = np.zeros(len(samples))
-    for harmonic in range(1, int(HIGHEST / pitch.min()) + 1):
+    for harmonic in range(1, int(HIGHEST_FREQUENCY / pitch.min()) + 1):
         frequency = harmonic * pitch[:, None]
         squares = track.formants**2
         gain = np.prod(squares / np.sqrt((squares - frequency**2) ** 2 + (BANDWIDTHS * frequency) ** 2), axis=1)
-        amplitude = track.voice * gain * (harmonic * pitch < HIGHEST) / harmonic
+        amplitude = track.voice * gain * (harmonic * pitch < HIGHEST_FREQUENCY) / harmonic
         voiced += np.interp(samples, positions, amplitude) * np.sin(harmonic * phase)
     return voiced
 
@@ -246,7 +246,7 @@ def utterance(part: str, number: int, seed: int, words: int | None = None) -> tu
         words: how many are said; None: 2 to 6.
     """
     random = np.random.default_rng([seed, zlib.crc32(part.encode()), number])
-    count = int(random.integers(SHORTEST, LONGEST + 1)) if words is None else words
+    count = int(random.integers(FEWEST_WORDS, MOST_WORDS + 1)) if words is None else words
     chosen = [str(word) for word in random.choice(list(WORDS), size=count)]
     return " ".join(chosen), speak(chosen, Voice.draw(random), random)
 

@@ -27,9 +27,9 @@ from regard.data.text.grammar.clauses import (
     where,
 )
 from regard.data.text.grammar.morphology import english_plural, spanish_verb
-from regard.data.text.grammar.phrases import Phrase, Source, Target, finished, joined, name, noun_phrase
+from regard.data.text.grammar.phrases import Phrase, SourceWord, TargetWord, finished, joined, name, noun_phrase
 
-SHORTEST, LONGEST = 4, 16
+FEWEST_WORDS, MOST_WORDS = 4, 16
 """Words of an English sentence, without the punctuation mark at its end."""
 
 PARAGRAPH = range(3, 9)
@@ -122,20 +122,20 @@ def english_sentences(seed: int) -> Iterator[str]:
 def _pair(draws: RandomDraws) -> AlignedPair:
     while True:
         source, target, question = sentence(draws)
-        if SHORTEST <= len(source) <= LONGEST:
+        if FEWEST_WORDS <= len(source) <= MOST_WORDS:
             break
     english, spanish, sure, possible = finished(source, target, question=question)
     return AlignedPair(joined(english), joined(spanish), tuple(english), tuple(spanish), sure, possible)
 
 
-Words = tuple[list[Source], list[Target]]
+Words = tuple[list[SourceWord], list[TargetWord]]
 
 _CONNECTIVES = (("and", "y"), ("but", "pero"), ("because", "porque"))
-_SAYING = (("think", "pensar"), ("know", "saber"), ("say", "decir"), ("believe", "creer"))
-_ASKING = (("where", ("dónde",)), ("when", ("cuándo",)), ("why", ("por", "qué")))
+_SAYING_VERBS = (("think", "pensar"), ("know", "saber"), ("say", "decir"), ("believe", "creer"))
+_QUESTION_WORDS = (("where", ("dónde",)), ("when", ("cuándo",)), ("why", ("por", "qué")))
 
 
-def sentence(draws: RandomDraws) -> tuple[list[Source], list[Target], bool]:
+def sentence(draws: RandomDraws) -> tuple[list[SourceWord], list[TargetWord], bool]:
     """Draws a sentence of any length, without its mark.
 
     Returns:
@@ -166,17 +166,17 @@ def where_when_why(draws: RandomDraws) -> Words:
     """Draws a question, e.g. *Why does the girl eat the apple?*"""
     clause = draws.choice((transitive, intransitive))(draws, question=True, plain=True)
     source, target = clause.question()
-    english, spanish = draws.choice(_ASKING)
-    word = Source(english)
+    english, spanish = draws.choice(_QUESTION_WORDS)
+    word = SourceWord(english)
     *before, last = spanish
-    asking = [*(Target(text, (), (word,)) for text in before), Target(last, (word,))]
+    asking = [*(TargetWord(text, (), (word,)) for text in before), TargetWord(last, (word,))]
     return [word, *source], [*asking, *target]
 
 
 def who(draws: RandomDraws) -> Words:
     """Draws a question, e.g. *Who eats the apple?*"""
-    word = Source("who")
-    subject = Phrase([word], [Target("quién", (word,))], "3s", "m", True)
+    word = SourceWord("who")
+    subject = Phrase([word], [TargetWord("quién", (word,))], "3s", "m", True)
     clause = draws.choice((transitive, intransitive))(draws, subject=subject)
     return _situated(draws, clause, *clause.statement(), place=False)
 
@@ -185,10 +185,10 @@ def what(draws: RandomDraws) -> Words:
     """Draws a question, e.g. *What does the girl eat?*"""
     verbs = [verb for verb in lexicon.TRANSITIVE if "person" not in verb.objects]
     _, subject, tense, group = predicate(draws, verbs, question=True)
-    word = Source("what")
+    word = SourceWord("what")
     clause = Clause(subject, group.helper, group.rest, [*group.before, *group.finite], [], tense)
     source, target = clause.question()
-    return _situated(draws, clause, [word, *source], [Target("qué", (word,)), *target], place=False)
+    return _situated(draws, clause, [word, *source], [TargetWord("qué", (word,)), *target], place=False)
 
 
 def there_is(draws: RandomDraws) -> Words:
@@ -196,9 +196,9 @@ def there_is(draws: RandomDraws) -> Words:
     kinds = ["person", "animal", "food", "text", "thing", "clothes", "vehicle"]
     thing = noun_phrase(draws, kinds, indefinite=True)
     english, spanish = draws.choice(((("is", "are"), "hay"), (("was", "were"), "había")))
-    source = [Source("there"), Source(english[thing.plural])]
+    source = [SourceWord("there"), SourceWord(english[thing.plural])]
     place, lugar = where(draws)
-    return [*source, *thing.source, *place], [Target(spanish, (source[1],), (source[0],)), *thing.target, *lugar]
+    return [*source, *thing.source, *place], [TargetWord(spanish, (source[1],), (source[0],)), *thing.target, *lugar]
 
 
 def two(draws: RandomDraws) -> Words:
@@ -206,19 +206,19 @@ def two(draws: RandomDraws) -> Words:
     clauses = [draws.weighted(CLAUSES)(draws) for _ in range(2)]
     (source, target), (further, mas) = (clause.statement() for clause in clauses)
     english, spanish = draws.choice(_CONNECTIVES)
-    word = Source(english)
-    return [*source, word, *further], [*target, Target(spanish, (word,)), *mas]
+    word = SourceWord(english)
+    return [*source, word, *further], [*target, TargetWord(spanish, (word,)), *mas]
 
 
 def saying(draws: RandomDraws) -> Words:
     """Draws reported speech, e.g. *She thinks that the girl eats the apple.*"""
-    english, spanish = draws.choice(_SAYING)
+    english, spanish = draws.choice(_SAYING_VERBS)
     subject = subject_of(draws)
-    verb = Source(english_plural(english) if subject.person == "3s" else english)
-    that = Source("that")
-    said = Target(spanish_verb(spanish).conjugate("present", subject.person), (verb,), subject.dropped)
+    verb = SourceWord(english_plural(english) if subject.person == "3s" else english)
+    that = SourceWord("that")
+    said = TargetWord(spanish_verb(spanish).conjugate("present", subject.person), (verb,), subject.dropped)
     source, target = draws.weighted(CLAUSES)(draws).statement()
-    return [*subject.source, verb, that, *source], [*subject.target, said, Target("que", (that,)), *target]
+    return [*subject.source, verb, that, *source], [*subject.target, said, TargetWord("que", (that,)), *target]
 
 
 _FORMS = (
@@ -233,7 +233,9 @@ _FORMS = (
 )
 
 
-def _situated(draws: RandomDraws, clause: Clause, source: list[Source], target: list[Target], *, place: bool) -> Words:
+def _situated(
+    draws: RandomDraws, clause: Clause, source: list[SourceWord], target: list[TargetWord], *, place: bool
+) -> Words:
     # Perhaps with where and when it happens.
     if place and draws.chance(0.2):
         english, spanish = where(draws)
@@ -247,8 +249,8 @@ def _situated(draws: RandomDraws, clause: Clause, source: list[Source], target: 
 def _relative(draws: RandomDraws) -> Phrase:
     # the boy who sleeps: el niño que duerme
     head = noun_phrase(draws, ["person"], plain=True, names=0.0)
-    word = Source("who")
-    inner = Phrase([word], [Target("que", (word,))], head.person, head.gender, True)
+    word = SourceWord("who")
+    inner = Phrase([word], [TargetWord("que", (word,))], head.person, head.gender, True)
     source, target = draws.choice((transitive, intransitive))(draws, subject=inner, plain=True).statement()
     return Phrase([*head.source, *source], [*head.target, *target], head.person, head.gender, True)
 
@@ -256,7 +258,7 @@ def _relative(draws: RandomDraws) -> Phrase:
 def _and(draws: RandomDraws) -> Phrase:
     # Ana and my brother: Ana y mi hermano
     first, second = name(draws), noun_phrase(draws, ["person"], plain=True, names=0.0)
-    word = Source("and")
+    word = SourceWord("and")
     gender = "f" if first.gender == second.gender == "f" else "m"
-    target = [*first.target, Target("y", (word,)), *second.target]
+    target = [*first.target, TargetWord("y", (word,)), *second.target]
     return Phrase([*first.source, word, *second.source], target, "3p", gender, True)

@@ -16,14 +16,15 @@ from regard.data.corpus_files import DistinctParts, RandomDraws, generated, writ
 
 LABELS = ("negative", "positive")
 
-GOOD = (
+GOOD_ADJECTIVES = (
     "good", "great", "lovely", "pleasant", "clever", "charming", "brilliant", "delightful", "superb", "excellent",
     "funny", "moving", "beautiful", "impressive", "enjoyable", "wonderful", "fresh", "elegant", "honest", "exciting",
 )  # fmt: skip
-BAD = (
+BAD_ADJECTIVES = (
     "bad", "awful", "dull", "boring", "clumsy", "dreadful", "poor", "tedious", "ugly", "disappointing",
     "silly", "weak", "terrible", "bland", "lazy", "annoying", "stale", "shallow", "messy", "forgettable",
 )  # fmt: skip
+ADJECTIVES = (*GOOD_ADJECTIVES, *BAD_ADJECTIVES)
 THINGS = (
     "film", "novel", "play", "concert", "exhibition", "restaurant", "hotel", "museum", "album", "game", "series",
     "lecture", "opera", "podcast", "recipe", "garden", "tour", "magazine", "comedy", "documentary",
@@ -89,7 +90,7 @@ def _review(draws: RandomDraws) -> Review:
     label = draws.choice(LABELS)
     negation = draws.choice(NEGATIONS) if draws.chance(0.4) else ()
     degree = [draws.choice(DEGREES)] if draws.chance(0.4) else []
-    adjective = draws.choice(GOOD if (label == "positive") != bool(negation) else BAD)
+    adjective = draws.choice(GOOD_ADJECTIVES if (label == "positive") != bool(negation) else BAD_ADJECTIVES)
     judgement = ["the", draws.choice(THINGS), draws.choice(("is", "was")), *negation, *degree, adjective]
     last = len(judgement)
     deciding = [*range(3, 3 + len(negation)), last - 1]
@@ -108,7 +109,7 @@ def _before(draws: RandomDraws) -> list[str]:
         return [*_fact(draws), ",", "and"]
     if kind == "concession":
         return [draws.choice(("although", "though")), *_opinion(draws), ","]
-    return [*draws.choice(PEOPLE).split(), "found", "it", draws.choice((*GOOD, *BAD)), ",", "but"]
+    return [*draws.choice(PEOPLE).split(), "found", "it", draws.choice(ADJECTIVES), ",", "but"]
 
 
 def _after(draws: RandomDraws) -> list[str]:
@@ -118,13 +119,13 @@ def _after(draws: RandomDraws) -> list[str]:
         return [",", "and", *_fact(draws)]
     if kind == "concession":
         return [",", "even", "if", *_opinion(draws)]
-    return [",", "whatever", *draws.choice(PEOPLE).split(), "says", "about", "the", draws.choice((*GOOD, *BAD)),
+    return [",", "whatever", *draws.choice(PEOPLE).split(), "says", "about", "the", draws.choice(ADJECTIVES),
             *draws.choice(PARTS).split()]  # fmt: skip
 
 
 def _opinion(draws: RandomDraws) -> list[str]:
     negation: Sequence[str] = draws.choice(NEGATIONS) if draws.chance(0.3) else ()
-    return ["the", *draws.choice(PARTS).split(), draws.choice(("is", "was")), *negation, draws.choice((*GOOD, *BAD))]
+    return ["the", *draws.choice(PARTS).split(), draws.choice(("is", "was")), *negation, draws.choice(ADJECTIVES)]
 
 
 def _fact(draws: RandomDraws) -> list[str]:

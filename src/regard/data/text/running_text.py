@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.data.batches import Batches
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import warn_of_left_out
-from regard.data.records import decoded
+from regard.data.records import decoded, file_errors
 from regard.data.text.tokenizers import TextTokenizer
 from regard.errors import ArgumentError, DataError
 
@@ -66,7 +66,7 @@ def _files_of(part: str | os.PathLike[str]) -> list[Path]:
     if not text or "\0" in text:
         raise DataError(f"{text!r} is not the name of a file; check the path")
     path = Path(text)
-    try:
+    with file_errors(text, "check the path"):
         if path.is_dir():
             files, left_out = [], []
             for file in sorted(file for file in path.rglob("*") if file.suffix.lower() == SUFFIX):
@@ -82,8 +82,6 @@ def _files_of(part: str | os.PathLike[str]) -> list[Path]:
             if not files:
                 raise DataError(f"{text}: no file fits this pattern; check it")
             return files
-    except OSError as error:
-        raise DataError(f"{text}: cannot be read ({error.strerror}); check the path") from error
     raise DataError(f"{text}: no such file; check the path")
 
 
@@ -98,15 +96,13 @@ def text_blocks(path: Path) -> Iterator[str]:
     """
     block: list[str] = []
     size = 0
-    try:
+    with file_errors(path):
         for part in decoded(path, _LONGEST_PIECE, by_line=True):
             block.append(part)
             size += len(part)
             if size >= _BLOCK:
                 yield "".join(block)
                 block, size = [], 0
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     if block:
         yield "".join(block)
 

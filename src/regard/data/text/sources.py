@@ -26,6 +26,7 @@ from regard.data.records import (
     check_file,
     check_limit,
     check_utf8,
+    file_errors,
     named_positions,
     placed_text_rows,
 )
@@ -192,17 +193,16 @@ def local_files(source: Source) -> tuple[Path, ...] | None:
 
 def _class_pairs(files: Sequence[Path]) -> Iterator[Pair]:
     for path in files:
-        try:
+        with file_errors(path):
             content = read_bytes(path, LARGEST_RECORD)
-            check_utf8(path, content)
+        check_utf8(path, content)
+        try:
             text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-            yield str(path), (text, path.parent.name)
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: is not valid UTF-8 (byte at offset {error.start}); save or convert the file as UTF-8"
             ) from error
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+        yield str(path), (text, path.parent.name)
 
 
 def _load_from_hub(name: str, split: str) -> "datasets.Dataset":

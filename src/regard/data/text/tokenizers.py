@@ -30,7 +30,7 @@ KINDS: Final = ("bpe", "word", "char")
 MARK = "▁"
 """Stands for the space before a piece."""
 
-_UNKNOWN = "⁇"
+_UNKNOWN_TEXT = "⁇"
 # Python's white space, and the mark itself: a mark in the text becomes a space, so each mark in a piece is a space.
 _SPACES = r"[\s▁\x{1C}-\x{1F}]+"
 _CODES = 0x110000  # of Unicode
@@ -312,7 +312,7 @@ class Tokenizer(PieceTokenizer):
         text = self.normalize(text)
         return [text[span.start : span.stop] for span in self.spans(text)]
 
-    def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = _UNKNOWN) -> str:
+    def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = _UNKNOWN_TEXT) -> str:
         """Returns the text of ids.
 
         Args:
@@ -369,7 +369,7 @@ class Tokenizer(PieceTokenizer):
                 piece = next(texts)
             elif id <= self.UNK:
                 # A separate word; the unknown piece does not say whether a space came before it.
-                piece = _UNKNOWN if id == self.UNK else f" {_UNKNOWN} "
+                piece = _UNKNOWN_TEXT if id == self.UNK else f" {_UNKNOWN_TEXT} "
             starts.append(len(text) + len(piece) - len(piece.lstrip(" ")))
             text += piece
         word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
@@ -565,7 +565,7 @@ class TextTokenizer(PieceTokenizer):
         run: list[int] = []
         for id in ids:
             if id == self.UNK:
-                texts += [self._text(run), _UNKNOWN]
+                texts += [self._text(run), _UNKNOWN_TEXT]
                 run = []
             elif id != self.END:
                 run.append(id)

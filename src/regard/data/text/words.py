@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-_KANA = ((0x3040, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F))
-_HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+_KANA_RANGES = ((0x3040, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F))
+_HAN_RANGES = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 # Thai and Lao; Myanmar with its extensions; Khmer; Tai Le, New Tai Lue, Tai Tham and Tai Viet; Balinese; Javanese; Yi;
 # Bopomofo
-_UNSPACED = (
-    *_KANA,
-    *_HAN,
+_UNSPACED_RANGES = (
+    *_KANA_RANGES,
+    *_HAN_RANGES,
     (0x0E00, 0x0EFF),
     (0x1000, 0x109F),
     (0xA9E0, 0xA9FF),
@@ -38,7 +38,7 @@ _UNSPACED = (
 _SYLLABLES = re.compile("[^\u0f0b\u0f0d]*[\u0f0b\u0f0d]+|[^\u0f0b\u0f0d]+")  # of Tibetan, with the mark after them
 _APOSTROPHES = "'’"
 
-OPENING = "([{<¿¡«‹“„‘#@/-–—"
+OPENING_CHARACTERS = "([{<¿¡«‹“„‘#@/-–—"
 """Characters that are not followed by a space."""
 
 
@@ -52,7 +52,7 @@ def character_class(character: str) -> str:
         return "mark"
     if category in "LN" or character == "_":
         code = ord(character)
-        return "unspaced" if any(first <= code <= last for first, last in _UNSPACED) else "letter"
+        return "unspaced" if any(first <= code <= last for first, last in _UNSPACED_RANGES) else "letter"
     return "other"
 
 
@@ -133,7 +133,7 @@ def sentence_words(sentence: str) -> SentenceWords:
     """
     if not any(_is_unspaced(character) for character in sentence):
         return SentenceWords(sentence.split(), "")
-    japanese = any(first <= ord(character) <= last for character in sentence for first, last in _KANA)
+    japanese = any(first <= ord(character) <= last for character in sentence for first, last in _KANA_RANGES)
     chinese = not japanese and any(map(_is_han, sentence))
     cut = _chinese_cutter() if chinese else None
     words: list[str] = []
@@ -170,7 +170,7 @@ def _chinese_cutter() -> Callable[[str], list[str]] | None:
 
 
 def _is_han(character: str) -> bool:
-    return any(first <= ord(character) <= last for first, last in _HAN)
+    return any(first <= ord(character) <= last for first, last in _HAN_RANGES)
 
 
 def _is_tibetan(character: str) -> bool:
@@ -195,8 +195,8 @@ def main_script(texts: Iterable[str]) -> Literal["spaced", "chinese", "japanese"
             letters += kind in ("letter", "unspaced")
             if kind == "unspaced":
                 unspaced += 1
-                kana += any(first <= code <= last for first, last in _KANA)
-                han += any(first <= code <= last for first, last in _HAN)
+                kana += any(first <= code <= last for first, last in _KANA_RANGES)
+                han += any(first <= code <= last for first, last in _HAN_RANGES)
     if 10 * unspaced < max(1, letters):
         return "spaced"
     if 2 * (kana + han) < unspaced:
@@ -211,4 +211,4 @@ def has_space_before(word: str, before: str) -> bool:
         word: the word.
         before: the text of the token before it; empty at the beginning of a text.
     """
-    return word[:1].isalnum() and not (before and before[-1] in OPENING)
+    return word[:1].isalnum() and not (before and before[-1] in OPENING_CHARACTERS)

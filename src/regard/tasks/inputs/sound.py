@@ -214,7 +214,7 @@ class SoundInput(Input):
 
     def __init__(self, generated: Generated | None = None, labelled: bool = False):
         super().__init__(generated)
-        self.roles = ("SOUND", "HEARD" if labelled else "SPOKEN")
+        self.roles = ("SOUND", "HEARD_LABEL" if labelled else "SPOKEN_TEXT")
         self.stored_columns = ("sound", "label" if labelled else "text")
 
     @property

@@ -15,8 +15,8 @@ from regard.data.text.grammar.phrases import (
     DATIVES,
     PRONOUNS,
     Phrase,
-    Source,
-    Target,
+    SourceWord,
+    TargetWord,
     noun_phrase,
     pronoun,
     with_personal_a,
@@ -28,8 +28,8 @@ TENSES = (
 )  # fmt: skip
 """Ways to put a verb, with their weights; each has one rendering, e.g. *comía* for *used to eat*."""
 
-_BE = {"1s": "am", "2s": "are", "3s": "is", "1p": "are", "3p": "are"}
-_ONE_WORD = {
+_FORMS_OF_BE = {"1s": "am", "2s": "are", "3s": "is", "1p": "are", "3p": "are"}
+_ONE_WORD_TENSES = {
     "present": "present",
     "past": "preterite",
     "used": "imperfect",
@@ -56,11 +56,11 @@ class VerbGroup:
         main: the English verb that carries the meaning, one of ``rest``.
     """
 
-    helper: list[Source]
-    rest: list[Source]
-    before: list[Target]
-    finite: list[Target]
-    main: Source
+    helper: list[SourceWord]
+    rest: list[SourceWord]
+    before: list[TargetWord]
+    finite: list[TargetWord]
+    main: SourceWord
 
 
 def choose_tense(draws: RandomDraws, verb: Verb, *, question: bool) -> str:
@@ -91,17 +91,17 @@ def conjugated(
     group = _helped(verb, tense, subject, supported=question or negated)
     if negated and tense == "can" and not question:
         group.helper[0].text = "cannot"
-        group.before.append(Target("no", (group.helper[0],)))
+        group.before.append(TargetWord("no", (group.helper[0],)))
     elif negated:
-        no = Source("not")
-        group.before.append(Target("no", (no,), tuple(group.helper)))
+        no = SourceWord("not")
+        group.before.append(TargetWord("no", (no,), tuple(group.helper)))
         group.rest.insert(0, no)
     if often:
-        adverb = Source(often[0])
-        group.before.append(Target(often[1], (adverb,)))
+        adverb = SourceWord(often[0])
+        group.before.append(TargetWord(often[1], (adverb,)))
         group.rest.insert(0, adverb)
     if verb.english.particle:
-        particle = Source(verb.english.particle)
+        particle = SourceWord(verb.english.particle)
         group.rest.append(particle)
         if not verb.preposition:
             word = next(word for word in group.finite if group.main in word.sure)
@@ -112,57 +112,57 @@ def conjugated(
 def _helped(verb: Verb, tense: str, subject: Phrase, *, supported: bool) -> VerbGroup:
     english, spanish, person, dropped = verb.english, verb.spanish, subject.person, subject.dropped
     singular = person == "3s"
-    base, to = Source(english.base), Source("to")
-    if tense in _ONE_WORD:
+    base, to = SourceWord(english.base), SourceWord("to")
+    if tense in _ONE_WORD_TENSES:
         if tense == "used":
-            helper, rest = [], [Source("used"), to, base]
+            helper, rest = [], [SourceWord("used"), to, base]
         elif tense in ("future", "conditional"):
-            helper, rest = [Source("will" if tense == "future" else "would")], [base]
+            helper, rest = [SourceWord("will" if tense == "future" else "would")], [base]
         else:
             helper, word = _supported(english, tense == "past", singular, supported)
             rest = [word]
-        form = spanish.conjugate(_ONE_WORD[tense], person)
-        return VerbGroup(helper, rest, [], [Target(form, rest[-1:], (*helper, *rest[:-1], *dropped))], rest[-1])
+        form = spanish.conjugate(_ONE_WORD_TENSES[tense], person)
+        return VerbGroup(helper, rest, [], [TargetWord(form, rest[-1:], (*helper, *rest[:-1], *dropped))], rest[-1])
     auxiliary = spanish_verb(_AUXILIARIES[tense]).conjugate("present", person)
     if tense in ("progressive", "perfect", "can", "must"):
-        helping = {"progressive": _BE[person], "perfect": "has" if singular else "have"}.get(tense, tense)
-        main = Source({"progressive": english.gerund(), "perfect": english.participle}.get(tense, english.base))
+        helping = {"progressive": _FORMS_OF_BE[person], "perfect": "has" if singular else "have"}.get(tense, tense)
+        main = SourceWord({"progressive": english.gerund(), "perfect": english.participle}.get(tense, english.base))
         form = {"progressive": spanish.gerund(), "perfect": spanish.past_participle()}.get(tense, spanish.infinitive)
-        helper = [Source(helping)]
-        return VerbGroup(helper, [main], [], [Target(auxiliary, helper, dropped), Target(form, (main,))], main)
+        helper = [SourceWord(helping)]
+        return VerbGroup(helper, [main], [], [TargetWord(auxiliary, helper, dropped), TargetWord(form, (main,))], main)
     if tense == "going":
-        helper, word = [Source(_BE[person])], Source("going")
+        helper, word = [SourceWord(_FORMS_OF_BE[person])], SourceWord("going")
     else:
         helper, word = _supported(EnglishVerb(tense, "", ""), False, singular, supported)
-    finite = [Target(auxiliary, (word,), (*helper, *dropped)), Target(spanish.infinitive, (base,), (to,))]
+    finite = [TargetWord(auxiliary, (word,), (*helper, *dropped)), TargetWord(spanish.infinitive, (base,), (to,))]
     if tense != "want":
-        finite.insert(1, Target("a" if tense == "going" else "que", (to,)))
+        finite.insert(1, TargetWord("a" if tense == "going" else "que", (to,)))
     return VerbGroup(helper, [word, to, base], [], finite, base)
 
 
-def _supported(verb: EnglishVerb, past: bool, singular: bool, supported: bool) -> tuple[list[Source], Source]:
+def _supported(verb: EnglishVerb, past: bool, singular: bool, supported: bool) -> tuple[list[SourceWord], SourceWord]:
     # A verb form of its own, or "do" with the base.
     if supported:
-        return [Source("did" if past else "does" if singular else "do")], Source(verb.base)
-    return [], Source(verb.past if past else verb.third() if singular else verb.base)
+        return [SourceWord("did" if past else "does" if singular else "do")], SourceWord(verb.base)
+    return [], SourceWord(verb.past if past else verb.third() if singular else verb.base)
 
 
 # English, Spanish, the tenses that it goes with (None: all), and for each Spanish word the English word that it
 # renders (None: none of them alone).
 _Links = tuple[int | None, ...]
-_LASTING = ("present", "can", "must", "want", "have")
-_COMING = ("future", "going", "can", "must", "want", "have")
+_LASTING_TENSES = ("present", "can", "must", "want", "have")
+_COMING_TENSES = ("future", "going", "can", "must", "want", "have")
 _WHEN: tuple[tuple[str, str, tuple[str, ...] | None, _Links], ...] = (
     ("today", "hoy", None, (0,)),
     ("every day", "todos los días", ("present", "used", "can", "must", "have"), (0, None, 1)),
     ("at night", "por la noche", None, (0, None, 1)),
     ("in the morning", "por la mañana", None, (0, 1, 2)),
-    ("now", "ahora", ("progressive", *_LASTING), (0,)),
+    ("now", "ahora", ("progressive", *_LASTING_TENSES), (0,)),
     ("yesterday", "ayer", ("past",), (0,)),
     ("last week", "la semana pasada", ("past",), (None, 1, 0)),
     ("last night", "anoche", ("past",), (1,)),
-    ("tomorrow", "mañana", _COMING, (0,)),
-    ("next week", "la próxima semana", _COMING, (None, 0, 1)),
+    ("tomorrow", "mañana", _COMING_TENSES, (0,)),
+    ("next week", "la próxima semana", _COMING_TENSES, (None, 0, 1)),
 )
 _WHERE = (
     ("in", "en", ("place",)),
@@ -173,22 +173,22 @@ _WHERE = (
 )
 
 
-def where(draws: RandomDraws) -> tuple[list[Source], list[Target]]:
+def where(draws: RandomDraws) -> tuple[list[SourceWord], list[TargetWord]]:
     """Draws an adverbial of place, e.g. *in the garden*: *en el jardín*."""
     english, spanish, kinds = draws.choice(_WHERE)
     place = noun_phrase(draws, kinds, plain=draws.chance(0.7))
-    preposition = Source(english)
+    preposition = SourceWord(english)
     first, *others = spanish.split()
-    target = [Target(first, (preposition,)), *(Target(word, (), (preposition,)) for word in others)]
+    target = [TargetWord(first, (preposition,)), *(TargetWord(word, (), (preposition,)) for word in others)]
     return [preposition, *place.source], [*target, *place.target]
 
 
-def when(draws: RandomDraws, tense: str) -> tuple[list[Source], list[Target]]:
+def when(draws: RandomDraws, tense: str) -> tuple[list[SourceWord], list[TargetWord]]:
     """Draws an adverbial of time, e.g. *last week*: *la semana pasada*."""
     english, spanish, _, links = draws.choice([row for row in _WHEN if row[2] is None or tense in row[2]])
-    source = [Source(word) for word in english.split()]
+    source = [SourceWord(word) for word in english.split()]
     target = [
-        Target(word, (), tuple(source)) if at is None else Target(word, (source[at],), tuple(source))
+        TargetWord(word, (), tuple(source)) if at is None else TargetWord(word, (source[at],), tuple(source))
         for word, at in zip(spanish.split(), links, strict=True)
     ]
     return source, target
@@ -209,19 +209,19 @@ class Clause:
     """
 
     subject: Phrase
-    helper: list[Source]
-    rest: list[Source]
-    predicate: list[Target]
-    tail: list[Target]
+    helper: list[SourceWord]
+    rest: list[SourceWord]
+    predicate: list[TargetWord]
+    tail: list[TargetWord]
     tense: str
     accepts_place: bool = False
 
-    def statement(self) -> tuple[list[Source], list[Target]]:
+    def statement(self) -> tuple[list[SourceWord], list[TargetWord]]:
         """Puts the subject first."""
         source, target = [*self.subject.source, *self.helper, *self.rest], [*self.subject.target, *self.predicate]
         return source, [*target, *self.tail]
 
-    def question(self) -> tuple[list[Source], list[Target]]:
+    def question(self) -> tuple[list[SourceWord], list[TargetWord]]:
         """Puts the helper first in English, the predicate first in Spanish."""
         source, target = [*self.helper, *self.subject.source, *self.rest], [*self.predicate, *self.subject.target]
         return source, [*target, *self.tail]
@@ -241,8 +241,8 @@ def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: b
     if things:
         words += [("it", "3s", "m", "lo"), ("them", "3p", "m", "los")]
     word, person, gender, clitic = draws.choice(words)
-    source = [Source(part) for part in word.split()]
-    return Phrase(source, [Target(clitic, (source[0],), tuple(source[1:]))], person, gender, people)
+    source = [SourceWord(part) for part in word.split()]
+    return Phrase(source, [TargetWord(clitic, (source[0],), tuple(source[1:]))], person, gender, people)
 
 
 def predicate(
@@ -278,7 +278,7 @@ def governing(draws: RandomDraws, *, question: bool = False) -> Clause:
     verb, subject, tense, group = predicate(draws, lexicon.GOVERNING, question)
     other = noun_phrase(draws, verb.objects)
     particle = group.rest[-1] if verb.english.particle else None
-    link = Target(verb.preposition, (particle,)) if particle else Target(verb.preposition, (), (group.main,))
+    link = TargetWord(verb.preposition, (particle,)) if particle else TargetWord(verb.preposition, (), (group.main,))
     return _clause(subject, group, [], other.source, [link, *other.target], tense)
 
 
@@ -301,15 +301,15 @@ def giving(draws: RandomDraws, *, question: bool = False) -> Clause:
         gift = _object_pronoun(draws, subject, False, True)
     else:
         gift = noun_phrase(draws, ["text", "thing", "clothes", "food"], plain=by_pronoun)
-    to = Source("to")
+    to = SourceWord("to")
     dative = DATIVES[receiver.person]
     if replaced and dative in ("le", "les"):
         dative = "se"
     links = (tuple(receiver.source[:1]), (*receiver.source[1:], to)) if by_pronoun else ((), (to, *receiver.source))
-    clitics = [Target(dative, *links), *(gift.target if replaced else [])]
+    clitics = [TargetWord(dative, *links), *(gift.target if replaced else [])]
     tail = [] if replaced else list(gift.target)
     if not by_pronoun:
-        tail += [Target("a", (to,)), *receiver.target]
+        tail += [TargetWord("a", (to,)), *receiver.target]
     # "gives me the book" as well as "gives the book to me"
     shifted = by_pronoun and not replaced and draws.chance(0.5)
     source = [*receiver.source, *gift.source] if shifted else [*gift.source, to, *receiver.source]
@@ -329,8 +329,8 @@ def liking(draws: RandomDraws, *, question: bool = False) -> Clause:
     tenses = {"present": "present", "past": "preterite", "future": "future"}
     word.text = verb.spanish.conjugate(tenses[tense], liked.person)
     word.possible = tuple(group.helper)
-    dative = Target(DATIVES[subject.person], subject.dropped[:1], subject.dropped[1:] or tuple(subject.source))
-    experiencer = [Target("a", (), tuple(subject.source)), *subject.target] if subject.target else []
+    dative = TargetWord(DATIVES[subject.person], subject.dropped[:1], subject.dropped[1:] or tuple(subject.source))
+    experiencer = [TargetWord("a", (), tuple(subject.source)), *subject.target] if subject.target else []
     moved = Phrase(subject.source, experiencer, subject.person, subject.gender, True)
     predicate = [*group.before, dative, *group.finite]
     clause = Clause(moved, group.helper, [*group.rest, *liked.source], predicate, liked.target, tense)
@@ -346,12 +346,12 @@ def being(draws: RandomDraws, *, question: bool = False) -> Clause:
     subject = subject_of(draws) if kind == "person" else noun_phrase(draws, [kind], plain=True)
     tense = draws.weighted((("present", 3.0), ("past", 2.0), ("future", 1.0)))
     past = "was" if subject.person in ("1s", "3s") else "were"
-    helper = [Source({"present": _BE[subject.person], "past": past, "future": "will"}[tense])]
-    rest = [Source("be")] if tense == "future" else []
+    helper = [SourceWord({"present": _FORMS_OF_BE[subject.person], "past": past, "future": "will"}[tense])]
+    rest = [SourceWord("be")] if tense == "future" else []
     before = []
     if draws.chance(0.15):
-        no = Source("not")
-        before.append(Target("no", (no,)))
+        no = SourceWord("not")
+        before.append(TargetWord("no", (no,)))
         rest.insert(0, no)
     if kind in ("person", "animal", "thing", "vehicle", "text") and draws.chance(0.35):
         copula = "estar"
@@ -360,18 +360,23 @@ def being(draws: RandomDraws, *, question: bool = False) -> Clause:
         adjective = draws.choice([row for row in ADJECTIVES if kind in row.kinds and not row.before])
         copula, source, tail = adjective.copula, [], []
         if adjective.gradable and draws.chance(0.3):
-            source.append(Source("very"))
-            tail.append(Target("muy", (source[0],)))
-        source.append(Source(adjective.english))
-        tail.append(Target(agree(adjective.spanish, subject.gender, subject.plural), (source[-1],)))
+            source.append(SourceWord("very"))
+            tail.append(TargetWord("muy", (source[0],)))
+        source.append(SourceWord(adjective.english))
+        tail.append(TargetWord(agree(adjective.spanish, subject.gender, subject.plural), (source[-1],)))
     form = spanish_verb(copula).conjugate({"past": "imperfect"}.get(tense, tense), subject.person)
     word = rest[-1] if tense == "future" else helper[0]
-    finite = Target(form, (word,), (*helper, *subject.dropped))
+    finite = TargetWord(form, (word,), (*helper, *subject.dropped))
     return Clause(subject, helper, [*rest, *source], [*before, finite], tail, tense)
 
 
 def _clause(
-    subject: Phrase, group: VerbGroup, clitics: list[Target], source: list[Source], tail: list[Target], tense: str
+    subject: Phrase,
+    group: VerbGroup,
+    clitics: list[TargetWord],
+    source: list[SourceWord],
+    tail: list[TargetWord],
+    tense: str,
 ) -> Clause:
     predicate = [*group.before, *clitics, *group.finite]
     return Clause(subject, group.helper, [*group.rest, *source], predicate, tail, tense)

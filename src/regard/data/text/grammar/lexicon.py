@@ -35,7 +35,7 @@ class Adjective:
     @property
     def gradable(self) -> bool:
         """Whether *very* can stand before it."""
-        return not (self.before or self.english in _ABSOLUTE)
+        return not (self.before or self.english in _ABSOLUTE_ADJECTIVES)
 
 
 @dataclass(frozen=True)
@@ -107,22 +107,24 @@ NAMES = tuple(
 )
 """First names, which are the same in both languages, and their gender."""
 
-_LIVING = "person animal"
+_BEINGS = "person animal"
 _OBJECTS = "text thing vehicle clothes place opening surface"
-_ANY = f"{_LIVING} food {_OBJECTS}"
+_ALL_KINDS = f"{_BEINGS} food {_OBJECTS}"
 
 _COLOURS = ("red", "blue", "green", "yellow", "black", "white", "brown")
-_ABSOLUTE = frozenset(("Spanish", "French", "German", "Mexican", "broken", "closed", "open", "delicious", *_COLOURS))
+_ABSOLUTE_ADJECTIVES = frozenset(
+    ("Spanish", "French", "German", "Mexican", "broken", "closed", "open", "delicious", *_COLOURS)
+)
 _ADJECTIVES = f"""
-    tall alto ser: person; young joven ser: {_LIVING}; happy feliz estar: {_LIVING}; sad triste estar: {_LIVING};
-    tired cansado estar: {_LIVING}; sick enfermo estar: {_LIVING}; strong fuerte ser: {_LIVING};
-    rich rico ser: person; poor pobre ser: person; kind amable ser: person; intelligent inteligente ser: {_LIVING};
-    brave valiente ser: {_LIVING}; lazy perezoso ser: {_LIVING}; angry enojado estar: {_LIVING};
+    tall alto ser: person; young joven ser: {_BEINGS}; happy feliz estar: {_BEINGS}; sad triste estar: {_BEINGS};
+    tired cansado estar: {_BEINGS}; sick enfermo estar: {_BEINGS}; strong fuerte ser: {_BEINGS};
+    rich rico ser: person; poor pobre ser: person; kind amable ser: person; intelligent inteligente ser: {_BEINGS};
+    brave valiente ser: {_BEINGS}; lazy perezoso ser: {_BEINGS}; angry enojado estar: {_BEINGS};
     famous famoso ser: person place text; elegant elegante ser: person clothes place;
     Spanish español ser: person food text; French francés ser: person food text;
     German alemán ser: person vehicle text; Mexican mexicano ser: person food;
     big grande ser: animal food {_OBJECTS}; small pequeño ser: animal food {_OBJECTS}; new nuevo ser: {_OBJECTS};
-    old viejo ser: {_LIVING} {_OBJECTS}; beautiful hermoso ser: {_LIVING} clothes place thing;
+    old viejo ser: {_BEINGS} {_OBJECTS}; beautiful hermoso ser: {_BEINGS} clothes place thing;
     ugly feo ser: animal clothes place thing; expensive caro ser: food drink clothes thing vehicle;
     cheap barato ser: food drink clothes thing vehicle; clean limpio estar: clothes thing place vehicle;
     dirty sucio estar: clothes thing place vehicle surface; broken roto estar: thing opening;
@@ -130,7 +132,7 @@ _ADJECTIVES = f"""
     delicious delicioso ser: food drink; fresh fresco ser: food; cold frío estar: food drink;
     hot caliente estar: food drink; sweet dulce ser: food drink; modern moderno ser: place vehicle;
     interesting interesante ser: text place; boring aburrido ser: text; difficult difícil ser: text;
-    easy fácil ser: text; important importante ser: person text place; strange extraño ser: {_LIVING} thing text;
+    easy fácil ser: text; important importante ser: person text place; strange extraño ser: {_BEINGS} thing text;
     dangerous peligroso ser: animal; closed cerrado estar: place opening; open abierto estar: place opening;
     red rojo ser: thing vehicle clothes opening; blue azul ser: thing vehicle clothes opening;
     green verde ser: thing vehicle clothes opening; yellow amarillo ser: thing vehicle clothes opening;
@@ -141,19 +143,19 @@ _ADJECTIVES = f"""
 
 # English forms : Spanish : what it takes. A "+" particle belongs to the English verb; "=" marks a stative verb, and a
 # preposition before the kinds is what Spanish puts between.
-_VERBS = f"""
-    see saw seen : ver= : {_LIVING} {_OBJECTS}; buy bought bought : comprar : food drink text thing vehicle clothes;
+_TRANSITIVE_VERBS = f"""
+    see saw seen : ver= : {_BEINGS} {_OBJECTS}; buy bought bought : comprar : food drink text thing vehicle clothes;
     sell sold sold : vender : food drink text thing vehicle clothes; eat ate eaten : comer : food;
     drink drank drunk : beber : drink; read read read : leer : text; write wrote written : escribir : text;
     open opened opened : abrir : opening; close closed closed : cerrar : opening;
     clean cleaned cleaned : limpiar : thing clothes vehicle place opening;
-    wash washed washed : lavar : clothes vehicle food; find found found : encontrar : {_LIVING} thing text place;
+    wash washed washed : lavar : clothes vehicle food; find found found : encontrar : {_BEINGS} thing text place;
     lose lost lost : perder : thing text clothes;
     need needed needed : necesitar= : person thing text vehicle clothes; know knew known : conocer= : person place;
     visit visited visited : visitar : person place; help helped helped : ayudar : person;
     call called called : llamar : person; invite invited invited : invitar : person;
     greet greeted greeted : saludar : person; remember remembered remembered : recordar= : person place text;
-    forget forgot forgotten : olvidar : person thing; look+for looked looked : buscar : {_LIVING} thing text;
+    forget forgot forgotten : olvidar : person thing; look+for looked looked : buscar : {_BEINGS} thing text;
     wait+for waited waited : esperar : person vehicle; listen+to listened listened : escuchar : person animal;
     bring brought brought : traer : food drink thing text; break broke broken : romper : thing opening;
     repair repaired repaired : reparar : vehicle thing surface;
@@ -161,26 +163,26 @@ _VERBS = f"""
     prepare prepared prepared : preparar : food drink; understand understood understood : entender= : person text;
     draw drew drawn : dibujar : animal place thing; use used used : usar : thing vehicle;
     hide hid hidden : esconder : thing text; touch touched touched : tocar : animal thing;
-    receive received received : recibir : text person; protect protected protected : proteger : {_LIVING} place;
-    watch watched watched : mirar : {_LIVING} vehicle; ask+for asked asked : pedir : food drink thing text;
+    receive received received : recibir : text person; protect protected protected : proteger : {_BEINGS} place;
+    watch watched watched : mirar : {_BEINGS} vehicle; ask+for asked asked : pedir : food drink thing text;
     hate hated hated : odiar= : food text place
 """
 
-_GOVERNING = f"""
+_GOVERNING_VERBS = f"""
     talk+to talked talked : hablar con : person; think+about thought thought : pensar en : person place;
-    dream+about dreamed dreamed : soñar con : {_LIVING} place; play+with played played : jugar con : animal person;
+    dream+about dreamed dreamed : soñar con : {_BEINGS} place; play+with played played : jugar con : animal person;
     arrive+at arrived arrived : llegar a : place; leave left left : salir de : place;
     enter entered entered : entrar en : place; return+to returned returned : regresar a : place;
     walk+to walked walked : caminar a : place
 """
 
-_INTRANSITIVE = """
+_INTRANSITIVE_VERBS = """
     sleep slept slept : dormir :; run ran run : correr :; sing sang sung : cantar :; dance danced danced : bailar :;
     work worked worked : trabajar :; cry cried cried : llorar :; swim swam swum : nadar :;
     rest rested rested : descansar :; study studied studied : estudiar :; live lived lived : vivir= :
 """
 
-_GIVING = """
+_GIVING_VERBS = """
     give gave given : dar :; show showed shown : mostrar :; send sent sent : mandar :; lend lent lent : prestar :;
     sell sold sold : vender :; bring brought brought : traer :; offer offered offered : ofrecer :
 """
@@ -224,7 +226,7 @@ def _read_verbs(table: str) -> tuple[Verb, ...]:
 
 NOUNS = _read_nouns()
 ADJECTIVES = _read_adjectives()
-TRANSITIVE = _read_verbs(_VERBS)
-GOVERNING = _read_verbs(_GOVERNING)
-INTRANSITIVE = _read_verbs(_INTRANSITIVE)
-GIVING = _read_verbs(_GIVING)
+TRANSITIVE = _read_verbs(_TRANSITIVE_VERBS)
+GOVERNING = _read_verbs(_GOVERNING_VERBS)
+INTRANSITIVE = _read_verbs(_INTRANSITIVE_VERBS)
+GIVING = _read_verbs(_GIVING_VERBS)

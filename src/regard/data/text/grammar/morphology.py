@@ -7,13 +7,13 @@ TENSES = ("present", "preterite", "imperfect", "future", "conditional")
 PERSONS = ("1s", "2s", "3s", "1p", "3p")
 """Persons of a verb; the plural "you" of Latin America takes the form of "they"."""
 
-_STEMMED = {
+_STEM_ENDINGS = {
     "present": {"ar": "o as a amos an", "er": "o es e emos en", "ir": "o es e imos en"},
     "preterite": {"ar": "é aste ó amos aron", "er": "í iste ió imos ieron", "ir": "í iste ió imos ieron"},
     "imperfect": {"ar": "aba abas aba ábamos aban", "er": "ía ías ía íamos ían", "ir": "ía ías ía íamos ían"},
 }
-_ON_INFINITIVE = {"future": "é ás á emos án", "conditional": "ía ías ía íamos ían"}
-_UNACCENTED = str.maketrans("áéíóú", "aeiou")
+_INFINITIVE_ENDINGS = {"future": "é ás á emos án", "conditional": "ía ías ía íamos ían"}
+_WITHOUT_ACCENT = str.maketrans("áéíóú", "aeiou")
 _BEFORE_E = {"car": ("c", "qu"), "gar": ("g", "gu"), "zar": ("z", "c")}
 
 
@@ -44,8 +44,8 @@ class SpanishVerb:
         at = PERSONS.index(person)
         if tense in self.forms:
             return self.forms[tense].split()[at]
-        if tense in _ON_INFINITIVE:
-            return (self.future or self.infinitive) + _ON_INFINITIVE[tense].split()[at]
+        if tense in _INFINITIVE_ENDINGS:
+            return (self.future or self.infinitive) + _INFINITIVE_ENDINGS[tense].split()[at]
         stem, kind = self.infinitive[:-2], self.infinitive[-2:]
         if tense == "preterite":
             return self._preterite(stem, kind, at)
@@ -54,7 +54,7 @@ class SpanishVerb:
                 return self.first
             if person != "1p":
                 stem = self._changed(stem)
-        return stem + _STEMMED[tense][kind].split()[at]
+        return stem + _STEM_ENDINGS[tense][kind].split()[at]
 
     def _preterite(self, stem: str, kind: str, at: int) -> str:
         if self.strong:
@@ -69,7 +69,7 @@ class SpanishVerb:
             return [stem + "í", stem + "íste", stem + "yó", stem + "ímos", stem + "yeron"][at]
         elif kind == "ir" and at in (2, 4):
             stem = self._weakened(stem)
-        return stem + _STEMMED["preterite"][kind].split()[at]
+        return stem + _STEM_ENDINGS["preterite"][kind].split()[at]
 
     def gerund(self) -> str:
         """Returns e.g. ``"durmiendo"``."""
@@ -103,7 +103,7 @@ class SpanishVerb:
 
 
 # Infinitive, irregular fields of `SpanishVerb`, and after each semicolon the forms of a tense that follows no rule.
-_IRREGULAR = """
+_IRREGULAR_VERBS = """
 ser; present soy eres es somos son; preterite fui fuiste fue fuimos fueron; imperfect era eras era éramos eran
 estar strong=estuv; present estoy estás está estamos están
 haber strong=hub future=habr; present he has ha hemos han
@@ -140,7 +140,7 @@ mostrar change=o>ue
 @cache
 def spanish_verb(infinitive: str) -> SpanishVerb:
     """Returns the verb, with its irregular forms."""
-    for line in _IRREGULAR.strip().splitlines():
+    for line in _IRREGULAR_VERBS.strip().splitlines():
         head, *tenses = line.split(";")
         name, *fields = head.split()
         if name == infinitive:
@@ -194,7 +194,7 @@ def spanish_plural(word: str) -> str:
         return word + "s"
     # A final syllable that was marked as stressed is the last but one now, and needs no mark: león, leones.
     if word[-2] in "áéíóú" and word[-1] in "ns":
-        word = word[:-2] + word[-2].translate(_UNACCENTED) + word[-1]
+        word = word[:-2] + word[-2].translate(_WITHOUT_ACCENT) + word[-1]
     return word + "es"
 
 
@@ -206,7 +206,7 @@ def agree(adjective: str, gender: str, plural: bool) -> str:
         if word.endswith("o"):
             word = word[:-1] + "a"
         elif word.endswith(("és", "án", "ín")):
-            word = word[:-2] + word[-2].translate(_UNACCENTED) + word[-1] + "a"
+            word = word[:-2] + word[-2].translate(_WITHOUT_ACCENT) + word[-1] + "a"
         elif word == "español":
             word = "española"
     if not plural:

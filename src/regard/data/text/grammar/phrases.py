@@ -11,19 +11,19 @@ from regard.data.text.grammar.morphology import agree
 
 
 @dataclass(eq=False)
-class Source:
+class SourceWord:
     """An English word; two objects are never equal."""
 
     text: str
 
 
 @dataclass(eq=False)
-class Target:
+class TargetWord:
     """A Spanish word, and its sure and possible links to English words."""
 
     text: str
-    sure: Sequence[Source] = ()
-    possible: Sequence[Source] = ()
+    sure: Sequence[SourceWord] = ()
+    possible: Sequence[SourceWord] = ()
 
 
 @dataclass(eq=False)
@@ -38,8 +38,8 @@ class Phrase:
         human: whether a direct object takes the personal *a*.
     """
 
-    source: list[Source]
-    target: list[Target]
+    source: list[SourceWord]
+    target: list[TargetWord]
     person: str
     gender: str
     human: bool
@@ -50,7 +50,7 @@ class Phrase:
         return self.person.endswith("p")
 
     @property
-    def dropped(self) -> tuple[Source, ...]:
+    def dropped(self) -> tuple[SourceWord, ...]:
         """The words of a pronoun that Spanish leaves out."""
         return () if self.target else tuple(self.source)
 
@@ -88,10 +88,10 @@ _DETERMINERS = {
     "many": ("", "", "muchos", "muchas"),
 }
 _WEIGHTS = {"the": 9.0, "a": 4.0, "my": 2.0, "every": 0.5}
-_INDEFINITE = {"a", "some", "two", "three", "many"}
-_POSSESSIVE = {"my", "your", "his", "her", "our"}
+_INDEFINITE_WORDS = {"a", "some", "two", "three", "many"}
+_POSSESSIVE_WORDS = {"my", "your", "his", "her", "our"}
 
-_OF_KIND = {kind: tuple(adjective for adjective in ADJECTIVES if kind in adjective.kinds) for kind in NOUNS}
+_ADJECTIVES_OF_KIND = {kind: tuple(adjective for adjective in ADJECTIVES if kind in adjective.kinds) for kind in NOUNS}
 
 
 def _determiners(plural: bool, mass: bool, indefinite: bool, public: bool) -> list[tuple[str, float]]:
@@ -99,9 +99,9 @@ def _determiners(plural: bool, mass: bool, indefinite: bool, public: bool) -> li
         (word, _WEIGHTS.get(word, 1.0))
         for word, forms in _DETERMINERS.items()
         if forms[2 * plural]
-        and (word in _INDEFINITE or not indefinite)
+        and (word in _INDEFINITE_WORDS or not indefinite)
         and not (mass and word in ("a", "every"))
-        and not (public and word in _POSSESSIVE)
+        and not (public and word in _POSSESSIVE_WORDS)
     ]
 
 
@@ -113,14 +113,14 @@ _CHOICES = {
 def pronoun(draws: RandomDraws) -> Phrase:
     """Draws a subject pronoun; its Spanish is dropped."""
     word, person, gender, _, _ = draws.choice(PRONOUNS)
-    return Phrase([Source(part) for part in word.split()], [], person, gender, True)
+    return Phrase([SourceWord(part) for part in word.split()], [], person, gender, True)
 
 
 def name(draws: RandomDraws) -> Phrase:
     """Draws a person's name, the same in both languages."""
     word, gender = draws.choice(NAMES)
-    source = Source(word)
-    return Phrase([source], [Target(word, (source,))], "3s", gender, True)
+    source = SourceWord(word)
+    return Phrase([source], [TargetWord(word, (source,))], "3s", gender, True)
 
 
 def noun_phrase(
@@ -145,7 +145,7 @@ def noun_phrase(
     public = kind in ("place", "surface")
     plural = not noun.mass and draws.chance(0.1 if public else 0.3)
     owned = not (plain or indefinite or public) and draws.chance(0.08)
-    adjectives = [] if plain or owned or not draws.chance(0.35) else [draws.choice(_OF_KIND[kind])]
+    adjectives = [] if plain or owned or not draws.chance(0.35) else [draws.choice(_ADJECTIVES_OF_KIND[kind])]
     very = bool(adjectives) and adjectives[0].gradable and draws.chance(0.15)
     if owned:
         return _owned(draws, noun, plural)
@@ -154,28 +154,28 @@ def noun_phrase(
 
 
 def _described(determiner: str, noun: Noun, plural: bool, adjectives: list[Adjective], very: bool) -> Phrase:
-    article = Source(determiner)
-    head = Source(noun.english_plural if plural else noun.english)
+    article = SourceWord(determiner)
+    head = SourceWord(noun.english_plural if plural else noun.english)
     source, before, after = [article], [], []
     for adjective in adjectives:
         if very:
-            source.append(Source("very"))
-            after.append(Target("muy", (source[-1],)))
-        word = Source(adjective.english)
+            source.append(SourceWord("very"))
+            after.append(TargetWord("muy", (source[-1],)))
+        word = SourceWord(adjective.english)
         source.append(word)
         form = agree(adjective.spanish, noun.gender, plural)
         if adjective.before:
             short = not plural and (noun.gender == "m" or adjective.before == "gran")
-            before.append(Target(adjective.before if short else form, (word,)))
+            before.append(TargetWord(adjective.before if short else form, (word,)))
         else:
-            after.append(Target(form, (word,)))
+            after.append(TargetWord(form, (word,)))
     forms = _DETERMINERS[determiner]
     form = forms[2 * plural + (noun.gender == "f")]
     # The feminine singular before a stressed a: el agua, un águila, but la gran águila.
     if noun.stressed_a and not plural and not before and determiner in ("the", "a"):
         form = forms[0]
-    body = Target(noun.spanish_plural if plural else noun.spanish, (head,))
-    target = [Target(form, (article,), (head,)), *before, body, *after]
+    body = TargetWord(noun.spanish_plural if plural else noun.spanish, (head,))
+    target = [TargetWord(form, (article,), (head,)), *before, body, *after]
     return Phrase([*source, head], target, "3p" if plural else "3s", noun.gender, noun.kind == "person")
 
 
@@ -186,37 +186,37 @@ def _owned(draws: RandomDraws, noun: Noun, plural: bool) -> Phrase:
         owner = name(draws)
     whose = owner.source[-1]
     whose.text += "'s"
-    head = Source(noun.english_plural if plural else noun.english)
+    head = SourceWord(noun.english_plural if plural else noun.english)
     forms = _DETERMINERS["the"]
     article = forms[0] if noun.stressed_a and not plural else forms[2 * plural + (noun.gender == "f")]
     target = [
-        Target(article, (), (head, whose, *owner.source[:-1])),
-        Target(noun.spanish_plural if plural else noun.spanish, (head,)),
-        Target("de", (), (whose,)),
+        TargetWord(article, (), (head, whose, *owner.source[:-1])),
+        TargetWord(noun.spanish_plural if plural else noun.spanish, (head,)),
+        TargetWord("de", (), (whose,)),
         *owner.target,
     ]
     return Phrase([*owner.source, head], target, "3p" if plural else "3s", noun.gender, noun.kind == "person")
 
 
-def with_personal_a(phrase: Phrase, verb: Source) -> list[Target]:
+def with_personal_a(phrase: Phrase, verb: SourceWord) -> list[TargetWord]:
     """Returns the Spanish of a direct object: a person has *a* before it."""
     if not phrase.human:
         return phrase.target
-    return [Target("a", (), (verb, *phrase.source)), *phrase.target]
+    return [TargetWord("a", (), (verb, *phrase.source)), *phrase.target]
 
 
 def finished(
-    source: Iterable[Source], target: Iterable[Target], *, question: bool
+    source: Iterable[SourceWord], target: Iterable[TargetWord], *, question: bool
 ) -> tuple[list[str], list[str], frozenset[Link], frozenset[Link]]:
     """Returns a sentence contracted, punctuated and capitalized.
 
     Returns:
         English words, Spanish words, sure links and possible links (every sure one is among them).
     """
-    english = [*source, Source("?" if question else ".")]
-    spanish = _contracted([*target, Target(english[-1].text, (english[-1],))])
+    english = [*source, SourceWord("?" if question else ".")]
+    spanish = _contracted([*target, TargetWord(english[-1].text, (english[-1],))])
     if question:
-        spanish.insert(0, Target("¿", (), (english[-1], english[0])))
+        spanish.insert(0, TargetWord("¿", (), (english[-1], english[0])))
     words = [word.text for word in english]
     for at, word in enumerate(words[:-1]):
         if word == "a" and words[at + 1][0] in "aeiou":
@@ -231,15 +231,15 @@ def finished(
     return words, rendered, frozenset(sure), frozenset(sure | possible)
 
 
-def _contracted(words: list[Target]) -> list[Target]:
+def _contracted(words: list[TargetWord]) -> list[TargetWord]:
     # a + el: al, de + el: del; y before the sound of i: e
-    result: list[Target] = []
+    result: list[TargetWord] = []
     for word in words:
         last = result[-1] if result else None
         if last is not None and word.text == "el" and last.text in ("a", "de"):
             sure = last.sure or word.sure
             possible = (*last.sure, *last.possible, *word.sure, *word.possible)
-            result[-1] = Target(last.text + "l", sure, possible)
+            result[-1] = TargetWord(last.text + "l", sure, possible)
             continue
         if last is not None and last.text == "y" and word.text.lower().startswith(("i", "hi")):
             last.text = "e"
