@@ -188,7 +188,7 @@ class Batches(Generic[T, B]):
         return self._examples(random) if callable(self._examples) else self._examples
 
     def _buckets(self, examples: Sequence[T]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        # The bucket of each example, [examples, sides], and the largest length of each side.
+        """Returns the bucket of each example, ``[examples, sides]``, and the largest length of each side."""
         lengths = self._lengths(examples) if callable(self._lengths) else self._lengths
         assert lengths is not None
         sides = np.asarray(lengths, np.int64).reshape(len(examples), -1)

@@ -97,7 +97,9 @@ def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str, suffixes
         if files == [path]:
             beside += 1
         elif files:
-            nested.append(f"{counted(len(files), one)} in '{name}{os.sep}': {_nested(folder, files)}")
+            is_one_deeper = {len(file.relative_to(folder).parts) for file in files} == {3}
+            depth = "nested one folder deeper" if is_one_deeper else "nested deeper"
+            nested.append(f"{counted(len(files), one)} in '{name}{os.sep}': {depth}")
         else:
             others.append(repr(str(name)))
     said = nested[:_MOST_NAMED_ENTRIES]
@@ -122,9 +124,3 @@ def examples_below(path: Path, suffixes: Collection[str]) -> list[Path]:
         if one.suffix.lower() in suffixes and one.is_file()
         and not any(part.startswith(".") for part in one.relative_to(path).parts)
     ]  # fmt: skip
-
-
-def _nested(folder: Path, files: Sequence[Path]) -> str:
-    """Says how much deeper these files are than examples, which are in a folder of the folder."""
-    depths = {len(path.relative_to(folder).parts) - 2 for path in files}
-    return "nested one folder deeper" if depths == {1} else "nested deeper"

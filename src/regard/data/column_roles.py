@@ -105,32 +105,32 @@ def _folded(name: str) -> str:
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())
 
 
-def role(option: str, holds: str, content: Content, default: str, usual: str, by_position: bool = False) -> Role:
+def _role(option: str, holds: str, content: Content, default: str, usual: str, by_position: bool = False) -> Role:
     """Returns a role whose names are separated by spaces."""
     names = frozenset(map(_folded, f"{default} {usual}".split()))
     return Role(option, holds, content, tuple(default.split()), names, by_position)
 
 
-TEXT = role("--text-column", "the texts", "text", "text", _TEXTS)
-LABEL = role("--label-column", "the labels", "label", "label", _LABELS)
-SOURCE = role("--source-column", "the sources", "text", "source", "src sourcetext original", by_position=True)
-TARGET = role("--target-column", "the targets", "text", "target", "tgt trg targettext translation", by_position=True)
-ARTICLE = role(
+TEXT = _role("--text-column", "the texts", "text", "text", _TEXTS)
+LABEL = _role("--label-column", "the labels", "label", "label", _LABELS)
+SOURCE = _role("--source-column", "the sources", "text", "source", "src sourcetext original", by_position=True)
+TARGET = _role("--target-column", "the targets", "text", "target", "tgt trg targettext translation", by_position=True)
+ARTICLE = _role(
     "--article-column", "the articles", "text", "article",
     "article articles text document documents body content story dialogue 正文 文章 本文 内容", by_position=True,
 )  # fmt: skip
-SUMMARY = role(
+SUMMARY = _role(
     "--summary-column", "the summaries", "text", "summary",
     "summary summaries highlights abstract headline title tldr 摘要 标题 要約 タイトル", by_position=True,
 )  # fmt: skip
-IMAGE = role("--image-column", "the images", "image", "image", _IMAGES)
-CAPTION = role("--text-column", "the captions", "text", "captions caption", f"alt alttext title {_TEXTS}")
-MASK = role("--mask-column", "the class maps", "mask", "mask", "masks label labels annotation segmentation labelmap")
-SOUND = role("--sound-column", "the sounds", "sound", "sound audio", _SOUNDS, by_position=True)
-SPOKEN_TEXT = role(
+IMAGE = _role("--image-column", "the images", "image", "image", _IMAGES)
+CAPTION = _role("--text-column", "the captions", "text", "captions caption", f"alt alttext title {_TEXTS}")
+MASK = _role("--mask-column", "the class maps", "mask", "mask", "masks label labels annotation segmentation labelmap")
+SOUND = _role("--sound-column", "the sounds", "sound", "sound audio", _SOUNDS, by_position=True)
+SPOKEN_TEXT = _role(
     "--text-column", "the texts", "text", "text", f"transcript transcription transcriptions {_TEXTS}", by_position=True
 )  # fmt: skip
-HEARD_LABEL = role(
+HEARD_LABEL = _role(
     "--label-column", "the labels", "label", "label", f"text word command event {_LABELS}", by_position=True
 )
 PAIR = SOURCE, TARGET
@@ -139,12 +139,7 @@ Roles = tuple[Role, Role]
 
 
 def expecting(roles: Roles, names: Sequence[str | None]) -> Roles:
-    """Returns the roles of data that should have the columns of other data, such as those of a training.
-
-    Args:
-        roles: the roles.
-        names: the columns of the other data; None: the default of the role.
-    """
+    """Returns the roles of data that should have the columns ``names`` of other data, such as those of a training."""
     first, second = (
         one if name is None else replace(one, defaults=(name, *one.defaults), by_position=False)
         for one, name in zip(roles, names, strict=True)
@@ -155,14 +150,10 @@ def expecting(roles: Roles, names: Sequence[str | None]) -> Roles:
 def choose_columns(
     records: Records, roles: Roles, named: Sequence[str | None] = (None, None), say: Say = log.warning
 ) -> tuple[str, str]:
-    """Returns the columns of a table that a task reads.
+    """Returns the columns of a table that a task reads: those that the user named, or else those that fit the roles.
 
-    Args:
-        records: the table.
-        roles: what is read.
-        named: the columns that the user names; None: none.
-        say: gets what the user should know: a remark on the table, a column that was taken by a usual name, or that
-            the names of the columns may be a row.
+    ``say`` gets a line for the user about a remark on the table, about a column that was chosen by a usual name, and
+    about names of columns that may be a row.
 
     Raises:
         ColumnError: a column does not exist, or cannot be told.
@@ -176,12 +167,12 @@ def choose_columns(
         say(f"{records.name}: {records.remark}")
     for one, name in zip(roles, named, strict=True):
         if name is not None and not has_column(records, name):
-            known = {other.field: given for other, given in zip(roles, named, strict=True)}
+            known = {other.field: column for other, column in zip(roles, named, strict=True)}
             known[one.field] = nearest_column(name, _names(records))
             raise _with_guesses(missing_column(records, name), records, roles, known)
     chosen = _chosen(records, roles, named)
-    found = [name for name, _ in chosen]
-    if None not in found:
+    columns = [name for name, _ in chosen]
+    if None not in columns:
         for one, (name, reason) in zip(roles, chosen, strict=True):
             if reason:
                 say(f"{where}: {one.holds} are read in the column {shortened(name)}, {reason} ({one.option})")
@@ -192,17 +183,16 @@ def choose_columns(
         return names[0], names[1]
     if records.advice:
         raise DataError(f"{where}: {records.advice}")
-    known = {one.field: name for one, name in zip(roles, found, strict=True)}
+    known = {one.field: name for one, name in zip(roles, columns, strict=True)}
     said = " and ".join(f"with {one.option} which column has {one.holds}" for one in roles if known[one.field] is None)
     error = DataError(f"{where}: say {said} (columns: {quoted_names(_names(records))})")
     raise _with_guesses(error, records, roles, known)
 
 
 def chosen_columns(records: Records, roles: Roles, named: Sequence[str | None]) -> dict[str, tuple[str, str]]:
-    """Returns the columns that are read though they are neither named nor have their default name, with the reason.
+    """Returns field → column and reason of the columns that are read though they are neither named nor of default name.
 
-    Returns:
-        field → column and reason; empty where the columns cannot be told, or are told by their order.
+    It is empty where the columns cannot be told, or are told by their order.
     """
     chosen = _chosen(records, roles, named)
     if any(name is None for name, _ in chosen):
@@ -215,17 +205,9 @@ def chosen_columns(records: Records, roles: Roles, named: Sequence[str | None]) 
 
 
 def unused_columns(records: Records, roles: Roles, named: Sequence[str | None]) -> str:
-    """Names the columns of a table that a task does not read, in a line for the user; "" if there are none.
-
-    Args:
-        records: the table.
-        roles: what is read.
-        named: the columns that the user named, or that were taken.
-    """
+    """Names the columns of a table that a task does not read, in a line for the user; "" if there are none."""
     used = choose_columns(records._replace(remark=""), roles, named, say=lambda _: None)
-    unused = [
-        name for name in _names(records) if not any(f"{name}.".startswith(f"{one}.") for one in used)
-    ]  # fmt: skip
+    unused = [name for name in _names(records) if not any(f"{name}.".startswith(f"{one}.") for one in used)]
     if not unused:
         return ""
     line = f"{records.name}: not used: {listed_names([repr(name) for name in unused])}"
@@ -245,23 +227,14 @@ def are_told(records: Records, roles: Roles) -> bool:
     return content == "text" or _Cells(records).are_files(names[0], content)
 
 
-def input_column(
-    records: Records, roles: Roles, named: str | None = None, say: Say = log.warning, option: str = "--column"
-) -> str:
+def input_column(records: Records, roles: Roles, named: str | None = None) -> str:
     """Returns the column of the inputs in a table to predict, which need not have a column of targets.
-
-    Args:
-        records: the table.
-        roles: what the task reads, the inputs first.
-        named: the column that the user names; None: none.
-        say: as in `choose_columns`.
-        option: the option that names it.
 
     Raises:
         ColumnError: the column does not exist, or cannot be told.
     """
     where, names, cells = records.header, _names(records), _Cells(records)
-    one = replace(roles[0], option=option)
+    one = replace(roles[0], option="--column")
     if named is not None:
         if has_column(records, named):
             return named
@@ -277,16 +250,16 @@ def input_column(
     if column is None and not records.advice:
         if len(names) == 1 or (len(names) == 2 and roles[0].by_position):
             if records.doubt:
-                say(f"{where}: {records.doubt}")
+                log.warning(f"{where}: {records.doubt}")
             return names[0]
         if len(possible) == 1:
             column, reason = possible[0], f"the only one that can have {one.holds}"
     if column is not None:
-        say(f"{where}: {one.holds} are read in the column {shortened(column)}, {reason} ({option})")
+        log.warning(f"{where}: {one.holds} are read in the column {shortened(column)}, {reason} ({one.option})")
         return column
     guess = cells.best(names, one.content)
-    suggestion = "" if guess is None else f"; by their content: {option} {shortened(guess)}"
-    said = f"say with {option} which column has the inputs (columns: {quoted_names(names)}){suggestion}"
+    suggestion = "" if guess is None else f"; by their content: {one.option} {shortened(guess)}"
+    said = f"say with {one.option} which column has the inputs (columns: {quoted_names(names)}){suggestion}"
     guesses = {} if guess is None or records.advice else {one.field: guess}
     raise ColumnError(f"{where}: {records.advice or said}", guesses)
 
@@ -357,10 +330,7 @@ def _by_name_or_content(names: list[str], one: Role, other: Role, cells: "_Cells
 def guessed_columns(records: Records, roles: Roles, known: Mapping[str, str | None]) -> dict[str, str]:
     """Guesses each role's column by the names and the content of the columns; {} if one cannot be guessed.
 
-    Args:
-        records: the table.
-        roles: what is read.
-        known: field → the column that was told; None: it was not.
+    ``known`` has the columns that need no guess: field → column or None.
     """
     chosen = _chosen(records, roles, [known[one.field] for one in roles])
     guesses = {one.field: name for one, (name, _) in zip(roles, chosen, strict=True) if name is not None}
@@ -427,11 +397,7 @@ def _is_content(value: Any) -> bool:
 
 
 class _Cells:
-    """The first cells of a table's columns, which are read when they are needed.
-
-    Args:
-        records: the table.
-    """
+    """The first cells of a table's columns, which are read when they are needed."""
 
     def __init__(self, records: Records):
         self._records, self.advice = records, records.advice

@@ -19,9 +19,6 @@ from regard.data.records import (
 )
 from regard.errors import DataError
 
-_DELIMITERS = {".tsv": "\t", ".csv": ","}
-"""What separates the columns of a file, by its suffix."""
-
 CHECKED_ROWS = 1000
 """Rows that are looked at, at most, to tell what separates the columns of a CSV file."""
 
@@ -30,14 +27,12 @@ _DELIMITER_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons (';')", "|": "
 
 def delimited(path: Path) -> Records:
     """Opens a CSV file with the quoting of RFC 4180, or a TSV file, whose quoting `_quoting` determines."""
-    separator = _DELIMITERS[path.suffix.lower()]
-    if separator == ",":
-        separator = _separator(path)
-        quoted, remark = True, ""
-        if separator != ",":
-            remark = f"the columns are separated by {_DELIMITER_NAMES[separator]}, and are read so"
-    else:
+    if path.suffix.lower() == ".tsv":
+        separator = "\t"
         quoted, remark = _quoting(path, separator)
+    else:
+        separator, quoted = _separator(path), True
+        remark = f"the columns are separated by {_DELIMITER_NAMES[separator]}, and are read so" * (separator != ",")
 
     def lines() -> Iterator[tuple[int, list[str]]]:
         if quoted:
@@ -186,16 +181,12 @@ def _header(path: Path, separator: str, table: Iterator[tuple[int, list[str]]]) 
         raise DataError(f"{path}: line 1 is empty; it must be the header, the names of the columns")
     other = next((mark for mark in _DELIMITER_NAMES if mark != separator and mark in header[0]), None)
     if len(header) == 1 and other is not None:
+        command = f"pandas.read_csv({path.name!r}, sep={other!r}).to_csv('converted.csv', index=False)"
+        convert = f"convert the file, which pandas does: {command}"
         raise DataError(
             f"{path}: the header has one column, {shortened(header[0])}; its columns seem to be separated by "
             f"{_DELIMITER_NAMES[other]}, and a {path.suffix.lower()} file has {_DELIMITER_NAMES[separator]} between "
-            "them: "
-            + (
-                "let its name end in .csv"
-                if separator != ","
-                else f"convert the file, which pandas does: pandas.read_csv({path.name!r}, sep={other!r})"
-                f".to_csv('converted.csv', index=False)"
-            )
+            f"them: {convert if separator == ',' else 'let its name end in .csv'}"
         )
     check_different(str(path), [name for name in header if name])
     return header
@@ -236,15 +227,12 @@ _KNOWN_WORDS = frozenset(f"{_LANGUAGES} {_USUAL_WORDS}".split())
 def header_doubts(header: Sequence[str]) -> tuple[str, str]:
     """Says whether a first line may be a row.
 
-    Args:
-        header: its cells; those without text are no names.
-
     Returns:
-        what it is and what to do, if it is a row; and what to say where its names are taken without a question, if that
-        cannot be told. Both are empty if it has the names of columns.
+        the advice if it is a row, and the remark if that cannot be told; both are empty if it has names of columns.
     """
     cells = [cell for cell in header if cell]
-    if any(map(_is_value, cells)) and not _are_numbers_of_columns(cells):
+    # pandas names columns without names by their numbers.
+    if any(map(_is_value, cells)) and cells != [str(number) for number in range(len(cells))]:
         return (
             f"line 1, {quoted_names(cells)}, seems to be a row, and must be the names of the columns: put them there "
             "(or name the columns, if these are their names)"
@@ -261,11 +249,6 @@ def _is_value(cell: str) -> bool:
     is_number = re.fullmatch(r"[+-]?\d+([.,]\d+)?", cell) is not None
     is_long = len(cell) > _MOST_CHARACTERS or len(cell.split()) > _MOST_WORDS
     return is_number or is_long or bool(_SENTENCE.search(cell) or _FILE.search(cell))
-
-
-def _are_numbers_of_columns(cells: Sequence[str]) -> bool:
-    """Whether cells are 0, 1, 2, ..., by which pandas names columns without names."""
-    return list(cells) == [str(number) for number in range(len(cells))]
 
 
 def _is_name(cell: str) -> bool:

@@ -39,7 +39,7 @@ def json_objects(path: Path) -> Records:
     is_array = start.startswith(b"[")
 
     def records() -> Iterator[tuple[str, dict[str, Any]]]:
-        for position, value in _json_array(path) if is_array else _json_lines(path):
+        for position, value in (_json_array if is_array else _json_lines)(path):
             if not isinstance(value, dict):
                 raise DataError(f"{path}: {position} must be a JSON object with named columns; it is {kind_of(value)}")
             yield position, value
@@ -53,7 +53,10 @@ def json_objects(path: Path) -> Records:
                     check_different(f"{path}: {position}", [name for name, _ in fields])
             yield position, record
 
-    first = _first_records(records())
+    rest = records()
+    first = list(itertools.islice(rest, 1))
+    with contextlib.suppress(DataError):  # an error in any row but the first is left to those who read that row
+        first.extend(itertools.islice(rest, _FIRST_ROWS - 1))
     if not first:
         return Records(str(path), str(path), [], rows)
     # A row may lack a field, or have null for an object; the first one with the most values names the columns.
@@ -65,42 +68,27 @@ def json_objects(path: Path) -> Records:
     return Records(str(path), f"{path}: {position}", columns, rows, others, advice)
 
 
-def _first_records(records: Iterator[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    """Returns the first rows. An error in any but the first is left to those who read that row."""
-    first = list(itertools.islice(records, 1))
-    with contextlib.suppress(DataError):
-        first.extend(itertools.islice(records, _FIRST_ROWS - 1))
-    return first
-
-
 _CAPTION_FILE = re.compile(
     rb'\{\s*"(?:info|licenses|categories|images|annotations|type|dataset)"\s*:\s*(?:[\[{]|"[^"]*"\s*,\s*"images"\s*:\s*\[)'
 )
 """How the files of COCO begin, and those of Karpathy's splits."""
 
 
+_CAPTION_ROWS = {
+    b'"sentences"': "Karpathy's splits: [{'image': i['filename'], 'captions': [s['raw'] for s in i['sentences']]} "
+    "for i in d['images'] if i['split'] == 'train']",
+    b'"file_name"': "COCO's annotations: [{'image': n[a['image_id']], 'caption': a['caption']} "
+    "for n in [{i['id']: i['file_name'] for i in d['images']}] for a in d['annotations']]",
+}
+"""A name in such a file → what the file is, and the expression of its rows."""
+
+
 def _check_caption_file(path: Path, start: bytes) -> None:
     """Raises DataError if the start of a file is that of COCO's annotations or of Karpathy's splits."""
-    if not _CAPTION_FILE.match(start) or b'"images"' not in start:
+    rows = next((rows for name, rows in _CAPTION_ROWS.items() if name in start), None)
+    if rows is None or b'"images"' not in start or not _CAPTION_FILE.match(start):
         return
-    if b'"sentences"' in start:
-        kind, rows = (
-            "Karpathy's splits",
-            (
-                "[{'image': i['filename'], 'captions': [s['raw'] for s in i['sentences']]} for i in d['images'] "
-                "if i['split'] == 'train']"
-            ),
-        )
-    elif b'"file_name"' in start:
-        kind, rows = (
-            "COCO's annotations",
-            (
-                "[{'image': n[a['image_id']], 'caption': a['caption']} for n in [{i['id']: i['file_name'] for i in "
-                "d['images']}] for a in d['annotations']]"
-            ),
-        )
-    else:
-        return
+    kind, _, rows = rows.partition(": ")
     raise DataError(
         f"{path}: is one JSON object, {kind}, and no table; write its rows in the folder of the images, in Python: "
         f"import json; from pathlib import Path; d = json.loads(Path({str(path)!r}).read_text()); "
@@ -148,10 +136,11 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
                 record = _DECODER.decode(line)
             except (ValueError, RecursionError) as error:
                 advice = "correct or remove that line"
-                if number == 1 and line.lstrip().startswith("{") and (whole := _whole_object(path)) is not None:
-                    advice = _container_advice(whole) or "write each object on one line, or all objects in one array"
-                elif number == 1 and line.strip() == "{":
-                    advice = "write each object on one line, or all objects in one array"
+                whole = _whole_object(path) if number == 1 and line.lstrip().startswith("{") else None
+                if whole is not None or (number == 1 and line.strip() == "{"):
+                    advice = _container_advice(whole or {}) or (
+                        "write each object on one line, or all objects in one array"
+                    )
                 raise DataError(f"{path}: line {number} is not JSON ({_json_reason(error)}); {advice}") from error
             yield f"line {number}", record
 
@@ -170,7 +159,7 @@ def _json_array(path: Path) -> Iterator[tuple[str, Any]]:
     text, position, count = next(chunks, ""), 0, 0
 
     def next_mark() -> str:
-        # The next character that is no white space; "" at the end of the file.
+        """Returns the next character that is no white space; "" at the end of the file."""
         nonlocal text, position
         while True:
             while position < len(text) and text[position] in " \t\r\n":

@@ -28,28 +28,25 @@ def spellings(counts: Mapping[str, int]) -> list[list[str]]:
 
 def differences(groups: Iterable[Sequence[str]]) -> str:
     """Says in what the labels of each group differ: ``"case and spaces"``."""
-    kept: dict[str, Callable[[str], str]] = {
+    folds: dict[str, Callable[[str], str]] = {
         "case": lambda name: _without_spaces(_without_forms(name)),
         "spaces": lambda name: _without_forms(_without_forms(name).casefold()),
         "Unicode forms": lambda name: _without_spaces(name.casefold()),
     }
     groups = list(groups)
-    kinds = [kind for kind, form in kept.items() if any(len(set(map(form, group))) > 1 for group in groups)]
+    kinds = [kind for kind, form in folds.items() if any(len(set(map(form, group))) > 1 for group in groups)]
     return " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds or ["Unicode forms"])
 
 
-def merged_labels(counts: Mapping[str, int], kept: Callable[[str], str]) -> str:
-    """Says which spelling stands for which labels; "" if every label is written in one way.
+def merged_labels(counts: Mapping[str, int], chosen: Callable[[str], str]) -> str:
+    """Says which spelling, by ``chosen``, stands for which labels; "" if every label is written in one way."""
+    groups = [[name for name in group if name != chosen(name)] for group in spellings(counts)]
+    return _listed([f"{chosen(group[0])!r} for {_with_counts(group, counts)}" for group in groups if group])
 
-    Args:
-        counts: label → how many examples have it.
-        kept: gives the spelling of a label.
-    """
-    groups = [[name for name in group if name != kept(name)] for group in spellings(counts)]
-    merged = [group for group in groups if group]
-    return _listed([
-        f"{kept(group[0])!r} for {' and '.join(f'{name!r} ({counts[name]:,})' for name in group)}" for group in merged
-    ])  # fmt: skip
+
+def _with_counts(names: Sequence[str], counts: Mapping[str, int]) -> str:
+    """Returns the labels, each with how many examples have it."""
+    return " and ".join(f"{name!r} ({counts[name]:,})" for name in names)
 
 
 def _without_forms(text: str) -> str:
@@ -71,14 +68,14 @@ def label_doubts(counts: Mapping[str, int], unit: str, advice: str) -> list[str]
     said, several = [], [group for group in spellings(counts) if len(group) > 1]
     if several:
         number = len(counts) - sum(len(group) - 1 for group in several)
-        named = _listed([" and ".join(f"{name!r} ({counts[name]:,})" for name in group) for group in several])
+        named = _listed([_with_counts(group, counts) for group in several])
         said.append(
             f"{len(counts):,} labels are {number:,} but for {differences(several)}: {named}; they are trained as "
             f"different ones: {advice}"
         )
     few = sorted((name for name in counts if counts[name] < FEWEST_EXAMPLES), key=lambda name: (counts[name], name))
     if few:
-        named = _listed([f"{name!r} ({counts[name]:,})" for name in few])
+        named = _listed([_with_counts([name], counts) for name in few])
         have = "has" if len(few) == 1 else "have"
         said.append(
             f"{len(few):,} of {counted(len(counts), 'label')} {have} fewer than {FEWEST_EXAMPLES} {unit}s, too few to "

@@ -132,20 +132,16 @@ class Labels:
 
     def save(self, path: Path) -> None:
         """Writes the names as JSON."""
-        content = {"labels": self.names, **({"merged": True} if self.merged else {})}
-        write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        _write_json(path, {"labels": self.names, **({"merged": True} if self.merged else {})})
 
     @classmethod
     def load(cls, path: Path) -> "Labels":
         """Reads a file that `save` wrote; raises as `read_run_file`."""
 
         def labels(content: Any) -> Labels:
-            names = content["labels"]
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise ValueError("labels must be a list of texts")
+            names = _checked_names(content["labels"])
             if len(set(names)) < 2 or len(set(names)) != len(names):
                 raise ValueError("it needs two or more different names")
-            "".join(names).encode()  # ValueError for half a surrogate pair
             return cls(names, content.get("merged") is True)
 
         return read_run_file(path, "labels", "a list of labels", labels)
@@ -221,17 +217,14 @@ class PixelClasses:
         content: dict[str, Any] = {"classes": self.names, "height": self.height, "width": self.width}
         if self.numbers != tuple(range(len(self))):
             content["numbers"] = self.numbers
-        write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        _write_json(path, content)
 
     @classmethod
     def load(cls, path: Path) -> "PixelClasses":
         """Reads a file that `save` wrote; raises as `read_run_file`."""
 
         def classes(content: Any) -> PixelClasses:
-            names, height, width = content["classes"], content["height"], content["width"]
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise ValueError("classes must be texts")
-            "".join(names).encode()  # ValueError for half a surrogate pair
+            names, height, width = _checked_names(content["classes"]), content["height"], content["width"]
             if not all(type(side) is int and abs(side) < 1 << 63 for side in (height, width)):
                 raise ValueError("height and width must be whole numbers below 2⁶³")
             numbers = content.get("numbers", list(range(len(names))))
@@ -242,6 +235,18 @@ class PixelClasses:
             return cls(tuple(names), height, width, tuple(numbers))
 
         return read_run_file(path, "classes", "a list of classes", classes)
+
+
+def _checked_names(names: Any) -> list[str]:
+    """Returns the names in a file; raises ValueError if they are no texts."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("the names are not a list of texts")
+    "".join(names).encode()  # ValueError for half a surrogate pair
+    return names
+
+
+def _write_json(path: Path, content: Any) -> None:
+    write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_run_file(path: str | os.PathLike[str], content: str, kind: str, build: Callable[[Any], T]) -> T:

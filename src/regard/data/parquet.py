@@ -62,14 +62,9 @@ def opened_parquet(path: Path) -> Iterator["pyarrow.parquet.ParquetFile"]:
 def arrow_rows(
     where: str, batches: Iterable["pa.RecordBatch"], columns: Sequence[str], classes: Classes | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields some columns of Arrow batches as the rows of `Records`.
+    """Yields some columns of Arrow batches, named as `flattened` names them, as the rows of `Records`.
 
-    Args:
-        where: names the table in messages.
-        batches: the rows.
-        columns: the names of the columns, as `flattened` gives them.
-        classes: those with the numbers of classes, which are replaced by their names; a number that is none, such as −1
-            for a row without a label, becomes None.
+    Numbers of ``classes`` become their names. ``where`` names the table in messages.
     """
     import pyarrow as pa
 
@@ -80,27 +75,25 @@ def arrow_rows(
         values = []
         for name in columns:
             try:
-                values.append(table.column(name).to_pylist())
+                cells = table.column(name).to_pylist()
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{where}: column {name!r} is not valid UTF-8 between rows {first} and "
                     f"{first + len(table) - 1}; write the file again from UTF-8"
                 ) from error
-        for row, fields in enumerate(zip(*values, strict=True), first):
-            content = dict(zip(columns, fields, strict=True))
-            for name, names in named.items():
-                content[name] = class_name(content[name], names)
-            yield f"row {row}", content
+            values.append([class_name(cell, named[name]) for cell in cells] if name in named else cells)
+        for row, cells in enumerate(zip(*values, strict=True), first):
+            yield f"row {row}", dict(zip(columns, cells, strict=True))
         first += len(table)
 
 
 def class_name(number: Any, names: Sequence[str]) -> str | None:
     """Returns the name of a class; None for a number without a class: −1 marks a row without a label."""
     try:
-        place = index(number)  # of Python, NumPy or PyTorch
+        position = index(number)  # of Python, NumPy or PyTorch
     except TypeError:
         return None
-    return names[place] if 0 <= place < len(names) else None
+    return names[position] if 0 <= position < len(names) else None
 
 
 def class_names(schema: "pa.Schema") -> dict[str, list[str]]:
@@ -127,12 +120,10 @@ def flattened(table: "pa.Table") -> "pa.Table":
     import pyarrow as pa
 
     while any(is_object(field.type) for field in table.schema):
-        parts = []
-        for field, column in zip(table.schema, table.columns, strict=True):
-            inner = pa.table([column], pa.schema([field]))
-            inner = inner.flatten() if is_object(field.type) else inner
-            parts += zip(inner.column_names, inner.columns, strict=True)
-        table = pa.table([column for _, column in parts], [name for name, _ in parts])
+        parts = [table.select([number]) for number in range(table.num_columns)]
+        parts = [part.flatten() if is_object(part.schema.field(0).type) else part for part in parts]
+        names = [name for part in parts for name in part.column_names]
+        table = pa.table([column for part in parts for column in part.columns], names)
     return table
 
 
@@ -181,9 +172,6 @@ class ParquetFileCell(StoredFile):
     @property
     def name(self) -> str:
         return f"{self.table}: row {self.row + 1}, {self.path or self.column}"
-
-    def __str__(self) -> str:
-        return self.name
 
     def state(self) -> tuple[object, ...]:
         return file_state(self.table), self.column, self.row

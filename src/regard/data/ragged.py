@@ -68,7 +68,7 @@ class Ragged:
         return table, lengths
 
     def _split(self, rows: np.ndarray):
-        # For each piece with some of the rows: (positions in ``rows``, row numbers within the piece, the piece).
+        """Yields each piece with some of the rows, after their positions in ``rows`` and their numbers in the piece."""
         if len(self._pieces) == 1:
             yield np.arange(len(rows)), rows, self._pieces[0]
             return

@@ -24,11 +24,7 @@ READERS: dict[str, Callable[[Path], Records]] = {
 
 
 def open_records(path: Path) -> Records:
-    """Opens a table.
-
-    Raises:
-        DataError: it cannot be read, or its suffix is not in `READERS`.
-    """
+    """Opens a table; raises DataError if it cannot be read, or its suffix is not in `READERS`."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(READERS)}")
@@ -36,11 +32,7 @@ def open_records(path: Path) -> Records:
 
 
 def tables_in(folder: Path) -> list[Path]:
-    """Returns the tables of several columns in a folder, sorted; those of training data first.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
+    """Returns the tables of several columns in a folder, sorted; those of training data first."""
     with file_errors(folder, "check its permissions"):
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS and path.is_file())
     tables = [path for path in files if not path.name.startswith(".") and _has_columns(path)]
@@ -68,6 +60,5 @@ def record_places(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
     check_file(path, "rows")
     rows = open_records(path).rows(None)
-    if path.suffix.lower() not in (".tsv", ".csv"):
-        return iter(rows)
-    return (row for row in rows if any(value != "" for value in row[1].values()))
+    may_be_empty = path.suffix.lower() in (".tsv", ".csv")
+    return (row for row in rows if not may_be_empty or any(value != "" for value in row[1].values()))

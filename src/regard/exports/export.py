@@ -14,7 +14,7 @@ from torch import nn
 
 from regard.data.labels import Labels
 from regard.data.speech.log_mel import LogMel
-from regard.data.text.tokenizers import PieceTokenizer
+from regard.data.text.piece_tokenizer import PieceTokenizer
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError, WriteError
 from regard.exports.formats import FORMATS, Format, UnexportableError
 from regard.files.atomic import named_output, temporary_folder, write_atomically

@@ -7,7 +7,8 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.text.tokenizers import KINDS, TextTokenizer
+from regard.data.text.piece_tokenizer import KINDS
+from regard.data.text.tokenizers import TextTokenizer
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
 
 TEXT = (

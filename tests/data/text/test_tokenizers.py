@@ -9,7 +9,8 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.text.tokenizers import KINDS, Tokenizer
+from regard.data.text.piece_tokenizer import KINDS
+from regard.data.text.tokenizers import Tokenizer
 from regard.data.text.words import split_words
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
 

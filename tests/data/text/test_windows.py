@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from regard.data.text import running_text
+from regard.data.text.piece_tokenizer import KINDS
 from regard.data.text.running_text import TokenTable, encode_text, text_files, window_batches
-from regard.data.text.tokenizers import KINDS, TextTokenizer
+from regard.data.text.tokenizers import TextTokenizer
 from regard.errors import ArgumentError, DataError
 
 TABLE = TokenTable([np.arange(0, 7), np.arange(0), np.arange(7, 8), np.arange(8, 53)])

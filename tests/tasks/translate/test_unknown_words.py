@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from regard.data.text.tokenizers import KINDS, Tokenizer
+from regard.data.text.piece_tokenizer import KINDS
+from regard.data.text.tokenizers import Tokenizer
 from regard.data.text.words import split_words
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
 

@@ -154,12 +154,6 @@ def class_images(folder: Path) -> ClassFiles:
 class _ImageTable:
     """A table of images, and what is left out of it.
 
-    Args:
-        source: the file.
-        role: what it has beside the images.
-        image: the column of the images; None: it is not named.
-        text: the column of the captions or labels; None: it is not named.
-
     Attributes:
         image: the column of the images.
         text: the column of the captions or labels.
@@ -247,9 +241,8 @@ def _objects(origin: str, content: Any) -> Iterator[NamedObject]:
     for one in content:
         try:
             name, (x0, y0, x1, y1) = one["name"], (float(edge) for edge in one["box"])
-            if not isinstance(name, str) or not name.split() or not (x0 < x1 and y0 < y1):
-                raise ValueError
-            if not all(map(math.isfinite, (x0, y0, x1, y1))):
+            is_box = x0 < x1 and y0 < y1 and all(map(math.isfinite, (x0, y0, x1, y1)))
+            if not isinstance(name, str) or not name.split() or not is_box:
                 raise ValueError
         except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise DataError(

@@ -18,7 +18,7 @@ from regard.data.column_roles import IMAGE, MASK, choose_columns
 from regard.data.images.pictures import PictureFile
 from regard.data.images.reading import fit_image, image_name, read_class_map, read_image
 from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
-from regard.data.records import Records, StoredFile, check_limit, file_errors, text_rows
+from regard.data.records import StoredFile, check_limit, file_errors, text_rows
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
 from regard.names.counted import counted
@@ -168,32 +168,28 @@ def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
 def _of_table(path: Path, named: Sequence[str | None]) -> Iterator[MaskedImage]:
     records = open_records(path)
     if records.columns == [COLUMN]:
-        yield from _scenes(records)
+        for position, record in records.rows(None):
+            yield street_of(record[COLUMN], f"{records.name}: {position}")
     if not records.columns or records.columns == [COLUMN]:
         return
     columns = choose_columns(records, (IMAGE, MASK), named)
-    left_out, first, kept = 0, 0, 0
+    left_out: list[int] = []
+    number = 0
     for number, cells in enumerate(text_rows(records, columns, files=columns), start=1):
-        position = f"{path}: row {number}"
-        image, mask = (one if isinstance(one, StoredFile) else one.strip() for one in cells)
+        image, mask = (
+            one if isinstance(one, StoredFile) else one.strip() and str(path.parent / one.strip()) for one in cells
+        )
         if "" in (image, mask):
-            left_out, first = left_out + 1, first or number
+            left_out.append(number)
             continue
-        kept += 1
-        image, mask = (str(path.parent / one) if isinstance(one, str) else one for one in (image, mask))
-        row = MaskedFiles(image, mask, position)
+        row = MaskedFiles(image, mask, f"{path}: row {number}")
         row.state()  # a file that is missing is an error now
         yield row
-    if left_out and not kept:
-        raise DataError(
-            f"{path}: row {first} has no image and mask, and so has no other; check the columns and the file"
-        )
+    if left_out and len(left_out) == number:
+        raise DataError(f"{path}: row 1 has no image and mask, and so has no other; check the columns and the file")
     if left_out:
-        log.warning("%s: left out %s without an image or a mask; %d are left", path, counted(left_out, "row"), kept)
-
-
-def _scenes(records: Records) -> Iterator[Street]:
-    return (street_of(record[COLUMN], f"{records.name}: {position}") for position, record in records.rows(None))
+        rows, left = counted(len(left_out), "row"), number - len(left_out)
+        log.warning("%s: left out %s without an image or a mask; %d are left", path, rows, left)
 
 
 def street_of(value: Any, origin: str) -> Street:
@@ -264,15 +260,13 @@ def class_numbers_of(
     Raises:
         DataError: a number is above 254, a class map cannot be read, or no pixel counts.
     """
-    counted_numbers: set[int] = set()
+    counts: Counter[int] = Counter() if seen is None else seen
     largest = -1, ""
     for image in images:
-        found = set(np.unique(image.classes()).tolist()) - {ignore}
-        counted_numbers |= found
-        if seen is not None:
-            seen.update(found)
-        largest = max(largest, (max(found, default=-1), image.mask_name))
-    if counted_numbers == {0, WHITE_LEVEL}:
+        numbers = set(np.unique(image.classes()).tolist()) - {ignore}
+        counts.update(numbers)
+        largest = max(largest, (max(numbers, default=-1), image.mask_name))
+    if counts.keys() == {0, WHITE_LEVEL}:
         return 0, WHITE_LEVEL
     number, name = largest
     if number >= MOST_CLASSES:

@@ -193,7 +193,7 @@ def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
 
 
 def _inside(points: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    # The parity of the edges that a ray to the right crosses.
+    """Computes which positions are inside a polygon: a ray to the right crosses an odd number of its edges."""
     inside = np.zeros(np.broadcast_shapes(x.shape, y.shape), np.bool_)
     for (x0, y0), (x1, y1) in zip(points, np.roll(points, -1, 0), strict=True):
         if y0 == y1:
@@ -286,7 +286,7 @@ def _place(one: SceneObject, side: int) -> str:
 
 
 def _relation(first: SceneObject, second: SceneObject) -> str:
-    # The direction in which they are farther apart.
+    """Says in which direction the first object is of the second, along the axis on which they are farther apart."""
     across, down = first.x - second.x, first.y - second.y
     if abs(across) >= abs(down):
         return "to the left of" if across < 0 else "to the right of"

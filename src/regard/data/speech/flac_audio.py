@@ -1,12 +1,13 @@
 """FLAC (RFC 9639): how many samples a stream has, which its header need not say, and says wrongly if it was cut off."""
 
+from functools import cache
 from typing import NamedTuple
 
 from regard.errors import DataError
 
 
-def flac_stream(content: bytes, start: int, where: str) -> tuple[bytes | bytearray, int]:
-    """Returns the stream at a position, its header with the true number of samples, and the position behind it.
+def flac_stream(content: bytes, start: int, where: str) -> tuple[list[bytes | bytearray], int]:
+    """Returns the one stream at a position, its header with the true number of samples, and the position behind it.
 
     Raises:
         DataError: samples are missing at its end.
@@ -20,7 +21,7 @@ def flac_stream(content: bytes, start: int, where: str) -> tuple[bytes | bytearr
         body += 4 + int.from_bytes(content[body + 1 : body + 4], "big")
     last = _last_flac_frame(content, start + 8, body, sound_end)
     if last is None:
-        return content[start:end], end
+        return [content[start:end]], end
     field = start + 21  # of 4 bits that belong to the bits a sample, and 36 with the number of samples
     bits = int.from_bytes(content[field : field + 5], "big")
     declared = bits & (1 << 36) - 1
@@ -32,8 +33,8 @@ def flac_stream(content: bytes, start: int, where: str) -> tuple[bytes | bytearr
     if declared != last.samples and last.is_whole:
         changed = bytearray(stream)
         changed[21:26] = (bits - declared + last.samples).to_bytes(5, "big")
-        return changed, end
-    return stream, end
+        return [changed], end
+    return [stream], end
 
 
 class _FlacFrame(NamedTuple):
@@ -41,15 +42,15 @@ class _FlacFrame(NamedTuple):
     is_whole: bool
 
 
-def _last_flac_frame(content: bytes, information: int, body: int, end: int) -> _FlacFrame | None:
-    """Returns the last frame before a position; None if there is none.
+_MOST_CHECKED_HEADERS = 8
+"""Headers that are looked at for the last frame of a FLAC file: some of them may be samples that look like one."""
 
-    Args:
-        content: of the file.
-        information: position of the content of the block STREAMINFO.
-        body: position of the first frame.
-        end: of the frames.
-    """
+_LARGEST_FRAME = 1 << 21
+"""Bytes that a frame of FLAC may have."""
+
+
+def _last_flac_frame(content: bytes, information: int, body: int, end: int) -> _FlacFrame | None:
+    """Returns the last frame between ``body`` and ``end``; None if there is none. STREAMINFO is at ``information``."""
     block = int.from_bytes(content[information + 2 : information + 4], "big")
     channels = (content[information + 12] >> 1 & 7) + 1
     position, cut_off, checked = end, None, 0
@@ -64,13 +65,6 @@ def _last_flac_frame(content: bytes, information: int, body: int, end: int) -> _
                 return _FlacFrame(samples, True)
             cut_off = cut_off or _FlacFrame(samples, False)
     return cut_off
-
-
-_MOST_CHECKED_HEADERS = 8
-"""Headers that are looked at for the last frame of a FLAC file: some of them may be samples that look like one."""
-
-_LARGEST_FRAME = 1 << 21
-"""Bytes that a frame of FLAC may have."""
 
 
 def _flac_header(content: bytes, position: int, block: int, channels: int) -> int | None:
@@ -103,22 +97,21 @@ def _flac_header(content: bytes, position: int, block: int, channels: int) -> in
     return own + (number if head[1] & 1 else number * block)
 
 
+@cache
+def _remainders(bits: int, polynomial: int) -> list[int]:
+    """Returns the remainders of single bytes in a cyclic redundancy check."""
+    table = []
+    for value in range(256):
+        value <<= bits - 8
+        for _ in range(8):
+            value = (value << 1 ^ (polynomial if value >> bits - 1 else 0)) & (1 << bits) - 1
+        table.append(value)
+    return table
+
+
 def remainder(content: bytes | bytearray, bits: int, polynomial: int) -> int:
     """Returns the remainder of a cyclic redundancy check; 0 if the content ends with its own."""
-    table = _TABLES.get(bits)
-    if table is None:
-        table = []
-        for value in range(256):
-            value <<= bits - 8
-            for _ in range(8):
-                value = value << 1 ^ (polynomial if value >> bits - 1 else 0)
-                value &= (1 << bits) - 1
-            table.append(value)
-        _TABLES[bits] = table
-    remainder, mask, shift = 0, (1 << bits) - 1, bits - 8
+    table, rest, mask, shift = _remainders(bits, polynomial), 0, (1 << bits) - 1, bits - 8
     for byte in content:
-        remainder = remainder << 8 & mask ^ table[remainder >> shift ^ byte]
-    return remainder
-
-
-_TABLES: dict[int, list[int]] = {}
+        rest = rest << 8 & mask ^ table[rest >> shift ^ byte]
+    return rest

@@ -47,20 +47,14 @@ class _MpegFrame(NamedTuple):
             has_count = int.from_bytes(content[position + 4 : position + 8], "big") & 1
             return int.from_bytes(content[position + 8 : position + 12], "big") if has_count else 0
         position = self.position + 36
-        return (
-            int.from_bytes(content[position + 14 : position + 18], "big") if content[position:][:4] == b"VBRI" else None
-        )
+        is_index = content.startswith(b"VBRI", position)
+        return int.from_bytes(content[position + 14 : position + 18], "big") if is_index else None
 
 
 def mpeg_streams(content: bytes, start: int, where: str) -> tuple[list[bytes], int]:
     """Returns the streams of frames of one kind, each with an index of its frames.
 
     Without an index, libsndfile estimates their number from the sizes of the first ones, and reads no further.
-
-    Args:
-        content: of the file.
-        start: position of the first frame, see `mpeg_start`.
-        where: names the file in messages.
 
     Returns:
         the streams, and the position behind them.

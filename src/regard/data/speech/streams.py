@@ -33,16 +33,8 @@ _TAGS = (b"TAG", b"ID3", b"APETAGEX", b"LYRICSBEGIN")
 Content = bytes | bytearray
 
 
-class Streams(NamedTuple):
-    """Streams that follow each other in a file.
-
-    Attributes:
-        contents: of each, as a file that libsndfile reads whole.
-        end: the position behind them.
-    """
-
-    contents: Sequence[Content]
-    end: int
+Streams = tuple[Sequence[Content], int]
+"""Streams that follow each other in a file, each as libsndfile reads it whole, and the position behind them."""
 
 
 def sound_streams(content: bytes, where: str) -> list[Content]:
@@ -50,17 +42,13 @@ def sound_streams(content: bytes, where: str) -> list[Content]:
 
     Files of other formats, and those whose header is damaged, are returned as they are.
 
-    Args:
-        content: of the file.
-        where: names the file in messages.
-
     Raises:
         DataError: the file ends before the length that its header declares, or within a frame or a page.
     """
     streams: list[Content] = []
     position, files = 0, 0
-    while (found := _stream_reader(content, position)) is not None:
-        read, start = found
+    while (reader := _stream_reader(content, position)) is not None:
+        read, start = reader
         contents, position = read(content, start, where)
         streams += contents
         files += 1
@@ -80,20 +68,11 @@ def _stream_reader(content: bytes, position: int) -> tuple[Callable[[bytes, int,
     if content.startswith((b".snd", b"dns."), start):
         return _au, start
     if content.startswith(b"fLaC", start):
-        return _flac, start
+        return flac_stream, start
     if any(content.startswith(kind.magic, start) for kind in _CHUNK_FORMATS):
         return _chunked, start
     begins = mpeg_start(content, position)
-    return None if begins is None else (_mpeg, begins)
-
-
-def _flac(content: bytes, start: int, where: str) -> Streams:
-    stream, end = flac_stream(content, start, where)
-    return Streams([stream], end)
-
-
-def _mpeg(content: bytes, start: int, where: str) -> Streams:
-    return Streams(*mpeg_streams(content, start, where))
+    return None if begins is None else (mpeg_streams, begins)
 
 
 def _too_many(where: str, what: str) -> DataError:
@@ -162,13 +141,13 @@ def _chunked(content: bytes, start: int, where: str) -> Streams:
             (coding,) = struct.unpack_from("<H", content, position + kind.head)
         position = kind.following(position, chunk[1])
     if chunk is None or chunk[0] != kind.samples:  # libsndfile says what is wrong with it
-        return Streams([content[start:]], len(content))
+        return [content[start:]], len(content)
     declared, body = chunk[1], position + kind.head
     if sizes is not None and declared == 0xFFFFFFFF:
         declared = struct.unpack_from("<Q", content, sizes + kind.head + 8)[0]
     there = len(content) - body
     if start and there <= kind.prefix:  # a header that was written again, as what followed was known
-        return Streams([], len(content))
+        return [], len(content)
     known = kind.prefix < declared < UNKNOWN_LENGTH or (
         declared <= kind.prefix and _chain_end(kind, content, body + declared) == len(content)
     )
@@ -185,14 +164,14 @@ def _chunked(content: bytes, start: int, where: str) -> Streams:
         if kind.whole and end < whole <= len(content):  # the file's size says that the samples go on
             size, end = whole - body, whole
     if size <= kind.prefix:
-        return Streams([], end)
+        return [], end
     if coding in _MPEG_CODINGS:  # the samples are a file of MPEG audio
         coded = content[body : body + size]
         begins = mpeg_start(coded, 0)
         if begins is not None:
-            return Streams(mpeg_streams(coded, begins, where)[0], end)
+            return mpeg_streams(coded, begins, where)[0], end
     if known and (start, end) == (0, len(content)) and size == declared and sizes is None:
-        return Streams([content], end)
+        return [content], end
     stream = bytearray(content[start:end])
     kind.size.pack_into(stream, position - start + kind.name_bytes, size + (kind.head if kind.inclusive else 0))
     if kind.whole:
@@ -200,7 +179,7 @@ def _chunked(content: bytes, start: int, where: str) -> Streams:
     if sizes is not None:  # there is room for them in 32 bits
         stream[:4] = b"RIFF"
         stream[sizes - start : sizes - start + 4] = b"JUNK"
-    return Streams([stream], end)
+    return [stream], end
 
 
 def _next_header(kind: _Kind, content: bytes, start: int, body: int) -> int:
@@ -232,7 +211,7 @@ def _chain_end(kind: _Kind, content: bytes, position: int) -> int:
 def _au(content: bytes, start: int, where: str) -> Streams:
     size_of = _BIG if content.startswith(b".snd", start) else _LITTLE
     if start + 24 > len(content):
-        return Streams([content[start:]], len(content))
+        return [content[start:]], len(content)
     (offset,), (declared,) = (size_of.unpack_from(content, start + field) for field in (4, 8))
     body = min(start + offset, len(content))
     there = len(content) - body
@@ -252,7 +231,7 @@ def _au(content: bytes, start: int, where: str) -> Streams:
         again += 1
     stream = bytearray(content[start:end])
     size_of.pack_into(stream, 8, end - body)
-    return Streams([stream], end)
+    return [stream], end
 
 
 # Ogg (RFC 3533): pages of packets; a page says how many samples the stream has up to its end
@@ -284,7 +263,7 @@ def _ogg(content: bytes, start: int, where: str) -> Streams:
         position, pages = end, pages + 1
         if pages > MOST_PARTS or len(links) > MOST_STREAMS:
             raise _too_many(where, f"{MOST_PARTS:,} pages or {MOST_STREAMS:,} sounds")
-    return Streams([_ogg_stream(content, pages) for pages in links], position)
+    return [_ogg_stream(content, pages) for pages in links], position
 
 
 _LONGEST_PAGE = 255 * 8192

@@ -171,7 +171,7 @@ class _Track:
 
 
 def _seconds(phones: Sequence[tuple[Phone, float]]) -> float:
-    # Each phone has a whole number of steps.
+    """Computes the duration of phones, each of a whole number of steps."""
     return sum(_steps(seconds) for _, seconds in phones) * STEP / RATE
 
 

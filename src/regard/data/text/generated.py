@@ -236,7 +236,7 @@ _FORMS = (
 def _situated(
     draws: RandomDraws, clause: Clause, source: list[SourceWord], target: list[TargetWord], *, place: bool
 ) -> Words:
-    # Perhaps with where and when it happens.
+    """Perhaps adds where and when it happens."""
     if place and draws.chance(0.2):
         english, spanish = where(draws)
         source, target = [*source, *english], [*target, *spanish]
@@ -247,7 +247,7 @@ def _situated(
 
 
 def _relative(draws: RandomDraws) -> Phrase:
-    # the boy who sleeps: el niño que duerme
+    """Draws a person with a relative clause: *the boy who sleeps*: *el niño que duerme*."""
     head = noun_phrase(draws, ["person"], plain=True, names=0.0)
     word = SourceWord("who")
     inner = Phrase([word], [TargetWord("que", (word,))], head.person, head.gender, True)
@@ -256,7 +256,7 @@ def _relative(draws: RandomDraws) -> Phrase:
 
 
 def _and(draws: RandomDraws) -> Phrase:
-    # Ana and my brother: Ana y mi hermano
+    """Joins two persons: *Ana and my brother*: *Ana y mi hermano*."""
     first, second = name(draws), noun_phrase(draws, ["person"], plain=True, names=0.0)
     word = SourceWord("and")
     gender = "f" if first.gender == second.gender == "f" else "m"

@@ -6,189 +6,30 @@
 ``decode(encode(text)) == text``.
 """
 
-import hashlib
-import json
-import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from itertools import groupby, repeat
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from regard.data.labels import read_run_file
+from regard.data.text.piece_tokenizer import UNKNOWN_TEXT, Merges, PieceTokenizer
 from regard.data.text.words import character_class, word_spans
-from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
-from regard.files.atomic import write_atomically
+from regard.errors import DataError
 
 if TYPE_CHECKING:
     import tokenizers
 
-KINDS: Final = ("bpe", "word", "char")
-
 MARK = "▁"
 """Stands for the space before a piece."""
 
-_UNKNOWN_TEXT = "⁇"
 # Python's white space, and the mark itself: a mark in the text becomes a space, so each mark in a piece is a space.
 _SPACES = r"[\s▁\x{1C}-\x{1F}]+"
 _CODES = 0x110000  # of Unicode
 
-Merges = Sequence[tuple[str, str]]
-
-
-class PieceTokenizer(ABC):
-    """What both tokenizers are: numbered pieces, the library's pipeline that cuts a text into them, and a file.
-
-    Attributes:
-        kind: one of `KINDS`.
-        SPECIAL: the first pieces of every vocabulary.
-        PATTERNS: for each kind, the regular expression that splits a text before pieces are looked up.
-        UNK: id of an unknown piece.
-        FILE: what a saved file is, for messages.
-    """
-
-    SPECIAL: ClassVar[tuple[str, ...]]
-    PATTERNS: ClassVar[Mapping[str, str]]
-    UNK: ClassVar[int]
-    FILE: ClassVar[str]
-
-    def __init__(self, kind: str, pieces: Sequence[str], merges: Merges, pipeline: "tokenizers.Tokenizer"):
-        self.kind = kind
-        self._pieces = list(pieces)
-        self._merges = [(left, right) for left, right in merges]
-        self._backend = pipeline
-
-    def __len__(self) -> int:
-        """Entries of the vocabulary, the special ones included."""
-        return len(self._pieces)
-
-    def word_ids(self) -> dict[str, list[int]]:
-        """Returns the ids of each piece without the space before it, the special pieces left out; of kind ``word``."""
-        ids: dict[str, list[int]] = {}
-        for id in range(len(self.SPECIAL), len(self)):
-            if word := self._written(id).strip():
-                ids.setdefault(word, []).append(id)
-        return ids
-
-    @abstractmethod
-    def _written(self, id: int) -> str:
-        """Returns a piece as it is written in a text."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A key that is equal for tokenizers that encode every text alike."""
-        return hashlib.sha256(json.dumps(self._state()).encode()).hexdigest()[:32]
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the tokenizer atomically, as a ``tokenizer.json`` of Hugging Face.
-
-        ``tokenizers.Tokenizer.from_file`` and ``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` encode every
-        text as this tokenizer, and decode known pieces to the same. No piece is declared special there, so that the
-        name of a special piece in a text is text for them too.
-        """
-        write_atomically(path, self._backend.to_str(pretty=True).encode())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads a file that `save` wrote. The file contains data only.
-
-        Raises:
-            RunError: the file is missing, or is not a complete tokenizer of this class.
-        """
-        return read_run_file(path, "tokenizer", cls.FILE, cls._from_content)
-
-    @classmethod
-    @abstractmethod
-    def _from_content(cls, content: Any) -> Self:
-        """Returns the tokenizer in the content of a file; raises ValueError if no tokenizer of this class wrote it."""
-
-    @abstractmethod
-    def _state(self) -> Any:
-        """Returns everything that decides how a text is encoded."""
-
-    def _piece(self, id: int) -> str:
-        if not 0 <= id < len(self._pieces):
-            raise ArgumentError(f"ids must be from 0 to {len(self._pieces) - 1}; got {id}")
-        return self._pieces[id]
-
-    @classmethod
-    def _check_training(cls, kind: str, size: int) -> None:
-        if kind not in KINDS:
-            raise UnknownNameError("kind of tokenizer", kind, KINDS)
-        if isinstance(size, bool) or not isinstance(size, int) or size <= len(cls.SPECIAL):
-            raise ArgumentError(f"size must be a whole number above {len(cls.SPECIAL)}; got {size!r}")
-
-    @classmethod
-    def _learn(
-        cls, pipeline: "tokenizers.Tokenizer", texts: Iterable[str], size: int, **options: Any
-    ) -> tuple[list[str], Merges]:
-        """Returns the pieces and merges of a corpus; options are those of the library's trainer."""
-        from tokenizers import models, trainers
-
-        kind = trainers.BpeTrainer if isinstance(pipeline.model, models.BPE) else trainers.WordLevelTrainer
-        trainer: Any = kind(vocab_size=size, special_tokens=list(cls.SPECIAL), show_progress=False, **options)
-        pipeline.train_from_iterator(texts, trainer)
-        model = json.loads(pipeline.to_str())["model"]
-        pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
-        return pieces, [tuple(pair) for pair in model.get("merges", [])]
-
-    @classmethod
-    def _model(cls, kind: str, pieces: Sequence[str], merges: Merges) -> Any:
-        """Returns the library's model of some pieces."""
-        try:
-            from tokenizers import models
-        except ImportError as error:
-            raise MissingPartError("tokenizers", "train") from error
-        vocabulary = {piece: id for id, piece in enumerate(pieces)}
-        if kind == "bpe":
-            return models.BPE(vocab=vocabulary, merges=list(merges))
-        return models.WordLevel(vocab=vocabulary, unk_token=cls.SPECIAL[cls.UNK])
-
-    @classmethod
-    def _checked_parts(cls, kind: Any, pieces: Any, merges: Any) -> tuple[str, list[str], Merges]:
-        """Returns the parts of a tokenizer; raises ValueError if no tokenizer of this class has such parts."""
-        if kind not in KINDS:
-            raise ValueError("the kind is unknown")
-        if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
-            raise ValueError("the pieces are not a list of texts")
-        known = set(pieces)
-        if tuple(pieces[: len(cls.SPECIAL)]) != cls.SPECIAL or len(known) != len(pieces):
-            raise ValueError("the special pieces are not the first ones, or a piece occurs twice")
-        if not isinstance(merges, list) or (merges and kind != "bpe"):
-            raise ValueError("the merges do not fit the kind")
-        for pair in merges:
-            if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
-                raise ValueError("a merge is not a pair of pieces")
-            if not known.issuperset((*pair, "".join(pair))):
-                raise ValueError("a merge names a piece that is not there")
-        return kind, pieces, [(left, right) for left, right in merges]
-
-    @classmethod
-    def _parts_of_standard(cls, content: Any) -> tuple[str, list[str], Merges]:
-        """Returns the parts of a tokenizer from the content of a ``tokenizer.json``, but for its normalizer."""
-        model = _mapping(_mapping(content).get("model"))
-        vocabulary = _mapping(model.get("vocab"))
-        ids = sorted(vocabulary.values(), key=str)
-        if sorted(map(str, range(len(ids)))) != [str(id) for id in ids]:
-            raise ValueError("the ids of the vocabulary are not the numbers from 0")
-        splits = [_mapping(part) for part in _mapping(content.get("pre_tokenizer")).get("pretokenizers") or ()]
-        patterns = [_mapping(part.get("pattern")).get("Regex") for part in splits if part.get("type") == "Split"]
-        kind = next((kind for kind, pattern in cls.PATTERNS.items() if patterns == [pattern]), None)
-        if model.get("type") != ("BPE" if kind == "bpe" else "WordLevel"):
-            raise ValueError("the model or the pre-tokenizer is of another kind")
-        return cls._checked_parts(kind, sorted(vocabulary, key=vocabulary.__getitem__), model.get("merges", []))
-
 
 def _is_space(character: str) -> bool:
     return character == MARK or character.isspace()
-
-
-def _mapping(content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise ValueError("a part is missing")
-    return content
 
 
 class Tokenizer(PieceTokenizer):
@@ -312,7 +153,7 @@ class Tokenizer(PieceTokenizer):
         text = self.normalize(text)
         return [text[span.start : span.stop] for span in self.spans(text)]
 
-    def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = _UNKNOWN_TEXT) -> str:
+    def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = UNKNOWN_TEXT) -> str:
         """Returns the text of ids.
 
         Args:
@@ -339,18 +180,12 @@ class Tokenizer(PieceTokenizer):
             known is a group.
         """
         words = self._words_without_text(ids, unknown) if text is None else self._words_in(text)
-        groups: list[range] = []
-        before = None
-        for position, word in enumerate(words):
-            if groups and word is not None and word == before:
-                groups[-1] = range(groups[-1].start, position + 1)
-            else:
-                groups.append(range(position, position + 1))
-            before = word
-        return groups
+        runs = groupby(range(len(words)), lambda position: (position,) if words[position] is None else words[position])
+        positions = [list(run) for _, run in runs]
+        return [range(run[0], run[-1] + 1) for run in positions]
 
     def _words_in(self, text: str) -> list[int | None]:
-        # The number of the word of each token of a text.
+        """Returns the number of the word of each token of a text."""
         word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
         words: list[int | None] = []
         end = 0
@@ -369,7 +204,7 @@ class Tokenizer(PieceTokenizer):
                 piece = next(texts)
             elif id <= self.UNK:
                 # A separate word; the unknown piece does not say whether a space came before it.
-                piece = _UNKNOWN_TEXT if id == self.UNK else f" {_UNKNOWN_TEXT} "
+                piece = UNKNOWN_TEXT if id == self.UNK else f" {UNKNOWN_TEXT} "
             starts.append(len(text) + len(piece) - len(piece.lstrip(" ")))
             text += piece
         word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
@@ -400,7 +235,7 @@ class Tokenizer(PieceTokenizer):
         return labels
 
     def _unknown_labels(self, ids: Sequence[int], text: str) -> dict[int, str]:
-        # As they are written; the rest of a character that was taken apart as it was normalized.
+        """Returns the text of unknown ids as it is written, or as normalized for the rest of a decomposed character."""
         if self.UNK not in ids:
             return {}
         spans, written = self.spans(text), self.written(text)
@@ -412,16 +247,15 @@ class Tokenizer(PieceTokenizer):
 
     @classmethod
     def _from_content(cls, content: Any) -> Self:
-        if "regard" in _mapping(content):  # the format of version 0.1
+        if "regard" in cls._mapping(content):  # the format of version 0.1
             if content["regard"] != {"what": "tokenizer", "format": 1}:
                 raise ValueError("no header of a tokenizer of format 1")
             lowercase = content.get("lowercase")
             kind, pieces, merges = cls._checked_parts(content.get("kind"), content.get("pieces"), content.get("merges"))
         else:
             kind, pieces, merges = cls._parts_of_standard(content)
-            steps = [
-                _mapping(part).get("type") for part in _mapping(content.get("normalizer")).get("normalizers") or ()
-            ]
+            normalizers = cls._mapping(content.get("normalizer")).get("normalizers") or ()
+            steps = [cls._mapping(part).get("type") for part in normalizers]
             if [step for step in steps if step != "Lowercase"] != ["NFC", "Replace", "Strip"]:
                 raise ValueError("the normalizer is of another kind")
             if content["model"].get("unk_token") != cls.SPECIAL[cls.UNK]:
@@ -565,7 +399,7 @@ class TextTokenizer(PieceTokenizer):
         run: list[int] = []
         for id in ids:
             if id == self.UNK:
-                texts += [self._text(run), _UNKNOWN_TEXT]
+                texts += [self._text(run), UNKNOWN_TEXT]
                 run = []
             elif id != self.END:
                 run.append(id)

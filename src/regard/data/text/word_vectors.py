@@ -18,16 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import DataError
 from regard.files.regular import LARGEST_DATA, open_regular
 from regard.names.counted import counted
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 log = logging.getLogger("regard")
 
@@ -50,7 +48,7 @@ class WordVectors:
     """
 
     rows: list[int]
-    vectors: "NDArray[np.float32]"
+    vectors: NDArray[np.float32]
     words: int
     bad_lines: int
 
@@ -120,7 +118,7 @@ def read_word_vectors(
 
 def _parsed(
     parts: Sequence[bytes], dim: int, ids: Mapping[str, Sequence[int]]
-) -> "tuple[str | None, NDArray[np.float32] | None]":
+) -> tuple[str | None, NDArray[np.float32] | None]:
     """Returns the word of a line, None if the line is bad; and its vector, None if the word is not wanted."""
     if len(parts) != dim + 1:
         return None, None

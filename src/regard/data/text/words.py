@@ -153,7 +153,7 @@ def sentence_words(sentence: str) -> SentenceWords:
 
 
 def _chinese_cutter() -> Callable[[str], list[str]] | None:
-    # The words of Chinese characters by jieba; None if it is not installed.
+    """Returns jieba's function that splits Chinese characters into words; None if jieba is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # jieba's files have escapes that newer versions of Python warn of
         try:

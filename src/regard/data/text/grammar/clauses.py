@@ -141,7 +141,7 @@ def _helped(verb: Verb, tense: str, subject: Phrase, *, supported: bool) -> Verb
 
 
 def _supported(verb: EnglishVerb, past: bool, singular: bool, supported: bool) -> tuple[list[SourceWord], SourceWord]:
-    # A verb form of its own, or "do" with the base.
+    """Returns a helper and a verb form: the verb's own form without a helper, or *do* and the base."""
     if supported:
         return [SourceWord("did" if past else "does" if singular else "do")], SourceWord(verb.base)
     return [], SourceWord(verb.past if past else verb.third() if singular else verb.base)
@@ -233,7 +233,7 @@ def subject_of(draws: RandomDraws) -> Phrase:
 
 
 def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: bool) -> Phrase:
-    # Its Spanish is its clitic. Reflexive objects are left out: "I see us", "you see you all".
+    """Draws an object pronoun, whose Spanish is its clitic, but no reflexive one: *I see us*, *you see you all*."""
     options = [row for row in PRONOUNS if people and (row[1][0] == "3" or row[1][0] != subject.person[0])]
     if subject.source[0].text == "you":
         options = [row for row in options if row[0] not in ("you", "you all")]

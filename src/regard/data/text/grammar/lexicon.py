@@ -109,7 +109,6 @@ NAMES = tuple(
 
 _BEINGS = "person animal"
 _OBJECTS = "text thing vehicle clothes place opening surface"
-_ALL_KINDS = f"{_BEINGS} food {_OBJECTS}"
 
 _COLOURS = ("red", "blue", "green", "yellow", "black", "white", "brown")
 _ABSOLUTE_ADJECTIVES = frozenset(

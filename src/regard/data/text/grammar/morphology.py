@@ -94,7 +94,7 @@ class SpanishVerb:
         return before + new + after
 
     def _weakened(self, stem: str) -> str:
-        # -ir verbs with a change keep only its weak vowel where the stem has no stress: durmió, pidiendo
+        """Gives the stem of a verb in *-ir* the weak vowel of its change, as where it has no stress: *durmió*."""
         if not self.change:
             return stem
         old = self.change[0]

@@ -180,7 +180,7 @@ def _described(determiner: str, noun: Noun, plural: bool, adjectives: list[Adjec
 
 
 def _owned(draws: RandomDraws, noun: Noun, plural: bool) -> Phrase:
-    # the boy's dog: el perro del niño
+    """Draws an owner for a noun: *the boy's dog*: *el perro del niño*."""
     owner = noun_phrase(draws, ["person"], plain=True)
     if owner.plural:
         owner = name(draws)
@@ -232,7 +232,7 @@ def finished(
 
 
 def _contracted(words: list[TargetWord]) -> list[TargetWord]:
-    # a + el: al, de + el: del; y before the sound of i: e
+    """Contracts Spanish words: *a* + *el* is *al*, *de* + *el* is *del*; *y* is *e* before the sound of *i*."""
     result: list[TargetWord] = []
     for word in words:
         last = result[-1] if result else None
