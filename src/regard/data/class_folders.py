@@ -13,6 +13,11 @@ from regard.names.counted import counted
 
 log = logging.getLogger("regard")
 
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".au", ".w64", ".caf")
+FEATURE_SUFFIX = ".npy"
+"""The suffix of features of a sound that another program computed."""
+
 _MOST_NAMED_ENTRIES = 3  # entries in a warning
 
 

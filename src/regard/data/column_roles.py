@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from regard.data.class_folders import FEATURE_SUFFIX, IMAGE_SUFFIXES, SOUND_SUFFIXES
 from regard.data.records import (
     Records,
     Say,
@@ -25,7 +26,6 @@ from regard.data.records import (
     quoted_names,
     shortened,
 )
-from regard.data.suffixes import FEATURES, IMAGES, SOUNDS
 from regard.errors import ColumnError, DataError
 
 log = logging.getLogger("regard")
@@ -41,7 +41,7 @@ LARGEST_SHARE = 0.5
 
 _FILES = {
     kind: re.compile(rf"({'|'.join(map(re.escape, suffixes))})$", re.IGNORECASE)
-    for kind, suffixes in (("image", IMAGES), ("sound", (*SOUNDS, FEATURES)))
+    for kind, suffixes in (("image", IMAGE_SUFFIXES), ("sound", (*SOUND_SUFFIXES, FEATURE_SUFFIX)))
 }
 _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?|\d{1,2}:\d{2}(:\d{2})?"
@@ -82,9 +82,9 @@ class Role:
         option: the option that names the column.
         holds: what the column has, for messages: ``"the texts"``.
         content: what its cells are.
-        defaults: the names of the columns that are read without a word, the first that is there; (): none is.
-        usual: other names, any of which is taken if it is the only one.
-        by_position: whether it may be the first or the second of two columns of any names.
+        defaults: default names, of which the first that a table has is read without a message.
+        usual: other names; a column with one of them is read if it is the only one.
+        by_position: whether the column may be the first or the second of two columns of any names.
     """
 
     option: str

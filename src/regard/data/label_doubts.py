@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from regard.names.counted import counted
 
 FEWEST_EXAMPLES = 5
-"""Examples of a label with fewer of them neither teach it nor measure it."""
+"""A label with fewer examples can neither be learned nor measured."""
 
 _MOST_NAMED_LABELS = 6
 

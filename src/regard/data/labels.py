@@ -24,7 +24,7 @@ log = logging.getLogger("regard")
 T = TypeVar("T")
 
 MOST_LABELS = 10_000
-"""More different labels than this are taken for another column."""
+"""A column with more different labels is taken for another column."""
 
 MOST_CHARACTERS = 1000
 """A label of more characters is taken for a text."""

@@ -34,7 +34,7 @@ MOST_POSITIONS = 3
 _MOST_LISTED_NAMES = 20  # names of columns in a message
 
 Say = Callable[[str], None]
-"""Gets a line for the user."""
+"""A function that gets a line for the user."""
 
 
 class Records(NamedTuple):
@@ -51,13 +51,13 @@ class Records(NamedTuple):
     least these columns, as far as it has values for them; with None, it has all columns, and objects in it are
     whole."""
     others: Sequence[str] = ()
-    """Columns that the first rows do not have, but some after it."""
+    """Columns that the first row lacks and some later rows have."""
     advice: str = ""
-    """What the file seems to be instead of a table with these columns, and what to do; said where one is missing."""
+    """Says what the file seems to be instead of a table with these columns, and what to do if one is missing."""
     doubt: str = ""
-    """What is said where the columns are not named: that their names may be a row."""
+    """Says that the names of the columns may be a row; for users who do not name the columns."""
     remark: str = ""
-    """What is said of the table, however its columns are named."""
+    """A remark on the table for the user, whether or not the columns are named."""
 
 
 def check_limit(limit: int | None) -> None:
@@ -306,7 +306,7 @@ _BINARY_STARTS = {
     b"PAR1": ("a Parquet file", "let its name end in .parquet"),
     b"ARROW1": ("a Feather file", "write it as Parquet"),
 }
-"""How files that are no text begin: what they are, and what to do."""
+"""The first bytes of files that are no text → what they are, and what to do."""
 
 
 def check_utf8(path: Path, start: bytes) -> None:

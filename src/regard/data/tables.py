@@ -20,7 +20,7 @@ READERS: dict[str, Callable[[Path], Records]] = {
     ".json": json_objects,
     ".parquet": parquet,
 }
-"""What opens a table, by the suffix of its name."""
+"""Suffix → the function that opens such a table."""
 
 
 def open_records(path: Path) -> Records:

@@ -27,12 +27,13 @@ def guessed_task(path: Path) -> str | None:
 
 
 def _of_folder(folder: Path) -> str | None:
+    from regard.data.class_folders import IMAGE_SUFFIXES, SOUND_SUFFIXES
     from regard.data.images.masked_images import IMAGES, MASKS
 
     if (folder / IMAGES).is_dir() and any((folder / name).is_dir() for name in MASKS):
         return "segment"
     suffixes = {path.suffix.lower() for one in folder.iterdir() if one.is_dir() for path in one.iterdir()}
-    for task, own in (("images", IMAGE_FILES), ("sounds", SOUNDS), ("classify", (".txt",))):
+    for task, own in (("images", IMAGE_SUFFIXES), ("sounds", SOUND_SUFFIXES), ("classify", (".txt",))):
         if suffixes & set(own):
             return task
     return "language" if any(folder.glob("*.txt")) else None

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_between, check_probabilities
 from regard.data import images as image_data
+from regard.data.class_folders import IMAGE_SUFFIXES
 from regard.data.label_doubts import label_doubts
 from regard.data.labels import PixelClasses
 from regard.data.records import text_lines
-from regard.data.suffixes import IMAGES
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
 from regard.files.regular import path_inside
 from regard.models.vision.configs import SegmenterConfig
@@ -197,7 +197,7 @@ class MaskedImages(Input):
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
 
-        return IMAGES
+        return IMAGE_SUFFIXES
 
     def files_below(self, folder: Path) -> list[Path]:
         # In a folder as for a training, the class maps are no inputs.

@@ -113,7 +113,7 @@ def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
 
     Args:
         share: ``[batch, 2]``: width and height of the parts, as shares of those of the images. A part that fits is
-            inside of its image.
+            inside its image.
         size: height and width of the results.
         mirror: whether half of the parts are mirrored, left to right.
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data import column_roles, suffixes
-from regard.data.class_folders import ClassFiles, class_files, examples_below, warn_of_left_out
+from regard.data import column_roles
+from regard.data.class_folders import IMAGE_SUFFIXES, ClassFiles, class_files, examples_below, warn_of_left_out
 from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.scenes import Box, Scene
 from regard.data.records import StoredFile, check_file, check_limit, checked_text, is_null, label_text, shortened
@@ -79,11 +79,11 @@ def captioned_images(
     rows: dict[object, ImageRow] = {}
     for origin, record in table.rows():
         texts = _captions(origin, record, columns)
-        image, kept = record.get(table.image), tuple(text for text in texts if text)
-        table.left_out_texts += len(texts) - len(kept)
-        if not table.keeps(origin, image, kept):
+        image, captions = record.get(table.image), tuple(filter(None, texts))
+        table.left_out_texts += len(texts) - len(captions)
+        if not table.keeps(origin, image, captions):
             continue
-        row = table.row(origin, record, kept)
+        row = table.row(origin, record, captions)
         key = row.picture.path if isinstance(row.picture, PictureFile) else row.picture
         if key in rows:
             before = rows[key]
@@ -117,7 +117,7 @@ def labelled_images(
     check_limit(limit)
     if Path(source).is_dir():
         files, left_out = class_images(Path(source))
-        warn_of_left_out(Path(source), left_out, "images", suffixes.IMAGES)
+        warn_of_left_out(Path(source), left_out, "images", IMAGE_SUFFIXES)
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     table = _ImageTable(source, column_roles.LABEL, image_column, label_column)
     rows = []
@@ -140,13 +140,13 @@ def class_images(folder: Path) -> ClassFiles:
     Raises:
         DataError: there is none, a class has none, or the folder cannot be read.
     """
-    entries = class_files(folder, suffixes.IMAGES, "images")
+    entries = class_files(folder, IMAGE_SUFFIXES, "images")
     for path in entries.left_out:
         if path.parent == folder and path.is_dir() and not path.name.startswith("."):
-            nested = examples_below(path, suffixes.IMAGES)
+            nested = examples_below(path, IMAGE_SUFFIXES)
             todo = f"{counted(len(nested), 'image')} nested deeper: move them into it" if nested else "remove it"
             raise DataError(
-                f"{path}: there is no image in this folder of a class ({', '.join(suffixes.IMAGES)}); {todo}"
+                f"{path}: there is no image in this folder of a class ({', '.join(IMAGE_SUFFIXES)}); {todo}"
             )
     return entries
 
@@ -194,14 +194,14 @@ class _ImageTable:
         picture = table_picture(record[self.image], self.image, self.path.parent, origin)
         return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
 
-    def say(self, kept: int) -> None:
+    def say(self, left: int) -> None:
         """Warns of the rows that were left out; raises DataError if none is left."""
         named = f"{shortened(self.image)} and {shortened(self.text)}"
-        if not kept and self._left_out:
+        if not left and self._left_out:
             raise DataError(f"{self._first}: has no {named}, and so has no other row; check the columns and the file")
         if self._left_out:
             rows = counted(self._left_out, "row")
-            log.warning("%s: left out %s without %s; %d are left", self.path, rows, named, kept)
+            log.warning("%s: left out %s without %s; %d are left", self.path, rows, named, left)
         if self.left_out_texts:
             log.warning("%s: left out %s without text", self.path, counted(self.left_out_texts, "caption"))
 
@@ -222,7 +222,8 @@ def _captions(origin: str, record: Mapping[str, Any], columns: Sequence[str]) ->
     contents = [record[name] for name in columns if not is_null(record.get(name)) and record[name] not in ("", [])]
     if len(contents) > 1:
         raise DataError(f"{origin}: has {' and '.join(map(repr, columns))}; name one of them")
-    texts = [contents[0]] if contents and isinstance(contents[0], str) else contents[0] if contents else []
+    texts = contents[0] if contents else []
+    texts = [texts] if isinstance(texts, str) else texts
     if not isinstance(texts, list):
         raise DataError(
             f"{origin}: {' or '.join(map(repr, columns))} must be a text or a list of texts; it is {shortened(texts)}"

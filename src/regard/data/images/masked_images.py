@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data import suffixes
 from regard.data.cache import cached_pixels, fingerprint
-from regard.data.class_folders import example_files, warn_of_left_out
+from regard.data.class_folders import IMAGE_SUFFIXES, example_files, warn_of_left_out
 from regard.data.column_roles import IMAGE, MASK, choose_columns
 from regard.data.images.pictures import PictureFile
 from regard.data.images.reading import fit_image, image_name, read_class_map, read_image
@@ -33,7 +32,7 @@ IGNORED_NUMBER = 255
 """The number of pixels in a table whose class is not counted."""
 
 WHITE_LEVEL = 255
-"""The other of two classes in class maps that are black and white."""
+"""The level of the second class in class maps that are black and white."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class MaskedFiles:
 
 
 MaskedImage = MaskedFiles | Street
-"""What has pixels and their classes."""
+"""A source of pixels and of their classes."""
 
 
 def open_masked(
@@ -139,7 +138,7 @@ def _of_folder(folder: Path) -> list[MaskedImage]:
     if masks is None:
         raise DataError(f"{folder}: has no folder {' or '.join(MASKS)} with the class maps of its {IMAGES}")
     classes, others = _named_files(masks)
-    warn_of_left_out(folder, left_out + others, "images", suffixes.IMAGES)
+    warn_of_left_out(folder, left_out + others, "images", IMAGE_SUFFIXES)
     for name in images.keys() - classes.keys():
         raise DataError(f"{images[name]}: there is no class map of this name in {masks}")
     for name in classes.keys() - images.keys():
@@ -155,13 +154,13 @@ def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
         )
     named: dict[str, Path] = {}
     with file_errors(folder, "check its permissions"):
-        files, others = example_files(folder, suffixes.IMAGES)
+        files, others = example_files(folder, IMAGE_SUFFIXES)
     for file in files:
         if file.stem in named:
             raise DataError(f"{file}: {named[file.stem].name} has the same name; remove one of them")
         named[file.stem] = file
     if not named:
-        raise DataError(f"{folder}: there is no image in it ({', '.join(suffixes.IMAGES)})")
+        raise DataError(f"{folder}: there is no image in it ({', '.join(IMAGE_SUFFIXES)})")
     return named, others
 
 

@@ -48,7 +48,7 @@ class PictureFile:
 
 
 Picture = PictureFile | Scene
-"""What has pixels."""
+"""A source of pixels."""
 
 
 def pixel_table(pictures: Sequence[Picture], size: tuple[int, int], fit: Fit = "crop") -> NDArray[np.uint8]:

@@ -35,7 +35,7 @@ Fit = Literal["crop", "stretch"]
 FITS = ("crop", "stretch")
 
 LARGEST_RATIO = 100
-"""Largest ratio of the sides of an image: a longer one is a strip, of which nothing would be left."""
+"""Largest ratio of an image's sides: of a longer strip, hardly a pixel would be left."""
 
 # Filters of warnings belong to the process: two threads must not change them at the same time.
 _WARNING_FILTERS = ForkLock()

@@ -334,7 +334,7 @@ def _named(one: SceneObject, name: str) -> dict[str, Any]:
 
 
 GENERATORS = {"captions": captioned_scene, "labels": labelled_scene}
-"""Kind of corpus → what makes one row of it."""
+"""Kind of corpus → the function that makes a row of it."""
 
 
 def write_scenes(folder: str | os.PathLike[str], kind: str, sizes: Mapping[str, int], seed: int = 1) -> dict[str, Path]:

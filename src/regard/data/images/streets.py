@@ -92,11 +92,7 @@ def write_streets(folder: Path, parts: dict[str, int]) -> dict[str, Path]:
 
 
 class _Canvas:
-    """A scene while it is drawn, the farthest things first.
-
-    Args:
-        random: draws all that is chosen.
-    """
+    """A scene while it is drawn, the farthest things first."""
 
     def __init__(self, random: np.random.Generator):
         self.random = random

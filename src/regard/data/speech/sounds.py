@@ -187,13 +187,7 @@ def _content(path: Path, where: str) -> bytes:
 
 
 def _check_size(where: str, file: "soundfile.SoundFile", before: int) -> None:
-    """Raises DataError if a stream that is not read yet is too long, or makes the whole sound too long.
-
-    Args:
-        where: names the sound in messages.
-        file: the stream.
-        before: samples of all channels of the streams before it.
-    """
+    """Raises DataError if a stream is too long, or makes the whole sound too long after ``before`` samples."""
     rate, frames, channels = int(file.samplerate), int(file.frames), int(file.channels)
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise DataError(

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
-from regard.data.class_folders import class_files, warn_of_left_out
+from regard.data.class_folders import FEATURE_SUFFIX, SOUND_SUFFIXES, class_files, warn_of_left_out
 from regard.data.column_roles import SOUND, SPOKEN_TEXT, Roles, choose_columns
 from regard.data.ragged import Ragged
 from regard.data.records import StoredFile, check_file, text_rows
 from regard.data.speech.log_mel import LogMel
 from regard.data.speech.sounds import is_features, read_features, read_sound
-from regard.data.suffixes import FEATURES, SOUNDS
 from regard.data.tables import READERS, open_records
 from regard.errors import DataError
 from regard.names.counted import counted
@@ -153,7 +152,7 @@ def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:
 
 
 def _of_folder(folder: Path) -> Iterator[Utterance]:
-    suffixes = (*SOUNDS, FEATURES)
+    suffixes = (*SOUND_SUFFIXES, FEATURE_SUFFIX)
     files, left_out = class_files(folder, suffixes, "sounds")
     warn_of_left_out(folder, left_out, "sounds", suffixes)
     return (Utterance(path, path.parent.name, str(folder)) for path in files)
@@ -202,7 +201,7 @@ def utterance_features(utterance: Utterance, front_end: LogMel) -> NDArray[np.fl
         DataError: the file cannot be used; one line, which names its row.
     """
     source = utterance.path.content() if isinstance(utterance.path, StoredFile) else utterance.path
-    if is_features(source) if isinstance(source, bytes) else source.suffix.lower() == FEATURES:
+    if is_features(source) if isinstance(source, bytes) else source.suffix.lower() == FEATURE_SUFFIX:
         return read_features(source, utterance.name)
     return front_end(read_sound(source, front_end.rate, utterance.name).samples)
 

@@ -73,9 +73,9 @@ def encode_pairs(
     def encode(block: dict[str, list[str]]) -> EncodedBlock:
         sides = [source_tokenizer.encode_batch(block["source"]), target_tokenizer.encode_batch(block["target"])]
         long = [max(map(len, pair)) > max_length for pair in zip(*sides, strict=True)]
-        kept = [row for row, out in enumerate(long) if overlong == "cut" or not out]
-        source, target = ([side[row][:max_length] for row in kept] for side in sides)
-        return EncodedBlock(source, target, kept, {"overlong": sum(long)})
+        rows = [row for row, is_long in enumerate(long) if overlong == "cut" or not is_long]
+        source, target = ([side[row][:max_length] for row in rows] for side in sides)
+        return EncodedBlock(source, target, rows, {"overlong": sum(long)})
 
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
     tokenizers = source_tokenizer.fingerprint, target_tokenizer.fingerprint
@@ -130,19 +130,19 @@ def encoded_table(
     schema = pa.schema([*kinds, ("row", pa.int64())])
 
     def batches(counted: dict[str, int]) -> Iterator["pa.RecordBatch"]:
-        first = kept = 0
+        first = written = 0
         block: Any
         for block in dataset.iter(_BLOCK):
             encoded_block = encode(block)
             rows = [first + row for row in encoded_block.kept]
             first += len(block["source"])
-            kept += len(rows)
+            written += len(rows)
             for name, count in encoded_block.counts.items():
                 counted[name] = counted.get(name, 0) + count
             lengths = [[len(ids) for ids in side] for side in (encoded_block.source, encoded_block.target)]
             columns = zip([encoded_block.source, encoded_block.target, *lengths, rows], schema, strict=True)
             yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
-        if not kept:
+        if not written:
             raise DataError(refused)
 
     return cached_table(key, schema, batches)

@@ -137,9 +137,9 @@ class TokenTable:
             done = 0
             while done < length:
                 first = start + done - int(self._first[number])
-                taken = self._arrays[number][first : first + length - done]
-                windows[row, done : done + len(taken)] = taken
-                done += len(taken)
+                part = self._arrays[number][first : first + length - done]
+                windows[row, done : done + len(part)] = part
+                done += len(part)
                 number += 1
         return windows
 

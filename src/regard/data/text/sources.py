@@ -305,14 +305,14 @@ def pair_table(
     def batches(counts: dict[str, Any]) -> Iterator["pa.RecordBatch"]:
         counts["said"] = said = []
         names, rows = read(said.append)
-        kept, lacking, first = 0, Counter[tuple[bool, bool]](), list[str]()
+        written, lacking, first = 0, Counter[tuple[bool, bool]](), list[str]()
 
         def full() -> Iterator[tuple[str, str]]:
-            nonlocal kept
+            nonlocal written
             for position, (source, target) in rows:
                 source, target = source.strip(), target.strip()
                 if source and target:
-                    kept += 1
+                    written += 1
                     yield (source.lower(), target.lower()) if lowercase else (source, target)
                 else:
                     lacking[bool(source), bool(target)] += 1
@@ -322,10 +322,10 @@ def pair_table(
         pairs = itertools.islice(full(), limit)
         while block := list(itertools.islice(pairs, _BLOCK)):
             yield pa.record_batch([pa.array(side, pa.string()) for side in zip(*block, strict=True)], schema=schema)
-        if not kept:
+        if not written:
             raise DataError(f"{where}: no row has text on both sides; check the columns and the file")
         if lacking:
-            said.append(f"{where}: {_left_out(lacking, names, first)}; {kept:,} are left")
+            said.append(f"{where}: {_left_out(lacking, names, first)}; {written:,} are left")
 
     table, counts = cached_table(key, schema, batches)
     for line in counts["said"]:
@@ -334,13 +334,7 @@ def pair_table(
 
 
 def _left_out(lacking: Mapping[tuple[bool, bool], int], names: Sequence[str], first: Sequence[str]) -> str:
-    """Says which rows were left out.
-
-    Args:
-        lacking: whether they have the first and the second text → how many.
-        names: of the two sides.
-        first: the positions of the first of them.
-    """
+    """Says which rows were left out: how many lack which of the two texts, and where the first of them are."""
     quoted = [repr(name) for name in names]
     sides = {(False, True): quoted[0], (True, False): quoted[1], (False, False): " and ".join(quoted)}
     parts = [(lacking[has], f"without {name}") for has, name in sides.items() if lacking.get(has)]

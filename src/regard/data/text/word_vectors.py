@@ -180,9 +180,10 @@ def _dimension(lines: Sequence[tuple[int, bytes]], dim: int) -> int:
     return max(counts, key=lambda count: (counts[count], count == dim), default=0)
 
 
-def _check_dim(path: str | os.PathLike[str], found: int, dim: int) -> None:
-    if found != dim:
-        raise OtherDimensionError(f"{path} has vectors of {found} numbers, and the model embeds a word in {dim}", found)
+def _check_dim(path: str | os.PathLike[str], numbers: int, dim: int) -> None:
+    if numbers != dim:
+        message = f"{path} has vectors of {numbers} numbers, and the model embeds a word in {dim}"
+        raise OtherDimensionError(message, numbers)
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.configuration import check_between, check_probabilities
 from regard.configuration.options import fill
 from regard.data import images as image_data
-from regard.data.suffixes import IMAGES
+from regard.data.class_folders import IMAGE_SUFFIXES
 from regard.data.text.words import unspaced_share
 from regard.errors import ArgumentError
 from regard.names.counted import counted
@@ -159,7 +159,7 @@ class ImageInput(Input):
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
 
-        return IMAGES
+        return IMAGE_SUFFIXES
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
         return image_data.image_rows.table_picture(value, column, folder, origin)

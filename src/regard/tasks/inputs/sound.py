@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_between, check_probabilities
 from regard.data import speech as sound_data
+from regard.data.class_folders import FEATURE_SUFFIX, SOUND_SUFFIXES
 from regard.data.records import StoredFile
-from regard.data.suffixes import FEATURES, SOUNDS
 from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
 from regard.tasks.lazy import np, records, torch
@@ -228,7 +228,7 @@ class SoundInput(Input):
     @property
     def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
 
-        return (*SOUNDS, FEATURES)
+        return (*SOUND_SUFFIXES, FEATURE_SUFFIX)
 
     def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
         if isinstance(value, StoredFile):
@@ -404,7 +404,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
         path = Path(source)
         if not name.strip() or "\0" in name:
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
-        has_features = path.suffix.lower() == FEATURES
+        has_features = path.suffix.lower() == FEATURE_SUFFIX
         content = (
             sound_data.sounds.read_features(path) if has_features else sound_data.sounds.read_sound(path, data.rate)
         )
