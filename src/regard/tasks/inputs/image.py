@@ -284,7 +284,7 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
     """Returns the corpus of generated scenes.
 
     Args:
-        kind: what is said of them, see `regard.data.images.scene_captions.write_scenes`.
+        kind: what is said of them, see `regard.data.images.scenes.write_scenes`.
         validation: scenes of the validation part.
         test: scenes of the test part.
     """
