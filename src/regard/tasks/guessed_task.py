@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+from regard.data.class_folders import IMAGE_SUFFIXES, SOUND_SUFFIXES
 from regard.data.column_roles import are_told, guessed_columns
-from regard.data.suffixes import IMAGES as IMAGE_FILES
-from regard.data.suffixes import SOUNDS
 from regard.errors import RegardError
 from regard.tasks import registry
 
@@ -27,7 +26,6 @@ def guessed_task(path: Path) -> str | None:
 
 
 def _of_folder(folder: Path) -> str | None:
-    from regard.data.class_folders import IMAGE_SUFFIXES, SOUND_SUFFIXES
     from regard.data.images.masked_images import IMAGES, MASKS
 
     if (folder / IMAGES).is_dir() and any((folder / name).is_dir() for name in MASKS):
