@@ -23,14 +23,7 @@ from regard.scores import ScaledDot, SoftCap
 from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_data
-from regard.watching.hugging_face_masks import (
-    Positions,
-    StructuredMask,
-    as_mask,
-    mask_intersection,
-    numbers_of,
-    padding_mask,
-)
+from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, intersect, numbers_of, padding_mask
 from regard.watching.thread_state import STATE
 
 _ACCEPTED_OPTIONS = frozenset({
@@ -105,7 +98,7 @@ class Implementation:
         if attention_mask is None and query.shape[2] > 1 and _is_causal(module, options, query):
             mask = masks.causal(align="start")
         if options.get("cu_seq_lens_q") is not None:
-            mask = mask_intersection(mask, _packed_sequences(options, query, key))
+            mask = intersect(mask, _packed_sequences(options, query, key))
         score = ScaledDot(options.get("scaling"))
         arguments: dict[str, Any] = {
             "score": score if (cap := options.get("softcap")) is None else SoftCap(score, cap),
@@ -164,7 +157,7 @@ class Implementation:
             at = Positions(q_length, kv_length, int(q_offset), kv_offset, options.get("use_vmap", False))
             mask = as_mask(options.get("mask_function", causal_mask_function), at)
             if padding is not None:
-                mask = mask_intersection(mask, padding_mask(padding, at))
+                mask = intersect(mask, padding_mask(padding, at))
         device = torch.device(options.get("device", "cpu"))
         grid = Grid.whole(batch_size, 1, q_length, kv_length, device)
         return StructuredMask(mask, grid, dtype)

@@ -75,7 +75,7 @@ def padding_mask(padding: Tensor, at: Positions) -> Mask | None:
     return None if bool(visible.all()) else masks.keep(visible[:, None, None])
 
 
-def mask_intersection(first: Mask | None, second: Mask | None) -> Mask | None:
+def intersect(first: Mask | None, second: Mask | None) -> Mask | None:
     """Returns the pairs that both masks allow; None allows all."""
     if first is None or second is None:
         return second if first is None else first
@@ -138,7 +138,7 @@ def _intersection(parts: dict[str, Any], at: Positions) -> Mask | None:
     if packed is not None and remapped is not None and _counts_within(packed, remapped, at):
         # Within one sequence, positions ascend by one: functions of distances alone need no remapping.
         functions = [f for f in functions if _name(f) != _REMAPPED_PART] + [remapped["mask_function"]]
-    return reduce(mask_intersection, (as_mask(function, at) for function in functions))
+    return reduce(intersect, (as_mask(function, at) for function in functions))
 
 
 def _union(parts: dict[str, Any], at: Positions) -> Mask | None:

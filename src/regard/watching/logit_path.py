@@ -10,9 +10,9 @@ from torch import Tensor
 from regard.errors import ArgumentError, ShapeError
 from regard.watching.linear_maps import ModuleCall, Normalization, first_tensor, wide_tensor
 from regard.watching.residual_stream import (
+    HeadsStep,
     ModuleStep,
     MovedStep,
-    ProjectedHeads,
     ResidualStream,
     ScaledStep,
     StreamStep,
@@ -41,7 +41,7 @@ class LogitPath:
     reason: str = ""
 
     @classmethod
-    def of(cls, heads: ProjectedHeads, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
+    def of(cls, heads: HeadsStep, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
         """Returns the path from some heads to the output of the model, as far as it is known."""
         end, reason = _last_step(heads, stream, output)
         path = cls(heads.call, reason=reason)
@@ -104,7 +104,7 @@ class LogitPath:
         return self.scale is not None and any(isinstance(part, ModuleCall) for part in self.parts[last:])
 
 
-def _last_step(heads: ProjectedHeads, stream: ResidualStream, output: object) -> tuple[StreamStep | None, str]:
+def _last_step(heads: HeadsStep, stream: ResidualStream, output: object) -> tuple[StreamStep | None, str]:
     """Returns the last step of a path, and why it is not that of the model's output."""
     logits = _logits(output)
     step = stream.step(logits)
@@ -134,7 +134,7 @@ def _logits(output: Any) -> Tensor | None:
     return first_tensor(output)
 
 
-def _steps_after(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
+def _steps_after(heads: HeadsStep, end: StreamStep) -> list[StreamStep]:
     """Returns the steps from some heads to the last one, in order; raises ArgumentError if there are several paths."""
     steps, step = [], end
     while step is not heads:
@@ -146,7 +146,7 @@ def _steps_after(heads: ProjectedHeads, end: StreamStep) -> list[StreamStep]:
     return steps[::-1]
 
 
-def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tuple[list[PathPart], Tensor]:
+def _parts(steps: Sequence[StreamStep], heads: HeadsStep, count: int) -> tuple[list[PathPart], Tensor]:
     """Returns the parts of a path, and the product of the statistics of its normalizations for each row."""
     rows, parts = heads.rows, []
     scale = torch.zeros(count, dtype=torch.float64, device="cpu")
@@ -183,7 +183,7 @@ def _parts(steps: Sequence[StreamStep], heads: ProjectedHeads, count: int) -> tu
     return parts, scale
 
 
-def _moved(step: MovedStep, rows: Tensor, heads: ProjectedHeads) -> Tensor:
+def _moved(step: MovedStep, rows: Tensor, heads: HeadsStep) -> Tensor:
     """Returns the positions of the rows after their elements were moved."""
     moved: Tensor = step.move(rows[..., None].expand(*rows.shape, step.shape[-1]))
     if moved.shape[-1] != step.shape[-1] or bool((moved != moved[..., :1]).any()):

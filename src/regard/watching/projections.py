@@ -17,7 +17,7 @@ from regard.errors import ArgumentError
 from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, first_tensor, wide_tensor
 from regard.watching.logit_path import LogitPath
-from regard.watching.residual_stream import ProjectedHeads, ResidualStream
+from regard.watching.residual_stream import HeadsStep, ResidualStream
 from regard.watching.thread_state import without_mode
 
 Arguments = ParamSpec("Arguments")
@@ -77,7 +77,7 @@ class Projections:
         self._names, self._norms, self._stream = names, norms, stream
         self._expected: ExpectedProjection | None = None
         self._running: list[_RunningModule] = []
-        self._in_forward: list[tuple[AttentionCall, ProjectedHeads, int]] = []
+        self._in_forward: list[tuple[AttentionCall, HeadsStep, int]] = []
         self._norms_of: list[tuple[AttentionCall, Tensor]] = []
         self._refused: dict[int, AttentionCall] = {}
 
@@ -242,7 +242,7 @@ class Projections:
             )
             record.path = LogitPath(sample, reason=reason)
             return
-        heads = ProjectedHeads(sample, rows)
+        heads = HeadsStep(sample, rows)
         record.path = LogitPath(sample, reason="the model itself was not called, or did not return")
         self._stream.begin(output, heads)
         queries = record.queries if expected.rows is None else len(expected.rows) // max(record.batch, 1)

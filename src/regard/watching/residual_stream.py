@@ -1,7 +1,7 @@
 """The path of an attention's output through the residual stream to the logits of a model.
 
 While a model is watched with ``outputs=True``, each tensor on such a path is represented by a `StreamStep`: the output
-of a projection of heads (`ProjectedHeads`); a sum with another tensor (`SumStep`); the same elements in other positions
+of a projection of heads (`HeadsStep`); a sum with another tensor (`SumStep`); the same elements in other positions
 or times a constant (`MovedStep`, `ScaledStep`); or a module's result (`ModuleStep`). A sum continues the terms that
 passed the fewest modules, which is the residual connection: a later layer's output is not part of the path. Afterwards
 `logit_path` calls the modules again to find out how the path transforms features.
@@ -26,7 +26,7 @@ class StreamStep(TrackedRecord):
 
     Attributes:
         parents: the steps that it comes from.
-        costs: the number of modules that were passed since each of its `ProjectedHeads`, by their numbers.
+        costs: the number of modules that were passed since each of its `HeadsStep`, by their numbers.
     """
 
     parents: "tuple[StreamStep, ...]"
@@ -45,7 +45,7 @@ class StreamStep(TrackedRecord):
         return tuple(parent for parent in self.parents if parent.costs.get(heads) == least)
 
 
-class ProjectedHeads(StreamStep):
+class HeadsStep(StreamStep):
     """The output of a module that projects the heads of one attention call.
 
     Attributes:
@@ -166,7 +166,7 @@ class ResidualStream:
         known = self._steps.get(tensor)
         return known if isinstance(known, StreamStep) else None
 
-    def begin(self, output: Tensor, heads: ProjectedHeads) -> None:
+    def begin(self, output: Tensor, heads: HeadsStep) -> None:
         """Begins a path."""
         self._steps.put(output, heads)
 
@@ -237,13 +237,8 @@ class ResidualStream:
             if name in ("matmul", "mm") and (second is not None or other.dim() != 2):
                 return None
             rest, options = args[1:], dict(kwargs)
-            return self._mapped(
-                first,
-                f"the function {name!r} of the model's own code",
-                lambda x: function(x, *rest, **options),
-                args[0],
-                result,
-            )
+            title = f"the function {name!r} of the model's own code"
+            return self._mapped(first, title, lambda x: function(x, *rest, **options), args[0], result)
         return None
 
     def passed(self, name: str, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
