@@ -25,8 +25,6 @@ class QueryArithmetic:
     units, and weights that are not a softmax, have no formula.
 
     Attributes:
-        query_label: the name of the query.
-        key_labels: a name for each key.
         rows: the query's row of each step from the scores to the weights that the calculation has, of ``query`` and of
             ``output``.
         key: ``[keys, dim]``.
@@ -35,7 +33,6 @@ class QueryArithmetic:
         units: the name and the note of each step of the score's units, and its numbers ``[keys, units]``.
         unit_weights: the weight of each unit, or None.
         unit_bias: the addend of each weighted sum of units, or None.
-        decimals: digits after the point.
     """
 
     query_label: str

@@ -24,8 +24,6 @@ class MatrixTexts:
 
     Args:
         matrix: ``[rows, columns]``.
-        rows: a label for each row.
-        columns: a label for each column.
         decimals: the most digits after the point; fewer are written if they give every number exactly.
         additive: whether the columns that are left out are summed, as weights may be.
     """

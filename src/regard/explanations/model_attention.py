@@ -26,11 +26,8 @@ class ModelAttention:
     """One attention of a model, as it ran on one input.
 
     Attributes:
-        name: of the module, such as ``"decoder.layers.0.multihead_attn"``.
-        layer: from 0.
-        kind: ``"self"``, ``"causal"`` or ``"cross"``.
+        name: the name of the module, such as ``"decoder.layers.0.multihead_attn"``.
         queries: the axis of the queries of all calls.
-        keys: the axis of the keys.
         calls: the calls for a batch of one: one for all queries, or one for each step of a decoder.
         weights: weights that the model used instead of those of ``calls``, ``[queries, keys]``: the choices of hard
             attention. None: those of ``calls``.

@@ -23,8 +23,6 @@ class Step:
         name: such as ``"W_query"``.
         note: its computation in a few words.
         matrix: ``[rows, columns]``, detached.
-        row_labels: one for each row.
-        column_labels: one for each column.
         batch: its batch row, from 0; None if all batch rows share it.
         head: its head, from 0; None if all heads share it.
         slice_name: its batch row and head in words; empty if all share it, or there is only one.

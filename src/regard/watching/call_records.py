@@ -186,10 +186,7 @@ class ProblemTiles:
 
     It keeps queries, keys, values, mask and bias on the CPU: memory is linear in queries and keys, unless the model
     itself made a dense mask.
-
-    Args:
-        problem: of one batch row, on the CPU, with detached tensors.
-        chosen: the heads.
+    The problem is one of one batch row, on the CPU, with detached tensors.
     """
 
     def __init__(self, problem: Problem, chosen: tuple[int, ...]):

@@ -78,7 +78,6 @@ class Implementation:
         Args:
             module: the model's layer; its ``training`` decides whether dropout is active, and its ``is_causal``, while
                 a compiler traces, whether a call without a mask is causal.
-            query, key, value: as for `attend`, with four axes.
             attention_mask: the result of `mask`; a bool tensor (True: may attend) or a float one that is added to the
                 scores, broadcastable to ``[batch, heads, queries, keys]``; or None.
             options: ``scaling``, ``dropout``, ``is_causal``, ``position_bias``, ``softcap``, ``s_aux`` (the sinks),
