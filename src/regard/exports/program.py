@@ -11,7 +11,7 @@ AxisSizes = Mapping[str, int]
 """Name of an axis → its size. `PADDING` is no axis."""
 
 PADDING = "padding"
-"""How many entries of the longest row of a padded example are padding; 0 if it is not given."""
+"""Name of the size that counts the padding in the longest row of an example; 0 if it is missing."""
 
 Axes = tuple[str | int, ...]
 """The axes of a tensor: a name for one of any size, or the only size that the program takes."""

@@ -41,8 +41,7 @@ class LogMelInput(nn.Module):
         """Computes the features ``[batch, frames, bands]``, and the number of frames of each row.
 
         Args:
-            samples: ``[batch, samples]``, the samples of whole frames; what stands after the end of a sound has no
-                effect.
+            samples: ``[batch, samples]``, the samples of whole frames; padding has no effect.
             lengths: ``int64 [batch]``, samples of each sound.
         """
         length = self.front_end.length

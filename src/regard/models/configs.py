@@ -27,7 +27,7 @@ RECURRENT = ("lstm", "gru")
 """Architectures with a state that each step changes."""
 
 MONOTONIC = ("monotonic", "chunkwise")
-"""Kinds of attention of a decoder that never go back."""
+"""Kinds of attention of a decoder that go over the source once."""
 
 FREE_TOKENS = 10
 """Tokens that may be written about any input."""
@@ -55,7 +55,7 @@ class TransformerOptions(Configuration):
     norm: Literal["pre", "post"] = option("pre", architecture="transformer")
     """Layer normalization before each part (pre) or after the sum (post)."""
     final_norm: bool = option(False, architecture="transformer", norm="post")
-    """One more layer normalization at the end of each stack, as version 0.1 had it; with pre there always is one."""
+    """One more layer normalization at the end of each stack, as in version 0.1; with pre there always is one."""
     position: Position = option("sinusoidal", architecture="transformer")
     """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
     activation: Literal["relu", "gelu", "silu"] = option("relu", architecture="transformer")
@@ -131,7 +131,7 @@ class SpecialTokens(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class WritingConfig(SpecialTokens):
-    """A model that writes a text about what it reads or hears."""
+    """A model that writes a text about its input."""
 
     length_ratio: float = from_data(2.0, low=0)
     """Tokens that are written at most for each annotation, besides `FREE_TOKENS`: a search ends there."""
@@ -151,12 +151,12 @@ class TextToTextConfig(WritingConfig):
     """Target tokens."""
     _: KW_ONLY
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
-    """What computes: lstm, gru or transformer."""
+    """Architecture: lstm, gru or transformer."""
     attention: Literal["none", "bahdanau", "luong", "hard", "monotonic", "chunkwise"] = option(
         "bahdanau", architecture=RECURRENT
     )
     """Attention of the decoder: none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one
-    annotation), monotonic (as hard, and it never goes back) or chunkwise (of a chunk that ends there)."""
+    annotation), monotonic (as hard, and only forwards) or chunkwise (of a chunk that ends there)."""
     score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] = varies(
         "additive", luong="general", transformer="scaled_dot"
     )
@@ -282,13 +282,13 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     copy: bool = True
     """Words of the article can be copied (See et al. 2017)."""
     coverage: bool = False
-    """The loss has the attention to tokens that were attended to before; the score of lstm and gru sees it too."""
+    """The loss counts attention to tokens that were attended to before; the score of lstm and gru sees it too."""
     coverage_weight: float = option(1.0, within=Range(0, 1e6), coverage=True)
     """Weight of the coverage loss, λ of See et al. 2017, eq. 13."""
     unk: int = from_data(3, low=0)
     """Token for words out of the vocabulary."""
 
-    # What a translator has besides, and a copying one not; only softmax gives each word a weight above 0.
+    # Constants for options of a plain translator; only softmax gives each word a weight above 0.
     normalizer: ClassVar[Any] = "softmax"
     scope: ClassVar[str] = "global"
     window, max_source, hard_estimator, entropy_weight, chunk_width = 10, 0, "reinforce", 0.0, 1
@@ -374,10 +374,10 @@ class LanguageModelConfig(TransformerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingConfig(Configuration):
-    """How the annotations of an input become one vector."""
+    """The pooling of annotations to one vector."""
 
     pooling: Literal["attention", "mean", "max"] = "attention"
-    """What becomes of the annotations: attention (with a learned query), mean or max."""
+    """Pooling of the annotations to one vector: attention (with a learned query), mean or max."""
     pooling_heads: int = option(1, within=HEADS, pooling="attention")
     """Learned queries."""
     score: Literal["additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot"] = option(
@@ -412,7 +412,7 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     """Labels."""
     _: KW_ONLY
     architecture: Literal["none", "lstm", "gru", "transformer", "hierarchical"] = "lstm"
-    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional), transformer or hierarchical
+    """Architecture: none (pooling of the embeddings), lstm, gru (both bidirectional), transformer or hierarchical
     (gru and attention over the words of each sentence, then over the sentences)."""
     embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT, "hierarchical"))
     """Features of an embedded token; a transformer has ``hidden`` features everywhere."""
@@ -425,8 +425,8 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     heads: int = option(4, within=HEADS, architecture="transformer")
     """Query heads; a divisor of ``hidden``."""
     pooling: Literal["attention", "mean", "max", "cls"] = "attention"  # pyright: ignore[reportIncompatibleVariableOverride]
-    """What becomes of the annotations: attention (with a learned query), mean, max or cls (transformer: a layer with
-    tanh on the output of a class token)."""
+    """Pooling of the annotations to one vector: attention (with a learned query), mean, max or cls (transformer: a
+    layer with tanh on the output of a class token)."""
     embedding_norm: bool = option(False, architecture="transformer")
     """Layer normalization of the embedded tokens with their positions."""
     window: int = option(0, within=COUNT, architecture="transformer")

@@ -95,7 +95,7 @@ class HierarchicalEncoder(Module):
         """Computes the vector of each text.
 
         Args:
-            tokens: ``int64 [batch, length]``; what stands after the end of a text does not matter.
+            tokens: ``int64 [batch, length]``; padding has no effect.
             lengths: ``int64 [batch]``; a text of no token gives 0.
             need_weights: whether to give the weights.
 

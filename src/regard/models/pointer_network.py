@@ -203,7 +203,7 @@ class PointerNetwork(Module):
 
         Args:
             inputs, lengths: as in `forward`.
-            target: int64 ``[batch, steps]``, positions from 0; what stands after the end of an answer does not matter.
+            target: int64 ``[batch, steps]``, positions from 0; padding has no effect.
             target_lengths: integers ``[batch]``, positions of each answer.
 
         Raises:

@@ -238,7 +238,7 @@ class RecurrentDecoder(Module, ABC):
 
 
 class AttendedStep(NamedTuple):
-    """What a decoder attends to in one step.
+    """The attention of one step of a decoder.
 
     Attributes:
         context: ``[batch, annotation_dim]``.

@@ -165,7 +165,7 @@ class TextPredictor(Module, ABC):
             risk: chooses from samples instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens, of all texts or of each.
             forbidden: other tokens that are never chosen.
-            decoder: what the search asks for the next token; None: the model itself.
+            decoder: the decoder on which the search runs; None: the model itself.
             n_best: hypotheses of each row, at most as many as the search has; see `regard.models.search.beam`.
             numbers: of each row, which decides the draws of ``risk``.
         """

@@ -66,7 +66,7 @@ class Attention(Module):
         torch.Size([3, 64])
     """
 
-    is_cross_attention: ClassVar[bool] = True  # what `regard.watch` calls this attention
+    is_cross_attention: ClassVar[bool] = True  # for `regard.watch`
 
     def __init__(
         self,

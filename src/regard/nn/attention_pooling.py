@@ -93,7 +93,7 @@ class AttentionPooling(Module):
                 [0.0000, 0.0000]])
     """
 
-    is_cross_attention: ClassVar[bool] = True  # what `regard.watch` calls this attention
+    is_cross_attention: ClassVar[bool] = True  # for `regard.watch`
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class AttentionPooling(Module):
         """Pools the annotations of each sequence.
 
         Args:
-            annotations: ``[batch, length, dim]``; what stands after the end of a sequence has no effect.
+            annotations: ``[batch, length, dim]``; padding has no effect.
             lengths: integers ``[batch]``, annotations of each sequence; None: all. A sequence of none gives 0.
             need_weights: whether to give the weights, which carry a gradient; the output is the same, bit for bit.
 

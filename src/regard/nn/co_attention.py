@@ -27,8 +27,8 @@ class CoAttended(NamedTuple):
 
     Attributes:
         output: ``[batch, context, 4 · dim]``.
-        context_to_query: ``[batch, context, query]``: what each context vector attends to in the query.
-        query_to_context: ``[batch, context]``: the context vectors that matter for the query. Both are None unless
+        context_to_query: ``[batch, context, query]``: the weights of each context vector over the query.
+        query_to_context: ``[batch, context]``: the weights of the query over the context vectors. Both are None unless
             ``need_weights``.
 
     Example:
@@ -81,7 +81,7 @@ class CoAttention(Module):
         tensor([[0.9526, 0.0474]])
     """
 
-    is_cross_attention: ClassVar[bool] = True  # what `regard.watch` calls this attention
+    is_cross_attention: ClassVar[bool] = True  # for `regard.watch`
 
     def __init__(self, dim: int, *, backend: BackendName = "auto"):
         super().__init__()

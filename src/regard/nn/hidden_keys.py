@@ -34,7 +34,7 @@ def without_hidden(annotations: Tensor, value: Tensor, visible: Tensor) -> tuple
 
 
 def without_padding(annotations: Tensor, ends: Tensor | None) -> Tensor:
-    """Replaces what stands after the end of each row by zeros; ``ends`` None: nothing does.
+    """Replaces padding after the end of each row by zeros; ``ends`` None: there is no padding.
 
     Finite elements too: layers that return a row for each annotation give the rows of zeros there, compiled or not.
     """

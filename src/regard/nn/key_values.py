@@ -116,7 +116,7 @@ def _need_gradient(*tensors: Tensor) -> bool:
 
 
 class SequenceCache(ABC):
-    """What a layer's self-attention keeps of the tokens so far, for decoding token by token.
+    """The state of a layer's self-attention after the tokens so far, for decoding token by token.
 
     It is immutable, so that a search can continue from any earlier state.
 

@@ -1,6 +1,6 @@
-"""What the layers of a Transformer share: their parts, their options, and the decision how a batch runs.
+"""The parts and options that all layers of a Transformer share, and the decision how a batch runs.
 
-A batch runs on packed rows, or padded by plain calls of plain modules where somebody sees or replaces a part, or where
+A batch runs on packed rows, or padded by plain calls of plain modules where a part is seen or replaced, or where
 rows cannot be chosen (`packings`). Everything else is written once for both forms.
 """
 

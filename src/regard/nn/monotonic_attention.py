@@ -46,7 +46,7 @@ VECTOR_SCORES = (Additive, Cosine, Distance, Dot, General, MLP, ScaledDot, Trili
 
 @dataclass(frozen=True)
 class MonotonicMemory(Memory):
-    """The memory of a `MonotonicAttention`: what it stops at, and what it attends to around it.
+    """The memory of a `MonotonicAttention`: the keys at which it stops, and those of the chunks.
 
     Attributes:
         key, value, score, mask, cached: as in `Memory`, prepared by the score that decides where to stop.
@@ -198,7 +198,7 @@ class MonotonicAttention(Module):
 
         Args:
             query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for several queries in their order.
-            memory: what `remember` returned.
+            memory: the result of `remember`.
             stops: the ``stops`` of the call before; None: at the first key.
 
         Raises:

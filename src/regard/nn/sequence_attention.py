@@ -29,7 +29,7 @@ class SequenceOutput(NamedTuple):
 
     Attributes:
         output: ``[batch, length, dim]``.
-        weights: what the output of each head takes from each value, ``[batch, heads, length, keys]``; None unless
+        weights: the share of each value in the output of each head, ``[batch, heads, length, keys]``; None unless
             ``need_weights``.
         cache: the tokens so far, with those of this call; None without a cache.
 

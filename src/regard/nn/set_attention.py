@@ -74,8 +74,8 @@ class MAB(Module):
         Args:
             query: X, ``[batch, queries, dim]``.
             elements: Y, ``[batch, elements, dim]``.
-            lengths: integers ``[batch]``, elements of each set; None: all. What stands after them has no effect; a
-                query of an empty set attends to nothing.
+            lengths: integers ``[batch]``, elements of each set; None: all. Padding has no effect; a query of an empty
+                set attends to nothing.
             need_weights: whether to give the weights; the output is the same, bit for bit.
 
         Returns:
@@ -146,13 +146,13 @@ class ISAB(Module):
 
         Args:
             elements: X, ``[batch, elements, dim]``.
-            lengths: integers ``[batch]``, elements of each set; None: all. What stands after them has no effect on the
-                set, and its own output no meaning.
+            lengths: integers ``[batch]``, elements of each set; None: all. Padding has no effect on the set, and its
+                own output has no meaning.
             need_weights: whether to give the weights; the output is the same, bit for bit.
 
         Returns:
             ``output [batch, elements, dim]``, and ``weights [batch, heads, elements, elements]``, the products of the
-            weights of both attentions: what an element takes from another one by way of all points.
+            weights of both attentions: the share of one element in another by way of all points.
 
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.
@@ -215,7 +215,7 @@ class PMA(Module):
 
         Args:
             elements: Z, ``[batch, elements, dim]``.
-            lengths: integers ``[batch]``, elements of each set; None: all. What stands after them has no effect.
+            lengths: integers ``[batch]``, elements of each set; None: all. Padding has no effect.
             need_weights: whether to give the weights; the output is the same, bit for bit.
 
         Returns:
@@ -236,7 +236,7 @@ def _check(name: str, vectors: Tensor, dim: int) -> None:
 
 
 def _checked(elements: Tensor, dim: int, lengths: Tensor | None) -> Tensor:
-    """Returns the elements of sets without what stands after them."""
+    """Returns the elements of sets with zeros for padding."""
     _check("elements", elements, dim)
     return without_padding(elements, lengths)
 

@@ -120,7 +120,7 @@ class SlotAttention(Module):
         """Fills the slots.
 
         Args:
-            x: the inputs, ``[batch, length, input_dim]``; what stands after the end of a sequence has no effect.
+            x: the inputs, ``[batch, length, input_dim]``; padding has no effect.
             lengths: integers ``[batch]``, inputs of each sequence; None: all.
             slots: the first slots, ``[batch, slots, dim]``; None: they are drawn.
             need_weights: whether to return the weights of the last iteration; the output is the same, bit for bit.

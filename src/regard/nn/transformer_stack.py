@@ -1,4 +1,4 @@
-"""What the stacks of a Transformer share: their layers, caches, the final normalization, and checks."""
+"""The base of the stacks of a Transformer: their layers, caches, the final normalization, and checks."""
 
 import copy
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The layers of regard in classes of transformers: what must agree, and the weights under other names."""
+"""The layers of regard in classes of transformers: conditions, and the weights under other names."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

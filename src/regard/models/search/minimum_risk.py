@@ -17,7 +17,7 @@ from regard.shapes.checks import whole_number
 
 @dataclass(frozen=True)
 class MinimumRisk:
-    """How samples are drawn, and compared with each other.
+    """The options of minimum Bayes risk decoding: sampling and utility.
 
     Attributes:
         samples: of each sentence.

@@ -1,4 +1,4 @@
-"""How the next token is drawn from its probabilities."""
+"""The choice of the next token from its probabilities."""
 
 from dataclasses import dataclass
 

@@ -10,7 +10,7 @@ from regard.errors import ArgumentError
 from regard.models.configs import MONOTONIC, RECURRENT, PoolingConfig, TransformerOptions, WritingConfig, check_even
 
 MOST_HALVINGS = 10
-"""Layers that each halve the number of frames: a sound of some minutes would have no annotation left."""
+"""Largest number of layers that each halve the number of frames; more would leave a sound no annotation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class SpeechEncoderConfig(TransformerOptions):
     width: int = from_data()
     """Features of a frame."""
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
-    """What computes: lstm, gru (both bidirectional, with a pyramid) or transformer."""
+    """Architecture: lstm, gru (both bidirectional, with a pyramid) or transformer."""
     convolutions: int = option(2, within=Range(0, LAYERS.high))
     """Convolutional layers before the encoder, each of which halves the number of frames."""
     channels: int = option(32, within=SIZE)
@@ -30,7 +30,7 @@ class SpeechEncoderConfig(TransformerOptions):
     encoder_layers: int = varies(1, transformer=4, within=Range(0, LAYERS.high))
     """Layers of the encoder; of lstm and gru those before the pyramid."""
     pyramid_layers: int = option(1, within=Range(0, LAYERS.high), architecture=RECURRENT)
-    """Layers after them that each halve the number of frames (Chan et al. 2016, section 3.1)."""
+    """Layers after the encoder's that each halve the number of frames (Chan et al. 2016, section 3.1)."""
     deltas: int = option(0, within=Range(0, 2))
     """Derivatives in time that are added to the features: 0, 1 or 2."""
     normalization: Literal["utterance", "corpus", "none"] = "utterance"
@@ -40,11 +40,11 @@ class SpeechEncoderConfig(TransformerOptions):
     time_masks: int = option(2, within=COUNT)
     """Blocks of time of each training sound that are masked (SpecAugment, Park et al. 2019); 0: none."""
     longest_mask: int = option(40, within=COUNT)
-    """Frames of the longest of them; at most a fifth of the sound."""
+    """Frames of the longest masked block of time; at most a fifth of the sound."""
     feature_masks: int = option(2, within=COUNT)
     """Blocks of features that are masked; 0: none."""
     widest_mask: int = option(8, within=COUNT)
-    """Features of the widest of them."""
+    """Features of the widest masked block of features."""
     heads: int = option(4, within=HEADS, architecture="transformer")
     """Query heads; a divisor of ``hidden``."""
     position: Literal["sinusoidal", "rotary", "alibi", "t5", "shaw", "none"] = option(
@@ -86,8 +86,8 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     decoder_hidden: int = option(256, within=SIZE, architecture=RECURRENT)
     """Features of a state of the decoder."""
     attention: Literal["soft", "monotonic", "chunkwise"] = option("soft", architecture=RECURRENT)
-    """Attention of the decoder: soft (to all annotations), monotonic (to one, and it never goes back) or chunkwise (to
-    a chunk that ends there)."""
+    """Attention of the decoder: soft (to all annotations), monotonic (to one, and only forwards) or chunkwise (to a
+    chunk that ends there)."""
     chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT, attention="chunkwise")
     """Annotations of a chunk (Chiu and Raffel 2018)."""
     score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = varies(

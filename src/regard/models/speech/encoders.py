@@ -147,7 +147,7 @@ class SpeechEncoder(Module):
         """Computes the annotations of a batch.
 
         Args:
-            features: ``[batch, frames, width]``, what stands after the end of an utterance has no effect.
+            features: ``[batch, frames, width]``, padding has no effect.
             lengths: ``int64 [batch]``, frames of each utterance.
 
         Returns:

@@ -48,7 +48,7 @@ class FeatureInput(Module):
         """Returns ``[batch, order + 1, frames, width]``, 0 after the end of each utterance.
 
         Args:
-            features: ``[batch, frames, width]``; what stands after the end of an utterance has no effect.
+            features: ``[batch, frames, width]``; padding has no effect.
             lengths: ``int64 [batch]``.
         """
         refuse_parts("an encoder of sounds")

@@ -91,8 +91,8 @@ class JointDecoder:
 
     Watanabe et al. 2017, "Hybrid CTC/attention architecture for end-to-end speech recognition", section III and
     algorithm 2. ``p_CTC(h …)`` is the probability of all texts that begin with h (Graves 2008, section 7.5.2); for
-    ``eos`` it is that of h itself. Attention alone may repeat or leave out a part of a sound: nothing tells it what has
-    been read. A text for which that happened is improbable to the alignment head.
+    ``eos`` it is that of h itself. Attention alone may repeat or leave out a part of a sound, since it has no
+    record of the parts that it has read. The alignment head gives such a text a low probability.
 
     Args:
         model: has a decoder.

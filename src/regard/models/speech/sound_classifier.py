@@ -46,7 +46,7 @@ class SoundClassifier(Module):
         """Classifies a batch of sounds.
 
         Args:
-            features: ``[batch, frames, width]``; what stands after the end of a sound has no effect.
+            features: ``[batch, frames, width]``; padding has no effect.
             lengths: ``int64 [batch]``, frames of each sound.
             need_weights: whether to give the weights ``[batch, heads, annotations]``; the logits are the same, bit for
                 bit.

@@ -1,4 +1,4 @@
-"""Models that write what they hear: an encoder of sounds, and a recurrent or a Transformer decoder."""
+"""Transcribers of sounds: an encoder of sounds, and a recurrent or a Transformer decoder."""
 
 from torch import Tensor
 

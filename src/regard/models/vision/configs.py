@@ -127,10 +127,10 @@ class ImageClassifierConfig(GridConfig):
     labels: int = from_data()
     """Labels."""
     architecture: Literal["vit", "cnn"] = "vit"
-    """What computes: vit (a Transformer on patches) or cnn (a residual convolutional network, or a backbone)."""
+    """Architecture: vit (a Transformer on patches) or cnn (a residual convolutional network, or a backbone)."""
     pooling: Literal["cls", "attention", "mean"] = varies("mean", vit="cls")
-    """What becomes of the annotations: cls (the output of a class token; vit only), attention (with a learned query) or
-    mean."""
+    """Pooling of the annotations to one vector: cls (the output of a class token; vit only), attention (with a learned
+    query) or mean."""
     pooling_heads: int = option(1, within=HEADS, pooling="attention")
     """Learned queries."""
     hidden: int = option(128, within=SIZE, architecture="vit")
@@ -188,7 +188,7 @@ class CaptionerConfig(SpecialTokens, TransformerOptions, GridConfig):
     target_vocabulary: int = from_data()
     """Tokens of the captions."""
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
-    """What computes the decoder: lstm, gru or transformer."""
+    """Architecture of the decoder: lstm, gru or transformer."""
     attention: Literal["none", "soft", "hard"] = option("soft", architecture=RECURRENT)
     """Attention of the decoder: none (only the mean of the grid), soft or hard (Xu et al. 2015)."""
     score: Literal["additive", "concat", "dot", "general", "scaled_dot"] = varies(
@@ -254,7 +254,7 @@ class SegmenterConfig(Configuration):
     """Attention of the decoder, over the whole image: none, non_local (positions) or dual (positions and channels, as
     in DANet)."""
     fusion: Literal["sum", "aff", "iaff"] = "aff"
-    """How the decoder takes in the encoder's maps: sum, aff (attentional feature fusion) or iaff (iterative)."""
+    """Fusion of the encoder's maps with the decoder's: sum, aff (attentional feature fusion) or iaff (iterative)."""
     fusion_norm: Literal["batch", "layer"] = "layer"
     """Normalization of the global context of aff and iaff: batch (as in their paper, for large batches) or layer."""
     dropout: float = option(0.1, within=RATE)
