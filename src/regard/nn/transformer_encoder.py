@@ -43,9 +43,10 @@ class TransformerEncoder(TransformerStack):
         encoder(x, mask=numbers)                         # a float tensor is added to the scores
         encoder(x, mask=visible)                         # KindError: a bool tensor could mean either
 
-    The stack runs on packed rows, which skip padding, unless one of its parts is seen or replaced. If it is (by a hook, a wrapper, an overridden ``forward``, a parametrization, another attention with the arguments of
-    `torch.nn.MultiheadAttention`), it runs padded, and each part is called as a module; the output of a padded batch
-    is then the same up to rounding.
+    The stack runs on packed rows, which skip padding, unless one of its parts is seen or replaced (by a hook, a
+    wrapper, an overridden ``forward``, a parametrization, another attention with the arguments of
+    `torch.nn.MultiheadAttention`). Then it runs padded, and each part is called as a module; the output of a padded
+    batch is the same up to rounding.
 
     Args:
         encoder_layer: the layer, of which each layer of the stack is a copy.
