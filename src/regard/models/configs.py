@@ -23,10 +23,10 @@ from regard.configuration.options import fill
 from regard.errors import ArgumentError
 from regard.nn.attention_names import CLASSES, AttentionName, check_direction, check_options
 
-RECURRENT = ("lstm", "gru")
+RECURRENT_CELLS = ("lstm", "gru")
 """Architectures with a state that each step changes."""
 
-MONOTONIC = ("monotonic", "chunkwise")
+MONOTONIC_KINDS = ("monotonic", "chunkwise")
 """Kinds of attention of a decoder that go over the source once."""
 
 FREE_TOKENS = 10
@@ -105,7 +105,7 @@ def check_heads(config: Any) -> None:
 
 def check_even(config: Any) -> None:
     """Raises ArgumentError if the features of a bidirectional encoder are odd."""
-    if config.architecture in (*RECURRENT, "hierarchical") and config.hidden % 2:
+    if config.architecture in (*RECURRENT_CELLS, "hierarchical") and config.hidden % 2:
         raise ArgumentError(f"hidden must be even, half for each direction; it is {config.hidden}")
 
 
@@ -153,7 +153,7 @@ class TextToTextConfig(WritingConfig):
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
     """Architecture: lstm, gru or transformer."""
     attention: Literal["none", "bahdanau", "luong", "hard", "monotonic", "chunkwise"] = option(
-        "bahdanau", architecture=RECURRENT
+        "bahdanau", architecture=RECURRENT_CELLS
     )
     """Attention of the decoder: none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one
     annotation), monotonic (as hard, and only forwards) or chunkwise (of a chunk that ends there)."""
@@ -161,7 +161,7 @@ class TextToTextConfig(WritingConfig):
         "additive", luong="general", transformer="scaled_dot"
     )
     """Score of the attention: additive (= concat), cosine, dot, scaled_dot, general or location."""
-    embedding: int = option(256, within=SIZE, architecture=RECURRENT)
+    embedding: int = option(256, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(512, within=SIZE)
     """Features of an annotation and of a decoder state; even for lstm and gru."""
@@ -169,14 +169,14 @@ class TextToTextConfig(WritingConfig):
     """Layers of the encoder."""
     decoder_layers: int = varies(1, transformer=6, within=LAYERS)
     """Layers of the decoder."""
-    readout: Literal["tanh", "maxout"] = option("tanh", architecture=RECURRENT)
+    readout: Literal["tanh", "maxout"] = option("tanh", architecture=RECURRENT_CELLS)
     """Layer between the decoder and the output matrix: tanh or maxout."""
     dropout: float = varies(0.3, transformer=0.1, within=RATE)
     """Dropout rate, 0 to below 1."""
     tied: Literal["none", "target", "all"] = "target"
     """Embeddings that share their weights: none, target (with the output matrix) or all (needs one vocabulary size on
     both sides)."""
-    input_feeding: bool = option(True, architecture=RECURRENT, attention="luong")
+    input_feeding: bool = option(True, architecture=RECURRENT_CELLS, attention="luong")
     """The attentional vector is an input of the next step."""
     normalizer: Normalizer = option("softmax", architecture="transformer")
     """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
@@ -215,33 +215,33 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
         'general'
     """
 
-    scope: Literal["global", "local-m", "local-p"] = option("global", architecture=RECURRENT, attention="luong")
+    scope: Literal["global", "local-m", "local-p"] = option("global", architecture=RECURRENT_CELLS, attention="luong")
     """Source tokens that are attended to: global (all), local-m (a window that moves on) or local-p (a predicted
     one)."""
     window: int = option(10, within=Range(1, COUNT.high), scope=("local-m", "local-p"))
     """Tokens on each side that are attended to."""
     hard_estimator: Literal["reinforce", "straight_through"] = option(
-        "reinforce", architecture=RECURRENT, attention="hard"
+        "reinforce", architecture=RECURRENT_CELLS, attention="hard"
     )
     """Estimator of the gradient: reinforce or straight_through."""
     entropy_weight: float = option(
-        0.01, within=WEIGHT, architecture=RECURRENT, attention="hard", hard_estimator="reinforce"
+        0.01, within=WEIGHT, architecture=RECURRENT_CELLS, attention="hard", hard_estimator="reinforce"
     )
     """Weight of the entropy bonus."""
-    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT, attention="chunkwise")
+    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT_CELLS, attention="chunkwise")
     """Annotations of a chunk (Chiu and Raffel 2018)."""
     max_source: int = option(0, within=COUNT, score="location")
     """The longest source, in tokens, that the model can attend to; 0: the ``max_length`` of the data."""
 
     of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score", "normalizer")
     models: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(RECURRENT, "regard.models.recurrent_translator:RecurrentTranslator"),
+        **dict.fromkeys(RECURRENT_CELLS, "regard.models.recurrent_translator:RecurrentTranslator"),
         "transformer": "regard.models.transformer_translator:TransformerTranslator",
     }
 
     def check(self) -> None:
         super().check()
-        if self.score == "location" and self.attention in MONOTONIC:
+        if self.score == "location" and self.attention in MONOTONIC_KINDS:
             raise ArgumentError(f"score 'location' reads no annotation; attention is {self.attention!r}")
 
 
@@ -260,14 +260,14 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
         (True, 'additive', 1.0)
     """
 
-    attention: Literal["bahdanau", "luong"] = option("bahdanau", architecture=RECURRENT)
+    attention: Literal["bahdanau", "luong"] = option("bahdanau", architecture=RECURRENT_CELLS)
     """Attention of the decoder: bahdanau (before the cell) or luong (after it)."""
     score: Literal["additive", "concat", "cosine", "dot", "general", "scaled_dot"] = varies(
         "additive", luong="general", transformer="scaled_dot"
     )
     """Score of the attention: additive (= concat), cosine, dot, scaled_dot or general; lstm and gru with coverage:
     additive."""
-    embedding: int = option(128, within=SIZE, architecture=RECURRENT)
+    embedding: int = option(128, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE)
     """Features of an annotation and of a decoder state; even for lstm and gru."""
@@ -294,12 +294,12 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     window, max_source, hard_estimator, entropy_weight, chunk_width = 10, 0, "reinforce", 0.0, 1
     of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position", "score")
     models: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(RECURRENT, "regard.models.pointer_generator:RecurrentPointerGenerator"),
+        **dict.fromkeys(RECURRENT_CELLS, "regard.models.pointer_generator:RecurrentPointerGenerator"),
         "transformer": "regard.models.pointer_generator:TransformerPointerGenerator",
     }
 
     def __post_init__(self) -> None:
-        if self.coverage and self.score is None and self.architecture in RECURRENT:
+        if self.coverage and self.score is None and self.architecture in RECURRENT_CELLS:
             fill(self, score="additive")
         super().__post_init__()
 
@@ -314,7 +314,7 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
                 f"copying needs one vocabulary for both sides; source_vocabulary is {self.source_vocabulary}, "
                 f"target_vocabulary is {self.target_vocabulary}"
             )
-        if self.coverage and self.architecture in RECURRENT:
+        if self.coverage and self.architecture in RECURRENT_CELLS:
             if self.score not in ("additive", "concat"):
                 raise ArgumentError(f"score must be 'additive' with coverage, a part of it; it is {self.score!r}")
             if self.attention == "luong" and not self.input_feeding:
@@ -388,7 +388,7 @@ class PoolingConfig(Configuration):
     """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
 
 
-ENCODED_KINDS = (*RECURRENT, "transformer", "hierarchical")
+ENCODED_KINDS = (*RECURRENT_CELLS, "transformer", "hierarchical")
 
 
 @dataclass(frozen=True)
@@ -414,7 +414,7 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     architecture: Literal["none", "lstm", "gru", "transformer", "hierarchical"] = "lstm"
     """Architecture: none (pooling of the embeddings), lstm, gru (both bidirectional), transformer or hierarchical
     (gru and attention over the words of each sentence, then over the sentences)."""
-    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT, "hierarchical"))
+    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT_CELLS, "hierarchical"))
     """Features of an embedded token; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE, architecture=ENCODED_KINDS)
     """Features of an annotation; even for lstm, gru and hierarchical."""

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
-from regard.models.configs import MONOTONIC, RECURRENT, PointerConfig, TranslatorConfig
+from regard.models.configs import MONOTONIC_KINDS, RECURRENT_CELLS, PointerConfig, TranslatorConfig
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice, ReinforceBaseline
 from regard.models.luong_decoder import LuongDecoder
@@ -45,7 +45,7 @@ class RecurrentTranslator(RecurrentPredictor, Translator):
 
     def __init__(self, config: TranslatorConfig | PointerConfig):
         super().__init__()
-        self.config = config = config.complete(*RECURRENT)
+        self.config = config = config.complete(*RECURRENT_CELLS)
         target_embedding = token_embedding(config.target_vocabulary, config.embedding)
         shared = config.tied == "all"
         source_embedding = target_embedding if shared else token_embedding(config.source_vocabulary, config.embedding)
@@ -69,7 +69,7 @@ def _decoder(
     sizes = summary_dim, hidden, config.decoder_layers, config.architecture, config.readout, config.dropout
     if config.attention == "none":
         return BottleneckDecoder(embedding, output, *sizes)
-    if config.attention in MONOTONIC:
+    if config.attention in MONOTONIC_KINDS:
         width = config.chunk_width if config.attention == "chunkwise" else 1
         monotonic = MonotonicAttention.create(config.score, hidden, hidden, width=width)
         return MonotonicDecoder(embedding, output, monotonic, hidden, *sizes)

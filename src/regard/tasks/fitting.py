@@ -19,7 +19,7 @@ from typing import Any, Literal
 from regard.configuration import HEADS, Configuration
 from regard.configuration.options import option_fields
 from regard.errors import ArgumentError
-from regard.models.configs import RECURRENT
+from regard.models.configs import RECURRENT_CELLS
 from regard.training.task import Choice
 
 ROWS, BYTES = (1_000, 10_000, 100_000), (30_000, 300_000, 3_000_000)
@@ -226,7 +226,7 @@ def for_architecture(**rules: Rule) -> Rule:
 
     def rule(case: Case) -> Choice | None:
         architecture = str(case.options.architecture)
-        own = rules.get("recurrent" if architecture in (*RECURRENT, "none") else architecture)
+        own = rules.get("recurrent" if architecture in (*RECURRENT_CELLS, "none") else architecture)
         return None if own is None else own(case)
 
     return rule
@@ -241,7 +241,7 @@ def even(rule: Rule) -> Rule:
         number = case.typed.get("heads") or case.typed.get("kv_heads") or 0
         if 0 < number <= HEADS.high and case.has_meaning("heads"):
             parts, why = number * _pair(options), f", shared by {number} heads"
-        elif options.architecture in RECURRENT:
+        elif options.architecture in RECURRENT_CELLS:
             parts = 2
         return None if choice is None else _multiple(choice, parts, why)
 

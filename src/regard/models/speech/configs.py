@@ -7,7 +7,14 @@ from typing import ClassVar, Literal
 
 from regard.configuration import COUNT, HEADS, LAYERS, RATE, SIZE, Range, from_data, option, varies
 from regard.errors import ArgumentError
-from regard.models.configs import MONOTONIC, RECURRENT, PoolingConfig, TransformerOptions, WritingConfig, check_even
+from regard.models.configs import (
+    MONOTONIC_KINDS,
+    RECURRENT_CELLS,
+    PoolingConfig,
+    TransformerOptions,
+    WritingConfig,
+    check_even,
+)
 
 MOST_HALVINGS = 10
 """Largest number of layers that each halve the number of frames; more would leave a sound no annotation."""
@@ -29,7 +36,7 @@ class SpeechEncoderConfig(TransformerOptions):
     """Features of an annotation; even for lstm and gru."""
     encoder_layers: int = varies(1, transformer=4, within=Range(0, LAYERS.high))
     """Layers of the encoder; of lstm and gru those before the pyramid."""
-    pyramid_layers: int = option(1, within=Range(0, LAYERS.high), architecture=RECURRENT)
+    pyramid_layers: int = option(1, within=Range(0, LAYERS.high), architecture=RECURRENT_CELLS)
     """Layers after the encoder's that each halve the number of frames (Chan et al. 2016, section 3.1)."""
     deltas: int = option(0, within=Range(0, 2))
     """Derivatives in time that are added to the features: 0, 1 or 2."""
@@ -65,7 +72,7 @@ class SpeechEncoderConfig(TransformerOptions):
     @property
     def pyramids(self) -> int:
         """Layers of the pyramid; a Transformer has none."""
-        return self.pyramid_layers if self.architecture in RECURRENT else 0
+        return self.pyramid_layers if self.architecture in RECURRENT_CELLS else 0
 
     @property
     def reduction(self) -> int:
@@ -81,27 +88,27 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     """Target tokens."""
     decoder_layers: int = varies(1, transformer=2, within=LAYERS)
     """Layers of the decoder."""
-    embedding: int = option(128, within=SIZE, architecture=RECURRENT)
+    embedding: int = option(128, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
-    decoder_hidden: int = option(256, within=SIZE, architecture=RECURRENT)
+    decoder_hidden: int = option(256, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of a state of the decoder."""
-    attention: Literal["soft", "monotonic", "chunkwise"] = option("soft", architecture=RECURRENT)
+    attention: Literal["soft", "monotonic", "chunkwise"] = option("soft", architecture=RECURRENT_CELLS)
     """Attention of the decoder: soft (to all annotations), monotonic (to one, and only forwards) or chunkwise (to a
     chunk that ends there)."""
-    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT, attention="chunkwise")
+    chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT_CELLS, attention="chunkwise")
     """Annotations of a chunk (Chiu and Raffel 2018)."""
     score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = varies(
-        "location_aware", monotonic="additive", chunkwise="additive", needs={"architecture": RECURRENT}
+        "location_aware", monotonic="additive", chunkwise="additive", needs={"architecture": RECURRENT_CELLS}
     )
     """Score of the attention: location_aware, additive, dot, scaled_dot or general."""
-    score_features: int = option(128, within=SIZE, architecture=RECURRENT, score=("location_aware", "additive"))
+    score_features: int = option(128, within=SIZE, architecture=RECURRENT_CELLS, score=("location_aware", "additive"))
     """Units of the hidden layer of the score."""
-    location_channels: int = option(10, within=SIZE, architecture=RECURRENT, score="location_aware")
+    location_channels: int = option(10, within=SIZE, architecture=RECURRENT_CELLS, score="location_aware")
     """Filters over the weights of the step before."""
-    location_width: int = option(31, within=SIZE, architecture=RECURRENT, score="location_aware")
+    location_width: int = option(31, within=SIZE, architecture=RECURRENT_CELLS, score="location_aware")
     """Annotations that each filter sees; odd."""
     normalizer: Literal["softmax", "smoothing", "sparsemax", "entmax15"] = option(
-        "softmax", architecture=RECURRENT, attention="soft"
+        "softmax", architecture=RECURRENT_CELLS, attention="soft"
     )
     """Normalizer of the attention weights: softmax, smoothing (logistic functions instead of exponentials), sparsemax
     or entmax15."""
@@ -110,7 +117,7 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     2017)."""
 
     models: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(RECURRENT, "regard.models.speech.transcriber:RecurrentTranscriber"),
+        **dict.fromkeys(RECURRENT_CELLS, "regard.models.speech.transcriber:RecurrentTranscriber"),
         "transformer": "regard.models.speech.transcriber:TransformerTranscriber",
     }
 
@@ -118,10 +125,10 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
         super().check()
         if self.location_width % 2 == 0:
             raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
-        if self.score == "location_aware" and self.attention in MONOTONIC:
+        if self.score == "location_aware" and self.attention in MONOTONIC_KINDS:
             raise ArgumentError(f"score 'location_aware' sees all annotations; attention is {self.attention!r}")
         if (
-            self.architecture in RECURRENT
+            self.architecture in RECURRENT_CELLS
             and self.score in ("dot", "scaled_dot")
             and self.decoder_hidden != self.hidden
         ):
@@ -138,5 +145,5 @@ class SoundClassifierConfig(PoolingConfig, SpeechEncoderConfig):
     """Labels."""
 
     models: ClassVar[dict[str, str]] = dict.fromkeys(
-        (*RECURRENT, "transformer"), "regard.models.speech.sound_classifier:SoundClassifier"
+        (*RECURRENT_CELLS, "transformer"), "regard.models.speech.sound_classifier:SoundClassifier"
     )

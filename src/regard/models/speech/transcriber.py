@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.models.configs import MONOTONIC, RECURRENT
+from regard.models.configs import MONOTONIC_KINDS, RECURRENT_CELLS
 from regard.models.encoders import Encoded
 from regard.models.monotonic_decoder import MonotonicDecoder
 from regard.models.recurrent_decoding import RecurrentPredictor
@@ -87,14 +87,14 @@ class RecurrentTranscriber(RecurrentPredictor, Transcriber):
 
     def __init__(self, config: TranscriberConfig):
         super().__init__()
-        self.config = config = config.complete(*RECURRENT)
+        self.config = config = config.complete(*RECURRENT_CELLS)
         self.encoder = SpeechEncoder(config)
         self.alignment_head = _alignment_head(config)
         embedding = token_embedding(config.target_vocabulary, config.embedding)
         output = output_matrix(embedding, tied=False)
         sizes = config.hidden, self.encoder.summary_dim, config.decoder_hidden, config.decoder_layers
         units = config.score_features if config.score in ("location_aware", "additive") else None
-        if config.attention in MONOTONIC:
+        if config.attention in MONOTONIC_KINDS:
             width = config.chunk_width if config.attention == "chunkwise" else 1
             monotonic = MonotonicAttention.create(
                 config.score, config.decoder_hidden, config.hidden, units, width=width

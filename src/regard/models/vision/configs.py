@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 from regard.configuration import HEADS, LAYERS, RATE, SIZE, WEIGHT, Configuration, Range, from_data, option, varies
 from regard.configuration.options import fill
 from regard.errors import ArgumentError
-from regard.models.configs import FEEDFORWARD, RECURRENT, SpecialTokens, TransformerOptions, check_heads
+from regard.models.configs import FEEDFORWARD, RECURRENT_CELLS, SpecialTokens, TransformerOptions, check_heads
 
-GRIDS = ("cnn", *RECURRENT, "transformer")
+GRIDS = ("cnn", *RECURRENT_CELLS, "transformer")
 """Architectures whose first part is the grid of a convolutional network."""
 
 PACKAGES = ("torchvision", "timm")
@@ -189,32 +189,32 @@ class CaptionerConfig(SpecialTokens, TransformerOptions, GridConfig):
     """Tokens of the captions."""
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
     """Architecture of the decoder: lstm, gru or transformer."""
-    attention: Literal["none", "soft", "hard"] = option("soft", architecture=RECURRENT)
+    attention: Literal["none", "soft", "hard"] = option("soft", architecture=RECURRENT_CELLS)
     """Attention of the decoder: none (only the mean of the grid), soft or hard (Xu et al. 2015)."""
     score: Literal["additive", "concat", "dot", "general", "scaled_dot"] = varies(
         "additive", transformer="scaled_dot", needs={"attention": ("soft", "hard")}
     )
     """Score of the attention: additive (= concat), dot, general or scaled_dot."""
-    embedding: int = option(256, within=SIZE, architecture=RECURRENT)
+    embedding: int = option(256, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE)
     """Features of a state of the decoder."""
     layers: int = varies(1, transformer=2, within=LAYERS)
     """Layers of the decoder."""
-    readout: Literal["tanh", "maxout"] = option("tanh", architecture=RECURRENT)
+    readout: Literal["tanh", "maxout"] = option("tanh", architecture=RECURRENT_CELLS)
     """Layer between the decoder and the output matrix: tanh or maxout."""
-    gated: bool = option(True, architecture=RECURRENT, attention=("soft", "hard"))
+    gated: bool = option(True, architecture=RECURRENT_CELLS, attention=("soft", "hard"))
     """A number from 0 to 1 multiplies the context of each step (Xu et al. 2015, section 4.2.1)."""
-    query_token: bool = option(True, architecture=RECURRENT, attention=("soft", "hard"))
+    query_token: bool = option(True, architecture=RECURRENT_CELLS, attention=("soft", "hard"))
     """The attention depends on the last word, too; --no-query-token: only on the state before it, as in the paper."""
-    doubly_stochastic: float = option(0.0, within=WEIGHT, architecture=RECURRENT, attention="soft")
+    doubly_stochastic: float = option(0.0, within=WEIGHT, architecture=RECURRENT_CELLS, attention="soft")
     """Weight of the term that makes the decoder attend to every part of the image (Xu et al. 2015, eq. 14)."""
     hard_estimator: Literal["reinforce", "straight_through"] = option(
-        "reinforce", architecture=RECURRENT, attention="hard"
+        "reinforce", architecture=RECURRENT_CELLS, attention="hard"
     )
     """Estimator of the gradient: reinforce or straight_through."""
     entropy_weight: float = option(
-        0.01, within=WEIGHT, architecture=RECURRENT, attention="hard", hard_estimator="reinforce"
+        0.01, within=WEIGHT, architecture=RECURRENT_CELLS, attention="hard", hard_estimator="reinforce"
     )
     """Weight of the entropy bonus."""
     normalizer: Literal["softmax", "sparsemax", "entmax15", "sigmoid"] = option("softmax", architecture="transformer")
@@ -229,7 +229,7 @@ class CaptionerConfig(SpecialTokens, TransformerOptions, GridConfig):
     bidirectional: ClassVar[bool] = False
     of_self_attention: ClassVar[tuple[str, ...]] = ("position",)
     models: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(RECURRENT, "regard.models.vision.recurrent_captioner:RecurrentCaptioner"),
+        **dict.fromkeys(RECURRENT_CELLS, "regard.models.vision.recurrent_captioner:RecurrentCaptioner"),
         "transformer": "regard.models.vision.transformer_captioner:TransformerCaptioner",
     }
 

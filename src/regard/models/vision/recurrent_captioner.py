@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
-from regard.models.configs import RECURRENT
+from regard.models.configs import RECURRENT_CELLS
 from regard.models.hard_attention import HardChoice, ReinforceBaseline
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
 from regard.models.recurrent_decoding import RecurrentPredictor
@@ -55,7 +55,7 @@ class RecurrentCaptioner(RecurrentPredictor, Captioner):
 
     def __init__(self, config: CaptionerConfig):
         super().__init__()
-        self.config = config = config.complete(*RECURRENT)
+        self.config = config = config.complete(*RECURRENT_CELLS)
         self.encoder = GridEncoder(config, config.dropout)
         self.decoder = _decoder(config, self.encoder.dim)
         reinforced = config.attention == "hard" and config.hard_estimator == "reinforce"
