@@ -43,7 +43,7 @@ save_model({str(tmp_path)!r}, TransformerTranslator(config))
 load_model({str(tmp_path)!r})
 others = {{f"regard.models.{{module}}" for name, (module, *_) in MODELS.items() if name != "transformer_translator"}}
 assert not others & sys.modules.keys(), others & sys.modules.keys()
-unused = ("regard.models.vision.", "regard.models.speech.", "regard.nn.cbam", "regard.nn.dual_attention")
+unused = ("regard.models.vision.", "regard.models.speech.", "regard.nn.feature_gates", "regard.nn.dual_attention")
 assert not [name for name in sys.modules if name.startswith(unused)]
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from regard.nn.attention_pooling import AttentionPooling, Pooled
     from regard.nn.axial_attention import AxialAttention
     from regard.nn.batch_norm import BatchNorm2d
-    from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
     from regard.nn.co_attention import CoAttended, CoAttention
     from regard.nn.deformable_attention import DeformableAttention, Deformed
     from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
+    from regard.nn.feature_gates import CBAM, ChannelGate, SpatialGate, SqueezeExcitation
     from regard.nn.gaussian_window import GaussianWindow, Windowed
     from regard.nn.key_value_memory_network import Hopped, KeyValueMemoryNetwork
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
     from regard.nn.set_attention import ISAB, MAB, PMA
     from regard.nn.slot_attention import SlotAttention, Slots
-    from regard.nn.squeeze_excitation import SqueezeExcitation
     from regard.nn.transformer import Transformer
     from regard.nn.transformer_decoder import TransformerDecoder
     from regard.nn.transformer_encoder import TransformerEncoder
@@ -118,12 +117,12 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
             "regard.nn.axial_attention": ["AxialAttention"],
             "regard.nn.batch_norm": ["BatchNorm2d"],
-            "regard.nn.cbam": ["CBAM", "ChannelGate", "SpatialGate"],
             "regard.nn.co_attention": ["CoAttended", "CoAttention"],
             "regard.nn.deformable_attention": ["DeformableAttention", "Deformed"],
             "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
+            "regard.nn.feature_gates": ["CBAM", "ChannelGate", "SpatialGate", "SqueezeExcitation"],
             "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
             "regard.nn.key_value_memory_network": ["Hopped", "KeyValueMemoryNetwork"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
@@ -147,7 +146,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.sequence_attention": ["SequenceAttention", "SequenceOutput"],
             "regard.nn.set_attention": ["ISAB", "MAB", "PMA"],
             "regard.nn.slot_attention": ["SlotAttention", "Slots"],
-            "regard.nn.squeeze_excitation": ["SqueezeExcitation"],
             "regard.nn.transformer": ["Transformer"],
             "regard.nn.transformer_decoder": ["TransformerDecoder"],
             "regard.nn.transformer_encoder": ["TransformerEncoder"],

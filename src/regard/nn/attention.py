@@ -17,9 +17,8 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import Mask
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.nn.memory import Memory
-from regard.nn.padding import check_coupled
+from regard.nn.padding import check_coupled, visible_annotations, without_hidden
 from regard.normalizers import Normalizing, as_normalizer, own_normalizer
 from regard.scores import AnyScoreName, LocationAware, Scoring, create, own_score
 from regard.shapes.checks import check_floating

@@ -14,7 +14,7 @@ from regard.attention.verbs import BackendName, run
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import visible_annotations, without_hidden
+from regard.nn.padding import visible_annotations, without_hidden
 from regard.normalizers import Normalizing, own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive_scores import create_weight

@@ -13,7 +13,7 @@ from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
 from regard.masks import Mask
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import without_padding
+from regard.nn.padding import without_padding
 from regard.scores import Trilinear
 from regard.shapes.checks import Requested, check_floating, size
 from regard.shapes.grid import Grid

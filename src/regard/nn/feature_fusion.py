@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError, UnknownNameError
 from regard.nn.batch_norm import BatchNorm2d
-from regard.nn.feature_maps import FeatureGate, check_feature_map, reduced_channels
+from regard.nn.feature_gates import FeatureGate
+from regard.nn.feature_maps import check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.tracing.module_calls import Module
 

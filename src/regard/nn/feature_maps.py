@@ -1,6 +1,4 @@
-"""Modules on feature maps ``[batch, channels, height, width]``: checks, gates, and attention between positions."""
-
-from abc import ABC, abstractmethod
+"""Feature maps ``[batch, channels, height, width]``: checks, sequences of positions, and attention between these."""
 
 from torch import Tensor, nn
 
@@ -8,7 +6,6 @@ from regard.attention import Observed, Readings, observe
 from regard.attention.readings import ReadingName
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
-from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, ShapeError
 from regard.shapes.checks import check_floating, whole_number
 from regard.tracing.module_calls import Module
@@ -53,39 +50,6 @@ def as_sequence(features: Tensor) -> Tensor:
 def as_feature_map(sequence: Tensor, height: int, width: int) -> Tensor:
     """Converts a sequence of all positions to a feature map: the inverse of `as_sequence`."""
     return sequence.transpose(1, 2).unflatten(2, (height, width))
-
-
-class FeatureGate(Module, ABC):
-    """The base of modules that multiply a feature map by a gate in (0, 1), which they compute from it.
-
-    Attributes:
-        channels: channels of the feature map.
-    """
-
-    channels: int
-
-    @abstractmethod
-    def gate(self, features: Tensor) -> Tensor:
-        """Returns the factors of channels, positions or elements; arguments and errors as in `forward`."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Multiplies a feature map by the gate.
-
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-        """
-        refuse_parts(type(self).__name__)
-        gate = self.gate(features)
-        return features * (gate if gate.dim() == 4 else gate[:, :, None, None])
-
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}"
 
 
 class PositionMixer(Module):

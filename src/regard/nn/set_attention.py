@@ -9,8 +9,8 @@ from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ShapeError
 from regard.masks import lengths as until
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import without_padding
 from regard.nn.multihead import MultiheadAttention
+from regard.nn.padding import without_padding
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
 from regard.shapes.checks import check_floating, size

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, ShapeError
 from regard.models.encoders import Encoded
-from regard.models.vision.backbones import Backbone
+from regard.models.vision.backbones import Backbone, FormerBackbone
 from regard.models.vision.configs import GridConfig
 from regard.models.vision.convolutional_grid import ConvolutionalGrid
-from regard.models.vision.former_backbones import FormerBackbone
 from regard.models.vision.pixels import PixelInput
 from regard.models.vision.residual_block import gate_class
 from regard.tracing.module_calls import Module
