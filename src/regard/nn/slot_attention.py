@@ -31,7 +31,7 @@ class Slots(NamedTuple):
         >>> import torch
         >>> from regard import nn
         >>> filled = nn.SlotAttention(8, slots=3)(torch.randn(2, 5, 8), need_weights=True)
-        >>> filled.output.shape, found.weights.shape
+        >>> filled.output.shape, filled.weights.shape
         (torch.Size([2, 3, 8]), torch.Size([2, 3, 5]))
     """
 
