@@ -21,7 +21,7 @@ from regard.configuration.options import choices, option_types
 from regard.errors import ArgumentError, DataError, RunError
 from regard.tasks import registry
 from regard.tasks.fitting import FEW_IMAGES, DataSize, fit
-from regard.tasks.inputs.text import text_tokenizer
+from regard.tasks.inputs.run_tokenizer import text_tokenizer
 from regard.tasks.train import checked_options
 from regard.training.config import RunConfig, TrainingConfig, make_config, options_by_section, section_kinds
 from regard.training.fitted_config import fit_config

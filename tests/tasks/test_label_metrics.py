@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from regard.tasks.attended import attended_line
-from regard.tasks.outputs.label import confusion_lines, label_metrics, table_lines
+from regard.tasks.outputs.label_metrics import confusion_lines, label_metrics, table_lines
 
 
 def test_label_metrics_are_those_computed_by_hand():

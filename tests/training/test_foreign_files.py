@@ -9,7 +9,8 @@ import pytest
 from regard.errors import RegardError
 from regard.page.models import open_models
 from regard.tasks import registry
-from regard.tasks.inputs.input import bundled_path, tokenizer_path
+from regard.tasks.inputs.input import bundled_path
+from regard.tasks.inputs.run_tokenizer import tokenizer_path
 from regard.tasks.trained_run import draw_figures
 from regard.tasks.translate import Translation
 from regard.training.checkpoints import list_checkpoints, prune_checkpoints

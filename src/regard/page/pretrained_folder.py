@@ -66,9 +66,6 @@ def check_pretrained(folder: Path) -> None:
     would load them from a hub), types of weights other than `DTYPES`, adapters (their model is elsewhere), custom code
     of a model that transformers itself does not have, weights that are not safetensors, and links and paths to files
     outside the folder, except for links of the hub's own cache, from its snapshots to its blobs.
-
-    Args:
-        folder: a folder that `save_pretrained` wrote.
     """
     root = folder.resolve()
     for path in sorted(folder.iterdir()):

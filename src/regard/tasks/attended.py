@@ -36,13 +36,7 @@ def attended_words(words: Sequence[str], weights: Any) -> AttendedParts:
 
 
 def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> AttendedParts:
-    """Returns the regions of an image, of three by three, that got the largest weights: ``top left``, ``middle``.
-
-    Args:
-        grid: rows and columns.
-        weights: ``[..., rows · columns]``, as in `attended_words`.
-        origin: as in `AttendedParts`.
-    """
+    """Returns the regions of an image, of three by three, that got the largest weights: ``top left``, ``middle``."""
     if weights is None:
         return AttendedParts()
     rows, columns = grid
@@ -55,12 +49,7 @@ def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> A
 
 
 def attended_times(seconds: float, weights: Any) -> AttendedParts:
-    """Returns the times of a sound, of eight equal parts, that got the largest weights: ``0.4–0.8 s``.
-
-    Args:
-        seconds: of an annotation.
-        weights: ``[..., annotations]``, as in `attended_words`.
-    """
+    """Returns the times of a sound, of eight equal parts, that got the largest weights: ``0.4–0.8 s``."""
     if weights is None:
         return AttendedParts()
     total = _total(weights)

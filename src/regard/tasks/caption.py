@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from regard.configuration import check_at_least
 from regard.models.vision.configs import CaptionerConfig
 from regard.tasks.attended import attended_regions
-from regard.tasks.fitting import CAPTION
 from regard.tasks.inputs.image import (
     ImageInput,
     ImageOptions,
+    ImagePrediction,
     ImageTraining,
     generated_scenes,
     image_box,
     network_facts,
 )
-from regard.tasks.lazy import np, pictures, records, torch
-from regard.tasks.options import EvaluationOptions, NBestOptions, SearchOptions, TokenOptions
+from regard.tasks.lazy import np, pictures, records
+from regard.tasks.options import EvaluationOptions, ImageColumn, NBestOptions, SearchOptions, TextColumn, TokenOptions
 from regard.tasks.outputs.text import (
+    AttendedText,
     TextEvaluation,
     TextExperiment,
     TextTask,
@@ -34,18 +35,18 @@ from regard.tasks.outputs.text import (
 )
 from regard.tasks.outputs.text_metrics import ORDER, caption_scores, cider_limit
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
+from regard.tasks.rules import CAPTION
 from regard.tasks.trained_run import draw_figures
-from regard.training.results import AttendedParts, Prediction, TextAnswer, rounded
-from regard.training.task import Metric
+from regard.training.metrics import Metric
+from regard.training.results import AttendedParts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from regard.data.images.image_rows import ImageRow
     from regard.data.images.pictures import InputImage
-    from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
-    from regard.records import AttentionRecord, GridAxis
+    from regard.records import GridAxis, TokenAxis
     from regard.tasks.task import TableExperiment
     from regard.training.run_folder import RunFolder
 
@@ -99,17 +100,12 @@ class CaptionPredictionOptions(NBestOptions, CaptionSearch):
 
 
 @dataclass(frozen=True)
-class CaptionEvaluationOptions(CaptionSearch, EvaluationOptions):
+class CaptionEvaluationOptions(TextColumn, ImageColumn, CaptionSearch, EvaluationOptions):
     """How a captioner is measured on a data set."""
-
-    image_column: str | None = None
-    """Column of the paths of the images. Default: as in training."""
-    text_column: str | None = None
-    """Column of the texts. Default: as in training."""
 
 
 @dataclass(frozen=True, repr=False)
-class Caption(TextAnswer):
+class Caption(ImagePrediction, AttendedText):
     """An image, its caption, and where the model attended.
 
     Attributes:
@@ -120,7 +116,7 @@ class Caption(TextAnswer):
         words: positions of the tokens of each word.
         weights: float32 ``[tokens, rows · columns]``; None for a model without attention.
         grid: rows and columns.
-        token_ids: ids of the tokens.
+        target_ids: ids of the tokens.
     """
 
     image: InputImage
@@ -130,15 +126,9 @@ class Caption(TextAnswer):
     words: list[range]
     weights: NDArray[np.float32] | None
     grid: tuple[int, int]
-    token_ids: tuple[int, ...] = field(default=(), repr=False)
+    target_ids: tuple[int, ...] = field(default=(), repr=False)
 
-    @property
-    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.image.source
-
-    @property
-    def input_text(self) -> str:
-        return self.image.name
+    attended_input: ClassVar[str] = "image"
 
     def attended(self) -> AttendedParts:
         return attended_regions(self.grid, self.word_weights)
@@ -156,32 +146,15 @@ class Caption(TextAnswer):
         rows = [self.weights[word.start : word.stop].mean(0) for word in self.words]
         return np.stack(rows) if rows else self.weights[:0]
 
-    @property
-    def axis(self) -> GridAxis:
-        """The grid over the image, for records."""
-        return records.GridAxis(*self.grid, self.image.shown, box=self.image.box)
-
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("image", self.image.name), ("caption", self.text)
 
-    def record(self) -> AttentionRecord | None:
-        if self.weights is None or not self.tokens:
-            return None
-        queries = records.TokenAxis(tuple(self.tokens), words=tuple(self.words))
-        return records.AttentionRecord("attention to the image", 0, "cross", queries, self.axis, self.weights[None])
-
-    @property
-    def certainty(self) -> dict[str, float]:
-        return {"score": self.score}
+    def axes(self) -> tuple[GridAxis, TokenAxis]:
+        return self.axis, records.TokenAxis(tuple(self.tokens), words=tuple(self.words))
 
     def details(self) -> dict[str, Any]:
         """Returns the words, and their weights ``[word][row][column]`` over ``box`` of the image."""
-        content: dict[str, Any] = {"words": self.word_texts}
-        weights = self.word_weights
-        if weights is not None:
-            content["box"] = [round(edge, 2) for edge in image_box(self.image)]
-            content["weights"] = rounded(weights.reshape(len(self.words), *self.grid))
-        return content
+        return {"words": self.word_texts, **self.grid_details(self.word_weights)}
 
     def figure(self) -> Any:
         """Returns the image with the weights of each word; None without weights or without words."""
@@ -302,7 +275,7 @@ class TrainedCaptioner(TrainedText):
                     words=self.tokenizer.word_groups(tokens),
                     weights=None if weights is None else weights.float().numpy(),
                     grid=self.model.grid,
-                    token_ids=tuple(tokens),
+                    target_ids=tuple(tokens),
                 )
             )
         return written
@@ -346,16 +319,6 @@ class TrainedCaptioner(TrainedText):
             attended.append(AttendedCaption(one.word_texts, weights, one.grid, image_box(one.image)))
         return pointing(attended, [row.objects for row in rows])
 
-    def figure(self, prediction: Caption) -> Any:
-        return prediction.figure()
-
-    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        assert isinstance(prediction, Caption)
-        weights, target = prediction.weights, records.TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
-        hard = self.config.model.attention == "hard" and weights is not None
-        chosen = torch.from_numpy(weights) if hard else None
-        return self.decoder_attentions(prediction.image, prediction.token_ids, prediction.axis, target, chosen)
-
     def facts(self) -> str:
         config = self.model.config
         if config.architecture == "transformer":
@@ -391,11 +354,8 @@ class CaptionTask(TextTask):
     variant = ("model", "attention", "architecture")
     picture_prefix = "caption"
     sample_names = ("image", "true", "caption")
+    reports = ("evaluation-*.tsv", "pictures/caption-*.png")
     lack = "which does not caption images"
-
-    @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("evaluation-*.tsv", "pictures/caption-*.png", *super().results)
 
     def references(self, rows: list[ImageRow]) -> list[Sequence[str]]:
         return [row.texts for row in rows]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.data import text as text_data
@@ -14,11 +13,10 @@ from regard.errors import DataError, RunError
 from regard.models.configs import TextClassifierConfig
 from regard.names.missing_names import hinted
 from regard.tasks.attended import attended_words
-from regard.tasks.fitting import CLASSIFY
 from regard.tasks.inputs.input import Generated
-from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
-from regard.tasks.lazy import pictures, records, tables, torch
-from regard.tasks.options import EvaluationOptions, LabelOptions, WordVectorOptions
+from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText, row_values
+from regard.tasks.lazy import pictures, records, torch
+from regard.tasks.options import EvaluationOptions, LabelColumn, LabelOptions, TextColumn, WordVectorOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -27,6 +25,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
+from regard.tasks.rules import CLASSIFY
 from regard.training.results import AttendedParts, rounded
 
 if TYPE_CHECKING:
@@ -59,13 +58,8 @@ class ClassificationTrainingConfig(LabelTraining, LabelledTextTraining):
 
 
 @dataclass(frozen=True)
-class ClassifyEvaluationOptions(EvaluationOptions):
+class ClassifyEvaluationOptions(LabelColumn, TextColumn, EvaluationOptions):
     """How a classifier is measured on a data set."""
-
-    text_column: str | None = None
-    """Column of the texts. Default: as in training."""
-    label_column: str | None = None
-    """Column of the labels. Default: as in training."""
 
 
 @hinted
@@ -125,10 +119,7 @@ class Classification(LabelPrediction):
         return content
 
     def record(self) -> AttentionRecord | None:
-        if self.weights is None or not self.words:
-            return None
-        axes = records.TokenAxis((self.label,)), records.TokenAxis(tuple(self.words))
-        return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
+        return self.pooling_record(self.weights, records.TokenAxis(tuple(self.words))) if self.words else None
 
     def report(self) -> Any:
         from regard.tasks.word_report import WordReport
@@ -273,8 +264,6 @@ def words_of(tokenizer: Tokenizer, text: str, tokens: int) -> tuple[list[range],
     """Returns the tokens and the characters of each word of a text.
 
     Args:
-        tokenizer: the tokenizer of the model.
-        text: the text.
         tokens: how many of its first tokens the model reads.
 
     Returns:
@@ -290,35 +279,17 @@ def words_of(tokenizer: Tokenizer, text: str, tokens: int) -> tuple[list[range],
 def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
     """Returns the positions of the deciding words in a TSV file, or None if it has no column ``deciding``.
 
-    Args:
-        data: the evaluated data.
-        texts: number of texts that were read from it; as many rows are read.
-
     Raises:
         DataError: a row does not list positions, or there are fewer rows than texts.
     """
-    path = Path(data) if isinstance(data, (str, Path)) else Path()
-    if path.suffix != ".tsv" or not path.is_file():
-        return None
-    deciding: list[frozenset[int]] = []
-    for number, (_, row) in enumerate(tables.record_places(path), start=1):
-        if DECIDING_COLUMN not in row:
-            return None
-        if number > texts:
-            break
+
+    def positions(text: Any) -> frozenset[int]:
         try:
-            deciding.append(frozenset(map(int, row[DECIDING_COLUMN].split())))
+            return frozenset(map(int, text.split()))
         except ValueError as error:
-            raise DataError(
-                f"{path}: row {number}: the column {DECIDING_COLUMN!r} must list positions of words"
-            ) from error
-    if len(deciding) != texts:
-        raise DataError(f"{path} has deciding words of {len(deciding)} of {texts} texts; correct or remove the column")
-    return deciding
+            raise DataError(f"the column {DECIDING_COLUMN!r} must list positions of words") from error
 
-
-def _write_reviews(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    return text_data.reviews.write_reviews(folder, sizes, 1)
+    return row_values(data, DECIDING_COLUMN, texts, positions, "deciding words of {} of {} texts")
 
 
 class ClassifyTask(LabelTask):
@@ -328,7 +299,13 @@ class ClassifyTask(LabelTask):
     hub_task = "text-classification"
     summary = "Tell the label of a text: a recurrent network or a Transformer, with attention pooling."
     input = LabelledTexts(
-        Generated(_write_reviews, validation=500, test=1000, columns=("text", "label"), lengths=(67.0, 8.0))
+        Generated(
+            lambda folder, sizes: text_data.reviews.write_reviews(folder, sizes, 1),
+            validation=500,
+            test=1000,
+            columns=("text", "label"),
+            lengths=(67.0, 8.0),
+        )
     )
     input_hint = "A text to classify"
     data_config = ClassifyData

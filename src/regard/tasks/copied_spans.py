@@ -53,15 +53,7 @@ def copied_spans(
     source_positions: Sequence[int],
     source_words: Sequence[range],
 ) -> list[CopiedSpan]:
-    """Returns the longest runs of tokens that are copied and follow each other in the article too.
-
-    Args:
-        vocabulary: that of the article.
-        tokens: the tokens of the summary.
-        share: the part of each token's probability that is copied, in [0, 1].
-        source_positions: the position of each token in the article.
-        source_words: positions of the tokens of each word of the article.
-    """
+    """Returns the longest runs of tokens that are copied and follow each other in the article too."""
     runs: list[list[int]] = []
     for position in range(len(tokens)):
         if share[position] <= LEAST_COPIED_SHARE:

@@ -1,4 +1,4 @@
-"""The defaults that follow from the data and the machine: the rules of each task, as a table.
+"""The defaults that follow from the data and the machine: kinds of rules, whose tables are in `regard.tasks.rules`.
 
 A rule gives the value of an option that the user has not set, and the reason. What it may look at is a `Case`: the size
 of the data, the machine, and the options that the user or an earlier rule has set. The rules of a task are applied in
@@ -189,12 +189,6 @@ Rules = Mapping[str, Rule]
 def fit(rules: Rules, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]) -> dict[str, Choice]:
     """Returns the options that the data decide.
 
-    Args:
-        rules: those of the task.
-        size: the size of the data, and the machine.
-        kinds: the sections of the task's configuration.
-        typed: the options that the user has set.
-
     Returns:
         option → its value, and why.
     """
@@ -319,8 +313,6 @@ def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0)
     """Returns the rule of the batch size: few examples need small batches for more updates, and long inputs too.
 
     Args:
-        values: of the table, on a CPU.
-        accelerator: on an accelerator.
         most: tokens or frames of a batch on a CPU, and four times as many on an accelerator; 0: any number.
     """
     rule = table(*values, accelerator=accelerator)
@@ -343,8 +335,6 @@ def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most:
     """Returns the rule of the tokens of a batch: those of a number of examples of mean length.
 
     Args:
-        values: examples of a batch, on a CPU.
-        accelerator: on an accelerator.
         side: length or target: the texts that are counted.
         most: largest number on a CPU, and four times as many on an accelerator.
     """
@@ -438,7 +428,6 @@ def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
     user has set, asks for words.
 
     Args:
-        sides: the texts that the tokenizer splits.
         most: mean number of characters of an input up to which characters are tokens.
     """
 
@@ -529,7 +518,7 @@ def _several(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _length(updates: Rule, cost: float) -> dict[str, Rule]:
+def training_length(updates: Rule, cost: float) -> dict[str, Rule]:
     """Returns the rules of the length and the pace of a training."""
     return {
         "epochs": updates,
@@ -539,107 +528,3 @@ def _length(updates: Rule, cost: float) -> dict[str, Rule]:
         "warmup": warmup,
         "learning_rate": learning_rate,
     }
-
-
-# The rules of each task. Columns: fewer than 1,000, 10,000, 100,000 training examples, and more.
-
-CLASSIFY: Rules = {
-    "tokenizer": tokenizer("source", most=250),
-    "vocabulary": vocabulary(1_000, 1_000, 4_000, 16_000),
-    "embedding": table(64, 128, 128, 256),
-    "hidden": even(table(64, 128, 256, 256, accelerator=(64, 128, 256, 512))),
-    "layers": for_architecture(transformer=table(1, 2, 4, 6), recurrent=table(1, 1, 1, 2)),
-    "heads": heads,
-    "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.5, 0.5, 0.3)),
-    "batch_size": examples_of_a_batch(16, 32, 64, 64, accelerator=(16, 32, 128, 256), most=8_000),
-    **_length(epochs(1_500, 3_000, 10_000, 20_000), 0.4),
-}
-
-TRANSLATE: Rules = {
-    "source_tokenizer": side_tokenizer("source"),
-    "target_tokenizer": side_tokenizer("target"),
-    "max_length": pair_length,
-    "vocabulary": vocabulary(1_000, 2_000, 8_000, 16_000),
-    "embedding": table(128, 128, 256, 256),
-    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 256, 512, 512))),
-    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
-    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
-    "heads": heads,
-    "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.3, 0.3, 0.2)),
-    "tokens_per_batch": tokens_of_a_batch(32, 32, 64, 96, accelerator=(32, 32, 128, 256), side="target", most=2_000),
-    "validation_pairs": table(200, 500, 1_000, 2_000),
-    **_length(epochs(2_000, 5_000, 12_000, 24_000, accelerator=(2_000, 5_000, 20_000, 60_000)), 2.0),
-}
-
-SUMMARIZE: Rules = {
-    "tokenizer": tokenizer("source", "target"),
-    "vocabulary": vocabulary(1_000, 2_000, 8_000, 16_000),
-    "embedding": table(64, 64, 128, 128),
-    "hidden": even(table(128, 128, 256, 256, accelerator=(128, 192, 256, 512))),
-    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
-    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
-    "heads": heads,
-    "dropout": table(0.3, 0.2, 0.1, 0.1),
-    "tokens_per_batch": tokens_of_a_batch(8, 16, 32, 32, accelerator=(8, 16, 64, 128), side="length", most=8_000),
-    "validation_articles": table(100, 200, 500, 500),
-    **_length(epochs(2_000, 4_000, 12_000, 24_000), 2.0),
-}
-
-LANGUAGE: Rules = {
-    "vocabulary": language_vocabulary,
-    "context": context,
-    "hidden": even(table(128, 128, 192, 256, accelerator=(128, 192, 256, 384), steps=BYTES)),
-    "layers": table(2, 3, 4, 4, accelerator=(2, 4, 6, 6), steps=BYTES),
-    "heads": heads,
-    "dropout": table(0.3, 0.2, 0.1, 0.1, steps=BYTES),
-    "batch_size": table(16, 16, 16, 16, accelerator=(16, 32, 64, 64), steps=BYTES),
-    **_length(epochs(1_000, 2_000, 4_000, 10_000, accelerator=(1_000, 2_000, 6_000, 20_000), steps=BYTES, most=500),
-              0.4),
-}  # fmt: skip
-
-IMAGES: Rules = {
-    "architecture": image_architecture,
-    "pooling": image_pooling,
-    "grid": staged(table(64, 128, 256, 256)),
-    "hidden": even(table(128, 128, 128, 192, accelerator=(128, 128, 192, 384))),
-    "layers": table(4, 4, 4, 6),
-    "heads": heads,
-    "dropout": table(0.2, 0.1, 0.1, 0.1),
-    "batch_size": examples_of_a_batch(16, 32, 64, 64, accelerator=(16, 32, 64, 128)),
-    **_length(epochs(1_500, 4_000, 10_000, 20_000), 0.4),
-}
-
-CAPTION: Rules = {
-    "tokenizer": tokenizer("target"),
-    "vocabulary": vocabulary(1_000, 1_000, 4_000, 8_000),
-    "grid": staged(table(64, 128, 256, 256)),
-    "embedding": table(64, 128, 256, 256),
-    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 192, 256, 512))),
-    "heads": heads,
-    "dropout": table(0.5, 0.4, 0.3, 0.3),
-    "batch_size": examples_of_a_batch(16, 32, 32, 32, accelerator=(16, 32, 64, 128)),
-    **_length(epochs(1_500, 4_000, 12_000, 24_000), 1.0),
-}
-
-SOUNDS: Rules = {
-    "hidden": even(table(128, 128, 256, 256)),
-    "encoder_layers": for_architecture(transformer=table(2, 4, 4, 6)),
-    "heads": heads,
-    "batch_size": examples_of_a_batch(8, 16, 32, 32, accelerator=(8, 16, 64, 128), most=16_000),
-    **_length(epochs(1_500, 4_000, 10_000, 20_000), 0.4),
-}
-
-TRANSCRIBE: Rules = {
-    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 256, 256, 512))),
-    "encoder_layers": for_architecture(transformer=table(2, 4, 6, 8)),
-    "decoder_layers": for_architecture(transformer=table(1, 2, 2, 4)),
-    "heads": heads,
-    "decoder_hidden": same_as("hidden"),
-    "embedding": table(64, 128, 128, 128),
-    "time_masks": table(1, 2, 2, 2),
-    "feature_masks": table(1, 2, 2, 2),
-    "batch_size": examples_of_a_batch(8, 16, 16, 16, accelerator=(8, 16, 32, 32), most=16_000),
-    **_length(epochs(4_000, 8_000, 15_000, 30_000, accelerator=(4_000, 8_000, 30_000, 60_000)), 2.0),
-}
-
-SEGMENT: Rules = {"epochs": epochs(6_000, 12_000, 15_000, 30_000), "validate_every": validate_every(0.5)}

@@ -11,17 +11,17 @@ from regard.data import images as image_data
 from regard.errors import ArgumentError
 from regard.models.vision.configs import ImageClassifierConfig
 from regard.tasks.attended import attended_regions
-from regard.tasks.fitting import IMAGES
 from regard.tasks.inputs.image import (
     ImageInput,
     ImageOptions,
+    ImagePrediction,
     ImageTraining,
     generated_scenes,
     image_box,
     network_facts,
 )
 from regard.tasks.lazy import np, pictures, records
-from regard.tasks.options import EvaluationOptions
+from regard.tasks.options import EvaluationOptions, ImageColumn, LabelColumn
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -30,8 +30,9 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
+from regard.tasks.rules import IMAGES
 from regard.tasks.trained_run import draw_figures
-from regard.training.results import AttendedParts, rounded
+from regard.training.results import AttendedParts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,17 +77,12 @@ class ImageTrainingConfig(ImageTraining, LabelTraining):
 
 
 @dataclass(frozen=True)
-class ImagesEvaluationOptions(EvaluationOptions):
+class ImagesEvaluationOptions(LabelColumn, ImageColumn, EvaluationOptions):
     """How a classifier of images is measured on a data set."""
-
-    image_column: str | None = None
-    """Column of the paths of the images. Default: as in training."""
-    label_column: str | None = None
-    """Column of the labels. Default: as in training."""
 
 
 @dataclass(frozen=True, repr=False)
-class ImageLabel(LabelPrediction):
+class ImageLabel(ImagePrediction, LabelPrediction):
     """An image, its label, and the weights of its parts.
 
     Attributes:
@@ -104,14 +100,6 @@ class ImageLabel(LabelPrediction):
     weights: NDArray[np.float32] | None
     grid: tuple[int, int]
 
-    @property
-    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.image.source
-
-    @property
-    def input_text(self) -> str:
-        return self.image.name
-
     def attended(self) -> AttendedParts:
         return attended_regions(self.grid, self.weights)
 
@@ -119,18 +107,11 @@ class ImageLabel(LabelPrediction):
         return ("image", self.image.name), ("label", self.label)
 
     def record(self) -> AttentionRecord | None:
-        if self.weights is None:
-            return None
-        axes = records.TokenAxis((self.label,)), records.GridAxis(*self.grid, self.image.shown, box=self.image.box)
-        return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights[None, None])
+        return self.pooling_record(self.weights, self.axis)
 
     def details(self) -> dict[str, Any]:
         """Returns the probabilities, and the weights ``[row][column]`` over ``box`` of the image."""
-        content = super().details()
-        if self.weights is not None:
-            content["box"] = [round(edge, 2) for edge in image_box(self.image)]
-            content["weights"] = rounded(self.weights.reshape(self.grid))
-        return content
+        return {**super().details(), **self.grid_details(self.weights)}
 
     def figure(self) -> Any:
         """Returns the image beside its overlay; None without weights."""

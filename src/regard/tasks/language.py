@@ -15,20 +15,14 @@ from regard.data.column_roles import TEXT, guessed_columns
 from regard.data.records import quoted_names
 from regard.errors import DataError
 from regard.models.configs import LanguageModelConfig
-from regard.tasks.fitting import LANGUAGE, DataSize
-from regard.tasks.inputs.input import (
-    Encodes,
-    Examples,
-    Generated,
-    Input,
-    held_out_size,
-    initial_tokenizer,
-    tokenizer_path,
-)
+from regard.tasks.fitting import DataSize
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, held_out_size
+from regard.tasks.inputs.run_tokenizer import initial_tokenizer, tokenizer_path
 from regard.tasks.inputs.text import file_text
 from regard.tasks.lazy import tables
 from regard.tasks.options import MOST_BATCH, DataOptions, SequenceOptions, WordVectorOptions
 from regard.tasks.outputs.next_token import NextTokenExperiment, NextTokenTask, TrainedNextTokens
+from regard.tasks.rules import LANGUAGE
 from regard.tasks.sequence_lines import check_lines
 from regard.training.config import TrainingConfig
 
@@ -238,7 +232,9 @@ class TrainedLanguageModel(TrainedNextTokens):
 
 
 def _write_text(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    return text_data.generated.write_text(folder, sizes, 1)
+    from regard.data.text.generated import write_text
+
+    return write_text(folder, sizes, 1)
 
 
 class LanguageTask(NextTokenTask):

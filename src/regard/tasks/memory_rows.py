@@ -14,7 +14,6 @@ def memory_rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapp
     """Yields the rows of data in memory as dictionaries.
 
     Args:
-        data: see `regard.train`.
         columns: names of the parts of a row that has no names.
         name: of the argument, for messages.
 
@@ -54,12 +53,7 @@ def memory_rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapp
 
 
 def table_rows(data: Any, name: str) -> Any:
-    """Returns the rows of a table of another library or of a data set with a length; other data stay as they are.
-
-    Args:
-        data: any data.
-        name: of the argument, for messages.
-    """
+    """Returns the rows of a table of another library or of a data set with a length; other data stay as they are."""
     if isinstance(data, Mapping) and data and all(map(is_table, data.values())):
         parts = ", ".join(map(repr, data))
         raise ArgumentError(f"{name} has the parts {parts}; give one of them, such as data[{next(iter(data))!r}]")

@@ -192,6 +192,38 @@ class EvaluationOptions(BatchOptions):
 
 
 @dataclass(frozen=True)
+class LabelColumn:
+    """The column of the labels of evaluated data; a base of `EvaluationOptions`, as the next ones."""
+
+    label_column: str | None = None
+    """Column of the labels. Default: as in training."""
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """The column of the texts of evaluated data."""
+
+    text_column: str | None = None
+    """Column of the texts. Default: as in training."""
+
+
+@dataclass(frozen=True)
+class ImageColumn:
+    """The column of the images of evaluated data."""
+
+    image_column: str | None = None
+    """Column of the paths of the images. Default: as in training."""
+
+
+@dataclass(frozen=True)
+class SoundColumn:
+    """The column of the sounds of evaluated data."""
+
+    sound_column: str | None = None
+    """Column of the paths. Default: as in training."""
+
+
+@dataclass(frozen=True)
 class SearchOptions(BatchOptions):
     """How a text is searched for."""
 
@@ -234,8 +266,6 @@ def search_line(
     """Returns a line about a search: ``"search: beam 5 · length penalty 1 · at most 12–57 tokens"``.
 
     Args:
-        width: beam width.
-        length_penalty: exponent of the beam's length normalization.
         risk: the fields of a `regard.models.search.MinimumRisk`; None: a beam search.
         bounds: the most tokens that could be written, for the input with the fewest and for that with the most.
         others: what else the search of a task depends on.

@@ -59,10 +59,6 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
     The names are those of all objects of the data set. The weights of a name are those of its last word, such as
     ``circle`` in ``red circle``. A longer name counts and not a shorter one inside of it.
 
-    Args:
-        captions: one for each image.
-        objects: what each image shows.
-
     Returns:
         the measures; None if no caption says a name.
     """
@@ -91,7 +87,6 @@ def names_said(words: Sequence[str], known: set[tuple[str, ...]]) -> Iterator[tu
     """Yields the names in a caption, each with the position of its last word.
 
     Args:
-        words: of the caption; one that is punctuation alone stands between names.
         known: the words of each name, in lower case.
     """
     plain = [plain_words(word) for word in words]

@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_between, check_probabilities
 from regard.data import images as image_data
-from regard.data.class_folders import IMAGE_SUFFIXES
 from regard.data.label_doubts import label_doubts
 from regard.data.labels import PixelClasses
 from regard.data.records import text_lines
-from regard.errors import ArgumentError, DataError, MissingPartError, RunError
+from regard.errors import ArgumentError, DataError, RunError
 from regard.files.regular import path_inside
 from regard.models.vision.configs import SegmenterConfig
 from regard.tasks.attended import attended_regions
-from regard.tasks.fitting import SEGMENT
-from regard.tasks.inputs.image import ImageExamples
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
+from regard.tasks.inputs.input import Generated, chunks
+from regard.tasks.inputs.masked_image import MaskedImages
 from regard.tasks.lazy import F, np, pictures, records, torch
-from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions
+from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions, ImageColumn
 from regard.tasks.outputs.mask import IGNORED, MaskPrediction, MaskTask, MaskTraining, TrainedMasks, class_shares
+from regard.tasks.rules import SEGMENT
 from regard.training.config import ScheduleName
 from regard.training.results import AttendedParts, rounded
 from regard.training.run_folder import RunFolder
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from regard.data.images.caption_batches import CaptionBatch
     from regard.data.images.masked_images import MaskedImage
-    from regard.data.records import Records
     from regard.explanations.model_attention import ModelAttention
     from regard.training.results import Prediction
 
@@ -44,9 +41,6 @@ log = logging.getLogger("regard")
 
 MOST_SIDE = 8192
 """Largest height or width of an image, in pixels."""
-
-WRITTEN_SCENES = 4
-"""Generated test scenes that are written as image files as well, to predict."""
 
 MOST_POSITIONS = 2048
 """Positions of an attention whose whole matrix of weights becomes a record."""
@@ -163,13 +157,11 @@ class SegmentPredictionOptions(BatchOptions):
 
 
 @dataclass(frozen=True)
-class SegmentEvaluationOptions(EvaluationOptions):
+class SegmentEvaluationOptions(ImageColumn, EvaluationOptions):
     """How a segmentation is measured on a data set."""
 
     batch_size: int = 4
     """Images segmented at once."""
-    image_column: str | None = None
-    """Column of the paths of the images. Default: as in training."""
     mask_column: str | None = None
     """Column of the paths of the class maps. Default: as in training."""
 
@@ -184,113 +176,6 @@ def pixel_of(text: str) -> tuple[int, int]:
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
         raise ArgumentError(f"pixel must be two whole numbers, 'x,y'; it is {text!r}")
     return int(parts[0]), int(parts[1])
-
-
-class MaskedImages(Input):
-    """Images with a map of classes."""
-
-    kind = "image"
-    examples = "images"
-    stored_columns = ("image", "mask")
-    roles = "IMAGE", "MASK"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-
-        return IMAGE_SUFFIXES
-
-    def files_below(self, folder: Path) -> list[Path]:
-        # In a folder as for a training, the class maps are no inputs.
-        is_masked = (folder / image_data.masked_images.IMAGES).is_dir() and any(
-            (folder / name).is_dir() for name in image_data.masked_images.MASKS
-        )
-        return super().files_below(folder / image_data.masked_images.IMAGES if is_masked else folder)
-
-    def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
-        if column == image_data.streets.COLUMN:
-            scene = image_data.masked_images.street_of(value, origin)
-            return scene.name, scene.load().pixels
-        return image_data.image_rows.table_picture(value, column, folder, origin)
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        return ("corpus/test-[0-9]*.png",)
-
-    def located(self, folder: RunFolder, source: str) -> str:
-        return folder.manifest.resolve(source)
-
-    def data_files(self, folder: RunFolder, data: DataOptions) -> dict[str, tuple[Path, ...]]:
-        sources = {part: getattr(data, part) for part in ("train", "validation")}
-        located = {part: self.located(folder, source) for part, source in sources.items() if source is not None}
-        columns = {part: data.named_columns if part == "train" else self.columns_like(source, data.named_columns)
-                   for part, source in located.items()}  # fmt: skip
-        return {
-            part: tuple(image_data.masked_images.source_files(source, columns[part]))
-            for part, source in located.items()
-        }
-
-    def has_examples(self, folder: Path) -> bool:
-        return (folder / image_data.masked_images.IMAGES).is_dir()
-
-    def open_table(self, source: Any) -> Records | None:
-        records = super().open_table(source)
-        return None if records is None or records.columns == [image_data.streets.COLUMN] else records
-
-    def open(
-        self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None
-    ) -> list[MaskedImage]:
-        return image_data.masked_images.open_masked(source, *columns, limit=limit)
-
-    def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[list[MaskedImage], list[MaskedImage]]:
-        try:
-            import PIL  # noqa: F401
-        except ImportError as error:
-            raise MissingPartError("Pillow", "images") from error
-        return super().open_training(data, folder)
-
-    def write_examples(self, folder: RunFolder) -> None:
-        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN_SCENES)
-        for number, scene in enumerate(rows, start=1):
-            image_data.reading.save_png(folder.tree("corpus") / f"test-{number}.png", scene.load().pixels)
-
-    def names(self, rows: list[MaskedImage]) -> list[str]:
-        return [row.name for row in rows]
-
-    def encode(
-        self, rows: list[MaskedImage], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
-    ) -> ImageExamples:
-        classes = learnt["classes"]
-        table = image_data.masked_images.masked_table(rows, classes.size, run.data.ignored, classes.numbers)
-        # An example is a row of the table, which has the class of each pixel beside its colour, and no caption.
-        return ImageExamples(
-            [image_data.caption_batches.CaptionExample(row, ((),)) for row in range(len(table))], table
-        )
-
-    def class_counts(self, examples: Examples, rows: list[MaskedImage], classes: int) -> tuple[int, ...]:
-        assert isinstance(examples, ImageExamples)
-        counts = np.zeros(256, np.int64)
-        for row in examples.pixels:
-            counts += np.bincount(row[..., 3].ravel(), minlength=256)
-        return tuple(counts[:classes].tolist())
-
-    def masked(self, batch: CaptionBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
-        images = batch.images[..., :3].permute(0, 3, 1, 2).float() / 255
-        classes = batch.images[..., 3].long()
-        classes = classes.masked_fill(classes == image_data.masked_images.IGNORED_NUMBER, IGNORED)
-        if training is not None:
-            height, width = (max(1, round(side * training.crop)) for side in classes.shape[1:])
-            changes = image_data.augmentation.MaskedAugmentation(
-                (height, width), training.rescale, training.jitter, training.flip
-            )
-            images, classes = image_data.augmentation.augment_masked(images, classes, changes)
-        return (images,), classes
-
-    def read(self, inputs: Sequence[Any], trained: Any) -> list[Any]:
-        """Returns the name and the pixels uint8 ``[height, width, 3]`` of each image, at its own size."""
-        return [
-            one if isinstance(one, tuple) else image_data.pictures.input_pixels(one, f"inputs[{number}]")
-            for number, one in enumerate(inputs)
-        ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -374,7 +259,7 @@ class TrainedSegmenter(TrainedMasks):
             )
             classes = torch.from_numpy(known).long()
             inputs.append((row.name, pair.pixels))
-            true.append(classes.masked_fill(classes == image_data.masked_images.IGNORED_NUMBER, IGNORED))
+            true.append(classes.masked_fill(classes == image_data.masked_images.IGNORED, IGNORED))
         return inputs, true
 
     def classes_of(self, inputs: Sequence[tuple[str, NDArray[np.uint8]]]) -> list[NDArray[np.uint8]]:
@@ -398,9 +283,7 @@ class TrainedSegmenter(TrainedMasks):
         """Returns the weights with which the position of a pixel attends to all positions.
 
         Args:
-            image: uint8 ``[height, width, 3]``.
             pixel: x and y.
-            name: names the image in messages.
 
         Returns:
             float32 ``[rows, columns]`` on the CPU; a sum of 1.
@@ -519,17 +402,15 @@ def class_names(text: str | None) -> tuple[str, ...]:
         raise DataError(f"{text}: the names of the classes cannot be read ({error.strerror})") from error
 
 
-def _write_streets(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    return image_data.streets.write_streets(Path(folder), sizes)
-
-
 class SegmentTask(MaskTask):
     """Telling the class of each pixel of images."""
 
     name = "segment"
     hub_task = "image-segmentation"
     summary = "Tell the class of each pixel: a small network with channel, position and fusion attention."
-    input = MaskedImages(Generated(_write_streets, validation=60, test=100))
+    input = MaskedImages(
+        Generated(lambda folder, sizes: image_data.streets.write_streets(Path(folder), sizes), validation=60, test=100)
+    )
     input_hint = "An image to segment"
     data_config = SegmentData
     model_config = SegmenterConfig
@@ -592,11 +473,11 @@ def _named_numbers(
     numbers = image_data.masked_images.class_numbers_of(rows, data.ignored, seen)
     if not numbers:
         raise DataError(f"{data.train}: no pixel of the training data has a class that counts; check --ignore")
-    if numbers == (0, image_data.masked_images.WHITE_LEVEL):
+    if numbers == (0, image_data.masked_images.WHITE):
         log.warning(
             "%s: the class maps have the numbers 0 and %d alone, which are two classes",
             data.train,
-            image_data.masked_images.WHITE_LEVEL,
+            image_data.masked_images.WHITE,
         )
     if names and len(names) != len(numbers):
         # Classes that do not occur have names too, and so may the number that does not count.

@@ -52,9 +52,6 @@ class SequenceLines:
 
         The processes of a line compute equally many pairs of tokens, under a causal mask as well. Texts of one length
         are shared in one order, so that the lengths of a source and a target tell which is which where it matters.
-
-        Args:
-            length: tokens of a text, padding included.
         """
         if self._line is None:
             return None

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.models.speech.configs import SoundClassifierConfig
-from regard.tasks.attended import attended_times
-from regard.tasks.fitting import SOUNDS
 from regard.tasks.inputs.sound import (
     HeardSound,
     SoundInput,
     SoundOptions,
+    SoundPrediction,
     SoundTraining,
+    TrainedSounds,
     generated_speech,
-    sound_attention_size,
-    sound_delay,
-    sound_facts,
 )
-from regard.tasks.lazy import pictures, records
-from regard.tasks.options import EvaluationOptions, LabelOptions
+from regard.tasks.options import EvaluationOptions, LabelColumn, LabelOptions, SoundColumn
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -29,7 +25,8 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
-from regard.training.results import AttendedParts, rounded
+from regard.tasks.rules import SOUNDS
+from regard.training.results import rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,19 +66,15 @@ class SoundsPredictionOptions(LabelOptions):
 
 
 @dataclass(frozen=True)
-class SoundsEvaluationOptions(EvaluationOptions):
+class SoundsEvaluationOptions(LabelColumn, SoundColumn, EvaluationOptions):
     """How a classifier of sounds is measured on a data set."""
 
     batch_size: int = 32
     """Sounds classified at once."""
-    sound_column: str | None = None
-    """Column of the paths. Default: as in training."""
-    label_column: str | None = None
-    """Column of the labels. Default: as in training."""
 
 
 @dataclass(frozen=True, repr=False)
-class SoundLabel(LabelPrediction):
+class SoundLabel(SoundPrediction, LabelPrediction):
     """A sound, its label, and the attention weights.
 
     Attributes:
@@ -96,25 +89,11 @@ class SoundLabel(LabelPrediction):
     probabilities: dict[str, float]
     weights: Requested[Tensor]
 
-    @property
-    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.sound.source
-
-    @property
-    def input_text(self) -> str:
-        return self.sound.name
-
-    def attended(self) -> AttendedParts:
-        return attended_times(self.sound.seconds, self.weights)
-
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("label", self.label)
 
     def record(self) -> AttentionRecord | None:
-        if self.weights is None:
-            return None
-        axes = records.TokenAxis((self.label,)), self.sound.axis()
-        return records.AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
+        return self.pooling_record(self.weights, self.axis)
 
     def details(self) -> dict[str, Any]:
         """Returns the probabilities, the seconds of a column and the weights ``[head][time]``."""
@@ -138,7 +117,7 @@ class SoundsEvaluation(LabelEvaluation):
         return f"{self.sounds} sounds, {self.seconds_of_sound / 60:.1f} min"
 
 
-class TrainedListener(TrainedLabels):
+class TrainedListener(TrainedSounds, TrainedLabels):
     """The best model of a run with its labels."""
 
     def prediction(self, one: HeardSound, label: str, probabilities: dict[str, float], weights: Any) -> SoundLabel:
@@ -153,27 +132,15 @@ class TrainedListener(TrainedLabels):
     def figure(self, prediction: SoundLabel) -> Any:
         if prediction.weights is None:
             return None
-        sound, label, heads = prediction.sound, prediction.label, len(prediction.weights)
+        label, heads = prediction.label, len(prediction.weights)
         rows = [label] if heads == 1 else [f"{label}, query {head}" for head in range(heads)]
-        title = f"{sound.name}: {prediction.titled}"
-        return pictures.sound_alignment(
-            prediction.weights, sound.spectrogram(), rows, sound.seconds, title=title, duration=sound.duration
-        )
+        return prediction.sound_figure(rows, prediction.titled)
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, SoundLabel)
         calls = self.recorded(prediction.sound)
         axis, prefix = prediction.sound.axis(), "encoder.transformer.layers"
         return self.attentions_of(calls, bool(self.model.attends), axis, prediction.label, prefix)
-
-    def facts(self) -> str:
-        return sound_facts(self.model.config)
-
-    def delay(self, source: HeardSound) -> str | None:
-        return sound_delay(source)
-
-    def attention_size(self, source: HeardSound) -> tuple[int, int]:
-        return sound_attention_size(source, self.model.config)
 
 
 class SoundsTask(LabelTask):

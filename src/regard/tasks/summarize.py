@@ -15,9 +15,9 @@ from regard.data.text.words import spaced_words
 from regard.errors import DataError
 from regard.models.configs import PointerConfig
 from regard.tasks.copied_spans import LEAST_COPIED_SHARE, CopiedSpan, copied_spans, marked
-from regard.tasks.fitting import SUMMARIZE
-from regard.tasks.inputs.input import Encodes, Generated, tokenizer_path
-from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column, text_tokenizer
+from regard.tasks.inputs.input import Encodes, Generated
+from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
+from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column
 from regard.tasks.lazy import tables
 from regard.tasks.options import (
     MOST_BATCH,
@@ -35,19 +35,20 @@ from regard.tasks.outputs.text import (
     TextTraining,
     TrainedText,
     WrittenTexts,
+    encoder_decoder_facts,
     length_ratio,
     perplexity,
 )
 from regard.tasks.outputs.text_metrics import SpanCount, novel_share, repeated_share, rouge_scores, spans_exact
+from regard.tasks.rules import SUMMARIZE
+from regard.training.metrics import Metric
 from regard.training.results import Prediction, rounded
-from regard.training.task import Metric
 
 if TYPE_CHECKING:
     import datasets
 
     from regard.data.text.extended_vocabulary import ExtendedVocabulary
     from regard.data.text.tokenizers import Tokenizer
-    from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
     from regard.training.run_folder import RunFolder
 
@@ -225,6 +226,9 @@ class Summary(TextPrediction):
             **({} if self.weights is None else {"weights": rounded(self.weights)}),
         }
 
+    def figure(self) -> Any:
+        return TextPrediction.figure(self.with_marked_tokens())
+
     def with_marked_tokens(self) -> Summary:
         """Returns the summary with brackets around the labels of copied tokens, for pictures."""
         copied = {position for span in self.copied for position in span.tokens}
@@ -379,19 +383,8 @@ class TrainedSummarizer(TrainedText):
             summaries=predictions,
         )
 
-    def figure(self, prediction: Summary) -> Any:
-        return prediction.with_marked_tokens().figure()
-
-    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        assert isinstance(prediction, Summary)
-        source, target = prediction.axes()
-        return self.decoder_attentions(self.read(prediction.source), prediction.target_ids, source, target)
-
     def facts(self) -> str:
-        config = self.model.config
-        if self.config.model.architecture == "transformer":
-            return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
-        return f"{config.architecture.upper()}, {config.attention.capitalize()} attention"
+        return encoder_decoder_facts(self.model.config)
 
     def attention_size(self, source: ReadText) -> tuple[int, int]:
         tokens = len(source.ids)
@@ -420,12 +413,8 @@ def encode_articles(
     """Encodes every article and its summary; the ids are memory-mapped.
 
     Args:
-        dataset: columns ``source`` (articles) and ``target`` (summaries).
-        tokenizer: encodes both.
         copy: whether unknown words get the ids of the article's `ExtendedVocabulary`, also in the summary; else they
             are ``unk``.
-        max_length: largest number of tokens of an article; the rest is cut off.
-        max_summary: largest number of tokens of a summary.
         cut_summaries: whether a longer summary is cut, for evaluation; else its article is left out.
 
     Returns:
@@ -474,12 +463,6 @@ def encode_articles(
 def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -> list[list[str]] | None:
     """Returns the spans that the summary of each article must copy, or None if the data have no column ``copied``.
 
-    Args:
-        data: the evaluated data.
-        article_column: the column with the articles.
-        articles: number of articles that were read from it; the spans of as many are read.
-        lowercase: whether to turn the spans into lower case.
-
     Raises:
         DataError: the spans of an article are no JSON list of texts, or there are fewer of them than articles.
     """
@@ -505,17 +488,21 @@ def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -
     return read
 
 
-def _write_articles(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    return text_data.articles.write_articles(folder, sizes, 1)
-
-
 class SummarizeTask(TextTask):
     """Summarizing text."""
 
     name = "summarize"
     hub_task = "summarization"
     summary = "Summarize text: a recurrent network or a Transformer that can copy words of the article."
-    input = Articles(Generated(_write_articles, validation=500, test=1000, lengths=(278.0, 144.0)), examples="articles")
+    input = Articles(
+        Generated(
+            lambda folder, sizes: text_data.articles.write_articles(folder, sizes, 1),
+            validation=500,
+            test=1000,
+            lengths=(278.0, 144.0),
+        ),
+        examples="articles",
+    )
     input_hint = "An article to summarize"
     answer_name = "Summary"
     metrics = (
@@ -536,11 +523,8 @@ class SummarizeTask(TextTask):
     picture_prefix = "alignment"
     length_option = "max_summary"
     sample_names = ("article", "reference", "summary")
+    reports = ("evaluation-*.txt",)
     lack = "which does not summarize"
-
-    @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("evaluation-*.txt", *super().results)
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)

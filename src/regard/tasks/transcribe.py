@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from regard.configuration import check_between
 from regard.errors import ArgumentError, DataError
 from regard.models.speech.configs import TranscriberConfig
-from regard.tasks.attended import attended_times
-from regard.tasks.fitting import TRANSCRIBE
 from regard.tasks.inputs.input import Encodes
 from regard.tasks.inputs.sound import (
     HeardSound,
     SoundExamples,
     SoundInput,
     SoundOptions,
+    SoundPrediction,
     SoundTraining,
+    TrainedSounds,
     generated_speech,
-    sound_attention_size,
-    sound_delay,
-    sound_facts,
 )
 from regard.tasks.lazy import np, pictures, records
-from regard.tasks.options import EvaluationOptions, NBestOptions, SearchOptions, TokenOptions
+from regard.tasks.options import EvaluationOptions, NBestOptions, SearchOptions, SoundColumn, TextColumn, TokenOptions
 from regard.tasks.outputs.text import (
+    AttendedText,
     SampledTextTraining,
     TextEvaluation,
     TextExperiment,
@@ -39,16 +37,16 @@ from regard.tasks.outputs.text import (
     length_ratio,
 )
 from regard.tasks.outputs.text_metrics import error_rates
-from regard.training.results import AttendedParts, Prediction, TextAnswer, rounded
-from regard.training.task import Metric
+from regard.tasks.rules import TRANSCRIBE
+from regard.training.metrics import Metric
+from regard.training.results import rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.data.speech.utterances import Utterance
-    from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
-    from regard.records import AttentionRecord
+    from regard.records import FrameAxis, TokenAxis
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -115,13 +113,8 @@ class TranscribePredictionOptions(NBestOptions, TranscriptionSearch):
 
 
 @dataclass(frozen=True)
-class TranscribeEvaluationOptions(TranscriptionSearch, EvaluationOptions):
+class TranscribeEvaluationOptions(TextColumn, SoundColumn, TranscriptionSearch, EvaluationOptions):
     """How a transcriber is measured on a data set."""
-
-    sound_column: str | None = None
-    """Column of the paths. Default: as in training."""
-    text_column: str | None = None
-    """Column of the texts. Default: as in training."""
 
 
 class SpokenTexts(SoundInput):
@@ -164,7 +157,7 @@ def too_short(annotations: Sequence[int], texts: Sequence[Sequence[int]]) -> int
 
 
 @dataclass(frozen=True, repr=False)
-class Transcription(TextAnswer):
+class Transcription(SoundPrediction, AttendedText):
     """A sound, what is said in it, and the attention weights.
 
     Attributes:
@@ -175,7 +168,7 @@ class Transcription(TextAnswer):
         words: positions of the tokens of each word.
         word_labels: the words.
         weights: float32 ``[tokens, annotations]``.
-        ids: of the tokens.
+        target_ids: ids of the tokens.
     """
 
     sound: HeardSound
@@ -185,30 +178,18 @@ class Transcription(TextAnswer):
     words: list[range]
     word_labels: list[str]
     weights: Tensor
-    ids: tuple[int, ...] = field(default=(), repr=False)
+    target_ids: tuple[int, ...] = field(default=(), repr=False)
 
-    @property
-    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.sound.source
-
-    @property
-    def input_text(self) -> str:
-        return self.sound.name
+    attended_input: ClassVar[str] = "sound"
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("transcription", self.text)
 
-    def record(self) -> AttentionRecord | None:
-        if not self.tokens:
-            return None
-        queries, weights = (
-            records.TokenAxis(tuple(self.tokens), words=tuple(self.words)),
-            self.weights.float().cpu().numpy(),
-        )
-        return records.AttentionRecord("attention to the sound", 0, "cross", queries, self.sound.axis(), weights[None])
+    def axes(self) -> tuple[FrameAxis, TokenAxis]:
+        return self.axis, records.TokenAxis(tuple(self.tokens), words=tuple(self.words))
 
-    def attended(self) -> AttendedParts:
-        return attended_times(self.sound.seconds, self.weights)
+    def figure(self) -> Any:
+        return self.sound_figure(self.tokens, self.text) if self.tokens else None
 
     def word_weights(self) -> np.ndarray:
         """Returns the mean of the weights over the tokens of each word, float64 ``[words, annotations]``."""
@@ -217,10 +198,6 @@ class Transcription(TextAnswer):
     def word_seconds(self) -> list[float]:
         """Returns the time of each word: the mean time of its attention weights."""
         return mean_seconds(self.word_weights(), self.sound.seconds).tolist()
-
-    @property
-    def certainty(self) -> dict[str, float]:
-        return {"score": self.score}
 
     def details(self) -> dict[str, Any]:
         """Returns the words with their times, the tokens, the seconds of a column and the weights ``[token][time]``."""
@@ -237,7 +214,6 @@ def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
     """Returns the mean time of each row of weights ``[rows, annotations]``, in seconds; NaN for a row of zeros.
 
     Args:
-        weights: at least 0.
         seconds: of an annotation; its time is the middle of it.
     """
     times = (np.arange(weights.shape[1]) + 0.5) * seconds
@@ -315,7 +291,7 @@ class TranscribeEvaluation(TextEvaluation):
         return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
 
 
-class TrainedTranscriber(TrainedText):
+class TrainedTranscriber(TrainedSounds, TrainedText):
     """The best model of a run with its tokenizer."""
 
     def predict_with(self, inputs: Sequence[Any], options: TranscribePredictionOptions) -> list[Transcription]:
@@ -376,7 +352,7 @@ class TrainedTranscriber(TrainedText):
                     words=self.tokenizer.word_groups(tokens),
                     word_labels=self.tokenizer.words(tokens),
                     weights=hypothesis.weights,
-                    ids=tuple(tokens),
+                    target_ids=tuple(tokens),
                 )
             )
         return written
@@ -410,34 +386,6 @@ class TrainedTranscriber(TrainedText):
             transcriptions=predictions,
         )
 
-    def figure(self, prediction: Transcription) -> Any:
-        sound = prediction.sound
-        if not prediction.tokens:
-            return None
-        title = f"{sound.name}: {prediction.text}"
-        return pictures.sound_alignment(
-            prediction.weights,
-            sound.spectrogram(),
-            prediction.tokens,
-            sound.seconds,
-            title=title,
-            duration=sound.duration,
-        )
-
-    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        assert isinstance(prediction, Transcription)
-        target = records.TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
-        return self.decoder_attentions(prediction.sound, prediction.ids, prediction.sound.axis(), target)
-
-    def facts(self) -> str:
-        return sound_facts(self.model.config)
-
-    def delay(self, source: HeardSound) -> str | None:
-        return sound_delay(source)
-
-    def attention_size(self, source: HeardSound) -> tuple[int, int]:
-        return sound_attention_size(source, self.model.config)
-
 
 def spoken_words(groups: list[range], text: str, tokenizer: Any) -> list[range]:
     """Returns the tokens of each word between white space; a space that is a token belongs to the word before it."""
@@ -460,11 +408,6 @@ def alignment_times(
     utterances: Sequence[Utterance], word_weights: Sequence[np.ndarray], seconds: float
 ) -> tuple[float, float] | None:
     """Returns the mean distance of attention from the middles of words in seconds, and its share within their times.
-
-    Args:
-        utterances: what was said, and when.
-        word_weights: for each utterance ``[words, annotations]``.
-        seconds: of an annotation.
 
     Returns:
         None if the times of an utterance are not known.
@@ -524,15 +467,11 @@ class TranscribeTask(TextTask):
     variant = ("model", "architecture")
     picture_prefix = "sound"
     sample_names = ("source", "reference", "transcription")
+    reports = ("evaluation-*.txt",)
     lack = "which does not transcribe"
 
-    @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("evaluation-*.txt", *super().results)
-
     def check_run(self, run: Any) -> None:
-        if run.model.architecture == "transformer" and run.training.scheduled_sampling:
-            raise ArgumentError("scheduled_sampling must be 0 with architecture 'transformer', which has no steps")
+        run.training.check_architecture(run.model)
 
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         rates = error_rates(texts, [text for (text,) in references])

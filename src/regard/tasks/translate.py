@@ -12,10 +12,10 @@ from regard.data import text as text_data
 from regard.data.text.alignment import Alignment, alignment_error_rate
 from regard.errors import ArgumentError, DataError, RunError
 from regard.models.configs import FREE_TOKENS, TranslatorConfig
-from regard.tasks.fitting import TRANSLATE
-from regard.tasks.inputs.input import Generated, tokenizer_path
-from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokenizer
-from regard.tasks.lazy import pictures, tables
+from regard.tasks.inputs.input import Generated
+from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
+from regard.tasks.inputs.text import PairedTexts, ReadText, column, row_values
+from regard.tasks.lazy import pictures
 from regard.tasks.options import (
     MOST_BATCH,
     EvaluationOptions,
@@ -33,6 +33,7 @@ from regard.tasks.outputs.text import (
     TextTask,
     TrainedText,
     WrittenTexts,
+    encoder_decoder_facts,
     length_ratio,
     perplexity,
 )
@@ -45,15 +46,16 @@ from regard.tasks.outputs.text_metrics import (
     bleu_tokenizer,
     text_scores,
 )
+from regard.tasks.rules import TRANSLATE
 from regard.tasks.sequence_lines import LineExperiment, check_lines
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
+from regard.training.metrics import Metric
 from regard.training.results import rounded
-from regard.training.task import Metric, StepLoss
+from regard.training.task import StepLoss
 
 if TYPE_CHECKING:
     from regard.data.text.batches import PairBatch
     from regard.data.text.tokenizers import Tokenizer
-    from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
     from regard.training.results import Prediction
     from regard.training.run_folder import RunFolder
@@ -377,31 +379,14 @@ class TrainedTranslator(TrainedText):
             )
         return loss, links
 
-    def figure(self, prediction: Translation) -> Any:
-        return prediction.figure()
-
-    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        assert isinstance(prediction, Translation)
-        source, target = prediction.axes()
-        chosen = prediction.weights if self.config.model.attention == "hard" else None
-        return self.decoder_attentions(self.read(prediction.source), prediction.target_ids, source, target, chosen)
-
     def facts(self) -> str:
-        config = self.model.config
-        if config.architecture == "transformer":
-            return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
-        named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong"}
-        return f"{config.architecture.upper()}, {named.get(config.attention, config.attention)} attention"
+        return encoder_decoder_facts(self.model.config)
 
     def delay(self, source: ReadText) -> str | None:
         tokens = len(source.ids)
         if tokens <= MOST_TYPED_TOKENS:
             return None
         return f"the text has {tokens:,} tokens, more than the {MOST_TYPED_TOKENS} that are translated here; shorten it"
-
-
-def _write_corpus(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
-    return text_data.generated.write_corpus(folder, sizes, 1)
 
 
 class TranslateTask(TextTask):
@@ -411,7 +396,13 @@ class TranslateTask(TextTask):
     hub_task = "translation"
     summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
     input = TranslationPairs(
-        Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish"), lengths=(40.0, 42.0))
+        Generated(
+            lambda folder, sizes: text_data.generated.write_corpus(folder, sizes, 1),
+            validation=500,
+            test=1000,
+            columns=("english", "spanish"),
+            lengths=(40.0, 42.0),
+        )
     )
     input_hint = "A sentence to translate"
     answer_name = "Translation"
@@ -431,11 +422,8 @@ class TranslateTask(TextTask):
     variant = ("model", "attention", "architecture")
     picture_prefix = "alignment"
     sample_names = ("source", "reference", "translation")
+    reports = ("evaluation-*.txt", "pictures/bleu-by-length-*.png", "pictures/translations.html")
     lack = "which does not translate"
-
-    @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("evaluation-*.txt", "pictures/bleu-by-length-*.png", "pictures/translations.html", *super().results)
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
         return {side: (f"tokenizer-{side}.json", text_data.tokenizers.Tokenizer.load) for side in ("source", "target")}
@@ -448,8 +436,7 @@ class TranslateTask(TextTask):
 
     def check_run(self, run: Any) -> None:
         architecture, processes = run.model.architecture, run.training.sequence_processes
-        if architecture == "transformer" and run.training.scheduled_sampling:
-            raise ArgumentError("scheduled_sampling must be 0 with architecture 'transformer', which has no steps")
+        run.training.check_architecture(run.model)
         if architecture != "transformer" and processes > 1:
             raise ArgumentError(
                 f"sequence_processes must be 1 with architecture {architecture!r}, which reads one token after the "
@@ -498,33 +485,17 @@ def _word(tokens: list[str], group: range) -> str:
 def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
     """Returns the true alignments of a TSV or JSON-lines file, or None if it has no column ``alignment``.
 
-    Args:
-        data: the evaluated data.
-        pairs: number of pairs that were read from it; as many alignments are read.
-
     Raises:
         DataError: an alignment is not in Pharaoh format, or there are fewer alignments than pairs.
     """
-    path = Path(data) if isinstance(data, (str, Path)) else Path()
-    if path.suffix not in (".tsv", ".jsonl") or not path.is_file():
-        return None
-    alignments = []
-    for number, (_, row) in enumerate(tables.record_places(path), start=1):
-        if ALIGNMENT_COLUMN not in row:
-            return None
-        if number > pairs:
-            break
-        if not isinstance(row[ALIGNMENT_COLUMN], str):
-            raise DataError(f"{path}: row {number}: the column {ALIGNMENT_COLUMN!r} must be text")
-        try:
-            alignments.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
-        except DataError as error:
-            raise DataError(f"{path}: row {number}: {error}") from error
-    if len(alignments) != pairs:
-        raise DataError(
-            f"{path} has {len(alignments)} alignments for {pairs} pairs with text; correct or remove the column"
-        )
-    return alignments
+
+    def alignment(text: Any) -> Alignment:
+        if not isinstance(text, str):
+            raise DataError(f"the column {ALIGNMENT_COLUMN!r} must be text")
+        return Alignment.parse(text)
+
+    counts, suffixes = "{} alignments for {} pairs with text", (".tsv", ".jsonl")
+    return row_values(data, ALIGNMENT_COLUMN, pairs, alignment, counts, suffixes)
 
 
 TASK = TranslateTask()

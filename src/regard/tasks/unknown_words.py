@@ -76,9 +76,6 @@ def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], w
 
     Args:
         source: the source sentence, of at least one token.
-        tokenizer: of the target.
-        ids: tokens of the translation.
-        weights: ``[target tokens, source tokens]``.
     """
     texts = {position: "" for position, id in enumerate(ids) if id == tokenizer.UNK}
     tokens, groups = tokenizer.tokens(ids), tokenizer.word_groups(ids)
@@ -130,7 +127,6 @@ def unknown_words_line(words: Iterable[str], copied: bool) -> str | None:
     """Returns a line that names the unknown words of the sources; None if there are none.
 
     Args:
-        words: the unknown words of all sentences, in their order.
         copied: whether ``--replace-unknown`` was given.
     """
     names = list(dict.fromkeys(words))

@@ -14,7 +14,7 @@ import regard
 from regard.data.text.reviews import write_reviews
 from regard.errors import ArgumentError, DataError, KindError
 from regard.tasks.classify import TASK, ClassificationTrainingConfig, ClassifyData, TextClassifierConfig
-from regard.tasks.outputs.label import balanced_weights
+from regard.tasks.outputs.label_metrics import balanced_weights
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter

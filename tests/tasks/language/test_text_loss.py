@@ -9,8 +9,8 @@ import torch
 from regard.data.text.running_text import TokenTable
 from regard.data.text.tokenizers import TextTokenizer
 from regard.models import LanguageModel, LanguageModelConfig
-from regard.tasks.outputs import next_token as module
-from regard.tasks.outputs.next_token import TextLoss, Windows, text_loss
+from regard.tasks.outputs import text_loss as module
+from regard.tasks.outputs.text_loss import TextLoss, Windows, text_loss
 
 CONTEXT = 7
 

@@ -10,7 +10,7 @@ import regard
 from regard.data.text.batches import pair_batches
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.inputs.run_tokenizer import tokenizer_path
 from regard.tasks.outputs.text_metrics import rouge_scores
 from regard.tasks.summarize import TASK, SummarizeData, encode_articles, read_spans
 from regard.training.reporter import SilentReporter

@@ -12,7 +12,7 @@ from regard.data.text.alignment import alignment_error_rate
 from regard.data.text.sources import open_pairs
 from regard.data.text.words import split_words
 from regard.errors import DataError, RunError
-from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.inputs.run_tokenizer import tokenizer_path
 from regard.tasks.outputs.text_metrics import text_scores
 from regard.tasks.translate import TASK, read_alignments
 from regard.training.reporter import SilentReporter

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import regard
 from regard.errors import RunError
-from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.inputs.run_tokenizer import tokenizer_path
 from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.manifest import ManifestFile

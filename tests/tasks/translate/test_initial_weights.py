@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import RunError
-from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.inputs.run_tokenizer import tokenizer_path
 from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints
 from regard.training.reporter import SilentReporter

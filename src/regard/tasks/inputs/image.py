@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_between, check_probabilities
 from regard.configuration.options import fill
@@ -16,9 +16,10 @@ from regard.data.text.words import unspaced_share
 from regard.errors import ArgumentError
 from regard.names.counted import counted
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
-from regard.tasks.lazy import F, np, torch
+from regard.tasks.lazy import F, np, records, torch
 from regard.tasks.options import MOST_BATCH, DataOptions
 from regard.training.config import TrainingConfig
+from regard.training.results import Prediction, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from regard.data.images.caption_batches import CaptionBatch, CaptionExample
     from regard.data.images.image_rows import ImageRow
     from regard.data.images.pictures import InputImage
+    from regard.records import GridAxis
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -40,9 +42,6 @@ MOST_SIDE = 4096
 
 SCENE_SIDE, PHOTO_SIDE = 64, 128
 """Pixels of a side of images when no size is given: of generated scenes, and of others."""
-
-WRITTEN_SCENES = 8
-"""Generated test scenes that are written as image files as well, to predict."""
 
 MOST_COMPARED_FILES = 20_000
 """A folder of more images is not compared with what it was: the sums of all files would take too long."""
@@ -133,7 +132,39 @@ class ImageExamples(Examples):
         return image_data.caption_batches.CaptionBatch.of(examples, self.pixels)
 
 
-class ImageInput(Input):
+class ImageFiles(Input):
+    """Images in files, in tables and in memory, with anything that is told of them.
+
+    Attributes:
+        written_scenes: generated test scenes that are written as image files as well, to predict.
+    """
+
+    kind = "image"
+    examples = "images"
+    written_scenes: ClassVar[int] = 8
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return ("corpus/test-[0-9]*.png",)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return IMAGE_SUFFIXES
+
+    def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
+        return image_data.image_rows.table_picture(value, column, folder, origin)
+
+    def write_examples(self, folder: RunFolder) -> None:
+        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=self.written_scenes)
+        for number, row in enumerate(rows, start=1):
+            image_data.reading.save_png(folder.tree("corpus") / f"test-{number}.png", self.pixels_of(row))
+
+    def pixels_of(self, row: Any) -> NDArray[np.uint8]:
+        """Returns the pixels of a row's image, uint8 ``[height, width, 3]``."""
+        return row.picture.pixels()
+
+
+class ImageInput(ImageFiles):
     """Images with a label or with captions.
 
     Args:
@@ -141,8 +172,6 @@ class ImageInput(Input):
         labelled: whether the images have labels; else they have captions.
     """
 
-    kind = "image"
-    examples = "images"
     labelled_unit = "image"
     plain = "mean colours and tones"
 
@@ -151,18 +180,6 @@ class ImageInput(Input):
         self.roles = ("IMAGE", "LABEL" if labelled else "CAPTION")
         self.labelled = labelled
         self.stored_columns = ("image", "label" if labelled else "captions")
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        return ("corpus/test-[0-9]*.png",)
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-
-        return IMAGE_SUFFIXES
-
-    def of_cell(self, value: Any, column: str, folder: Path, origin: str) -> Any:
-        return image_data.image_rows.table_picture(value, column, folder, origin)
 
     def class_files(self, folder: Path) -> Sequence[Path]:
         return image_data.image_rows.class_images(folder).files
@@ -179,11 +196,6 @@ class ImageInput(Input):
     def check_rows(self, rows: list[ImageRow]) -> None:
         for row in rows:
             row.picture.state()
-
-    def write_examples(self, folder: RunFolder) -> None:
-        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN_SCENES)
-        for number, row in enumerate(rows, start=1):
-            image_data.reading.save_png(folder.tree("corpus") / f"test-{number}.png", row.picture.pixels())
 
     def unspaced(self, rows: list[ImageRow]) -> tuple[float, float]:
         numbers = drawn_rows(len(rows), MEASURED_IMAGES)
@@ -274,6 +286,43 @@ def _captions(ids: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(caption) for caption in ids) if nested else (tuple(ids),)
 
 
+class ImagePrediction(Prediction):
+    """A prediction for an image, with weights over a grid of its cells; a subclass is a dataclass.
+
+    Attributes:
+        image: the image.
+        grid: rows and columns.
+    """
+
+    image: InputImage
+    grid: tuple[int, int]
+
+    @property
+    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.image.source
+
+    @property
+    def input_text(self) -> str:
+        return self.image.name
+
+    @property
+    def model_input(self) -> Any:
+        """The input as the run reads it again."""
+        return self.image
+
+    @property
+    def axis(self) -> GridAxis:
+        """The grid over the image, for records."""
+        return records.GridAxis(*self.grid, self.image.shown, box=self.image.box)
+
+    def grid_details(self, weights: NDArray[np.float32] | None) -> dict[str, Any]:
+        """Returns weights ``[..., rows · columns]`` as ``[...][row][column]``, with ``box`` of the image."""
+        if weights is None:
+            return {}
+        box = [round(edge, 2) for edge in image_box(self.image)]
+        return {"box": box, "weights": rounded(weights.reshape(*weights.shape[:-1], *self.grid))}
+
+
 def image_box(image: InputImage) -> tuple[float, float, float, float]:
     """Returns the part of an image that the model sees, in pixels of the original image."""
     x0, y0, x1, y1 = (edge / image.scale for edge in image.box)
@@ -285,8 +334,6 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
 
     Args:
         kind: what is said of them, see `regard.data.images.scenes.write_scenes`.
-        validation: scenes of the validation part.
-        test: scenes of the test part.
     """
 
     def write(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:

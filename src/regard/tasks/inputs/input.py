@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from regard.data import text as text_data
 from regard.data.column_roles import choose_columns, chosen_columns, expecting, guessed_columns, unused_columns
 from regard.data.records import kind_of, quoted_names
-from regard.errors import ColumnError, DataError, FolderError, RunError
+from regard.errors import ColumnError, DataError, FolderError
 from regard.files.atomic import temporary_folder
 from regard.names.counted import counted
 from regard.tasks.fitting import DataSize
@@ -36,6 +36,9 @@ log = logging.getLogger("regard")
 
 PARTS = ("train", "validation", "test")
 """The parts of a run's data."""
+
+IGNORED = -1
+"""The class of what neither a loss nor a metric counts."""
 
 
 class Encodes(Protocol):
@@ -143,8 +146,9 @@ class Input(ABC):
         return bundled_path(folder, part, self.generated.suffix)
 
     def located(self, folder: RunFolder, source: str) -> Any:
-        """Returns a source as a path that any working directory can open."""
-        return located(folder, source)
+        """Returns a source as paths that any working directory can open; other sources stay as they are."""
+        paths = text_data.sources.local_files(source)
+        return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
 
     def source(self, data: DataOptions, folder: RunFolder, part: str) -> Any:
         """Returns the source of a part of a run's data; None if the run has no such part."""
@@ -200,7 +204,6 @@ class Input(ABC):
         """Returns the columns of data that should have the columns of the training data.
 
         Args:
-            source: the data.
             usual: the columns of the training; None where the order of two columns tells them.
             named: columns that the user named for these data.
 
@@ -251,9 +254,6 @@ class Input(ABC):
         """Returns the columns of a source to evaluate on.
 
         Args:
-            data: the options of the run.
-            folder: the run folder, which may have the generated corpus.
-            source: the source.
             named: columns that the user named for it.
         """
         is_generated = isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test")
@@ -307,9 +307,6 @@ class Input(ABC):
         """Returns the examples of a source, as rows that are not encoded yet.
 
         Args:
-            source: a source of data.
-            columns: the columns of the input and of what is predicted.
-            data: the options of the run's data.
             limit: largest number of rows, from the first; None: all.
 
         Raises:
@@ -447,13 +444,7 @@ class Input(ABC):
     def labelled_contents(
         self, rows: Any, examples: Callable[[], Examples], most: int
     ) -> tuple[Sequence[Any], list[str]]:
-        """Returns the contents and the labels of at most ``most`` training examples, drawn from all.
-
-        Args:
-            rows: the training rows.
-            examples: encodes them.
-            most: their largest number.
-        """
+        """Returns the contents and the labels of at most ``most`` training examples, drawn from all."""
         raise NotImplementedError
 
     def content(self, one: Any) -> Any:
@@ -487,10 +478,6 @@ class Input(ABC):
         """Returns rows as examples that a model can learn from.
 
         Args:
-            rows: the rows.
-            run: the configuration of the run.
-            learnt: what `learn` gave.
-            target: encodes what is predicted.
             training: whether examples that are too long are left out; else they are cut, or kept.
 
         Raises:
@@ -507,7 +494,6 @@ class Input(ABC):
         """Returns the arguments that a model's encoder takes of a batch.
 
         Args:
-            batch: the batch.
             training: the options of the training, which may vary the input at random; None: as it is.
         """
         raise NotImplementedError
@@ -520,7 +506,7 @@ class Input(ABC):
         """Returns the model's arguments of a batch, and the class of each of its parts, −1 where none counts."""
         classes = batch.target[:, 1:-1]
         beyond = torch.arange(classes.shape[1], device=classes.device) >= (batch.target_lengths - 2)[:, None]
-        return self.arguments(batch, training), classes.masked_fill(beyond, -1)
+        return self.arguments(batch, training), classes.masked_fill(beyond, IGNORED)
 
     def class_counts(self, examples: Examples, rows: Any, classes: int) -> tuple[int, ...]:
         """Returns the number of parts of the examples that have each class.
@@ -553,9 +539,6 @@ class Input(ABC):
         """Returns the cell of a table as the input of a prediction.
 
         Args:
-            value: the content of the cell.
-            column: its column.
-            folder: of the table.
             origin: where it is, for messages: ``"test.csv: line 7"``.
 
         Raises:
@@ -598,22 +581,10 @@ def bundled_path(folder: RunFolder, part: str, suffix: str = ".tsv") -> Path:
     return folder.tree("corpus") / f"{part}{suffix}"
 
 
-def tokenizer_path(folder: RunFolder, side: str | None = None) -> Path:
-    """Returns the tokenizer in a run folder, or that of a side: a ``tokenizer.json`` of Hugging Face."""
-    return folder.file("tokenizer.json" if side is None else f"tokenizer-{side}.json")
-
-
-def located(folder: RunFolder, source: str) -> str:
-    """Returns a source as a path that any working directory can open; sources that are no files stay as they are."""
-    paths = text_data.sources.local_files(source)
-    return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
-
-
 def held_out_size(rows: int, held_out: float) -> int:
     """Returns how many training examples are used for validation; 0 if there are too few.
 
     Args:
-        rows: training examples.
         held_out: how many are wanted, of which at most a tenth of them are used; or a share below 1.
     """
     return min(round(held_out * rows), rows - 1) if held_out < 1 else min(int(held_out), rows // 10)
@@ -637,35 +608,3 @@ def some_rows(rows: int, most: int) -> range:
 def with_defaults(columns: Sequence[str | None], defaults: Sequence[str | None]) -> tuple[str | None, ...]:
     """Returns the columns that the user named, with the default of each one left out; ``()`` leaves all out."""
     return tuple(one or other for one, other in zip(columns or (None,) * len(defaults), defaults, strict=True))
-
-
-def learnt_tokenizer(path: Path, initial: str | None, data: Any, learn: Callable[[], Any]) -> Any:
-    """Returns the tokenizer of a run; for a new run, takes that of the run it starts from, or learns one, and saves it.
-
-    Args:
-        path: the tokenizer's file.
-        initial: the run that a model is taken from (``--init-from``), in which the file has the same name; None: none.
-        data: the options of the run's data.
-        learn: learns a new tokenizer from the training data.
-
-    Raises:
-        RunError: the tokenizer of ``initial`` is missing, damaged, or of another kind.
-    """
-    if not path.is_file():
-        (
-            learn() if initial is None else initial_tokenizer(text_data.tokenizers.Tokenizer, initial, path.name, data)
-        ).save(path)
-    return text_data.tokenizers.Tokenizer.load(path)
-
-
-def initial_tokenizer(kind: type[Any], run: str, file_name: str, data: Any) -> Any:
-    """Returns the tokenizer of another run, whose options must be those of this one."""
-    tokenizer = kind.load(RunFolder.open(run).file(file_name))
-    for option, attribute in (("tokenizer", "kind"), ("lowercase", "lowercase")):
-        own, has = getattr(data, option, None), getattr(tokenizer, attribute, None)
-        if own != has:
-            raise RunError(
-                f"--init-from: --{option} is {has!r} in {run}, and {own!r} here; a run takes the tokenizers of the "
-                "run that it starts from, so give the same"
-            )
-    return tokenizer

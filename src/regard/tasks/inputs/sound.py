@@ -13,11 +13,14 @@ from regard.data import speech as sound_data
 from regard.data.class_folders import FEATURE_SUFFIX, SOUND_SUFFIXES
 from regard.data.records import StoredFile
 from regard.errors import DataError, KindError, ShapeError
+from regard.tasks.attended import attended_times
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
-from regard.tasks.lazy import np, records, torch
+from regard.tasks.lazy import np, pictures, records, torch
 from regard.tasks.memory_rows import column_values
 from regard.tasks.options import MOST_BATCH, DataOptions
 from regard.training.config import TrainingConfig
+from regard.training.results import AttendedParts, Prediction
+from regard.training.task import Trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from regard.data.speech.sounds import Sound
     from regard.data.speech.utterances import FeatureTable, Utterance
     from regard.records import FrameAxis
+    from regard.shapes.checks import Requested
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -156,6 +160,67 @@ class HeardSound:
         """Returns the features ``[width, annotations · reduction]``, the lowest first, with silence after the end."""
         missing = self.annotations * self.reduction - len(self.features)
         return np.pad(self.features.T, ((0, 0), (0, missing)), constant_values=float(self.features.min()))
+
+
+class SoundPrediction(Prediction):
+    """A prediction for a sound; a subclass is a dataclass.
+
+    Attributes:
+        sound: the sound as the model hears it.
+        weights: ``[..., annotations]``; None for a model without attention.
+    """
+
+    sound: HeardSound
+    weights: Requested[Tensor]
+
+    @property
+    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sound.source
+
+    @property
+    def input_text(self) -> str:
+        return self.sound.name
+
+    @property
+    def model_input(self) -> Any:
+        """The input as the run reads it again."""
+        return self.sound
+
+    @property
+    def axis(self) -> FrameAxis:
+        """The annotations in time, for records."""
+        return self.sound.axis()
+
+    def attended(self) -> AttendedParts:
+        return attended_times(self.sound.seconds, self.weights)
+
+    def sound_figure(self, rows: Sequence[str], answer: str) -> Any:
+        """Returns a picture of the weights over the spectrogram, with a label for each row and the answer as title."""
+        sound, title = self.sound, f"{self.sound.name}: {answer}"
+        return pictures.sound_alignment(
+            self.weights, sound.spectrogram(), rows, sound.seconds, title=title, duration=sound.duration
+        )
+
+
+class TrainedSounds(Trained):
+    """A trained run whose input is a sound."""
+
+    model: Any  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def facts(self) -> str:
+        config = self.model.config
+        encoder = "Transformer" if config.architecture == "transformer" else f"pyramidal {config.architecture.upper()}"
+        return f"{encoder}, {config.reduction} frames an annotation"
+
+    def delay(self, source: HeardSound) -> str | None:
+        if source.duration <= MOST_SECONDS:
+            return None
+        return f"the sound lasts {source.duration:,.0f} s, more than the {MOST_SECONDS:g} s that are read here; cut it"
+
+    def attention_size(self, source: HeardSound) -> tuple[int, int]:
+        config = self.model.config
+        layers = config.encoder_layers if config.architecture == "transformer" else 0
+        return source.annotations, layers * config.heads * source.annotations**2
 
 
 class SoundExamples(Examples):
@@ -322,7 +387,6 @@ class SoundInput(Input):
         Args:
             inputs: each a path of a sound or of a ``.npy`` file of features, the content of such a file (bytes), a
                 `Sound`, features ``[frames, width]``, or what this method gave.
-            trained: the run, whose model's configuration has the fields ``width`` and ``reduction``.
 
         Raises:
             DataError: a file cannot be used; one line, which names it.
@@ -347,7 +411,6 @@ def generated_speech(seed: int, words: int | None = None) -> Generated:
     """Returns the corpus of generated speech.
 
     Args:
-        seed: of the random numbers.
         words: words of each sound; None: several.
     """
 
@@ -357,26 +420,6 @@ def generated_speech(seed: int, words: int | None = None) -> Generated:
     return Generated(
         write, validation=100, test=200, columns=("audio", "text"), lengths=(76.0 if words == 1 else 213.0, 0.0)
     )
-
-
-def sound_delay(sound: HeardSound) -> str | None:
-    """Returns the reason why a sound is too long to be read while somebody waits; None if it is not."""
-    seconds = sound.duration
-    if seconds <= MOST_SECONDS:
-        return None
-    return f"the sound lasts {seconds:,.0f} s, more than the {MOST_SECONDS:g} s that are read here; cut it"
-
-
-def sound_attention_size(sound: HeardSound, config: Any) -> tuple[int, int]:
-    """Returns the numbers of a sound's annotations and of the attention weights between them in an encoder."""
-    layers = config.encoder_layers if config.architecture == "transformer" else 0
-    return sound.annotations, layers * config.heads * sound.annotations**2
-
-
-def sound_facts(config: Any) -> str:
-    """Returns a short description of a model's encoder."""
-    encoder = "Transformer" if config.architecture == "transformer" else f"pyramidal {config.architecture.upper()}"
-    return f"{encoder}, {config.reduction} frames an annotation"
 
 
 def check_width(width: int, expected: int, name: str) -> None:

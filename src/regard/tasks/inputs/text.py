@@ -7,24 +7,15 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.configuration import check_between
 from regard.data import text as text_data
 from regard.data.text.words import unspaced_share
-from regard.errors import KindError
-from regard.tasks.inputs.input import (
-    Encodes,
-    Examples,
-    Generated,
-    Input,
-    drawn_rows,
-    learnt_tokenizer,
-    some_rows,
-    tokenizer_path,
-)
-from regard.tasks.lazy import np
+from regard.errors import DataError, KindError
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
+from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
+from regard.tasks.lazy import np, tables
 from regard.tasks.memory_rows import a_type
 from regard.tasks.options import MOST_BATCH, TokenOptions
 from regard.training.config import TrainingConfig
@@ -40,6 +31,8 @@ if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
+
+Value = TypeVar("Value")
 
 MEASURED_TEXTS = 1_000
 """Texts whose lengths are measured before a training."""
@@ -279,34 +272,35 @@ def column(rows: datasets.Dataset, *names: str) -> Iterator[str]:
         yield from itertools.chain.from_iterable(block[name] for name in names)
 
 
+def row_values(
+    data: Any, name: str, rows: int, parse: Callable[[Any], Value], counts: str, suffixes: Sequence[str] = (".tsv",)
+) -> list[Value] | None:
+    """Returns the parsed values of a further column of a file, one for each row; None if it has no such column.
+
+    Args:
+        counts: words for the values and their rows, for messages: ``"{} alignments for {} pairs"``.
+
+    Raises:
+        DataError: a value cannot be parsed, or there are fewer values than rows.
+    """
+    path = Path(data) if isinstance(data, (str, Path)) else Path()
+    if path.suffix not in suffixes or not path.is_file():
+        return None
+    values = []
+    for number, (_, row) in enumerate(tables.record_places(path), start=1):
+        if name not in row:
+            return None
+        if number > rows:
+            break
+        try:
+            values.append(parse(row[name]))
+        except DataError as error:
+            raise DataError(f"{path}: row {number}: {error}") from error
+    if len(values) != rows:
+        raise DataError(f"{path} has {counts.format(len(values), rows)}; correct or remove the column")
+    return values
+
+
 def file_text(path: Path) -> str:
     """Returns the text of a file; raises DataError if the file cannot be read or is not UTF-8."""
     return "".join(text_data.running_text.text_blocks(path))
-
-
-def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1, option: str = "tokenizer") -> Tokenizer:
-    """Returns the tokenizer of a run: the saved one, that of the run it starts from, or one learnt from the texts.
-
-    Args:
-        path: its file.
-        run: the configuration of the run.
-        texts: the training texts.
-        min_count: a word that occurs fewer times is unknown.
-        option: the option of the data that names its kind; where it is not set, it is that of both sides.
-    """
-    data = run.data
-    kind = getattr(data, option) or data.tokenizer
-
-    def learn() -> text_data.tokenizers.Tokenizer:
-        tokenizer = text_data.tokenizers.Tokenizer.train(texts, kind, data.vocabulary, data.lowercase, min_count)
-        share = unspaced_share([tokenizer.decode(list(range(len(tokenizer))))]) if kind == "word" else 0.0
-        if share > 0.5:
-            log.warning(
-                "%.0f %% of the letters of the vocabulary are of scripts without spaces between words, where the "
-                "tokenizer 'word' makes one token of a clause; 'char' and 'bpe' make smaller ones",
-                100 * share,
-            )
-        return tokenizer
-
-    named = SimpleNamespace(tokenizer=kind, lowercase=data.lowercase)
-    return learnt_tokenizer(path, run.training.init_from, named, learn)

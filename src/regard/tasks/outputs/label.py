@@ -18,8 +18,16 @@ from regard.data.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.files.atomic import write_atomically
 from regard.tasks.inputs.input import chunks
-from regard.tasks.lazy import F, np, pictures, records, torch
+from regard.tasks.lazy import F, records, torch
 from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions
+from regard.tasks.outputs.label_metrics import (
+    LabelScores,
+    balanced_weights,
+    confusion_lines,
+    draw_confusion,
+    label_metrics,
+    table_lines,
+)
 from regard.tasks.outputs.label_rule import LabelRule, label_rule
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
@@ -34,14 +42,11 @@ if TYPE_CHECKING:
 
     from regard.attention.execution import RecordedCall
     from regard.explanations.model_attention import ModelAttention
-    from regard.records import Axis
+    from regard.records import AttentionRecord, Axis
 
 log = logging.getLogger("regard")
 
 ACCURACY = Metric("accuracy", "accuracy", digits=4, perfect=1.0, unit="0 to 1")
-
-MOST_SHOWN_LABELS = 12
-"""Labels of the confusion matrix that is printed."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,14 @@ class LabelPrediction(RankedPrediction):
     def certainty(self) -> dict[str, float]:
         return {"probability": self.probabilities[self.label]}
 
+    def pooling_record(self, weights: Any, axis: Axis) -> AttentionRecord | None:
+        """Returns the record of the weights ``[..., annotations]`` of a pooling; None without weights."""
+        if weights is None:
+            return None
+        weights = torch.as_tensor(weights).float().cpu().numpy()
+        weights = weights.reshape(-1, 1, weights.shape[-1])
+        return records.AttentionRecord("pooling", 0, "cross", records.TokenAxis((self.label,)), axis, weights)
+
     def details(self) -> dict[str, Any]:
         """Returns the probabilities of the labels."""
         return {"probabilities": {label: rounded(value) for label, value in self.probabilities.items()}}
@@ -214,13 +227,7 @@ class TrainedLabels(TableTrained):
             raise RunError(f"{self.folder.path}: the number of labels and that of the model's outputs differ")
 
     def outputs(self, inputs: Sequence[Any], batch_size: int = 64, *, need_weights: bool = False) -> Outputs:
-        """Returns the model's outputs for inputs.
-
-        Args:
-            inputs: what `read` gives for each.
-            batch_size: inputs, of similar length, that are classified at once.
-            need_weights: whether to give the attention weights.
-        """
+        """Returns the model's outputs for inputs."""
         logits = torch.zeros(len(inputs), len(self.labels))
         weights: list[Any] = [None] * len(inputs)
         order = sorted(range(len(inputs)), key=lambda row: self.input.annotations(inputs[row]))
@@ -279,9 +286,7 @@ class TrainedLabels(TableTrained):
         """Returns the attention of each layer of an encoder, and that of the pooling.
 
         Args:
-            calls: all calls of attention while the model ran.
             pools: whether the last one is that of the pooling.
-            axis: what the annotations stand for.
             query: label of the learned query, which stands for no annotation.
             prefix: name of the list of layers in the model.
         """
@@ -358,10 +363,6 @@ class TrainedLabels(TableTrained):
 
         Args:
             shared: the fields of `LabelEvaluation`.
-            source: the data.
-            rows: its rows.
-            inputs: their inputs.
-            outputs: what the model gave for them.
         """
         return LabelEvaluation(**shared)
 
@@ -428,123 +429,6 @@ class LabelEvaluation(RunEvaluation):
         path = folder.file(f"evaluation-{name}.tsv")
         write_atomically(path, "".join(lines).encode())
         return [*paths, path, draw_confusion(folder, self.confusion, self.labels, f"confusion-{name}")]
-
-
-def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels: Sequence[str], name: str) -> Path:
-    """Draws the confusion matrix into ``pictures/<name>.png``."""
-    folder.make_pictures()
-    return pictures.save(pictures.confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
-
-
-def cells(text: str, width: int) -> str:
-    """Returns a text padded to a width in cells of a terminal, of which a wide character takes two.
-
-    Args:
-        text: the text.
-        width: the width; a negative one puts the spaces before the text.
-    """
-    from rich.cells import cell_len
-
-    spaces = " " * (abs(width) - cell_len(text))
-    return text + spaces if width >= 0 else spaces + text
-
-
-def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
-    """Returns a table with a line for each label: its precision, recall, F1 and number of examples.
-
-    Args:
-        by_label: the scores of each label.
-        unit: what an example is, in the plural, at most six letters.
-    """
-    from rich.cells import cell_len
-
-    width = max(5, *(cell_len(one.label) for one in by_label))
-    rows = [
-        f"  {cells(one.label, width)}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
-        + (f"  (none of these {unit} has this label)" if one.texts == 0 else "")
-        for one in by_label
-    ]
-    return [f"  {'label':<{width}}  precision  recall     F1  {unit:>6}", *rows]
-
-
-def confusion_lines(confusion: Sequence[Sequence[int]], labels: Sequence[str]) -> list[str]:
-    """Returns the lines of the confusion matrix, or a line that says where it is for more than `MOST_SHOWN_LABELS`."""
-    if len(labels) > MOST_SHOWN_LABELS:
-        return [f"  the confusion matrix of {len(labels)} labels is in the results"]
-    from rich.cells import cell_len
-
-    width = max(4, *(cell_len(label) for label in labels))
-    digits = max(width, *(len(str(number)) for row in confusion for number in row))
-    head = f"  {'true':<{width}} | " + " ".join(cells(label, -digits) for label in labels) + "  (found)"
-    rows = [
-        f"  {cells(label, width)} | " + " ".join(f"{number:>{digits}}" for number in row)
-        for label, row in zip(labels, confusion, strict=True)
-    ]
-    return [head, *rows]
-
-
-@dataclass(frozen=True)
-class LabelScores:
-    """How well one label is found; each number is in [0, 1], and 0 where its denominator is."""
-
-    label: str
-    precision: float
-    """Examples with the label among those that were given it."""
-    recall: float
-    """Examples that were given the label among those with it."""
-    f1: float
-    """Harmonic mean of both."""
-    texts: int
-    """Examples with the label."""
-
-
-@dataclass(frozen=True)
-class LabelMetrics:
-    """How well labels are found in a data set.
-
-    The macro means are over the labels that occur in the data or among the found labels.
-    """
-
-    confusion: list[list[int]]
-    """``[true][found]``: numbers of examples."""
-    accuracy: float
-    macro_precision: float
-    macro_recall: float
-    macro_f1: float
-    by_label: list[LabelScores]
-    """In the order of the labels, also of those that do not occur."""
-
-
-def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
-    """Returns the metrics of predicted labels.
-
-    Args:
-        true: the number of each example's label.
-        predicted: the number of the label that each example was given.
-        labels: the names of the labels.
-    """
-
-    def ratio(part: Any, whole: Any) -> Any:
-        return part / np.maximum(whole, 1)
-
-    confusion = np.zeros((len(labels), len(labels)), np.int64)
-    np.add.at(confusion, (np.asarray(true, np.int64), np.asarray(predicted, np.int64)), 1)
-    right, has, chosen = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
-    precision, recall, f1 = ratio(right, chosen), ratio(right, has), ratio(2 * right, has + chosen)
-    occurs = has + chosen > 0
-    macro = [float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1)]
-    columns = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
-    accuracy = float(right.sum() / max(1, confusion.sum()))
-    return LabelMetrics(
-        confusion.tolist(), accuracy, macro[0], macro[1], macro[2], [LabelScores(*one) for one in columns]
-    )
-
-
-def balanced_weights(counts: Sequence[int]) -> Tensor:
-    """Returns weights of labels in inverse proportion to their counts; their mean over all examples is 1."""
-    number = torch.tensor(counts, dtype=torch.float64)
-    present = int((number > 0).sum())
-    return (number.sum() / (present * number.clamp(min=1))).float()
 
 
 class LabelTask(TableTask):

@@ -55,15 +55,7 @@ class LabelRule:
 def label_rule(
     source: Input, rows: Any, examples: Callable[[], Examples], number: Callable[[str], int], labels: int
 ) -> LabelRule:
-    """Returns a linear model of the training examples, or else the rule of the most frequent label.
-
-    Args:
-        source: the input of the task.
-        rows: the training rows.
-        examples: encodes them.
-        number: the number of a label.
-        labels: how many there are.
-    """
+    """Returns a linear model of the training examples, or else the rule of the most frequent label."""
     if source.plain and 1 < labels <= MOST_LABELS and find_spec("sklearn") is not None:
         try:
             with warnings.catch_warnings():

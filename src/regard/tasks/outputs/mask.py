@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_between
 from regard.errors import DataError
-from regard.tasks.inputs.input import chunks
+from regard.tasks.inputs.input import IGNORED, chunks
 from regard.tasks.lazy import F, torch
 from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
-from regard.tasks.outputs.label import cells, draw_confusion
+from regard.tasks.outputs.label_metrics import cells, draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.training.run_folder import RunFolder
-
-IGNORED = -1
-"""The class of what neither a loss nor a metric counts."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +184,6 @@ def count_pixels(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
 
     Args:
         true: int64 of any shape; pixels of a class below 0 do not count.
-        predicted: int64 of the same shape, from 0 to ``classes - 1``.
-        classes: how many there are; ``true`` is below it.
     """
     # A selection of pixels, and `torch.bincount`, would wait for an accelerator: pixels that do not count get a cell.
     pairs = torch.where(true >= 0, true * classes + predicted, classes * classes).flatten()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +14,9 @@ from regard.data.text.words import word_spans
 from regard.errors import ArgumentError, RunError
 from regard.tasks.attended import attended_words
 from regard.tasks.lazy import fonts, np, pictures, records, torch
-from regard.tasks.sequence_lines import LineExperiment, SequenceLines
-from regard.tasks.task import TableExperiment, TableTask, gathered
+from regard.tasks.outputs.text_loss import text_loss, window_loss
+from regard.tasks.sequence_lines import LineExperiment
+from regard.tasks.task import TableExperiment, TableTask
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.metrics import Baseline, Metric
 from regard.training.results import AttendedParts, Prediction, TextAnswer, rounded
@@ -26,18 +25,13 @@ from regard.training.task import StepLoss, ValidationResult
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.data.text.running_text import TokenTable
     from regard.data.text.tokenizers import TextTokenizer
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.language_model import LanguageLoss, LanguageModel
     from regard.records import AttentionRecord, TokenAxis
     from regard.shapes.checks import Requested
 
 MOST_TOKENS = 10_000_000
 """Largest number of tokens of a continuation."""
-
-TOKENS_PER_BATCH = 16_384
-"""Tokens that are predicted at once."""
 
 MOST_COUNTED_TOKENS = 10_000_000
 """Training tokens whose frequencies are a baseline."""
@@ -154,133 +148,6 @@ class NextTokenExperiment(LineExperiment):
             generator=torch.Generator(self.device).manual_seed(1),
         )
         return {"prompt": tokenizer.decode(prompt), "continuation": tokenizer.decode(continued.tokens)}
-
-
-@dataclass(frozen=True)
-class TextLoss:
-    """The loss of a model on a text, summed over its tokens."""
-
-    nats: float
-    """−log p of all predicted tokens."""
-    tokens: int
-    """Predicted tokens; the ends of documents but the last one are among them."""
-    bytes: int
-    """Bytes of the predicted tokens in UTF-8. An unknown piece has none, so it never makes bits a byte smaller."""
-    unknown: int
-    """Predicted tokens that are unknown pieces."""
-
-    @property
-    def loss(self) -> float:
-        """Mean −log p of a token, in nats."""
-        return self.nats / max(1, self.tokens)
-
-    @property
-    def perplexity(self) -> float:
-        """exp(loss)."""
-        return math.exp(min(self.loss, 700.0))
-
-    @property
-    def bits_per_byte(self) -> float:
-        """−log₂ p of the text, divided by its bytes; it does not depend on the tokenizer."""
-        return self.nats / math.log(2) / self.bytes if self.bytes else math.inf
-
-    def __add__(self, other: TextLoss) -> TextLoss:
-        return TextLoss(
-            self.nats + other.nats, self.tokens + other.tokens, self.bytes + other.bytes, self.unknown + other.unknown
-        )
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Windows of equal length that predict every token of a text once.
-
-    Window ``k`` reads the tokens from ``starts[k]`` on, and the predictions of its last ``counted[k]`` tokens count.
-    """
-
-    starts: np.ndarray
-    counted: np.ndarray
-    length: int
-
-    @classmethod
-    def over(cls, predicted: int, context: int, stride: int) -> Windows:
-        """Returns the windows that predict the tokens 1 to ``predicted``.
-
-        The first window predicts ``context`` tokens; each later one begins ``stride`` tokens after the one before it,
-        and predicts the next ``stride`` tokens. The last one ends with the text.
-        """
-        length = min(context, predicted)
-        ends = np.append(np.arange(length, predicted, stride), predicted)
-        return cls(ends - length, np.diff(ends, prepend=0), length)
-
-
-WHOLE_WINDOWS = SequenceLines(1, "cpu")
-"""Each process has whole windows."""
-
-
-def window_loss(model: LanguageModel, tokens: Tensor, lines: SequenceLines, label_smoothing: float) -> LanguageLoss:
-    """Returns the loss of this process's part of windows, in which every token but the first is predicted.
-
-    Args:
-        model: the model.
-        tokens: ``int64 [windows, length + 1]``, the same on all processes of a line.
-        lines: the processes that share the tokens.
-        label_smoothing: ε in [0, 1].
-    """
-    shards = lines.shards(tokens.shape[1] - 1)
-    if shards is None:
-        return model.loss(tokens, label_smoothing=label_smoothing)
-    from regard.distributed import sequence
-
-    inputs, labels = (shards.cut(part, 1) for part in (tokens[:, :-1], tokens[:, 1:]))
-    with sequence(shards):
-        return model.loss_of(inputs, labels, label_smoothing=label_smoothing)
-
-
-def text_loss(
-    model: LanguageModel,
-    table: TokenTable,
-    tokenizer: TextTokenizer,
-    *,
-    stride: int = 0,
-    limit: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
-    lines: SequenceLines = WHOLE_WINDOWS,
-) -> TextLoss:
-    """Returns the loss on a text whose first token is only read; each process of a distributed run predicts a part.
-
-    Args:
-        model: the model, in evaluation mode.
-        table: the ids of the text, at least two.
-        tokenizer: the tokenizer of the ids.
-        stride: tokens between the starts of windows, up to the model's context; 0: the context.
-        limit: largest number of predicted tokens, from the first; 0: all.
-        rank: number of this process.
-        world_size: number of processes.
-        lines: the processes that share the tokens of a window.
-    """
-    predicted = len(table) - 1 if not limit else min(limit, len(table) - 1)
-    context = model.config.context
-    windows = Windows.over(predicted, context, stride or context)
-    rows = max(1, TOKENS_PER_BATCH // windows.length)
-    device = next(model.parameters()).device
-    total, shards = TextLoss(0.0, 0, 0, 0), lines.shards(windows.length)
-    line, count = lines.share(rank, world_size)
-    for first in itertools.islice(range(0, len(windows.starts), rows), line, None, count):
-        tokens = table.windows(windows.starts[first : first + rows], windows.length + 1)
-        counted = np.arange(windows.length) >= windows.length - windows.counted[first : first + rows, None]
-        with torch.inference_mode():
-            nll = window_loss(model, torch.from_numpy(tokens).to(device), lines, 0.0).nll
-            nll = (nll if shards is None else shards.join(nll, 1)).cpu().double().numpy()
-        targets = tokens[:, 1:][counted]
-        total += TextLoss(
-            float(nll[counted].sum()),
-            int(counted.sum()),
-            int(tokenizer.byte_lengths[targets].sum()),
-            int((targets == tokenizer.UNK).sum()),
-        )
-    # Each process of a line has the loss of its whole windows.
-    return sum(gathered(total, world_size)[:: lines.processes], TextLoss(0.0, 0, 0, 0))
 
 
 @dataclass(frozen=True)
@@ -473,7 +340,6 @@ class TrainedNextTokens(TableTrained):
 
         Args:
             text: the text, or its ids; of a longer one, the last tokens that the model reads at once.
-            layer: number of the layer, from 0.
 
         Returns:
             a label for each token, and ``float32 [tokens, tokens]``: row t has what token t attends to.
@@ -568,12 +434,7 @@ class TrainedNextTokens(TableTrained):
 
 
 def token_axis(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenAxis:
-    """Returns the axis of tokens.
-
-    Args:
-        tokenizer: the tokenizer.
-        ids: the tokens; those of the end of a document are special.
-    """
+    """Returns the axis of tokens."""
     labels = tokenizer.labels(ids)
     pieces = ["" if id == tokenizer.END else tokenizer.decode([id]) for id in ids]
     starts, length = [], 0

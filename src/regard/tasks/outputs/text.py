@@ -18,26 +18,24 @@ from regard.errors import ArgumentError, DataError, RunError
 from regard.files.atomic import write_atomically
 from regard.models.configs import FREE_TOKENS
 from regard.tasks.attended import attended_words
-from regard.tasks.inputs.input import Examples, chunks, tokenizer_path
-from regard.tasks.inputs.text import text_tokenizer
+from regard.tasks.inputs.input import Examples, chunks
+from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.lazy import np, pictures, records, torch
 from regard.tasks.options import SearchOptions, search_line
+from regard.tasks.outputs.decoder_attention import decoder_attention
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
 from regard.training.metrics import Baseline
-from regard.training.results import AttendedParts, Evaluation, TextAnswer
+from regard.training.results import AttendedParts, Evaluation, Prediction, TextAnswer
 from regard.training.task import StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.attention.execution import RecordedCall
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.encoders import Encoded
     from regard.models.search import Hypothesis
-    from regard.models.text_predictor import TextPredictor
     from regard.records import AttentionRecord, Axis, TokenAxis
     from regard.shapes.checks import Requested
     from regard.training.run_folder import RunFolder
@@ -71,6 +69,11 @@ class SampledTextTraining(TextTraining):
         super().__post_init__()
         check_probabilities(self, "scheduled_sampling")
 
+    def check_architecture(self, model: Any) -> None:
+        """Raises ArgumentError if the decoder of a model has no steps that could read predicted tokens."""
+        if model.architecture == "transformer" and self.scheduled_sampling:
+            raise ArgumentError("scheduled_sampling must be 0 with architecture 'transformer', which has no steps")
+
     @property
     def loss_options(self) -> dict[str, float]:
         return {**super().loss_options, "sampling_probability": self.scheduled_sampling}
@@ -82,10 +85,16 @@ class TextTask(TableTask):
     Attributes:
         length_option: the option of the data that limits the length of a text.
         sample_names: the names of an input, its reference and its text in ``samples.jsonl``.
+        reports: patterns of the files that an evaluation writes besides the numbers.
     """
 
     sample_names: ClassVar[tuple[str, str, str]]
     length_option: ClassVar[str] = "max_length"
+    reports: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (*self.reports, *super().results)
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
         return {"tokenizer": ("tokenizer.json", text_data.tokenizers.Tokenizer.load)}
@@ -112,20 +121,10 @@ class TextTask(TableTask):
 
     @abstractmethod
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-        """Returns the task's metrics of predicted texts.
-
-        Args:
-            texts: one for each input, as `compared` gives them.
-            references: the true texts of each input, likewise.
-        """
+        """Returns the task's metrics of predicted texts."""
 
     def simple_texts(self, rows: Any, references: Sequence[str]) -> tuple[str, list[str]] | None:
-        """Returns a simple rule that a trained model should beat, and the texts that it writes; None if there is none.
-
-        Args:
-            rows: the rows.
-            references: a true text of each.
-        """
+        """Returns a simple rule that a model should beat, and the texts that it writes; None if there is none."""
         return None
 
     def longest(self, run: Any, model: Any, batch: Any) -> int | list[int]:
@@ -145,7 +144,6 @@ def length_ratio(train: Examples, reduction: int = 1) -> float:
     makes its word error rate meaningless. One text in a thousand may be longer.
 
     Args:
-        train: the training examples.
         reduction: parts of an input for each annotation.
     """
     inputs, targets = train.lengths()
@@ -377,17 +375,20 @@ class TrainedText(TableTrained):
     def evaluation(self, written: WrittenTexts, options: Any) -> TextEvaluation:
         """Returns the evaluation of the task, whose options are its ``evaluation_config``."""
 
-    def decoder_attentions(
-        self, one: Any, target: Sequence[int], source_axis: Axis, target_axis: TokenAxis, chosen: Tensor | None = None
-    ) -> list[ModelAttention]:
-        """Returns `decoder_attention` for an input that was read; [] for one without annotations."""
+    def figure(self, prediction: Prediction) -> Any:
+        return prediction.figure() if isinstance(prediction, AttendedText) else super().figure(prediction)
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        if not isinstance(prediction, AttendedText):
+            return []
+        one = self.read(prediction.model_input)
         if not self.input.annotations(one):
             return []
-        batch = self.input.batch([one]).to(self.device)
-        arguments = self.input.arguments(batch)
-        return decoder_attention(
-            self.model, lambda: self.model.encode(*arguments), target, source_axis, target_axis, chosen
-        )
+        arguments = self.input.arguments(self.input.batch([one]).to(self.device))
+        is_hard = getattr(self.config.model, "attention", None) == "hard" and prediction.weights is not None
+        chosen = torch.as_tensor(prediction.weights) if is_hard else None
+        ids, axes = prediction.target_ids, prediction.axes()
+        return decoder_attention(self.model, lambda: self.model.encode(*arguments), ids, *axes, chosen)
 
     def known_texts(
         self, inputs: Sequence[Any], targets: Sequence[Any], batch_size: int, *, need_weights: bool = False
@@ -395,10 +396,7 @@ class TrainedText(TableTrained):
         """Returns the mean −log p of a token of known texts, in nats, given the tokens before it; ``eos`` counts.
 
         Args:
-            inputs: inputs that were read.
             targets: the ids of the text of each, or of several texts.
-            batch_size: inputs of a batch.
-            need_weights: whether to give the attention weights.
 
         Returns:
             the mean, and for each input the weights float32 ``[target tokens, annotations]``, or [].
@@ -425,8 +423,49 @@ class TrainedText(TableTrained):
         return total / max(1, tokens), weights
 
 
+class AttendedText(TextAnswer):
+    """A text that was written for an input, and the attention weights of its tokens; a subclass is a dataclass.
+
+    Attributes:
+        score: log-probability of the text in nats, divided by the length penalty of the search.
+        weights: float32 ``[tokens, annotations]``; None for a model without attention.
+        target_ids: ids of the tokens, without ``eos``.
+        attended_input: what the weights are over, in the name of the record.
+    """
+
+    score: float
+    weights: Any
+    target_ids: tuple[int, ...]
+    attended_input: ClassVar[str] = "source"
+
+    @property
+    def model_input(self) -> Any:
+        """The input as the run reads it again."""
+        return self.source
+
+    @abstractmethod
+    def axes(self) -> tuple[Axis, TokenAxis]:
+        """Returns the axes of the input and of the text's tokens, for records."""
+
+    @abstractmethod
+    def figure(self) -> Any:
+        """Returns a picture of the weights; None without weights or without a text."""
+
+    @property
+    def certainty(self) -> dict[str, float]:
+        return {"score": self.score}
+
+    def record(self) -> AttentionRecord | None:
+        source, target = self.axes()
+        if self.weights is None or not len(target):
+            return None
+        weights = torch.as_tensor(self.weights).float().cpu().numpy()
+        name = f"attention to the {self.attended_input}"
+        return records.AttentionRecord(name, 0, "cross", target, source, weights[None])
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TextPrediction(TextAnswer):
+class TextPrediction(AttendedText):
     """A text that was written for a text, and the attention weights.
 
     Attributes:
@@ -453,10 +492,6 @@ class TextPrediction(TextAnswer):
     merge_words: bool = False
     target_ids: tuple[int, ...] = field(default=(), repr=False)
 
-    @property
-    def certainty(self) -> dict[str, float]:
-        return {"score": self.score}
-
     def attended(self) -> AttendedParts:
         if self.weights is None:
             return AttendedParts()
@@ -464,7 +499,6 @@ class TextPrediction(TextAnswer):
         return attended_words(words, pictures.merge(self.weights, None, self.source_words))
 
     def figure(self) -> Any:
-        """Returns a picture of the weights; None without weights or without a text."""
         if self.weights is None or not self.target_tokens:
             return None
         return pictures.alignment(
@@ -476,15 +510,7 @@ class TextPrediction(TextAnswer):
             maximum=None,
         )
 
-    def record(self) -> AttentionRecord | None:
-        if self.weights is None or not self.target_tokens:
-            return None
-        source, target = self.axes()
-        weights = self.weights.float().cpu().numpy()
-        return records.AttentionRecord("attention to the source", 0, "cross", target, source, weights[None])
-
     def axes(self) -> tuple[TokenAxis, TokenAxis]:
-        """Returns the tokens of the source and of the target, for records."""
         return (
             records.TokenAxis(tuple(self.source_tokens), words=tuple(self.source_words)),
             records.TokenAxis(tuple(self.target_tokens), words=tuple(self.target_words)),
@@ -494,6 +520,14 @@ class TextPrediction(TextAnswer):
 def word_text(tokens: Sequence[str], word: range) -> str:
     """Returns a word as it is written, from the labels of its tokens."""
     return "".join(tokens[position].strip("▁␣·") for position in word)
+
+
+def encoder_decoder_facts(config: Any) -> str:
+    """Returns a short description of a model that writes a text for a text."""
+    if config.architecture == "transformer":
+        return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
+    named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong"}
+    return f"{config.architecture.upper()}, {named.get(config.attention, config.attention)} attention"
 
 
 def perplexity(loss: float) -> float:
@@ -530,90 +564,3 @@ class TextEvaluation(RunEvaluation):
         paths = Evaluation.write(self, folder, name)
         write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
         return [*paths, path]
-
-
-def decoder_attention(
-    model: TextPredictor,
-    encode: Callable[[], Encoded],
-    target: Sequence[int],
-    source_axis: Axis,
-    target_axis: TokenAxis,
-    chosen: Tensor | None = None,
-) -> list[ModelAttention]:
-    """Runs a model that predicts texts on a known target, and returns each of its attentions.
-
-    Row t of an attention to the source belongs to target token t, which is predicted there. Self-attention of the
-    decoder is between the tokens that it reads: ``bos`` and all target tokens but the last.
-
-    Args:
-        model: the model, in evaluation mode.
-        encode: gives the annotations of one source.
-        target: ids of the target, without ``bos`` and ``eos``.
-        source_axis: what the annotations of the source stand for.
-        target_axis: labels of the target.
-        chosen: ``[target, source]``: the choices of hard attention; None: the model has soft attention.
-    """
-    from regard.attention.execution import recorded_calls
-    from regard.explanations.model_attention import ModelAttention
-    from regard.models.pointer_generator import PointerGenerator
-    from regard.models.recurrent_decoder import RecurrentDecoder
-    from regard.models.transformer_decoding import TransformerPredictor
-
-    translator = model.translator if isinstance(model, PointerGenerator) else model
-    prefix = "" if translator is model else "translator."
-    device = next(model.parameters()).device
-    with torch.inference_mode(), recorded_calls() as calls:
-        encoded = encode()
-        layers = len(calls)  # a recurrent encoder has no attention
-        if target:
-            # The last token is read by no step.
-            known = torch.tensor([[model.config.bos, *target]], device=device)
-            if isinstance(model, PointerGenerator):
-                model.decode(encoded, model.known(known), None)
-            elif isinstance(model, TransformerPredictor):
-                model.decode(encoded, known)
-            else:
-                decoder = model.decoder
-                assert isinstance(decoder, RecurrentDecoder)
-                decoder.decode(known[:, :-1], model.start(encoded))
-    if not isinstance(translator, TransformerPredictor):
-        return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen)
-    attentions = [
-        ModelAttention(f"{prefix}encoder.layers.{layer}.self_attn", layer, "self", source_axis, source_axis, [call])
-        for layer, call in enumerate(calls[:layers])
-    ]
-    read = _read_axis(target_axis)
-    for number, call in enumerate(calls[layers:]):
-        layer, crosses = divmod(number, 2)
-        name = f"{prefix}decoder.layers.{layer}." + ("multihead_attn" if crosses else "self_attn")
-        axes = (target_axis, source_axis) if crosses else (read, read)
-        attentions.append(ModelAttention(name, layer, "cross" if crosses else "causal", *axes, [call]))
-    return attentions
-
-
-def _recurrent(
-    name: str, calls: Sequence[RecordedCall], source: Axis, target: TokenAxis, chosen: Tensor | None
-) -> list[ModelAttention]:
-    from regard.explanations.model_attention import ModelAttention
-
-    if not calls:
-        return []
-    soft = ModelAttention(name, 0, "cross", target, source, calls)
-    if chosen is None:
-        return [soft]
-    return [
-        ModelAttention(f"{name}, chosen", 0, "cross", target, source, calls, chosen),
-        ModelAttention(f"{name}, probabilities", 0, "cross", target, source, calls),
-    ]
-
-
-def _read_axis(target: TokenAxis) -> TokenAxis:
-    """Returns the tokens that the decoder reads: ``bos`` before the target, without its last token."""
-    length = len(target)
-    special = target.special or (False,) * length
-    words = [range(word.start + 1, min(word.stop + 1, length)) for word in target.words if word.start + 1 < length]
-    return records.TokenAxis(
-        ("<bos>", *target.tokens[: length - 1]),
-        (True, *special[: length - 1]),
-        (range(1), *words) if target.words else (),
-    )

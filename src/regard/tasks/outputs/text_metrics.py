@@ -75,12 +75,7 @@ def bleu_name(order: int) -> str:
 
 
 def bleu_order(references: Sequence[str], tokenizer: str | None = None) -> int:
-    """Returns the longest n-grams that BLEU can count: 4, or the tokens of the longest reference if that has fewer.
-
-    Args:
-        references: as in `text_scores`.
-        tokenizer: as there.
-    """
+    """Returns the longest n-grams that BLEU can count: 4, or the tokens of the longest reference if that has fewer."""
     split = _sacrebleu().BLEU(tokenize=tokenizer or bleu_tokenizer(references)).tokenizer
     longest = 1
     for text in references:
@@ -170,8 +165,6 @@ def bleu_by_length(sources: Sequence[str], translations: Sequence[str], referenc
 
     Args:
         sources: source sentences; their length is the number of words as `spaced_words` splits them.
-        translations: as in `text_scores`.
-        references: as in `text_scores`.
     """
     lengths = [len(spaced_words(source)) for source in sources]
     bins, tokenizer = [], bleu_tokenizer(references)
@@ -206,10 +199,6 @@ class RougeScores(NamedTuple):
 
 def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeScores:
     """Computes ROUGE-1, ROUGE-2 and ROUGE-L by TorchMetrics, on lower-cased words without punctuation or stemming.
-
-    Args:
-        summaries: one text for each article.
-        references: one text for each article, in the same order.
 
     Raises:
         ArgumentError: ``summaries`` and ``references`` have different lengths.
@@ -319,10 +308,6 @@ def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> Err
     Words are what stands between white space; each character of a script that is written without spaces counts as a
     word. The fewest edits of each text are added up before they are divided, as the field does.
 
-    Args:
-        transcriptions: one text for each sound.
-        references: one text for each sound, in the same order.
-
     Raises:
         ArgumentError: they are not equally many, or a reference has no word.
         MissingPartError: jiwer is not installed.
@@ -404,9 +389,6 @@ def cider_limit(references: Sequence[Sequence[str]]) -> float:
     CIDEr is ten times the mean of a similarity of 1-, 2-, 3- and 4-grams. A true caption of two words has no 3- and
     4-grams, so that its own text has 5, not 10; an n-gram that all images have counts nothing, so that one image alone
     has 0.
-
-    Args:
-        references: as in `caption_scores`.
     """
     return _cider_limit([[plain_words(text) for text in texts] for texts in references])
 
