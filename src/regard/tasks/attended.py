@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from regard.training.task import Trained
 
 SHOWN_PARTS = 3
-"""Parts of an input that a line names."""
+"""The most parts of an input that a line names."""
 
 LONGEST_PART = 24
-"""Characters of a part in a line."""
+"""The most characters of a part in a line."""
 
 SOUND_PARTS = 8
-"""Equal parts of a sound."""
+"""The number of equal parts that a sound is divided into."""
 
 HEIGHTS, SIDES = ("top", "middle", "bottom"), ("left", "", "right")
 

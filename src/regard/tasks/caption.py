@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
 
 DRAWN_CAPTIONS = 6
-"""Captions that an evaluation draws."""
+"""The most captions that an evaluation draws."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from regard.training.results import Prediction
 
 SENTENCE_ENDS, SPACE_MARKS = frozenset(".!?…。！？"), "·␣ "
-"""What ends a sentence, and what marks a space in tokens."""
+"""The characters that end a sentence, and the marks of a space in tokens."""
 
 DECIDING_COLUMN = "deciding"
 """The column with the positions of the words that decide the label of a text."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from regard.data.text.extended_vocabulary import ExtendedVocabulary
 
 LEAST_COPIED_SHARE = 0.5
-"""A token is copied if more than this part of its probability is."""
+"""A token counts as copied if more than this share of its probability comes from copying."""
 
 
 @dataclass(frozen=True)

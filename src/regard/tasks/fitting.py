@@ -26,16 +26,16 @@ ROWS, BYTES = (1_000, 10_000, 100_000), (30_000, 300_000, 3_000_000)
 """The number of examples, or of bytes of running text, at which the next column of a table begins."""
 
 MOST_STAGES = 8
-"""The most that a convolutional network may have."""
+"""The most stages of a convolutional network."""
 
 FEW_IMAGES = 20_000
-"""With fewer images a convolutional network learns more than a Transformer, which has to learn what is near."""
+"""With fewer images a convolutional network learns more than a Transformer, which must learn which pixels are near."""
 
 BOUNDARY_TOKENS = 2
-"""Tokens that begin and end a text to write."""
+"""The number of tokens that begin and end a text to write."""
 
 FEWEST_VALIDATIONS, MOST_VALIDATIONS = 4, 25
-"""Validations of a whole training."""
+"""The least and the largest number of validations in a training."""
 
 UNSPACED_SHARE = 0.02
 """With a larger share of letters of scripts written without spaces, words between spaces are no tokens to learn from.
@@ -59,11 +59,11 @@ class DataSize:
     rows: int
     """Training examples; of running text, its bytes."""
     unit: str = "examples"
-    """What they are, in the plural."""
+    """The noun for the examples, in the plural."""
     length: float = 0.0
-    """Mean length of an input, in bytes of text or in frames; 0: it does not count."""
+    """Mean length of an input, in bytes of text or in frames; 0 if no rule depends on it."""
     target: float = 0.0
-    """Mean length of a text to write, in bytes; 0: it does not count."""
+    """Mean length of a text to write, in bytes; 0 if no rule depends on it."""
     validation: int = 0
     """Examples of each validation; 0: a tenth of the training examples."""
     cpu: bool = True

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
 
 DRAWN_IMAGES = 6
-"""Images that an evaluation draws."""
+"""The most images that an evaluation draws."""
 
 
 @dataclass(frozen=True)

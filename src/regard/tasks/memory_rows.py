@@ -149,7 +149,7 @@ _TABLES: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Any]], ...] = (
     (_has("columns", "to_dict"), _of_pandas),
     (lambda data: _has("__getitem__", "__len__")(data) and not isinstance(data, Iterable), _of_numbered),
 )
-"""What tells the tables of a library, and what gives their rows."""
+"""A function that recognizes the tables of a library, and one that returns their rows."""
 
 _ARROW_ROWS = ("to_batches", "to_pylist", "read_next_batch")
 

@@ -40,17 +40,17 @@ class DataOptions:
     tenth of the examples are used, or a share below 1."""
 
     columns: ClassVar[tuple[str, ...]] = ()
-    """The fields that name a column: of the input, and of what is predicted."""
+    """The fields that name the columns of the input and of the target."""
     default_bundled: ClassVar[int] = 0
     """Generated examples when no number is given; 0: the task has none."""
     most_bundled: ClassVar[int] = 10_000_000
-    """Largest number of them."""
+    """The largest number of generated examples."""
     least_bundled: ClassVar[int] = 0
-    """With fewer of them a label would be missing from the training data."""
+    """The least number of generated examples; with fewer, a label would be missing from the training data."""
     generated: ClassVar[str] = "generated examples"
-    """What they are, for messages."""
+    """The name of the generated examples in messages."""
     source: ClassVar[str] = "FILE"
-    """What the option train names, for messages."""
+    """The value of the option train in messages."""
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -43,7 +43,7 @@ MOST_SIDE = 8192
 """Largest height or width of an image, in pixels."""
 
 MOST_POSITIONS = 2048
-"""Positions of an attention whose whole matrix of weights becomes a record."""
+"""The most positions of an attention whose whole matrix of weights becomes a record."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class SegmentPredictionOptions(BatchOptions):
     batch_size: int = 4
     """Images segmented at once."""
     n_best: int = 1
-    """1: an image has one map of classes, and no others are ranked after it."""
+    """Must be 1: an image has one map of classes, without alternatives."""
     pixel: str | None = None
     """Pixel whose attention is drawn, as 'x,y' from the upper left corner. Default: the middle of the image."""
     masks: str | None = None

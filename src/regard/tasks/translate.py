@@ -64,7 +64,7 @@ ALIGNMENT_COLUMN = "alignment"
 """The column with the true alignment of each pair."""
 
 MOST_TYPED_TOKENS = 400
-"""Tokens of the longest text that is translated while somebody types it."""
+"""The most tokens of a text that is translated while somebody types it."""
 
 
 @dataclass(frozen=True)

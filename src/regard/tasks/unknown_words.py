@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from regard.data.text.tokenizers import Tokenizer
 
 MOST_NAMED_WORDS = 10
-"""Unknown words beyond which a message counts the others."""
+"""The most unknown words that a message names; it counts the others."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from regard.pictures.fonts import visible_token
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_LABELS = 5
-"""Labels of which the probability is shown."""
+"""The most labels whose probabilities are shown."""
 
 LONGEST_WORD = 1000
-"""Characters of a word beyond which its end is left out."""
+"""The most characters of a word; the rest is left out."""
 
 STRONGEST = (232, 89, 12)
 """The background of the word with the largest weight; words of no weight have none."""

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("regard")
 
 MEASURED_IMAGES = 1_000
-"""Images whose texts are examined before a training."""
+"""The most images whose texts are examined before a training."""
 
 MOST_SIDE = 4096
 """Largest side of an image that a model reads, in pixels."""
 
 SCENE_SIDE, PHOTO_SIDE = 64, 128
-"""Pixels of a side of images when no size is given: of generated scenes, and of others."""
+"""The default side of images in pixels: of generated scenes, and of other images."""
 
 MOST_COMPARED_FILES = 20_000
-"""A folder of more images is not compared with what it was: the sums of all files would take too long."""
+"""A folder of more images is not compared with its state at the training: checksums would take too long."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class ImageTraining(TrainingConfig):
 
 
 PLAIN_SIDE, PLAIN_TONES = 8, 8
-"""Cells of a side of an image whose mean colours are features of a linear model, and tones whose shares are."""
+"""The cells of each side of an image, and the tones, whose means and shares are features of a linear model."""
 
 
 class ImageExamples(Examples):

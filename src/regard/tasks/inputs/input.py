@@ -38,7 +38,7 @@ PARTS = ("train", "validation", "test")
 """The parts of a run's data."""
 
 IGNORED = -1
-"""The class of what neither a loss nor a metric counts."""
+"""The class of pixels and frames that neither losses nor metrics count."""
 
 
 class Encodes(Protocol):
@@ -62,16 +62,16 @@ class Generated:
     suffix: str = ".tsv"
     """End of the names of its files."""
     columns: tuple[str | None, ...] = (None, None)
-    """Its columns."""
+    """The columns of its files."""
     lengths: tuple[float, float] = (0.0, 0.0)
-    """Mean length of an input and of a text to write, in bytes or frames; 0: it does not count."""
+    """Mean lengths of an input and of a text to write, in bytes or frames; 0 if no rule depends on them."""
 
 
 class Examples(ABC):
     """Encoded examples, which are given in batches."""
 
     description: str
-    """Their size, for the first line of a run: ``"120 texts"``."""
+    """The number of examples, for the first line of a run: ``"120 texts"``."""
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("regard")
 
 MEASURED_SOUNDS = 20
-"""Sounds whose lengths are measured before a training."""
+"""The most sounds whose lengths are measured before a training."""
 
 MOST_SECONDS = 120.0
-"""Duration of the longest sound that is read while somebody waits."""
+"""The duration of the longest sound that is read while somebody waits."""
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ log = logging.getLogger("regard")
 Value = TypeVar("Value")
 
 MEASURED_TEXTS = 1_000
-"""Texts whose lengths are measured before a training."""
+"""The most texts whose lengths are measured before a training."""
 
 LABEL_TOKENS = 3
-"""A label is a target of one token, which a batch puts between ``bos`` and ``eos``."""
+"""The tokens of a label as a target: ``bos``, its own token and ``eos``."""
 
 
 @dataclass(frozen=True)

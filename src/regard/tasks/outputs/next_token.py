@@ -40,7 +40,7 @@ SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 100
 """Tokens of the validation text that a sample continues, and of the sample."""
 
 MOST_NAMED_PIECES = 10
-"""Unknown pieces beyond which a message counts the others."""
+"""The most unknown pieces that a message names; it counts the others."""
 
 
 @dataclass(frozen=True)
