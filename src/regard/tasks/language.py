@@ -159,15 +159,15 @@ class RunningText(Input):
         return self.sized(training, rows, validation, (0.0, 0.0), "bytes")
 
     def learn(self, run: Any, folder: RunFolder, rows: tuple[Path, ...]) -> dict[str, Any]:
+        from regard.data.text.running_text import read_text
+
         path, initial, data = tokenizer_path(folder), run.training.init_from, run.data
         if path.is_file():
             return {"tokenizer": text_data.tokenizers.TextTokenizer.load(path)}
         if initial is not None:
             tokenizer = initial_tokenizer(text_data.tokenizers.TextTokenizer, initial, path.name, data)
         elif any(file.stat().st_size for file in rows):
-            tokenizer = text_data.tokenizers.TextTokenizer.train(
-                text_data.running_text.read_text(rows), data.tokenizer, data.vocabulary
-            )
+            tokenizer = text_data.tokenizers.TextTokenizer.train(read_text(rows), data.tokenizer, data.vocabulary)
         else:
             raise DataError(f"{text_data.running_text.names_of(rows)}: empty; it should hold text")
         tokenizer.save(path)
