@@ -259,7 +259,7 @@ class TrainedSegmenter(TrainedMasks):
             )
             classes = torch.from_numpy(known).long()
             inputs.append((row.name, pair.pixels))
-            true.append(classes.masked_fill(classes == image_data.masked_images.IGNORED, IGNORED))
+            true.append(classes.masked_fill(classes == image_data.masked_images.IGNORED_NUMBER, IGNORED))
         return inputs, true
 
     def classes_of(self, inputs: Sequence[tuple[str, NDArray[np.uint8]]]) -> list[NDArray[np.uint8]]:
@@ -473,11 +473,11 @@ def _named_numbers(
     numbers = image_data.masked_images.class_numbers_of(rows, data.ignored, seen)
     if not numbers:
         raise DataError(f"{data.train}: no pixel of the training data has a class that counts; check --ignore")
-    if numbers == (0, image_data.masked_images.WHITE):
+    if numbers == (0, image_data.masked_images.WHITE_LEVEL):
         log.warning(
             "%s: the class maps have the numbers 0 and %d alone, which are two classes",
             data.train,
-            image_data.masked_images.WHITE,
+            image_data.masked_images.WHITE_LEVEL,
         )
     if names and len(names) != len(numbers):
         # Classes that do not occur have names too, and so may the number that does not count.

@@ -101,7 +101,7 @@ class MaskedImages(ImageFiles):
     def masked(self, batch: CaptionBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
         images = batch.images[..., :3].permute(0, 3, 1, 2).float() / 255
         classes = batch.images[..., 3].long()
-        classes = classes.masked_fill(classes == image_data.masked_images.IGNORED, IGNORED)
+        classes = classes.masked_fill(classes == image_data.masked_images.IGNORED_NUMBER, IGNORED)
         if training is not None:
             height, width = (max(1, round(side * training.crop)) for side in classes.shape[1:])
             changes = image_data.augmentation.MaskedAugmentation(
