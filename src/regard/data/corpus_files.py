@@ -27,11 +27,11 @@ class RandomDraws:
         return self._random.random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
-        """Returns one of the options, with equal probabilities."""
+        """Draws one of the options, with equal probabilities."""
         return options[int(self._random.random() * len(options))]
 
     def weighted(self, options: Sequence[tuple[T, float]]) -> T:
-        """Returns one of the options, with probabilities in proportion to their weights."""
+        """Draws one of the options, with probabilities in proportion to their weights."""
         point = self._random.random() * sum(weight for _, weight in options)
         for option, weight in options:
             point -= weight
