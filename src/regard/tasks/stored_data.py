@@ -75,13 +75,13 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
             return
     except OSError as error:
         raise RunError(f"cannot write into the folder {path.parent}: {error.strerror}") from error
-    kind, chosen, first = task.input_kind, None, ()
+    kind, path_column, first_columns = task.input_kind, None, ()
     lines: list[str] = []
     for number, row in enumerate(memory_rows(data, columns, name)):
-        content, first = dict(row), first or tuple(row)
+        content, first_columns = dict(row), first_columns or tuple(row)
         if kind != "text":
-            chosen = chosen or _path_column(content, columns, task, options)
-            content = {columns[0]: content.pop(chosen, None) if chosen else None} | content
+            path_column = path_column or _path_column(content, columns, task, options)
+            content = {columns[0]: content.pop(path_column, None) if path_column else None} | content
         needed = _needed(content, columns, kind == "text")
         for position, (column, value) in enumerate(list(content.items())):
             file = path.with_name(f"{path.name}-{number:06d}-{position}")
@@ -98,8 +98,8 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
         lines.append(json.dumps(content) + "\n")
     if not lines:
         raise ArgumentError(f"{name} is empty; give at least one example")
-    if kind != "text" and chosen is None:
-        listed = ", ".join(map(str, first)) or "none"
+    if kind != "text" and path_column is None:
+        listed = ", ".join(map(str, first_columns)) or "none"
         raise ArgumentError(f"{name} has no column {columns[0]}; it has {listed}")
     write_atomically(path.with_suffix(".jsonl"), "".join(lines).encode())
 
@@ -120,9 +120,9 @@ def _path_column(
     others = {*columns[1:], "captions", "caption", "objects"}
     if named is not None:
         return named if named in row and named not in others else None
-    rest = {name: value for name, value in row.items() if name not in others}
-    likely = input_of_row(rest, task.input.column_roles()[0])  # pyright: ignore[reportAttributeAccessIssue]
-    return next((one for one in (columns[0], likely, *PATH_COLUMNS, *rest) if one in rest), None)
+    inputs = {name: value for name, value in row.items() if name not in others}
+    likely = input_of_row(inputs, task.input.column_roles()[0])  # pyright: ignore[reportAttributeAccessIssue]
+    return next((one for one in (columns[0], likely, *PATH_COLUMNS, *inputs) if one in inputs), None)
 
 
 def stored_columns(task: Task, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -275,13 +275,13 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
     except (TypeError, ValueError) as error:
         raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {a_type(value)}") from error
     file = path.with_suffix(".npy" if use == "sound" else ".png")
-    said = f"{array.dtype} {list(array.shape)}" if array.ndim else a_type(value)
+    description = f"{array.dtype} {list(array.shape)}" if array.ndim else a_type(value)
     if use == "sound":
         if array.dtype.kind == "f" and array.ndim == 2:
             np.save(file, array.astype(np.float32))
             return str(file)
         if array.ndim == 1:
-            said += ", and samples need their rate"
+            description += ", and samples need their rate"
     elif use == "mask":
         if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
             array = array[0] if array.shape[0] == 1 else array[..., 0]
@@ -289,13 +289,13 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
             low, high = int(array.min()), int(array.max())
             if low >= 0 and high <= 255:
                 return _save_png(file, array.astype(np.uint8))
-            said += f" from {low} to {high}"
+            description += f" from {low} to {high}"
     elif array.dtype == np.uint8 and array.size:
         if array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4)):
             return _save_png(file, array[..., 0] if array.shape[2:] == (1,) else array)
         if array.ndim == 3 and array.shape[0] in (1, 3, 4):
-            said += "; its channels must be last"
-    raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {said}")
+            description += "; its channels must be last"
+    raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {description}")
 
 
 def _file_content(value: Any) -> bytes | str | None:

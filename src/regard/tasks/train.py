@@ -23,6 +23,7 @@ from regard.training.processes import is_first_process
 from regard.training.reporter import each_warning_once
 from regard.training.run_folder import RunFolder, continue_with
 from regard.training.sections import checked_fields
+from regard.training.task import in_call
 
 if TYPE_CHECKING:
     from regard.training.task import Task, Trained
@@ -163,8 +164,7 @@ def train(
         elif own_data and not (path / "config.yaml").exists():
             _remove(data_folder)
         if isinstance(error, ColumnError):
-            shown = repr(str(train)) if isinstance(train, (str, Path)) else "data"
-            raise error.in_python(f"regard.train({kind.name!r}, {shown}") from error
+            raise error.in_python(f"regard.train({kind.name!r}, {in_call(train)}") from error
         raise
     if temporary is not None:
         weakref.finalize(trained, _remove, temporary)

@@ -20,17 +20,17 @@ def sealed(content: bytes) -> bytes:
     return content + seal.encode()
 
 
-def is_card(path: Path) -> bool:
-    """Whether a file is a card that regard wrote, edited or not."""
-    return _seal(path) is not None
-
-
 def is_own_card(path: Path) -> bool:
-    """Whether a file is a card that regard wrote, and that has not been edited since."""
-    return _seal(path) is True
+    """Whether a file is a card that regard wrote and that has not been edited."""
+    return _has_right_seal(path) is True
 
 
-def _seal(path: Path) -> bool | None:
+def is_edited_card(path: Path) -> bool:
+    """Whether a file is a card that regard wrote and that has been edited."""
+    return _has_right_seal(path) is False
+
+
+def _has_right_seal(path: Path) -> bool | None:
     """Whether the checksum of a card is right; None: the file has none, or cannot be read."""
     try:
         content = read_bytes(path, LARGEST_RECORD)

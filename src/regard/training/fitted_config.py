@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from regard.training.config import RunConfig, make_config, options_by_section, section_kinds
-from regard.training.task import Task
+from regard.training.task import Choice, Task
 
 
 class FittedConfig(NamedTuple):
@@ -53,13 +53,13 @@ def fit_config(task: Task, fields: Mapping[str, Mapping[str, Any]], measured: bo
         ArgumentError: a value is out of range, or values contradict each other.
         DataError: the data cannot be read.
     """
-    typed = {section: without_fitted_none(task, fields[section]) for section in section_kinds(task)}
-    chosen = task.fit(typed, measured=False)
-    config = make_config(task, _completed(task, typed, chosen))
-    if measured and (chosen or config.training.init_from is not None):
-        chosen = task.fit(typed)
-        config = make_config(task, _completed(task, typed, chosen))
-    return FittedConfig(config, {name: choice.reason for name, choice in chosen.items()})
+    user_fields = {section: without_fitted_none(task, fields[section]) for section in section_kinds(task)}
+    choices = task.fit(user_fields, measured=False)
+    config = make_config(task, _completed(task, user_fields, choices))
+    if measured and (choices or config.training.init_from is not None):
+        choices = task.fit(user_fields)
+        config = make_config(task, _completed(task, user_fields, choices))
+    return FittedConfig(config, {name: choice.reason for name, choice in choices.items()})
 
 
 def without_fitted_none(task: Task, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def without_fitted_none(task: Task, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _completed(
-    task: Task, typed: Mapping[str, Mapping[str, Any]], chosen: Mapping[str, Any]
+    task: Task, user_fields: Mapping[str, Mapping[str, Any]], choices: Mapping[str, Choice]
 ) -> dict[str, dict[str, Any]]:
-    parts = options_by_section(task, {name: choice.value for name, choice in chosen.items()})
-    return {section: {**parts[section], **typed[section]} for section in parts}
+    fields = options_by_section(task, {name: choice.value for name, choice in choices.items()})
+    return {section: {**fields[section], **user_fields[section]} for section in fields}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard.errors import ArgumentError, RunError
 from regard.files.regular import LARGEST_TEXT, read_bytes, read_text
-from regard.training.card_seal import CARD, is_card, is_own_card
+from regard.training.card_seal import CARD, is_edited_card, is_own_card
 from regard.training.config import read_yaml, yaml_text
 from regard.training.hub import HubAddress, explained, library, snapshot_of
 from regard.training.manifest import Manifest, ManifestFile
@@ -72,7 +72,7 @@ def push(
         if CARD in {file.rfilename for file in info.siblings or ()}:
             remote = snapshot_of(address._replace(revision=info.sha), [CARD]) / CARD
         note = _readme_note(folder.file(CARD), remote)
-        if remote is not None and not is_own_card(remote) and not _is_edited_card(folder.file(CARD)):
+        if remote is not None and not is_own_card(remote) and not is_edited_card(folder.file(CARD)):
             del contents[CARD]
         api.create_commit(
             address.repository,
@@ -83,21 +83,18 @@ def push(
     return str(url), list(contents), note
 
 
-def _is_edited_card(path: Path) -> bool:
-    return is_card(path) and not is_own_card(path)
-
-
 def _readme_note(local: Path, remote: Path | None) -> str:
     """Returns how an edited ``README.md``, here or on the hub, was treated; "" if there is none."""
     foreign = None if remote is None or is_own_card(remote) else remote
-    if _is_edited_card(local):
+    if is_edited_card(local):
         if foreign and read_bytes(foreign, LARGEST_TEXT) != read_bytes(local, LARGEST_TEXT):
             return f"{CARD}: the card that you edited was uploaded; it replaced an edited one, which is in the history"
         return f"{CARD}: the card that you edited was uploaded as it is"
-    own = "; yours was not uploaded, since it is no card of regard" if local.is_file() and not is_card(local) else ""
+    is_foreign_text = local.is_file() and not is_own_card(local)
+    about_yours = "; yours was not uploaded, since it is no card of regard" if is_foreign_text else ""
     if foreign:
-        return f"{CARD}: somebody has edited the one on the hub, so it was left as it is{own}"
-    return f"{CARD}: a generated card was uploaded{own}" if own else ""
+        return f"{CARD}: somebody has edited the one on the hub, so it was left as it is{about_yours}"
+    return f"{CARD}: a generated card was uploaded{about_yours}" if about_yours else ""
 
 
 def published_files(task: Task, folder: RunFolder, address: str, checkpoints: bool = False) -> dict[str, str | bytes]:
@@ -130,7 +127,7 @@ def published_files(task: Task, folder: RunFolder, address: str, checkpoints: bo
 
 def _published_card(task: Task, folder: RunFolder, address: str) -> bytes:
     path = folder.file(CARD)
-    if _is_edited_card(path):
+    if is_edited_card(path):
         return read_bytes(path, LARGEST_TEXT)
     return card(task, folder, address)
 

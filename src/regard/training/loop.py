@@ -288,8 +288,8 @@ class TrainingLoop:
         """
         if self.fabric.world_size == 1:
             return 1.0
-        own = torch.full((), float(units), device=self.fabric.device)
-        total: Any = self.fabric.all_reduce(own, reduce_op="sum")
+        own_units = torch.full((), float(units), device=self.fabric.device)
+        total: Any = self.fabric.all_reduce(own_units, reduce_op="sum")
         return self.fabric.world_size * units / total.clamp(min=1.0)
 
     def _update_weights(self) -> None:
@@ -414,8 +414,8 @@ class TrainingLoop:
 
     def _save_checkpoint(self) -> None:
         finite = torch.stack([weight.isfinite().all() for weight in self.module.parameters()]).all()
-        (broken,) = self._largest(not bool(finite))
-        if broken:
+        (is_broken,) = self._largest(not bool(finite))
+        if is_broken:
             raise TrainingError(
                 f"a weight is not a finite number after step {self.progress.step}; the last good checkpoint is kept. "
                 "Start again with a lower --learning-rate or a smaller --clip"
@@ -459,10 +459,10 @@ def _make_optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.Op
 
 
 def _load_weights(module: nn.Module, saved: dict[str, torch.Tensor]) -> None:
-    own = module.state_dict()
-    for name in [*(own.keys() - saved.keys()), *(saved.keys() - own.keys())]:
-        raise RunError(f"the checkpoint {'lacks' if name in own else 'has an unknown'} tensor {name}")
-    for name, tensor in own.items():
+    tensors = module.state_dict()
+    for name in [*(tensors.keys() - saved.keys()), *(saved.keys() - tensors.keys())]:
+        raise RunError(f"the checkpoint {'lacks' if name in tensors else 'has an unknown'} tensor {name}")
+    for name, tensor in tensors.items():
         if saved[name].shape != tensor.shape:
             raise RunError(
                 f"the checkpoint is of another model: {name} has shape {list(saved[name].shape)} in it, and "

@@ -217,9 +217,8 @@ def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> li
     if not facts.baseline or value is None:
         return []
     rule = f"{escaped(facts.baseline['rule'])}, has {escaped(metric.text(facts.baseline['value']))}"
-    said = comparison_with_rule(metric, value, facts.baseline["value"], facts.finished)
-    worse = f": {said}" if said else ""
-    return ["", f"A simple rule on the same validation data, {rule}{worse}."]
+    remark = comparison_with_rule(metric, value, facts.baseline["value"], facts.finished)
+    return ["", f"A simple rule on the same validation data, {rule}{f': {remark}' if remark else ''}."]
 
 
 def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> list[str]:
@@ -236,8 +235,8 @@ def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> 
         place = "From the folder in which the training ran"
     else:
         place = "Anywhere" if is_hub_address(address) else f"From the folder that holds {escaped(name)}"
-    own = [to for to in FORMATS if to in exports]
-    others = f"  # or {', or '.join(own[1:])}: for programs without regard" if own[1:] else ""
+    formats = [to for to in FORMATS if to in exports]
+    others = f"  # or {', or '.join(formats[1:])}: for programs without regard" if formats[1:] else ""
     return [
         f"{place}:",
         "",
@@ -251,7 +250,7 @@ def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> 
         "```sh",
         f"regard predict {quoted(name)} {quoted(example)}",
         f"regard evaluate {quoted(name)} DATA  # DATA: other data in the form of the training data",
-        *([f"regard export {quoted(name)} --to {own[0]}{others}"] if own else []),
+        *([f"regard export {quoted(name)} --to {formats[0]}{others}"] if formats else []),
         "```",
     ]
 

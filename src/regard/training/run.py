@@ -176,7 +176,7 @@ def _train_in_process(
     interrupted = loop.end() if over else loop.run()
     baseline = _baseline(experiment, reporter) if first and loop.progress.finished else None
     if first:
-        progress, before = loop.progress, TrainingFacts.read(folder.facts)
+        progress, earlier_facts = loop.progress, TrainingFacts.read(folder.facts)
         TrainingFacts(
             description=experiment.description,
             model=type(experiment.model).__name__,
@@ -189,7 +189,7 @@ def _train_in_process(
             finished=progress.finished,
             baseline=baseline._asdict() if baseline else {},
             exports=formats,
-            evaluations=before.evaluations if before else {},
+            evaluations=earlier_facts.evaluations if earlier_facts else {},
         ).write(folder.facts)
     return TrainingResult(folder, loop.progress, interrupted, parameters, baseline)
 

@@ -75,14 +75,13 @@ def in_parameter_order(state: dict[str, Any], saved: Iterable[str], module: nn.M
     """
     names = {parameter: name for name, parameter in module.named_parameters()}
     name_of = {alias: names[parameter] for alias, parameter in module.named_parameters(remove_duplicate=False)}
-    before = {
-        name: number for number, name in enumerate(dict.fromkeys(name_of[one] for one in saved if one in name_of))
-    }
+    saved_names = dict.fromkeys(name_of[one] for one in saved if one in name_of)
+    saved_number = {name: number for number, name in enumerate(saved_names)}
     order = list(names.values())
-    if list(before) == order or before.keys() != set(order):
+    if list(saved_number) == order or saved_number.keys() != set(order):
         return state
     states = state["state"]
-    numbered = {number: states[before[name]] for number, name in enumerate(order) if before[name] in states}
+    numbered = {new: states[saved_number[name]] for new, name in enumerate(order) if saved_number[name] in states}
     return {**state, "state": numbered}
 
 

@@ -181,13 +181,13 @@ class Trained(ABC):
             ArgumentError: an option is unknown or out of its range, or ``inputs`` is one text and not a list.
             DataError: a table or a folder cannot be read.
         """
-        chosen = _options(self.task.prediction_config, options)
+        config = _options(self.task.prediction_config, options)
         try:
             read = self.inputs_of(inputs, column)
         except ColumnError as error:
-            raise error.in_python(f"run.predict({_shown(inputs)}") from error
-        predictions = self.predict_with(read, chosen)
-        for line in self.remarks(predictions, chosen):
+            raise error.in_python(f"run.predict({in_call(inputs)}") from error
+        predictions = self.predict_with(read, config)
+        for line in self.remarks(predictions, config):
             log.warning("%s", _OPTION.sub(lambda option: option[1].replace("-", "_"), line))
         return Predictions(predictions)
 
@@ -211,7 +211,7 @@ class Trained(ABC):
         try:
             return self.evaluate_with(data, _options(self.task.evaluation_config, options))
         except ColumnError as error:
-            raise error.in_python(f"run.evaluate({_shown(data)}") from error
+            raise error.in_python(f"run.evaluate({in_call(data)}") from error
 
     def facts(self) -> str:
         """Returns a description of the model in a few words."""
@@ -422,7 +422,7 @@ class Task(ABC):
         )
 
 
-def _shown(data: Any) -> str:
+def in_call(data: Any) -> str:
     """Returns data as they are written in a call."""
     return repr(str(data)) if isinstance(data, (str, Path)) else "data"
 
