@@ -10,7 +10,6 @@ import glob
 import os
 import re
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,28 +79,26 @@ def local_run(address: str) -> Path:
         RunError: the hub has no such run, refuses it, or cannot be reached.
         MissingPartError: ``huggingface_hub`` is not installed.
     """
-    return _download(HubAddress.parse(address))
-
-
-def _download(address: HubAddress) -> Path:
-    hub = library()
-    snapshot = snapshot_of(address, ["config.yaml", ManifestFile.NAME, FACTS])
+    hub_address, hub = HubAddress.parse(address), library()
+    snapshot = snapshot_of(hub_address, ["config.yaml", ManifestFile.NAME, FACTS])
     storage = snapshot.parents[1]
     config = path_inside(storage, snapshot / "config.yaml")
     if not config.is_file():
-        raise RunError(f"{address} is not a run: it has no config.yaml")
-    run_sections(read_yaml(config), f"{address}: config.yaml")
-    manifest = _manifest(path_inside(storage, snapshot / ManifestFile.NAME), address)
+        raise RunError(f"{hub_address} is not a run: it has no config.yaml")
+    run_sections(read_yaml(config), f"{hub_address}: config.yaml")
+    manifest = _manifest(path_inside(storage, snapshot / ManifestFile.NAME), hub_address)
     recorded = [name for name in manifest.files if not name.endswith(".ckpt")]
     evaluations = _evaluations(path_inside(storage, snapshot / FACTS))
     names = [glob.escape(name) for name in (*FILES, *recorded, *evaluations)]
-    snapshot = snapshot_of(address._replace(revision=snapshot.name), [*names, *(() if manifest.files else ("*.json",))])
+    snapshot = snapshot_of(
+        hub_address._replace(revision=snapshot.name), [*names, *(() if manifest.files else ("*.json",))]
+    )
     try:
-        cached = f"{address.owner}--{address.name}--{snapshot.name}"
+        cached = f"{hub_address.owner}--{hub_address.name}--{snapshot.name}"
         parent = hub.cached_assets_path(library_name="regard", namespace="runs", subfolder=cached)
-        return _run_folder(snapshot, storage, parent / address.name)
+        return _run_folder(snapshot, storage, parent / hub_address.name)
     except OSError as error:
-        raise RunError(f"{address}: the run cannot be kept on this machine: {error.strerror or error}") from error
+        raise RunError(f"{hub_address}: the run cannot be kept on this machine: {error.strerror or error}") from error
 
 
 def _manifest(path: Path, address: HubAddress) -> Manifest:
@@ -131,7 +128,7 @@ def snapshot_of(address: HubAddress, patterns: Sequence[str]) -> Path:
         """A progress bar that is drawn in a terminal only."""
 
         def __init__(self, *arguments: Any, **options: Any):
-            super().__init__(*arguments, **{**options, "disable": options.get("disable") or not sys.stderr.isatty()})
+            super().__init__(*arguments, **{"disable": None, **options})
 
     with explained(str(address)):
         options = {"allow_patterns": list(patterns), "library_name": "regard", "tqdm_class": Bar}
