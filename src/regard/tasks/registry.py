@@ -95,7 +95,7 @@ def find(name: str) -> Task:
 
 
 def task_elsewhere(name: str) -> str | None:
-    """Returns the name of the task with this name, here or in other programs; None if there is none."""
+    """Returns the name here of the task that has this name here or in other programs; None if there is none."""
     return name if name in names() else TASKS_ELSEWHERE.get(_written(name))
 
 

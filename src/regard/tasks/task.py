@@ -114,7 +114,7 @@ class TableTask(Task):
     def exported_options(
         self, to: Format, data: Any, typed: Mapping[str, Any], fit: Callable[[dict[str, Any]], dict[str, Choice]]
     ) -> dict[str, Choice]:
-        """Returns the options of the model that an export of a format needs besides the user's: its refusals name them.
+        """Returns the options of the model that an export of a format needs in addition to the user's.
 
         Args:
             to: the format.
@@ -189,7 +189,7 @@ class TableTask(Task):
             if not isinstance(other.model, Configuration) or other.model.has_meaning(field.name)
         }
         if any(options.get(name, typed[name]) != typed[name] for name in CHOOSING if name in typed):
-            return {}  # another kind of model, which its weights cannot start; the training says so
+            return {}  # weights of another kind of model; the training refuses them
         options |= {name: value for name, value in vars(other.data).items() if name in self.rules}
         return {name: Choice(value, f"as in {path}") for name, value in options.items() if name not in typed}
 
@@ -252,7 +252,7 @@ class TableTask(Task):
         return files["source"] if "source" in files else files["tokenizer"]
 
     def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
-        """Returns the largest number of validation examples; 0: all."""
+        """Returns the largest number of validation examples; 0 for all."""
         return 0
 
     def validated_size(self, experiment: TableExperiment) -> int:
@@ -356,7 +356,7 @@ class TableExperiment(Experiment):
         self.input.check_examples(self.train, self.validation)
 
     def examine(self, rows: Any) -> None:
-        """Computes what the loss or the validation needs to know of the rows."""
+        """Computes values of the rows that the loss or the validation needs."""
 
     @property
     def device(self) -> Any:

@@ -173,7 +173,7 @@ class TableTrained(Trained):
             raise ArgumentError(f"a run is exported from the cpu; device is {self.device!r}: load it again without one")
         run = self.task.exportable(self)
         if folder is None:
-            # Beside a run of the working directory; not beside one of the hub's cache or of a temporary folder.
+            # Next to a run in the working directory, but not next to one in the hub's cache or in a temporary folder.
             path, home = self.folder.path.resolve(), Path.cwd()
             name = f"{path.name}-{str(to).lower()}"
             folder = path.with_name(name).relative_to(home) if home in path.parents else name

@@ -41,18 +41,18 @@ class TrainingConfig:
     plateau_patience: int = 2
     """Validations in a row without a lower loss after which plateau halves the learning rate."""
     clip: float = 1.0
-    """Largest norm of the gradient of all parameters; 0: not clipped."""
+    """Largest norm of the gradient of all parameters; 0: the gradient is not clipped."""
     epochs: int = 20
     """Epochs after which training ends, unless patience ends it earlier."""
     max_minutes: float = 0.0
-    """Minutes of training and validation after which training ends, counted anew by --resume; 0: no limit."""
+    """Minutes of training and validation after which training ends; --resume counts them anew; 0: no limit."""
     patience: int = 5
     """Training ends after this many validations in a row without a better metric or a lower loss; a perfect metric ends
     it at the third validation from the first perfect one on. 0: training runs for all epochs."""
     patience_after: int = 500
     """Steps after which validations count for patience; those after a perfect metric always count."""
     validate_every: int = 0
-    """Steps between validations; 0: after each epoch."""
+    """Steps between validations; 0: the model is validated after each epoch."""
     checkpoint_minutes: float = 5.0
     """Minutes between checkpoints; each validation also writes one."""
     checkpoint_steps: int = 0

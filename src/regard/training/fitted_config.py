@@ -1,4 +1,4 @@
-"""The configuration of a new run, of which the data decide what the user has not set."""
+"""The configuration of a new run, in which the data decide the options that the user has not set."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -23,7 +23,7 @@ from regard.training.manifest import Manifest, ManifestFile
 from regard.training.training_facts import FACTS, TrainingFacts
 
 FILES = ("config.yaml", ManifestFile.NAME, "model.safetensors", CARD, FACTS, "metrics.csv", "samples.jsonl")
-"""The files of every run that are downloaded, besides those that the manifest lists, and the evaluations."""
+"""The files that are downloaded of every run; others are those of its manifest and its evaluations."""
 
 _MOST_EVALUATIONS = 100
 

@@ -284,7 +284,7 @@ class TrainingLoop:
     def _share(self, units: int) -> float | torch.Tensor:
         """Returns the factor that makes the mean of all processes' gradients that of one process with the joined batch.
 
-        The loss of each process is the mean over its own units, of which it has more or fewer than others.
+        The loss of each process is the mean over its own units, whose number differs between processes.
         """
         if self.fabric.world_size == 1:
             return 1.0

@@ -54,9 +54,9 @@ class Manifest:
     began_in: str = ""
     """Absolute path of the working directory in which the run began; relative paths of data are relative to it."""
     replaces: str | None = None
-    """Name of the run in the same folder that this run replaces when it is complete; None: none."""
+    """Name of the run in the same folder that this run replaces when it is complete, or None."""
     patterns: tuple[str, ...] = ()
-    """Patterns of the files that the run's task writes, besides those that every run has."""
+    """Patterns of the files that the run's task adds to those of every run."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """File, relative to the run folder → SHA-256 sums that it may have: one, or two while it is replaced."""
     data: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)

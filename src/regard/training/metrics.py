@@ -10,7 +10,7 @@ TIME_LIMIT_REASON = "minutes are over"
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that each validation gives, besides the loss."""
+    """A number that each validation measures in addition to the loss."""
 
     name: str
     """In `ValidationResult.metrics`; ``metrics.csv`` has it as ``val_<name>``."""
@@ -38,7 +38,7 @@ class Metric:
         return math.isclose(value, self.perfect, abs_tol=1e-9) or self.better(value, self.perfect)
 
     def better(self, value: float, best: float | None) -> bool:
-        """Whether a value is better than the best one before it; None: there is none yet."""
+        """Whether a value is better than the best earlier one; None: there is no earlier one."""
         return best is None or (value > best if self.higher_is_better else value < best)
 
     def text(self, value: float) -> str:
@@ -56,7 +56,7 @@ class Baseline(NamedTuple):
 
 
 def comparison_with_rule(metric: Metric, value: float, rule: float, finished: str = "") -> str:
-    """Returns what to say about a model that is not better than the simple rule; "" if it is better.
+    """Returns a remark on a model that is not better than the simple rule; "" if it is better.
 
     Args:
         metric: the task's first metric.

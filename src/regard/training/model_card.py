@@ -96,7 +96,7 @@ def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
     return sealed(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
 
 
-# What a card says
+# The parts of a card
 
 
 def _path_from_training(folder: RunFolder) -> str:
@@ -106,7 +106,7 @@ def _path_from_training(folder: RunFolder) -> str:
 
 
 def _summary(task: Task, config: Any) -> str:
-    """Returns what the model of a run does and, if the task has several, by which architecture."""
+    """Returns the purpose of the model of a run and, if the task has several, its architecture."""
     architecture, attention = (getattr(config.model, name, None) for name in ("architecture", "attention"))
     if not isinstance(architecture, str):
         return task.summary

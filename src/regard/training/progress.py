@@ -17,7 +17,7 @@ _OLD_NAMES = {"best_bleu": "best", "tokens": "units"}
 
 @dataclass
 class Progress:
-    """The counters of a run. Besides them, a resumed run needs the weights and the states of optimizer and schedule."""
+    """The counters of a run. A resumed run also needs the weights and the states of optimizer and schedule."""
 
     step: int = 0
     """Optimizer steps taken."""

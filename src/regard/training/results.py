@@ -109,7 +109,7 @@ class Prediction(_ShortRepr, ABC):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the answer says nothing."""
+        """Whether the answer is empty text."""
         return not self.answer_text.strip()
 
     @property

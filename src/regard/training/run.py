@@ -39,11 +39,11 @@ class TrainingResult:
     folder: RunFolder
     progress: Progress
     interrupted: int
-    """Number of the signal that stopped the training; 0: no signal."""
+    """The number of the signal that stopped the training, or 0."""
     parameters: int
     """Number of trained parameters of the model."""
     baseline: Baseline | None = None
-    """What a simple rule reaches on the validation data; None: there is none, or the training has not ended."""
+    """The result of a simple rule on the validation data; None if there is none or the training has not ended."""
 
     def lines(self, metric: Metric) -> list[str]:
         """Returns why the training ended, how good its best model is, and how good the simple rule.
@@ -107,7 +107,7 @@ def train_run(
         if not is_first_process():
             fabric.launch()  # waits for the first process, which has made the folder and prepared the data by then
             folder = RunFolder(fabric.broadcast(str(folder.path)))
-            config = folder.read_config(task)  # what the data decided
+            config = folder.read_config(task)  # with the decisions of the data
             return _train_in_process(task, config, folder, fabric, resume, reporter)
         with RunSession(folder, task, config, resume) as session:
             if resume:

@@ -104,7 +104,7 @@ class Experiment(ABC):
 
     @property
     def validated(self) -> int:
-        """The number of validation examples whose metric shows whether a model has learned; 0: it does not show it."""
+        """The number of validation examples if their metric shows whether a model has learned; otherwise 0."""
         return 0
 
     @abstractmethod
@@ -238,7 +238,7 @@ class Trained(ABC):
         return self.predict_with(inputs, options)
 
     def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
-        """Returns lines with the remarks on these predictions of which `predict` warns."""
+        """Returns remarks on these predictions, a line each; `predict` logs them as warnings."""
         return []
 
     def attended(self, prediction: Prediction) -> AttendedParts:
@@ -402,7 +402,7 @@ class Task(ABC):
         """
 
     def data_files(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Mapping[str, Sequence[Path]]:
-        """Returns the files of each part of the data outside of the run folder, of which changes will be noticed."""
+        """Returns the files of each part of the data outside of the run folder, whose sums the manifest records."""
         return {}
 
     def test_data(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Any:

@@ -36,7 +36,7 @@ class TrainingFacts:
     finished: str = ""
     """Why the training ended; empty if it was interrupted."""
     baseline: Mapping[str, Any] = field(default_factory=dict)
-    """The ``rule`` beside the model, and the ``value`` of its metric on the validation data; {}: none was measured."""
+    """The simple ``rule`` and the ``value`` of its metric on the validation data; {} if none was measured."""
     exports: Sequence[str] = ()
     """The formats that the model has an export of; empty in a run of an earlier version."""
     evaluations: Mapping[str, str] = field(default_factory=dict)
