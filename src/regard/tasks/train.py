@@ -21,7 +21,7 @@ from regard.training.config import options_by_section, section_kinds
 from regard.training.fitted_config import fit_config
 from regard.training.processes import is_first_process
 from regard.training.reporter import each_warning_once
-from regard.training.run_folder import RunFolder, continue_with
+from regard.training.run_folder import RunFolder, continue_with, is_empty_folder
 from regard.training.sections import checked_fields
 from regard.training.task import in_call
 
@@ -134,7 +134,7 @@ def train(
             typed = options_by_section(kind, options)
             fit_config(kind, typed, measured=False)
             if in_memory and writes_data:
-                if data_folder.exists() and not (data_folder.is_dir() and _is_empty(data_folder)):
+                if data_folder.exists() and not (data_folder.is_dir() and is_empty_folder(data_folder)):
                     raise RunError(
                         f"{data_folder} exists, and the data of the run would be written there; move it away, or name "
                         "another folder with run"
@@ -160,14 +160,14 @@ def train(
         if temporary is not None and _has_begun(path):
             _add(error, f"what was trained is kept in {path}; {continue_with(path, kind.name)}")
         elif temporary is not None:
-            _remove(temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
         elif own_data and not (path / "config.yaml").exists():
-            _remove(data_folder)
+            shutil.rmtree(data_folder, ignore_errors=True)
         if isinstance(error, ColumnError):
             raise error.in_python(f"regard.train({kind.name!r}, {in_call(train)}") from error
         raise
     if temporary is not None:
-        weakref.finalize(trained, _remove, temporary)
+        weakref.finalize(trained, shutil.rmtree, temporary, ignore_errors=True)
     return trained
 
 
@@ -178,13 +178,6 @@ def _new_folder(path: Path) -> RunFolder:
         if "is not empty" not in str(error):
             raise
         raise RunError(f"{path} is not empty; name another folder with run") from None
-
-
-def _is_empty(folder: Path) -> bool:
-    try:
-        return not any(folder.iterdir())
-    except OSError as error:
-        raise RunError(f"cannot read the folder {folder}: {error.strerror}") from error
 
 
 def _has_begun(path: Path) -> bool:
@@ -272,7 +265,3 @@ def _raise_if_anew(name: str, value: Any) -> None:
     if anew is not None:
         words = re.sub(r"--([a-z-]+) (\S+)", lambda one: f"{one[1].replace('-', '_')}={one[2]!r}", anew)
         raise ArgumentError(f"{name}={value!r} is now {words.replace(' ', ', ')}")
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -128,7 +128,7 @@ class RunFolder:
         restore(folder.path)
         if folder.path.exists() and not folder.path.is_dir():
             raise RunError(f"{folder.path} is a file; name another run folder with --run")
-        if not folder.path.is_dir() or _is_empty(folder.path):
+        if not folder.path.is_dir() or is_empty_folder(folder.path):
             return folder
         if not overwrite:
             raise RunError(
@@ -298,7 +298,8 @@ def _installed_versions() -> dict[str, str]:
     return versions
 
 
-def _is_empty(folder: Path) -> bool:
+def is_empty_folder(folder: Path) -> bool:
+    """Whether a folder has no contents; raises RunError if it cannot be read."""
     try:
         return not any(folder.iterdir())
     except OSError as error:
