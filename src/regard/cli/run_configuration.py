@@ -87,7 +87,7 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
         return fit_config(task, fields, measured=is_first_process())
 
 
-def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
+def resume_config(task: "Task", old: RunConfig, options: Mapping[str, Any]) -> RunConfig:
     """Returns the configuration of a run that continues with other options.
 
     Args:
@@ -122,7 +122,7 @@ def all_options(task: "Task") -> dict[str, str]:
     return options_of(*section_kinds(task).values())
 
 
-def as_yaml(config: RunConfig[Any, Any, Any], reasons: Mapping[str, str] | None = None) -> str:
+def as_yaml(config: RunConfig, reasons: Mapping[str, str] | None = None) -> str:
     """Returns a configuration as the text of a file for ``--config``.
 
     Args:

@@ -73,7 +73,7 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
     finish(task, result)
 
 
-def _find_learning_rate(task: "Task", config: "RunConfig[Any, Any, Any]", picture: Path) -> None:
+def _find_learning_rate(task: "Task", config: "RunConfig", picture: Path) -> None:
     from regard.pictures import save
     from regard.training.learning_rate_finder import find_learning_rate
     from regard.training.reporter import default_reporter
@@ -225,7 +225,7 @@ def example_input(task: "Task", folder: "RunFolder") -> str:
     return {"text": quoted("A text."), "image": "IMAGE.png", "sound": "SOUND.wav"}[task.input_kind]
 
 
-def _test_line(task: "Task", config: "RunConfig[Any, Any, Any]", data: Any) -> str:
+def _test_line(task: "Task", config: "RunConfig", data: Any) -> str:
     """Returns what is said before a test, which can take longer than a short training."""
     source, beam = getattr(task, "input", None), getattr(task.evaluation_config(), "beam", 1)
     is_generated = source is not None and config.data.bundled and config.data.test is None

@@ -193,7 +193,7 @@ class TableTask(Task):
         options |= {name: value for name, value in vars(other.data).items() if name in self.rules}
         return {name: Choice(value, f"as in {path}") for name, value in options.items() if name not in typed}
 
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Examples | None) -> nn.Module:
+    def build_model(self, run: RunConfig, files: Mapping[str, Any], train: Examples | None) -> nn.Module:
         """Returns a new model: that of the section ``model``, completed by the fields that the data decide.
 
         Args:
@@ -216,7 +216,7 @@ class TableTask(Task):
         module, name = self.model_class.split(":")
         return getattr(import_module(module), name)
 
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
+    def run_name(self, config: RunConfig) -> str:
         if self.variant is None:
             return self.name
         section, *names = self.variant
@@ -229,7 +229,7 @@ class TableTask(Task):
         """Returns the files that a trained run needs: name → file, and the function that reads it."""
 
     @abstractmethod
-    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
+    def learn(self, run: RunConfig, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         """Learns the contents of the files of `loaders` from the training rows and saves them, unless they exist.
 
         Args:
@@ -243,7 +243,7 @@ class TableTask(Task):
         """Returns the encoder of the texts or labels that are predicted."""
         return list(files.values())[-1]
 
-    def word_embeddings(self, run: RunConfig[Any, Any, Any], model: Any) -> tuple[list[nn.Embedding], str]:
+    def word_embeddings(self, run: RunConfig, model: Any) -> tuple[list[nn.Embedding], str]:
         """Returns the embeddings for pretrained vectors of words, and the option that sets their number of features."""
         raise ArgumentError(f"word_vectors has no meaning for the task {self.name!r}")
 
@@ -251,7 +251,7 @@ class TableTask(Task):
         """Returns the tokenizer of the words that a model reads."""
         return files["source"] if "source" in files else files["tokenizer"]
 
-    def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
+    def validation_limit(self, run: RunConfig) -> int:
         """Returns the largest number of validation examples; 0 for all."""
         return 0
 
@@ -263,16 +263,16 @@ class TableTask(Task):
         """Returns further parts of the first line of a run, after the numbers of examples."""
         return []
 
-    def prepare(self, config: RunConfig[Any, Any, Any], folder: RunFolder) -> TableExperiment:
+    def prepare(self, config: RunConfig, folder: RunFolder) -> TableExperiment:
         return self.experiment(self, config, folder)
 
     def load(self, folder: RunFolder, device: str = "cpu") -> Trained:
         return self.trained(self, folder, device)
 
-    def data_files(self, folder: RunFolder, config: RunConfig[Any, Any, Any]) -> Mapping[str, Sequence[Path]]:
+    def data_files(self, folder: RunFolder, config: RunConfig) -> Mapping[str, Sequence[Path]]:
         return self.input.data_files(folder, config.data)
 
-    def test_data(self, folder: RunFolder, config: RunConfig[Any, Any, Any]) -> Any:
+    def test_data(self, folder: RunFolder, config: RunConfig) -> Any:
         return self.input.source(config.data, folder, "test")
 
 
@@ -291,7 +291,7 @@ class TableExperiment(Experiment):
         validation_rows: the same, not encoded.
     """
 
-    def __init__(self, task: TableTask, run: RunConfig[Any, Any, Any], folder: RunFolder):
+    def __init__(self, task: TableTask, run: RunConfig, folder: RunFolder):
         from regard.training.randomness import seed_step
 
         self.task, self.run, self.training, self.input = task, run, run.training, task.input

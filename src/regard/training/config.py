@@ -121,7 +121,7 @@ class SectionTypes(Protocol):
     model_config: ClassVar[type[Any]]
     training_config: ClassVar[type[TrainingConfig]]
 
-    def check_run(self, run: "RunConfig[Any, Any, Any]") -> None:
+    def check_run(self, run: "RunConfig") -> None:
         """Raises ArgumentError if sections of a configuration contradict each other."""
         ...
 
@@ -154,7 +154,7 @@ class RunConfig(Generic[D, M, T]):
         }
 
     @classmethod
-    def from_dict(cls, content: object, origin: str, task: SectionTypes) -> "RunConfig[Any, Any, Any]":
+    def from_dict(cls, content: object, origin: str, task: SectionTypes) -> "RunConfig":
         """Returns the configuration that ``to_dict`` wrote, in this version or in an earlier one.
 
         Args:
@@ -188,7 +188,7 @@ def options_by_section(task: SectionTypes, options: Mapping[str, Any]) -> dict[s
     }
 
 
-def make_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]]) -> "RunConfig[Any, Any, Any]":
+def make_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]]) -> "RunConfig":
     """Returns the configuration of a run.
 
     Args:

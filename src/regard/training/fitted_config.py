@@ -10,7 +10,7 @@ from regard.training.task import Choice, Task
 class FittedConfig(NamedTuple):
     """The configuration of a run, and the options of it that the data decided."""
 
-    config: RunConfig[Any, Any, Any]
+    config: RunConfig
     reasons: dict[str, str]
     """Option that the data decided → why."""
 

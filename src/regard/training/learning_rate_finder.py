@@ -82,7 +82,7 @@ class LearningRateSweep:
 
 
 def find_learning_rate(
-    task: Task, config: RunConfig[Any, Any, Any], reporter: Reporter | None = None, steps: int = STEPS
+    task: Task, config: RunConfig, reporter: Reporter | None = None, steps: int = STEPS
 ) -> LearningRateSweep:
     """Sweeps the learning rate of a run that has not begun, on its own batches.
 

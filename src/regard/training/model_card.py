@@ -124,7 +124,7 @@ class _Result(NamedTuple):
 
 
 def _front_matter(
-    task: Task, config: RunConfig[Any, Any, Any], name: str, results: list[_Result], data_sets: Collection[str]
+    task: Task, config: RunConfig, name: str, results: list[_Result], data_sets: Collection[str]
 ) -> dict[str, Any]:
     content: dict[str, Any] = {"library_name": "regard"}
     if task.hub_task:
@@ -155,7 +155,7 @@ def _front_matter(
     return content
 
 
-def _model_lines(task: Task, config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+def _model_lines(task: Task, config: RunConfig, facts: TrainingFacts) -> list[str]:
     lines = [f"- Task: {escaped(task.name)}"]
     if facts.model:
         variant = task.run_name(config)
@@ -165,9 +165,7 @@ def _model_lines(task: Task, config: RunConfig[Any, Any, Any], facts: TrainingFa
     return lines + _option_table(config.model)
 
 
-def _data_lines(
-    folder: RunFolder, config: RunConfig[Any, Any, Any], facts: TrainingFacts, data_sets: Collection[str]
-) -> list[str]:
+def _data_lines(folder: RunFolder, config: RunConfig, facts: TrainingFacts, data_sets: Collection[str]) -> list[str]:
     lines = [f"- Sizes: {escaped(facts.description)}"] if facts.description else []
     recorded = folder.manifest.read().data
     for part, label in (("train", "Training"), ("validation", "Validation"), ("test", "Test")):
@@ -184,7 +182,7 @@ def _data_lines(
     return (lines or ["- The run does not say."]) + _option_table(config.data)
 
 
-def _training_lines(folder: RunFolder, config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+def _training_lines(folder: RunFolder, config: RunConfig, facts: TrainingFacts) -> list[str]:
     lines = []
     if facts.steps:
         epochs = f"{facts.epochs:g} {'epoch' if facts.epochs == 1 else 'epochs'}"
@@ -255,7 +253,7 @@ def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> 
     ]
 
 
-def _limit_lines(config: RunConfig[Any, Any, Any]) -> list[str]:
+def _limit_lines(config: RunConfig) -> list[str]:
     lines = ["- The metrics hold for data like those above; on other data the model may be worse."]
     if isinstance(longest := getattr(config.data, "max_length", None), int) and longest:
         lines.append(f"- Texts of more than {longest:,} tokens were cut or left out in training.")
@@ -282,7 +280,7 @@ def _option_table(section: Any) -> list[str]:
 
 
 def _validation(
-    task: Task, folder: RunFolder, config: RunConfig[Any, Any, Any], facts: TrainingFacts, data_sets: Collection[str]
+    task: Task, folder: RunFolder, config: RunConfig, facts: TrainingFacts, data_sets: Collection[str]
 ) -> list[_Result]:
     row = next((row for row in folder.read_metrics() if row["step"] == facts.best_step), {})
     source = getattr(config.data, "validation", None) or getattr(config.data, "train", None)

@@ -66,7 +66,7 @@ class TrainingResult:
 @kernels_awaited()
 def train_run(
     task: Task,
-    config: RunConfig[Any, Any, Any],
+    config: RunConfig,
     folder: RunFolder,
     resume: bool = False,
     reporter: Reporter | None = None,
@@ -125,7 +125,7 @@ def train_run(
 
 def _train_in_process(
     task: Task,
-    config: RunConfig[Any, Any, Any],
+    config: RunConfig,
     folder: RunFolder,
     fabric: "Fabric",
     resume: bool,
@@ -238,7 +238,7 @@ def initial_run(task: Task, path: str) -> RunFolder:
     return folder
 
 
-def copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, Any], experiment: Experiment) -> None:
+def copy_weights(initial: RunFolder, task: Task, config: RunConfig, experiment: Experiment) -> None:
     """Copies the weights of the model of ``init_from``.
 
     Raises:

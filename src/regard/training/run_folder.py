@@ -197,7 +197,7 @@ class RunFolder:
         figure = training_curves(rows, title=self.path.name, qualities=metrics)
         return [save(figure, self.pictures / "curves.png")]
 
-    def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
+    def write_config(self, config: RunConfig) -> None:
         """Writes ``config.yaml``."""
         content = {**config.to_dict(), "versions": _installed_versions()}
         try:
@@ -206,7 +206,7 @@ class RunFolder:
             raise RunError(f"cannot create the run folder {self.path}: {error.strerror}") from error
         write_atomically(self.config, yaml_text(content).encode())
 
-    def read_config(self, task: SectionTypes) -> RunConfig[Any, Any, Any]:
+    def read_config(self, task: SectionTypes) -> RunConfig:
         """Returns the configuration in ``config.yaml``.
 
         Args:

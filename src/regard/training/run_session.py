@@ -5,7 +5,6 @@ import dataclasses
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from regard.errors import RunError
 from regard.files.platforms import is_another_process, renames_open_files
@@ -37,7 +36,7 @@ class RunSession:
         RunError: the run is in use by another process, or the folder cannot be made.
     """
 
-    def __init__(self, folder: RunFolder, task: Task, config: RunConfig[Any, Any, Any], resume: bool):
+    def __init__(self, folder: RunFolder, task: Task, config: RunConfig, resume: bool):
         self.folder = folder
         self._config = config
         self._task = task

@@ -156,7 +156,7 @@ class Trained(ABC):
 
     task: "Task"
     folder: "RunFolder"
-    config: RunConfig[Any, Any, Any]
+    config: RunConfig
     model: "nn.Module"
     device: str
 
@@ -365,7 +365,7 @@ class Task(ABC):
         """The options of ``data``, ``model`` and ``training`` whose default `fit` chooses from the data."""
         return frozenset()
 
-    def check_run(self, run: RunConfig[Any, Any, Any]) -> None:  # noqa: B027 (most sections fit each other)
+    def check_run(self, run: RunConfig) -> None:  # noqa: B027 (most sections fit each other)
         """Raises ArgumentError if sections of a configuration contradict each other."""
 
     def fit(self, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> dict[str, Choice]:
@@ -387,7 +387,7 @@ class Task(ABC):
         return {}
 
     @abstractmethod
-    def prepare(self, config: RunConfig[Any, Any, Any], folder: "RunFolder") -> Experiment:
+    def prepare(self, config: RunConfig, folder: "RunFolder") -> Experiment:
         """Opens the data, writes the files of the run folder besides the weights, and builds the model.
 
         The global generators of random numbers are seeded before this call: the seed decides the initial weights.
@@ -401,15 +401,15 @@ class Task(ABC):
             RunError: a file of the run is missing, damaged, or of another run.
         """
 
-    def data_files(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Mapping[str, Sequence[Path]]:
+    def data_files(self, folder: "RunFolder", config: RunConfig) -> Mapping[str, Sequence[Path]]:
         """Returns the files of each part of the data outside of the run folder, whose sums the manifest records."""
         return {}
 
-    def test_data(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Any:
+    def test_data(self, folder: "RunFolder", config: RunConfig) -> Any:
         """Returns the data for the evaluation of a run after its training; None if there are none."""
         return None
 
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
+    def run_name(self, config: RunConfig) -> str:
         """Returns the default name of a run."""
         return self.name
 
