@@ -135,7 +135,7 @@ def test_losses_that_are_read_later_are_the_same(tiny, whole, tmp_path, monkeypa
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited[0]))
     monkeypatch.setattr(loop.TrainingLoop, "_read_losses", noted)
     monkeypatch.setattr(loop, "is_on_host", lambda tensor: False)
-    monkeypatch.setattr(loop, "READ_EVERY", 3)
+    monkeypatch.setattr(loop, "STEPS_PER_READING", 3)
     train(tiny(checkpoint_steps=4), tmp_path / "later")
     assert_same(results(tmp_path / "later"), whole[2])
     assert max(unread for _, unread in steps) == 3
