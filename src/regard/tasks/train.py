@@ -119,7 +119,7 @@ def train(
     # folder is unknown to them, so that each has its own.
     writes, writes_data = is_first_process(), is_first_process() or temporary is not None
     stored: dict[str, str] = {}
-    own_data = False
+    owns_data = False
     try:
         with stored_names(stored) as renamed, each_warning_once():
             options = checked_options(kind, options) | _share(kind, train, validation, options)
@@ -139,16 +139,16 @@ def train(
                         f"{data_folder} exists, and the data of the run would be written there; move it away, or name "
                         "another folder with run"
                     )
-                own_data = True
+                owns_data = True
                 for name, value in in_memory.items():
                     store(kind, value, data_folder / name, name, options)
 
-            def said(text: str) -> str:
+            def renamed_line(text: str) -> str:
                 text = text.removesuffix(" (--dry-run says why)")  # an option of the command alone
                 is_of_run = temporary is not None and text.endswith(f" · {path}")
                 return f"{renamed(text)} (a temporary folder: run='NAME' keeps it)" if is_of_run else renamed(text)
 
-            fitted, reporter = fit_config(kind, typed, measured=writes), named_reporter(quiet, said)
+            fitted, reporter = fit_config(kind, typed, measured=writes), named_reporter(quiet, renamed_line)
             result = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
             if result.interrupted:
                 raise KeyboardInterrupt(f"signal {result.interrupted} stopped the training")
@@ -161,7 +161,7 @@ def train(
             _add(error, f"what was trained is kept in {path}; {continue_with(path, kind.name)}")
         elif temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-        elif own_data and not (path / "config.yaml").exists():
+        elif owns_data and not (path / "config.yaml").exists():
             shutil.rmtree(data_folder, ignore_errors=True)
         if isinstance(error, ColumnError):
             raise error.in_python(f"regard.train({kind.name!r}, {in_call(train)}") from error
