@@ -6,29 +6,27 @@ weighted sum is taken a second time, with the derivatives of the weights.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+from collections import namedtuple
+
 import triton
 import triton.language as tl
 
+from regard.kernels.triton.program import over_blocks, row_head
 from regard.kernels.triton.tiles import (
     ENTMAX15,
     LOG2E,
     SIGMOID,
-    SIZES,
     SOFTMAX,
     SPARSEMAX,
-    UNALIGNED,
-    block_bounds,
     entmax_parts,
+    features_of,
     finite,
-    has_full_tiles,
     hides,
     is_finite,
     kept_pairs,
-    loaded_rows,
-    nth_full_block,
-    nth_partial_block,
-    tile_rows,
+    sigmoid_weights,
     tile_scores,
+    values_of,
 )
 
 STEPS = tl.constexpr(64)
@@ -43,66 +41,86 @@ LAST_STEP = tl.constexpr(2e-4)
 """Length of a step for α up to 1.5 after which the search ends: what is left is of the order of its square."""
 
 
-@triton.jit
-def add_norm(
-    tops, sums, slopes, counts, threshold, queries, keys, rows, columns, query, query_powers, query_extent, key,
-    key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale, cap, factor, exponent, bias_row,
-    bias_column, mask_row, mask_column,
-    D: tl.constexpr, UNITS: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, NORMALIZER: tl.constexpr,
-    IS_UNITS: tl.constexpr, SCALED: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr,
-    RUNS: tl.constexpr, PRECISION: tl.constexpr, FULL: tl.constexpr, FIRST: tl.constexpr,
-):  # fmt: skip
-    """Adds a tile to the rows' maxima (``FIRST``), or to the sums of the weights at a threshold, and of their slopes.
+Outputs = namedtuple("Outputs", "output maximum total sloped slope_total")
+"""What a forward pass fills; the last two are None if no backward pass of the entmax family needs them."""
 
-    For α = 1.5 the number of positive weights is counted as well.
-    """
-    scores, _, _ = tile_scores(
-        queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent, weight, bias,
-        start, stop, mask, Q, K, QP, KP, scale, cap, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q,
-        BLOCK_K, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, FULL, False,
-    )  # fmt: skip
-    if FIRST:
-        return tl.maximum(tops, tl.max(scores, 1)), sums, slopes, counts
-    weights, slope = entmax_parts(scores, threshold[:, None], tops[:, None], exponent, factor, NORMALIZER)
-    if NORMALIZER == ENTMAX15:
+Rows = namedtuple("Rows", "rows queries reference threshold outputs", defaults=(0, 0, 0))
+"""A program's rows and queries, the statistics that its next pass needs, and what it fills."""
+
+
+@triton.jit
+def add_top(top, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
+    """Raises the rows' maxima to those of a tile."""
+    keys = features_of(columns, head.key, FORM)
+    scores, _, _ = tile_scores(at.queries, keys, at.rows, columns, head, False, FULL, FORM)
+    return tl.maximum(top, tl.max(scores, 1))
+
+
+@triton.jit
+def add_norm(norm, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
+    """Adds a tile to the sums of the weights at a threshold and of their slopes, and counts positive ones for α = 1.5."""
+    sums, slopes, counts = norm
+    keys = features_of(columns, head.key, FORM)
+    scores, _, _ = tile_scores(at.queries, keys, at.rows, columns, head, False, FULL, FORM)
+    weights, slope = entmax_parts(scores, at.threshold[:, None], at.reference[:, None], head.numbers, FORM)
+    if FORM.normalizer == ENTMAX15:
         counts += tl.sum(tl.where(slope > 0.0, 1.0, 0.0), 1)
-    return tops, sums + tl.sum(weights, 1), slopes + tl.sum(slope, 1), counts
+    return sums + tl.sum(weights, 1), slopes + tl.sum(slope, 1), counts
 
 
 @triton.jit
-def next_threshold(threshold, sums, slopes, counts, exponent, NORMALIZER: tl.constexpr):
+def next_threshold(threshold, sums, slopes, counts, exponent, FORM: tl.constexpr):
     """Returns a better threshold, from the sums of the weights at the last one.
 
     For α = 1.5 it is exact if the same weights stay positive: n δ² − 2 δ Σu + Σu² = 1. Else it is a step of Newton's
     method on the norm of [z − τ]₊, which is convex, so that the steps never pass the solution from below.
     """
-    if NORMALIZER == ENTMAX15:
+    if FORM.normalizer == ENTMAX15:
         spread = slopes * slopes - counts * (sums - 1.0)
         return threshold + (sums - 1.0) / (slopes + tl.sqrt(tl.maximum(spread, 0.0)))
-    elif NORMALIZER == SPARSEMAX:
+    elif FORM.normalizer == SPARSEMAX:
         return threshold + (sums - 1.0) / slopes
     else:
         return threshold + (sums - tl.exp2(tl.log2(sums) * (1.0 - exponent))) / slopes
 
 
 @triton.jit
-def add_tile(
-    top, summed, mixed, slopes_mixed, slopes_summed, queries, keys, rows, columns, pair, query, query_powers,
-    query_extent, key, key_powers, key_extent, value, weight, bias, start, stop, mask, seed, rate, Q, K, QP, KP, scale,
-    cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column,
-    D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr, NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, SCALED: tl.constexpr, CAP: tl.constexpr,
-    BIAS: tl.constexpr, MASK: tl.constexpr, RUNS: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
-    WITH_SLOPES: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
+def row_threshold(at, top, head, FORM: tl.constexpr):
+    """Returns the threshold of each row of the entmax family, −1 for a row without visible keys."""
+    BLOCK_Q: tl.constexpr = FORM.block_q
+    none = tl.zeros((BLOCK_Q,), tl.float32)
+    high = none
+    threshold = none - 1.0
+    low = threshold
+    step = 0
+    is_searching = head.count > 0
+    while is_searching:
+        rows = Rows(at.rows, at.queries, at.reference, threshold)
+        sums, slopes, counts = over_blocks(add_norm, (none, none, none), rows, head, FORM.block_k, FORM)
+        is_below = sums >= 1.0
+        low = tl.where(is_below, threshold, low)
+        high = tl.where(is_below, high, threshold)
+        newton = next_threshold(threshold, sums, slopes, counts, head.numbers.exponent, FORM)
+        is_inside = (newton > low) & (newton < high) & (step < NEWTON_STEPS)
+        following = tl.where(is_inside, newton, 0.5 * (low + high))
+        # A row without visible keys has the sum 0; NaN ends the search of its row, whose threshold is NaN.
+        is_open = (tl.abs(sums - 1.0) > TOLERANCE) & (top > float("-inf")) & (following > low) & (following < high)
+        is_last = is_inside & (tl.abs(following - threshold) < LAST_STEP) & (head.numbers.exponent <= 0.5)
+        threshold = tl.where(sums == sums, tl.where(is_open, following, threshold), sums)
+        step += 1
+        is_searching = (tl.max((is_open & (is_last == 0)).to(tl.int32)) > 0) & (step < STEPS)
+    return threshold
+
+
+@triton.jit
+def add_tile(sums, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
     """Adds the weighted values of a tile to those of its rows."""
-    values = loaded_rows(value, columns, K, V, BLOCK_V)
-    scores, seen, _ = tile_scores(
-        queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent, weight, bias,
-        start, stop, mask, Q, K, QP, KP, scale, cap, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q,
-        BLOCK_K, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, FULL, False,
-    )  # fmt: skip
-    if NORMALIZER == SOFTMAX:
+    top, summed, mixed, slopes_mixed, slopes_summed = sums
+    keys = features_of(columns, head.key, FORM)
+    values = values_of(columns, head, FORM)
+    scores, seen, _ = tile_scores(at.queries, keys, at.rows, columns, head, False, FULL, FORM)
+    factor = head.numbers.factor
+    if FORM.normalizer == SOFTMAX:
         risen = tl.maximum(top, tl.max(scores, 1))
         reference = tl.where(risen == float("-inf"), 0.0, risen)
         fallen = tl.exp2((top - reference) * (factor * LOG2E))
@@ -110,170 +128,69 @@ def add_tile(
         summed = summed * fallen + tl.sum(weights, 1)
         mixed = mixed * fallen[:, None]
         top = risen
-    elif NORMALIZER == SIGMOID:
-        weights = 1.0 / (1.0 + tl.exp2(-LOG2E * (scores * factor + shift)))
+    elif FORM.normalizer == SIGMOID:
+        weights = sigmoid_weights(scores, head.numbers)
     else:
         reference = tl.where(top == float("-inf"), 0.0, top)
-        weights, slope = entmax_parts(scores, summed[:, None], reference[:, None], exponent, factor, NORMALIZER)
-        if WITH_SLOPES:
+        weights, slope = entmax_parts(scores, summed[:, None], reference[:, None], head.numbers, FORM)
+        if at.outputs.sloped is not None:
             slopes_summed += tl.sum(slope, 1)
-            if DROPOUT:
-                slope = slope * kept_pairs(seed, pair, rows, columns, K, rate, False)
-    if DROPOUT:
-        weights = weights * kept_pairs(seed, pair, rows, columns, K, rate, False)
-    if hides(FULL, MASK, BIAS):
+            if FORM.has_dropout:
+                slope = slope * kept_pairs(at.rows, columns, head, False)
+    if FORM.has_dropout:
+        weights = weights * kept_pairs(at.rows, columns, head, False)
+    if hides(FULL, FORM):
         # Hidden values, times 0, add nothing only if they are finite. A visible one that is not makes its feature NaN.
         is_bad = tl.where(is_finite(values), 0.0, 1.0)
         if tl.max(tl.max(is_bad, 1), 0) > 0.0:
             bad = tl.dot(tl.where(seen, 1.0, 0.0).to(values.dtype), is_bad.to(values.dtype))
             mixed = tl.where(bad > 0.0, float("nan"), mixed)
-            if WITH_SLOPES:
+            if at.outputs.sloped is not None:
                 slopes_mixed = tl.where(bad > 0.0, float("nan"), slopes_mixed)
         values = finite(values)
-    mixed += tl.dot(weights.to(values.dtype), values, input_precision=PRECISION)
-    if WITH_SLOPES:
-        slopes_mixed += tl.dot(slope.to(values.dtype), values, input_precision=PRECISION)
+    mixed += tl.dot(weights.to(values.dtype), values, input_precision=FORM.precision)
+    if at.outputs.sloped is not None:
+        slopes_mixed += tl.dot(slope.to(values.dtype), values, input_precision=FORM.precision)
     return top, summed, mixed, slopes_mixed, slopes_summed
 
 
-@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=UNALIGNED)
-def forward(
-    query, query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, sink, start, stop, mask, seed,
-    rate, scale, cap, factor, shift, exponent, H, KV, Q, K, QP, KP, weight_head, sink_head, bias_batch, bias_head,
-    bias_row, bias_column, mask_batch, mask_head, mask_row, mask_column, span_batch, span_head, block_batch, block_head,
-    NQ, NK, order, bounds, output, maximum, total, sloped, slope_total,
-    D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr,
-    SCALED: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr, RUNS: tl.constexpr,
-    GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
-    WITH_SLOPES: tl.constexpr,
-):  # fmt: skip
-    # Later rows often see more keys, and begin first.
-    row_block = tl.num_programs(0) - 1 - tl.program_id(0)
-    pair = tl.program_id(1).to(tl.int64)
-    batch = pair // H
-    head = pair % H
-    kv = batch * KV + head // (H // KV)
-    rows = row_block * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    query += pair * Q * D
-    key += kv * K * D
-    value += kv * K * V
-    if IS_UNITS:
-        query_powers += pair * QP * UNITS
-        key_powers += kv * KP * UNITS
-        query_extent += pair * QP
-        key_extent += kv * KP
-        weight += head * weight_head
-    if BIAS:
-        bias += batch * bias_batch + head * bias_head
-    if MASK == 1:
-        start += batch * span_batch + head * span_head
-        stop += batch * span_batch + head * span_head
-    if MASK == 2:
-        mask += batch * mask_batch + head * mask_head
-    list_index = (batch * block_batch + head * block_head) * NQ + row_block
-    first, left, full, count = block_bounds(bounds, list_index, K, NK, BLOCK_K, MASK, BIAS)
-    if GAPS:
-        order += list_index * NK
-    queries = tile_rows(query, rows, Q, D, BLOCK_D, IS_UNITS)
+@triton.jit
+def forward(arguments, outputs, FORM: tl.constexpr):
+    BLOCK_Q: tl.constexpr = FORM.block_q
+    BLOCK_V: tl.constexpr = FORM.block_v
+    head = row_head(arguments, FORM)
+    rows = head.block * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    queries = features_of(rows, head.query, FORM)
     top = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
     summed = tl.zeros((BLOCK_Q,), tl.float32)
-    if NORMALIZER == SOFTMAX:
-        if SINK:
-            top = summed + tl.load(sink + head * sink_head) / factor
+    if FORM.normalizer == SOFTMAX:
+        if FORM.has_sink:
+            top = summed + tl.load(head.sink) / head.numbers.factor
             summed += 1.0
-    elif NORMALIZER != SIGMOID:
-        none = tl.zeros((BLOCK_Q,), tl.float32)
-        if has_full_tiles(MASK, BIAS):
-            for index in range(full):
-                columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-                keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-                top, _, _, _ = add_norm(
-                    top, none, none, none, none, queries, keys, rows, columns, query, query_powers, query_extent, key,
-                    key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale, cap, factor,
-                    exponent, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K, NORMALIZER,
-                    IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, True, True,
-                )  # fmt: skip
-        for index in range(count - full):
-            columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-            keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-            top, _, _, _ = add_norm(
-                top, none, none, none, none, queries, keys, rows, columns, query, query_powers, query_extent, key,
-                key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale, cap, factor, exponent,
-                bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K, NORMALIZER, IS_UNITS, SCALED,
-                CAP, BIAS, MASK, RUNS, PRECISION, False, True,
-            )  # fmt: skip
+    elif FORM.normalizer != SIGMOID:
+        top = over_blocks(add_top, top, Rows(rows, queries), head, FORM.block_k, FORM)
         reference = tl.where(top == float("-inf"), 0.0, top)
-        high = none
-        summed = none - 1.0
-        low = summed
-        step = 0
-        is_searching = count > 0
-        while is_searching:
-            sums, slopes, counts = none, none, none
-            if has_full_tiles(MASK, BIAS):
-                for index in range(full):
-                    columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-                    keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-                    _, sums, slopes, counts = add_norm(
-                        reference, sums, slopes, counts, summed, queries, keys, rows, columns, query, query_powers,
-                        query_extent, key, key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale,
-                        cap, factor, exponent, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K,
-                        NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, True, False,
-                    )  # fmt: skip
-            for index in range(count - full):
-                columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-                keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-                _, sums, slopes, counts = add_norm(
-                    reference, sums, slopes, counts, summed, queries, keys, rows, columns, query, query_powers,
-                    query_extent, key, key_powers, key_extent, weight, bias, start, stop, mask, Q, K, QP, KP, scale,
-                    cap, factor, exponent, bias_row, bias_column, mask_row, mask_column, D, UNITS, BLOCK_Q, BLOCK_K,
-                    NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, PRECISION, False, False,
-                )  # fmt: skip
-            is_below = sums >= 1.0
-            low = tl.where(is_below, summed, low)
-            high = tl.where(is_below, high, summed)
-            newton = next_threshold(summed, sums, slopes, counts, exponent, NORMALIZER)
-            is_inside = (newton > low) & (newton < high) & (step < NEWTON_STEPS)
-            following = tl.where(is_inside, newton, 0.5 * (low + high))
-            # A row without visible keys has the sum 0; NaN ends the search of its row, whose threshold is NaN.
-            is_open = (tl.abs(sums - 1.0) > TOLERANCE) & (top > float("-inf")) & (following > low) & (following < high)
-            is_last = is_inside & (tl.abs(following - summed) < LAST_STEP) & (exponent <= 0.5)
-            summed = tl.where(sums == sums, tl.where(is_open, following, summed), sums)
-            step += 1
-            is_searching = (tl.max((is_open & (is_last == 0)).to(tl.int32)) > 0) & (step < STEPS)
+        summed = row_threshold(Rows(rows, queries, reference), top, head, FORM)
     mixed = tl.zeros((BLOCK_Q, BLOCK_V), tl.float32)
-    slopes_mixed = tl.zeros((BLOCK_Q, BLOCK_V), tl.float32)
     slopes_summed = tl.zeros((BLOCK_Q,), tl.float32)
-    if has_full_tiles(MASK, BIAS):
-        for index in range(full):
-            columns = nth_full_block(order, first, left, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-            keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-            top, summed, mixed, slopes_mixed, slopes_summed = add_tile(
-                top, summed, mixed, slopes_mixed, slopes_summed, queries, keys, rows, columns, pair, query,
-                query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, start, stop, mask, seed,
-                rate, Q, K, QP, KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column,
-                D, V, UNITS, BLOCK_Q, BLOCK_K, BLOCK_V, NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, DROPOUT,
-                PRECISION, WITH_SLOPES, True,
-            )  # fmt: skip
-    for index in range(count - full):
-        columns = nth_partial_block(order, first, left, full, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
-        keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
-        top, summed, mixed, slopes_mixed, slopes_summed = add_tile(
-            top, summed, mixed, slopes_mixed, slopes_summed, queries, keys, rows, columns, pair, query, query_powers,
-            query_extent, key, key_powers, key_extent, value, weight, bias, start, stop, mask, seed, rate, Q, K, QP,
-            KP, scale, cap, factor, shift, exponent, bias_row, bias_column, mask_row, mask_column, D, V, UNITS,
-            BLOCK_Q, BLOCK_K, BLOCK_V, NORMALIZER, IS_UNITS, SCALED, CAP, BIAS, MASK, RUNS, DROPOUT, PRECISION,
-            WITH_SLOPES, False,
-        )  # fmt: skip
-    if NORMALIZER == SOFTMAX:
+    top, summed, mixed, slopes_mixed, slopes_summed = over_blocks(
+        add_tile,
+        (top, summed, mixed, mixed, slopes_summed),
+        Rows(rows, queries, outputs=outputs),
+        head,
+        FORM.block_k,
+        FORM,
+    )
+    if FORM.normalizer == SOFTMAX:
         mixed = mixed / tl.where(summed == 0.0, 1.0, summed)[:, None]
     channels = tl.arange(0, BLOCK_V)
-    places = pair * Q + rows
-    inside = (rows[:, None] < Q) & (channels[None, :] < V)
-    tl.store(output + places[:, None] * V + channels[None, :], mixed.to(output.dtype.element_ty), mask=inside)
-    tl.store(maximum + places, top, mask=rows < Q)
-    tl.store(total + places, summed, mask=rows < Q)
-    if WITH_SLOPES:
-        tl.store(sloped + places[:, None] * V + channels[None, :], slopes_mixed, mask=inside)
-        tl.store(slope_total + places, slopes_summed, mask=rows < Q)
+    places = head.pair * head.query.length + rows
+    is_row = rows < head.query.length
+    spots = places[:, None] * FORM.value_dim + channels[None, :]
+    inside = is_row[:, None] & (channels[None, :] < FORM.value_dim)
+    tl.store(outputs.output + spots, mixed.to(outputs.output.dtype.element_ty), mask=inside)
+    tl.store(outputs.maximum + places, top, mask=is_row)
+    tl.store(outputs.total + places, summed, mask=is_row)
+    if outputs.sloped is not None:
+        tl.store(outputs.sloped + spots, slopes_mixed, mask=inside)
+        tl.store(outputs.slope_total + places, slopes_summed, mask=is_row)

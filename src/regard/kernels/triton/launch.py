@@ -10,12 +10,12 @@ from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.errors import BackendError
-from regard.kernels.triton.backward import backward_columns, backward_rows
+from regard.kernels.triton.backward import ColumnGradients, RowGradients, backward_columns, backward_rows
 from regard.kernels.triton.blocks import Blocks, of_mask, of_runs
 from regard.kernels.triton.call import CODES, Call, Tile, scaling, tile_of
-from regard.kernels.triton.forward import forward
-from regard.kernels.triton.reading import read_rows
-from regard.kernels.triton.tiles import DENSE, NO_MASK, SPANS
+from regard.kernels.triton.forward import Outputs, forward
+from regard.kernels.triton.program import DENSE, NO_MASK, SPANS, Form, Matrix, Numbers, Sizes, Tensors, program
+from regard.kernels.triton.reading import Readings, read_rows
 from regard.kernels.triton.units import unit_powers
 from regard.tracing.transforms import in_memory, is_batched, is_capturing
 
@@ -78,13 +78,12 @@ class Attend(torch.autograd.Function):
                 for name, tensor in zip(_TENSORS, tensors, strict=True)
             }
         )
-        output, statistics = _run_forward(call, any(ctx.needs_input_grad))
+        outputs = _run_forward(call, any(ctx.needs_input_grad))
         others = [getattr(call, name) for name in (*_TENSORS, *_MASKS)]
         ctx.call = call._replace(**dict.fromkeys((*_TENSORS, *_MASKS)))
-        ctx.save_for_backward(output, *statistics, *others)
-        maximum, total = statistics[:2]
-        ctx.mark_non_differentiable(maximum, total)
-        return output, maximum, total
+        ctx.save_for_backward(*outputs, *others)
+        ctx.mark_non_differentiable(outputs.maximum, outputs.total)
+        return outputs[:3]
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor, *_: Any) -> tuple[Any, ...]:
@@ -98,37 +97,34 @@ class Attend(torch.autograd.Function):
                 "the fused kernels (backend 'triton') take one gradient at a time, not a batch of gradients; "
                 "backend='reference' takes both"
             )
-        output, maximum, total, sloped, slope_total, *others = ctx.saved_tensors
+        count = len(Outputs._fields)
+        outputs, others = Outputs(*ctx.saved_tensors[:count]), ctx.saved_tensors[count:]
         call = ctx.call._replace(**dict(zip((*_TENSORS, *_MASKS), others, strict=True)))
-        statistics = output, maximum, total, sloped, slope_total
-        return None, *_run_backward(call, statistics, in_memory(grad_output), ctx.needs_input_grad[1:])
+        return None, *_run_backward(call, outputs, in_memory(grad_output), ctx.needs_input_grad[1:])
 
 
 _TENSORS = ("query", "key", "value", "weight", "bias", "sink")
 _MASKS = ("start", "stop", "mask")
 
 
-def _run_forward(call: Call, with_gradient: bool) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
+def _run_forward(call: Call, with_gradient: bool) -> Outputs:
     rows = call.query.shape[:3]
     output = call.value.new_empty(*rows, call.value.shape[3])
     maximum, total = (output.new_empty(rows, dtype=torch.float32) for _ in range(2))
     sloped = slope_total = None
     if with_gradient and call.is_entmax:
         sloped, slope_total = output.new_empty(output.shape, dtype=torch.float32), torch.empty_like(total)
-    statistics = maximum, total, sloped, slope_total
-    _run_tiles(forward, "forward", call, None, output, *statistics, WITH_SLOPES=sloped is not None)
-    return output, statistics
+    outputs = Outputs(output, maximum, total, sloped, slope_total)
+    _run_tiles(forward, "forward", call, None, outputs)
+    return outputs
 
 
 def _run_backward(
-    call: Call, saved: tuple[Tensor | None, ...], grad_output: Tensor, needed: tuple[bool, ...]
+    call: Call, outputs: Outputs, grad_output: Tensor, needed: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    output, maximum, total, sloped, slope_total = saved
-    assert output is not None
-    assert maximum is not None
-    assert total is not None
+    maximum, total = outputs.maximum, outputs.total
     grad_output = grad_output.to(call.value.dtype).contiguous()
-    delta = _deltas(call, output, total, sloped, slope_total, grad_output)
+    delta = _deltas(call, outputs, grad_output)
     statistics = maximum, total, delta, grad_output
     powers = None if call.weight is None else _powers(call)
     grad_query = grad_weight = grad_bias = grad_key = grad_value = None
@@ -158,9 +154,7 @@ def _row_gradients(
     else:
         grad_query = torch.zeros_like(powers.query)
         partial = grad_query.new_zeros(batch, heads, powers.units + 1, powers.query.shape[3])
-    bias_start, *bias_strides = _bias_start(call, grad_bias)
-    own = *statistics, grad_query, bias_start, partial, *bias_strides
-    _run_tiles(backward_rows, "rows", call, powers, *own, WITH_BIAS=grad_bias is not None)
+    _run_tiles(backward_rows, "rows", call, powers, RowGradients(*statistics, grad_query, partial), grad_bias)
     if partial is None or call.weight is None:
         return grad_query, None, grad_bias
     sums = partial[..., :queries].sum(3)
@@ -178,7 +172,7 @@ def _column_gradients(call: Call, powers: "Powers | None", statistics: tuple[Ten
     else:
         grad_key = torch.zeros_like(powers.key)
     grad_value = torch.empty_like(call.value, memory_format=torch.contiguous_format)
-    _run_tiles(backward_columns, "columns", call, powers, *statistics, grad_key, grad_value)
+    _run_tiles(backward_columns, "columns", call, powers, ColumnGradients(*statistics, grad_key, grad_value))
     if powers is not None:
         grad_key = grad_key[:, :, :dim, :keys].transpose(2, 3).to(call.key.dtype)
     return grad_key, grad_value
@@ -198,13 +192,19 @@ def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor]
         **{name: in_memory(tensor.detach()) for name in _TENSORS if (tensor := getattr(call, name)) is not None},
         dropout=0.0,
     )
-    names = ("lse", "entropy", "peak", "distance", "received")
-    own = maximum, total, *map(readings.get, names), offset
-    requested = {name.upper(): name in readings for name in names[1:]}
-    _run_tiles(read_rows, "forward", call, None, *own, **requested)
+    own = Readings(maximum, total, *map(readings.get, Readings._fields[2:]))
+    _run_tiles(read_rows, "forward", call, None, own, offset=offset)
 
 
-def _run_tiles(kernel: Any, part: str, call: Call, powers: "Powers | None", *own: Any, **own_options: Any) -> None:
+def _run_tiles(
+    kernel: Any,
+    part: str,
+    call: Call,
+    powers: "Powers | None",
+    own: NamedTuple,
+    grad_bias: Tensor | None = None,
+    offset: int = 0,
+) -> None:
     """Runs a kernel: a program for each block of rows of a head, or of columns of a key head.
 
     Args:
@@ -212,32 +212,27 @@ def _run_tiles(kernel: Any, part: str, call: Call, powers: "Powers | None", *own
         part: what it computes, as `tile_of` names it.
         call: the call.
         powers: the units of an additive score, if they are known.
-        own: the arguments after those that all kernels take.
-        own_options: what the kernel is compiled for besides.
+        own: the tensors that only this kernel takes.
+        grad_bias: the gradient of the bias, which the kernel fills.
+        offset: the key position that belongs to the first query.
     """
     tile, by_columns = tile_of(call, part), part == "columns"
-    arguments, options = _arguments(call, tile, visible_blocks(call, tile, by_columns), powers)
+    arguments = _arguments(call, tile, visible_blocks(call, tile, by_columns), powers, grad_bias, offset)
     rows, size = (call.key, tile.columns) if by_columns else (call.query, tile.rows)
     batch, heads, length, _ = rows.shape
-    _launch(kernel, (-(-length // size), batch * heads), *arguments, *own, **options, **own_options)
+    with torch.cuda.device_of(call.query):
+        program[-(-length // size), batch * heads](kernel, own=own, **arguments)
 
 
-def _launch(kernel: Any, grid: tuple[int, int], *arguments: Any, **options: Any) -> None:
-    """Runs a kernel's programs on the device of its tensors."""
-    with torch.cuda.device_of(arguments[0]):
-        kernel[grid](*arguments, **options)
-
-
-def _deltas(
-    call: Call, output: Tensor, total: Tensor, sloped: Tensor | None, slope_total: Tensor | None, grad_output: Tensor
-) -> Tensor:
+def _deltas(call: Call, outputs: Outputs, grad_output: Tensor) -> Tensor:
     """Returns δ of each row: the mean of the weights' gradients, weighted by the derivatives of the weights."""
-    if sloped is not None and slope_total is not None:
+    if outputs.sloped is not None:
         # A row without visible keys has no slope.
-        return (sloped * grad_output).sum(3) / slope_total.masked_fill(slope_total == 0.0, 1.0)
+        slope_total = outputs.slope_total.masked_fill(outputs.slope_total == 0.0, 1.0)
+        return (outputs.sloped * grad_output).sum(3) / slope_total
     if call.normalizer == "sigmoid":
-        return torch.zeros_like(total)
-    return (output.float() * grad_output.float()).sum(3)
+        return torch.zeros_like(outputs.total)
+    return (outputs.output.float() * grad_output.float()).sum(3)
 
 
 class Powers(NamedTuple):
@@ -270,70 +265,69 @@ def _powers(call: Call) -> Powers:
         extent = tensor.new_empty(batch, heads, padded, dtype=torch.float32)
         grid = padded // PADDING, batch * heads
         sizes = {"D": dim, "UNITS": units, "BLOCK": PADDING, "BLOCK_D": 16}
-        _launch(unit_powers, grid, tensor.contiguous(), powers, extent, length, padded, **sizes)
+        with torch.cuda.device_of(tensor):
+            unit_powers[grid](tensor.contiguous(), powers, extent, length, padded, **sizes)
         parts.append((powers, extent))
     (query, query_extent), (key, key_extent) = parts
     return Powers(query, key, query_extent, key_extent, units)
 
 
 def _arguments(
-    call: Call, tile: Tile, blocks: Blocks | None, powers: Powers | None
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments that all kernels take, in their order, and what the kernels are compiled for."""
-    heads, queries, dim = call.query.shape[1:]
-    kv_heads, keys, value_dim = call.value.shape[1:]
-    query, key, value = call.query.contiguous(), call.key.contiguous(), call.value.contiguous()
-    weight, is_units = call.weight, call.weight is not None
-    units: tuple[Any, ...] = (None,) * 4
-    sizes, count = (0, 0, 0), 0
+    call: Call, tile: Tile, blocks: Blocks | None, powers: Powers | None, grad_bias: Tensor | None, offset: int
+) -> dict[str, Any]:
+    """Returns the arguments of `regard.kernels.triton.program.program` that do not depend on the kernel."""
+    _, heads, queries, dim = call.query.shape
+    _, kv_heads, keys, value_dim = call.value.shape
+    weight, sink, mask, spans = call.weight, call.sink, call.mask, call.start
     if weight is not None:
         powers = powers or _powers(call)
-        count = powers.units
-        units = powers.query, powers.query_extent, powers.key, powers.key_extent
-        weight = F.pad(weight.float(), (0, count - weight.shape[1])).contiguous()
-        sizes = powers.query.shape[3], powers.key.shape[3], count if weight.shape[0] > 1 else 0
+        weight = F.pad(weight.float(), (0, powers.units - weight.shape[1])).contiguous()
     scale, factor, is_scaled = scaling(call)
-    mask, spans = call.mask, call.start
-    masks = (0, 0, 0, 0) if mask is None else _strides(mask)
-    runs = (0, 0) if spans is None else _strides(spans)[:2]
     # The lists of blocks have the axes of the mask; their strides count lists.
-    own = spans.shape[:2] if spans is not None else mask.shape[:2] if mask is not None else (1, 1)
-    lists = (own[1] if own[0] > 1 else 0, 1 if own[1] > 1 else 0)
-    order, bounds = (None, None) if blocks is None else blocks
-    bias, *bias_strides = _bias_start(call, call.bias)
-    kind = SPANS if spans is not None else DENSE if mask is not None else NO_MASK
-    arguments = (
-        query, units[0], units[1], key, units[2], units[3], value, weight, bias, call.sink, spans, call.stop,
-        None if mask is None else mask.view(torch.uint8), call.seed, call.dropout, scale, call.cap, factor, call.shift,
-        call.alpha - 1.0, heads, kv_heads, queries, keys, *sizes,
-        0 if call.sink is None or call.sink.shape[0] == 1 else 1, *bias_strides, *masks, *runs, *lists,
-        -(-queries // tile.rows), -(-keys // tile.columns), order, bounds,
+    lists = spans.shape[:2] if spans is not None else mask.shape[:2] if mask is not None else (1, 1)
+    span_batch, span_head = (0, 0) if spans is None else _strides(spans)[:2]
+    tensors = Tensors(
+        query=call.query.contiguous(), key=call.key.contiguous(), value=call.value.contiguous(),
+        query_powers=powers and powers.query, query_extent=powers and powers.query_extent,
+        key_powers=powers and powers.key, key_extent=powers and powers.key_extent, weight=weight, sink=sink,
+        order=blocks and blocks.order, bounds=blocks and blocks.bounds,
     )  # fmt: skip
-    options = {
-        "D": dim,
-        "V": value_dim,
-        "UNITS": count,
-        "BLOCK_Q": tile.rows,
-        "BLOCK_K": tile.columns,
-        "BLOCK_D": 16 if is_units else max(16, triton.next_power_of_2(dim)),
-        "BLOCK_V": max(16, triton.next_power_of_2(value_dim)),
-        "NORMALIZER": CODES[call.normalizer],
-        "IS_UNITS": is_units,
-        "SCALED": is_scaled,
-        "CAP": call.cap != 0.0,
-        "BIAS": call.bias is not None,
-        "MASK": kind.value,
-        "RUNS": 1 if spans is None else spans.shape[3],
-        "GAPS": order is not None,
-        "SINK": call.sink is not None,
-        "DROPOUT": call.dropout > 0.0,
-        "PRECISION": PRECISION,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-    }
+    numbers = Numbers(
+        rate=call.dropout, scale=scale, cap=call.cap, factor=factor, shift=call.shift, exponent=call.alpha - 1.0
+    )
+    sizes = Sizes(
+        seed=call.seed, heads=heads, kv_heads=kv_heads, queries=queries, keys=keys,
+        padded_queries=powers.query.shape[3] if powers else 0, padded_keys=powers.key.shape[3] if powers else 0,
+        row_blocks=-(-queries // tile.rows), column_blocks=-(-keys // tile.columns), offset=offset,
+        weight_head=weight.shape[1] if weight is not None and weight.shape[0] > 1 else 0,
+        sink_head=1 if sink is not None and sink.shape[0] > 1 else 0, span_batch=span_batch, span_head=span_head,
+        list_batch=lists[1] if lists[0] > 1 else 0, list_head=1 if lists[1] > 1 else 0,
+    )  # fmt: skip
+    form = Form(
+        dim=dim, value_dim=value_dim, units=powers.units if powers else 0, block_q=tile.rows, block_k=tile.columns,
+        block_d=16 if powers else max(16, triton.next_power_of_2(dim)),
+        block_v=max(16, triton.next_power_of_2(value_dim)), normalizer=CODES[call.normalizer],
+        is_units=weight is not None, is_scaled=is_scaled, has_cap=call.cap != 0.0, has_bias=call.bias is not None,
+        has_bias_gradient=grad_bias is not None,
+        mask=(SPANS if spans is not None else DENSE if mask is not None else NO_MASK).value,
+        runs=1 if spans is None else spans.shape[3], has_gaps=tensors.order is not None, has_sink=sink is not None,
+        has_dropout=call.dropout > 0.0, precision=PRECISION,
+    )  # fmt: skip
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
     if tile.registers is not None:
         options["maxnreg"] = tile.registers
-    return arguments, options
+    return {
+        "tensors": tensors, "numbers": numbers, **sizes._asdict(), "start": spans, "stop": call.stop,
+        **_matrix("bias", _bias_start(call, call.bias)), **_matrix("grad_bias", _bias_start(call, grad_bias)),
+        **_matrix("mask", None if mask is None else Matrix(mask.view(torch.uint8), *_strides(mask))),
+        "FORM": form, **options,
+    }  # fmt: skip
+
+
+def _matrix(name: str, matrix: Matrix | None) -> dict[str, Any]:
+    """Returns the arguments of `program` for a tensor that is broadcast to all pairs."""
+    start, *strides = matrix or (None, 0, 0, 0, 0)
+    return {name: start, **dict(zip((f"{name}_{axis}" for axis in Matrix._fields[1:]), strides, strict=True))}
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
@@ -341,11 +335,11 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
     return tuple(0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _bias_start(call: Call, bias: Tensor | None) -> tuple[Any, ...]:
-    """Returns a bias from its first pair on, and its strides over batch, heads, rows and columns."""
+def _bias_start(call: Call, bias: Tensor | None) -> Matrix | None:
+    """Returns a bias from its first pair on."""
     if bias is None:
-        return None, 0, 0, 0, 0
+        return None
     if bias.dim() == 4:
-        return bias, *_strides(bias)
+        return Matrix(bias, *_strides(bias))
     head, diagonal = bias.stride()
-    return bias[:, call.query.shape[2] - 1 :], 0, head if bias.shape[0] > 1 else 0, -diagonal, diagonal
+    return Matrix(bias[:, call.query.shape[2] - 1 :], 0, head if bias.shape[0] > 1 else 0, -diagonal, diagonal)

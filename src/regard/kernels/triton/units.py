@@ -29,6 +29,6 @@ def unit_powers(
         largest = tl.maximum(largest, tl.max(sizes, 1))
         spots = (pair * UNITS + unit)[None, :] * LP + positions[:, None]
         tl.store(
-            powers + spots, tl.exp2((2.0 * LOG2E) * block), mask=(unit[None, :] < UNITS) & (positions[:, None] < LP)
+            powers + spots, tl.exp2(block * (2.0 * LOG2E)), mask=(unit[None, :] < UNITS) & (positions[:, None] < LP)
         )
     tl.store(extent + pair * LP + positions, largest, mask=positions < LP)
