@@ -109,9 +109,9 @@ def add_unit(
     first = gradients * inverse
     second = tl.sum(first - first * inverse, 0) * (4.0 * tl.load(head.weight + unit))
     if BY_ROWS:
-        at = unit * head.query.padded + rows
-        tl.atomic_add(sums + at, second, sem="relaxed")
-        tl.atomic_add(weight_sums + at, tl.sum(first, 0), sem="relaxed")
+        at = unit * head.query.padded
+        tl.atomic_add(sums + at + rows, second, sem="relaxed")
+        tl.atomic_add(weight_sums + at + rows, tl.sum(first, 0), sem="relaxed")
     else:
         tl.atomic_add(sums + unit * head.key.padded + columns, second, sem="relaxed")
 
@@ -119,13 +119,13 @@ def add_unit(
 @triton.jit
 def statistics_of(own, rows, head, FORM: tl.constexpr):
     """Returns the `Statistics` of rows."""
-    places, is_row = head.pair * head.query.length + rows, rows < head.query.length
-    top = tl.load(own.maximum + places, mask=is_row, other=0.0)
-    total = tl.load(own.total + places, mask=is_row, other=1.0)
+    first, is_row = head.pair * head.query.length, rows < head.query.length
+    top = tl.load(own.maximum + first + rows, mask=is_row, other=0.0)
+    total = tl.load(own.total + first + rows, mask=is_row, other=1.0)
     if FORM.normalizer == SOFTMAX:
         total = 1.0 / tl.where(total == 0.0, 1.0, total)
     reference = tl.where(top == float("-inf"), 0.0, top)
-    return Statistics(reference, total, tl.load(own.delta + places, mask=is_row, other=0.0))
+    return Statistics(reference, total, tl.load(own.delta + first + rows, mask=is_row, other=0.0))
 
 
 @triton.jit

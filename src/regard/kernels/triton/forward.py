@@ -58,7 +58,7 @@ def add_top(top, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
 
 @triton.jit
 def add_norm(norm, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
-    """Adds a tile to the sums of the weights at a threshold and of their slopes, and counts positive ones for α = 1.5."""
+    """Adds a tile to the sums of the weights at a threshold, of their slopes, and for α = 1.5 of positive weights."""
     sums, slopes, counts = norm
     keys = features_of(columns, head.key, FORM)
     scores, _, _ = tile_scores(at.queries, keys, at.rows, columns, head, False, FULL, FORM)
@@ -186,11 +186,11 @@ def forward(arguments, outputs, FORM: tl.constexpr):
     channels = tl.arange(0, BLOCK_V)
     places = head.pair * head.query.length + rows
     is_row = rows < head.query.length
-    spots = places[:, None] * FORM.value_dim + channels[None, :]
-    inside = is_row[:, None] & (channels[None, :] < FORM.value_dim)
-    tl.store(outputs.output + spots, mixed.to(outputs.output.dtype.element_ty), mask=inside)
+    inside = (rows[:, None] < head.query.length) & (channels[None, :] < FORM.value_dim)
+    output = outputs.output + places[:, None] * FORM.value_dim + channels[None, :]
+    tl.store(output, mixed.to(outputs.output.dtype.element_ty), mask=inside)
     tl.store(outputs.maximum + places, top, mask=is_row)
     tl.store(outputs.total + places, summed, mask=is_row)
     if outputs.sloped is not None:
-        tl.store(outputs.sloped + spots, slopes_mixed, mask=inside)
+        tl.store(outputs.sloped + places[:, None] * FORM.value_dim + channels[None, :], slopes_mixed, mask=inside)
         tl.store(outputs.slope_total + places, slopes_summed, mask=is_row)

@@ -317,7 +317,8 @@ def _arguments(
     if tile.registers is not None:
         options["maxnreg"] = tile.registers
     return {
-        "tensors": tensors, "numbers": numbers, **sizes._asdict(), "start": spans, "stop": call.stop,
+        "tensors": tensors, "numbers": Numbers(*map(float, numbers)), **sizes._asdict(),
+        "start": spans, "stop": call.stop,
         **_matrix("bias", _bias_start(call, call.bias)), **_matrix("grad_bias", _bias_start(call, grad_bias)),
         **_matrix("mask", None if mask is None else Matrix(mask.view(torch.uint8), *_strides(mask))),
         "FORM": form, **options,

@@ -90,7 +90,8 @@ Head = namedtuple(
     "query key value weight sink bias grad_bias mask start stop pair block order first left full count numbers sizes",
 )
 """Where the tensors of one head begin, 0 for those that a call lacks; its number among those of all batch rows; the
-program's block of rows or of columns, and the visible blocks of the other axis (`regard.kernels.triton.blocks.Blocks`)."""
+program's block of rows or of columns, and its visible blocks of the other axis (`regard.kernels.triton.blocks.Blocks`).
+"""
 
 
 @triton.jit
@@ -120,8 +121,10 @@ def head_of(
     first, left, full, count = block_bounds(tensors.bounds, own_list, all_full, blocks, FORM)
     spans = batch * sizes.span_batch + head * sizes.span_head
     return Head(
-        query=side(tensors.query, tensors.query_powers, tensors.query_extent, pair, sizes.queries, sizes.padded_queries, FORM),
-        key=side(tensors.key, tensors.key_powers, tensors.key_extent, kv, sizes.keys, sizes.padded_keys, FORM),
+        query=side_of(
+            tensors.query, tensors.query_powers, tensors.query_extent, pair, sizes.queries, sizes.padded_queries, FORM
+        ),
+        key=side_of(tensors.key, tensors.key_powers, tensors.key_extent, kv, sizes.keys, sizes.padded_keys, FORM),
         value=tensors.value + kv * sizes.keys * FORM.value_dim,
         weight=moved(tensors.weight, head * sizes.weight_head), sink=moved(tensors.sink, head * sizes.sink_head),
         bias=head_matrix(bias, batch, head), grad_bias=head_matrix(grad_bias, batch, head),
@@ -132,7 +135,7 @@ def head_of(
 
 
 @triton.jit
-def side(features, powers, extent, number, length, padded, FORM: tl.constexpr):
+def side_of(features, powers, extent, number, length, padded, FORM: tl.constexpr):
     powers, extent = moved(powers, number * padded * FORM.units), moved(extent, number * padded)
     return Side(features + number * length * FORM.dim, powers, extent, length, padded)
 

@@ -60,9 +60,9 @@ def visible_pairs(rows, columns, head, TRANSPOSED: tl.constexpr, FORM: tl.conste
         RUNS: tl.constexpr = FORM.runs
         inside = row + column < 0
         for run in tl.static_range(RUNS):
-            at, is_row = rows * RUNS + run, rows < head.query.length
-            first = over_rows(tl.load(head.start + at, mask=is_row, other=0), TRANSPOSED)
-            last = over_rows(tl.load(head.stop + at, mask=is_row, other=0), TRANSPOSED)
+            at, is_row = rows * RUNS, rows < head.query.length
+            first = over_rows(tl.load(head.start + at + run, mask=is_row, other=0), TRANSPOSED)
+            last = over_rows(tl.load(head.stop + at + run, mask=is_row, other=0), TRANSPOSED)
             inside = inside | ((column >= first) & (column < last))
         seen = seen & inside
     if FORM.mask == DENSE:
