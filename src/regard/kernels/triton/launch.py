@@ -217,11 +217,53 @@ def _run_tiles(
         offset: the key position that belongs to the first query.
     """
     tile, by_columns = tile_of(call, part), part == "columns"
-    arguments = _arguments(call, tile, visible_blocks(call, tile, by_columns), powers, grad_bias, offset)
-    rows, size = (call.key, tile.columns) if by_columns else (call.query, tile.rows)
-    batch, heads, length, _ = rows.shape
+    blocks = visible_blocks(call, tile, by_columns)
+    _, heads, queries, dim = call.query.shape
+    batch, kv_heads, keys, value_dim = call.value.shape
+    weight, sink, mask, spans = call.weight, call.sink, call.mask, call.start
+    if weight is not None:
+        powers = powers or _powers(call)
+        weight = F.pad(weight.float(), (0, powers.units - weight.shape[1])).contiguous()
+    scale, factor, is_scaled = scaling(call)
+    # The lists of blocks have the axes of the mask; their strides count lists.
+    lists = spans.shape[:2] if spans is not None else mask.shape[:2] if mask is not None else (1, 1)
+    span_batch, span_head = (0, 0) if spans is None else _strides(spans)[:2]
+    tensors = Tensors(
+        query=call.query.contiguous(), key=call.key.contiguous(), value=call.value.contiguous(),
+        query_powers=powers and powers.query, query_extent=powers and powers.query_extent,
+        key_powers=powers and powers.key, key_extent=powers and powers.key_extent, weight=weight, sink=sink,
+        order=blocks and blocks.order, bounds=blocks and blocks.bounds,
+    )  # fmt: skip
+    numbers = Numbers(
+        rate=float(call.dropout), scale=float(scale), cap=float(call.cap), factor=float(factor),
+        shift=float(call.shift), exponent=call.alpha - 1.0,
+    )  # fmt: skip
+    sizes = Sizes(
+        seed=call.seed, heads=heads, kv_heads=kv_heads, queries=queries, keys=keys,
+        padded_queries=powers.query.shape[3] if powers else 0, padded_keys=powers.key.shape[3] if powers else 0,
+        row_blocks=-(-queries // tile.rows), column_blocks=-(-keys // tile.columns), offset=offset,
+        weight_head=weight.shape[1] if weight is not None and weight.shape[0] > 1 else 0,
+        sink_head=1 if sink is not None and sink.shape[0] > 1 else 0, span_batch=span_batch, span_head=span_head,
+        list_batch=lists[1] if lists[0] > 1 else 0, list_head=1 if lists[1] > 1 else 0,
+    )  # fmt: skip
+    form = Form(
+        dim=dim, value_dim=value_dim, units=powers.units if powers else 0, block_q=tile.rows, block_k=tile.columns,
+        block_d=16 if powers else max(16, triton.next_power_of_2(dim)),
+        block_v=max(16, triton.next_power_of_2(value_dim)), normalizer=CODES[call.normalizer],
+        is_units=weight is not None, is_scaled=is_scaled, has_cap=call.cap != 0.0, has_bias=call.bias is not None,
+        has_bias_gradient=grad_bias is not None,
+        mask=(SPANS if spans is not None else DENSE if mask is not None else NO_MASK).value,
+        runs=1 if spans is None else spans.shape[3], has_gaps=tensors.order is not None, has_sink=sink is not None,
+        has_dropout=call.dropout > 0.0, precision=PRECISION,
+    )  # fmt: skip
+    options = {} if tile.registers is None else {"maxnreg": tile.registers}
+    grid = (sizes.column_blocks, batch * kv_heads) if by_columns else (sizes.row_blocks, batch * heads)
     with torch.cuda.device_of(call.query):
-        program[-(-length // size), batch * heads](kernel, own=own, **arguments)
+        program[grid](
+            kernel, tensors, own, numbers, *sizes, *_matrix(call, call.bias), *_matrix(call, grad_bias),
+            *_matrix(call, None if mask is None else mask.view(torch.uint8)), spans, call.stop, form,
+            num_warps=tile.warps, num_stages=tile.stages, **options,
+        )  # fmt: skip
 
 
 def _deltas(call: Call, outputs: Outputs, grad_output: Tensor) -> Tensor:
@@ -272,75 +314,16 @@ def _powers(call: Call) -> Powers:
     return Powers(query, key, query_extent, key_extent, units)
 
 
-def _arguments(
-    call: Call, tile: Tile, blocks: Blocks | None, powers: Powers | None, grad_bias: Tensor | None, offset: int
-) -> dict[str, Any]:
-    """Returns the arguments of `regard.kernels.triton.program.program` that do not depend on the kernel."""
-    _, heads, queries, dim = call.query.shape
-    _, kv_heads, keys, value_dim = call.value.shape
-    weight, sink, mask, spans = call.weight, call.sink, call.mask, call.start
-    if weight is not None:
-        powers = powers or _powers(call)
-        weight = F.pad(weight.float(), (0, powers.units - weight.shape[1])).contiguous()
-    scale, factor, is_scaled = scaling(call)
-    # The lists of blocks have the axes of the mask; their strides count lists.
-    lists = spans.shape[:2] if spans is not None else mask.shape[:2] if mask is not None else (1, 1)
-    span_batch, span_head = (0, 0) if spans is None else _strides(spans)[:2]
-    tensors = Tensors(
-        query=call.query.contiguous(), key=call.key.contiguous(), value=call.value.contiguous(),
-        query_powers=powers and powers.query, query_extent=powers and powers.query_extent,
-        key_powers=powers and powers.key, key_extent=powers and powers.key_extent, weight=weight, sink=sink,
-        order=blocks and blocks.order, bounds=blocks and blocks.bounds,
-    )  # fmt: skip
-    numbers = Numbers(
-        rate=call.dropout, scale=scale, cap=call.cap, factor=factor, shift=call.shift, exponent=call.alpha - 1.0
-    )
-    sizes = Sizes(
-        seed=call.seed, heads=heads, kv_heads=kv_heads, queries=queries, keys=keys,
-        padded_queries=powers.query.shape[3] if powers else 0, padded_keys=powers.key.shape[3] if powers else 0,
-        row_blocks=-(-queries // tile.rows), column_blocks=-(-keys // tile.columns), offset=offset,
-        weight_head=weight.shape[1] if weight is not None and weight.shape[0] > 1 else 0,
-        sink_head=1 if sink is not None and sink.shape[0] > 1 else 0, span_batch=span_batch, span_head=span_head,
-        list_batch=lists[1] if lists[0] > 1 else 0, list_head=1 if lists[1] > 1 else 0,
-    )  # fmt: skip
-    form = Form(
-        dim=dim, value_dim=value_dim, units=powers.units if powers else 0, block_q=tile.rows, block_k=tile.columns,
-        block_d=16 if powers else max(16, triton.next_power_of_2(dim)),
-        block_v=max(16, triton.next_power_of_2(value_dim)), normalizer=CODES[call.normalizer],
-        is_units=weight is not None, is_scaled=is_scaled, has_cap=call.cap != 0.0, has_bias=call.bias is not None,
-        has_bias_gradient=grad_bias is not None,
-        mask=(SPANS if spans is not None else DENSE if mask is not None else NO_MASK).value,
-        runs=1 if spans is None else spans.shape[3], has_gaps=tensors.order is not None, has_sink=sink is not None,
-        has_dropout=call.dropout > 0.0, precision=PRECISION,
-    )  # fmt: skip
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    if tile.registers is not None:
-        options["maxnreg"] = tile.registers
-    return {
-        "tensors": tensors, "numbers": Numbers(*map(float, numbers)), **sizes._asdict(),
-        "start": spans, "stop": call.stop,
-        **_matrix("bias", _bias_start(call, call.bias)), **_matrix("grad_bias", _bias_start(call, grad_bias)),
-        **_matrix("mask", None if mask is None else Matrix(mask.view(torch.uint8), *_strides(mask))),
-        "FORM": form, **options,
-    }  # fmt: skip
-
-
-def _matrix(name: str, matrix: Matrix | None) -> dict[str, Any]:
-    """Returns the arguments of `program` for a tensor that is broadcast to all pairs."""
-    start, *strides = matrix or (None, 0, 0, 0, 0)
-    return {name: start, **dict(zip((f"{name}_{axis}" for axis in Matrix._fields[1:]), strides, strict=True))}
-
-
 def _strides(tensor: Tensor) -> tuple[int, ...]:
     """Returns the strides of a tensor that is broadcast."""
     return tuple(0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _bias_start(call: Call, bias: Tensor | None) -> Matrix | None:
-    """Returns a bias from its first pair on."""
-    if bias is None:
-        return None
-    if bias.dim() == 4:
-        return Matrix(bias, *_strides(bias))
-    head, diagonal = bias.stride()
-    return Matrix(bias[:, call.query.shape[2] - 1 :], 0, head if bias.shape[0] > 1 else 0, -diagonal, diagonal)
+def _matrix(call: Call, tensor: Tensor | None) -> Matrix:
+    """Returns a mask, a bias or the diagonals of a bias from the first pair on."""
+    if tensor is None:
+        return Matrix(None, 0, 0, 0, 0)
+    if tensor.dim() == 4:
+        return Matrix(tensor, *_strides(tensor))
+    head, diagonal = tensor.stride()
+    return Matrix(tensor[:, call.query.shape[2] - 1 :], 0, head if tensor.shape[0] > 1 else 0, -diagonal, diagonal)

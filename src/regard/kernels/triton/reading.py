@@ -7,13 +7,7 @@ import triton
 import triton.language as tl
 
 from regard.kernels.triton.program import over_blocks, row_head
-from regard.kernels.triton.tiles import (
-    LOG2E,
-    SOFTMAX,
-    features_of,
-    saved_weights,
-    tile_scores,
-)
+from regard.kernels.triton.tiles import LOG2E, SOFTMAX, features_of, saved_weights, tile_scores
 
 Readings = namedtuple("Readings", "maximum total lse entropy peak distance received")
 """The saved statistics, and the readings that a pass fills; None for those that nobody asked for."""
