@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::Depre
 
 if find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
-if INTERPRETED and tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
+if INTERPRETED and tuple(map(int, numpy.__version__.split(".")[:2])) >= (9, 4):
     pytest.skip("Triton's interpreter needs NumPy below 2.4", allow_module_level=True)
 if DEVICE == "cpu" and not INTERPRETED:
     pytest.skip("there is no GPU, and TRITON_INTERPRET is not 1", allow_module_level=True)

@@ -136,11 +136,16 @@ def output_gradients(own, rows, head, FORM: tl.constexpr):
 
 
 @triton.jit
-def store_rows(base, rows, length, block, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Stores a block of rows of a contiguous matrix, in its dtype."""
-    features = tl.arange(0, BLOCK)
-    inside = (rows[:, None] < length) & (features[None, :] < WIDTH)
-    tl.store(base + rows[:, None] * WIDTH + features[None, :], block.to(base.dtype.element_ty), mask=inside)
+def store_gradients(base, rows, length, gradients, head, FORM: tl.constexpr):
+    """Stores gradients of queries or keys, with the factors of their scores."""
+    if FORM.is_scaled:
+        gradients = gradients * head.numbers.scale
+    features = tl.arange(0, FORM.block_d)
+    tl.store(
+        base + rows[:, None] * FORM.dim + features[None, :],
+        (gradients * head.numbers.factor).to(base.dtype.element_ty),
+        mask=(rows[:, None] < length) & (features[None, :] < FORM.dim),
+    )
 
 
 @triton.jit
@@ -164,9 +169,20 @@ def add_to_rows(sums, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     if FORM.is_units:
         gradients = gradients * head.numbers.factor
         whole += tl.sum(gradients, 0)
-        add_unit_gradients(gradients, seen, rows, columns, head, grad_query, grad_weight, True, hides(FULL, FORM), FORM)
+        add_unit_gradients(
+            gradients,
+            seen,
+            rows,
+            columns,
+            head,
+            grad_query,
+            grad_weight,
+            True,
+            hides(FULL, FORM.mask, FORM.has_bias),
+            FORM,
+        )
     else:
-        if hides(FULL, FORM):
+        if hides(FULL, FORM.mask, FORM.has_bias):
             # A visible key that is not finite makes the gradients of its rows NaN.
             is_bad = tl.max(tl.where(is_finite(keys), 0.0, 1.0), 1)
             bad = tl.max(tl.where(seen, is_bad[None, :], 0.0), 1)
@@ -181,7 +197,7 @@ def backward_rows(arguments, own, FORM: tl.constexpr):
     BLOCK_Q: tl.constexpr = FORM.block_q
     BLOCK_D: tl.constexpr = FORM.block_d
     head = row_head(arguments, FORM)
-    numbers, sizes = head.numbers, head.sizes
+    sizes = head.sizes
     rows = head.block * BLOCK_Q + tl.arange(0, BLOCK_Q)
     if FORM.is_units:
         grad_query = own.grad_query + head.pair * sizes.padded_queries * FORM.units
@@ -197,9 +213,7 @@ def backward_rows(arguments, own, FORM: tl.constexpr):
     if FORM.is_units:
         tl.store(grad_weight + FORM.units * sizes.padded_queries + rows, whole)
     else:
-        if FORM.is_scaled:
-            grad_queries = grad_queries * numbers.scale
-        store_rows(grad_query, rows, sizes.queries, grad_queries * numbers.factor, FORM.dim, FORM.block_d)
+        store_gradients(grad_query, rows, sizes.queries, grad_queries, head, FORM)
 
 
 @triton.jit
@@ -220,7 +234,7 @@ def add_to_columns(sums, rows, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     mixing = (weights * dropout).to(row_gradients.dtype)
     if not TRANSPOSED:
         mixing = tl.trans(mixing)
-    if hides(FULL, FORM):
+    if hides(FULL, FORM.mask, FORM.has_bias):
         # A gradient that is not finite makes those of its feature NaN, of all values that its row sees.
         is_bad = tl.where(is_finite(row_gradients), 0.0, 1.0)
         if tl.max(tl.max(is_bad, 1), 0) > 0.0:
@@ -233,9 +247,11 @@ def add_to_columns(sums, rows, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     grad_values += tl.dot(mixing, row_gradients, input_precision=FORM.precision)
     if FORM.is_units:
         gradients = gradients * head.numbers.factor
-        add_unit_gradients(gradients, seen, rows, columns, head, grad_key, grad_key, False, hides(FULL, FORM), FORM)
+        add_unit_gradients(
+            gradients, seen, rows, columns, head, grad_key, grad_key, False, hides(FULL, FORM.mask, FORM.has_bias), FORM
+        )
     else:
-        if hides(FULL, FORM):
+        if hides(FULL, FORM.mask, FORM.has_bias):
             is_bad = tl.max(tl.where(is_finite(queries), 0.0, 1.0), 1)
             bad = tl.max(tl.where(seen, over_rows(is_bad, TRANSPOSED), 0.0), 1)
             grad_keys = tl.where(bad[:, None] > 0.0, float("nan"), grad_keys)
@@ -249,7 +265,7 @@ def backward_columns(arguments, own, FORM: tl.constexpr):
     BLOCK_K: tl.constexpr = FORM.block_k
     BLOCK_D: tl.constexpr = FORM.block_d
     BLOCK_V: tl.constexpr = FORM.block_v
-    numbers, sizes = arguments.numbers, arguments.sizes
+    sizes = arguments.sizes
     kv = tl.program_id(1).to(tl.int64)
     batch = kv // sizes.kv_heads
     group = sizes.heads // sizes.kv_heads
@@ -270,8 +286,10 @@ def backward_columns(arguments, own, FORM: tl.constexpr):
         head = head_of(*arguments, batch, number, batch * sizes.heads + number, kv, block, True, FORM)
         grad_keys, grad_values = over_blocks(add_to_columns, (grad_keys, grad_values), at, head, FORM.block_q, FORM)
     if not FORM.is_units:
-        if FORM.is_scaled:
-            grad_keys = grad_keys * numbers.scale
-        store_rows(grad_key, columns, sizes.keys, grad_keys * numbers.factor, FORM.dim, FORM.block_d)
-    grad_value = own.grad_value + kv * sizes.keys * FORM.value_dim
-    store_rows(grad_value, columns, sizes.keys, grad_values, FORM.value_dim, FORM.block_v)
+        store_gradients(grad_key, columns, sizes.keys, grad_keys, first, FORM)
+    channels = tl.arange(0, BLOCK_V)
+    tl.store(
+        own.grad_value + (kv * sizes.keys + columns)[:, None] * FORM.value_dim + channels[None, :],
+        grad_values.to(own.grad_value.dtype.element_ty),
+        mask=(columns[:, None] < sizes.keys) & (channels[None, :] < FORM.value_dim),
+    )

@@ -89,9 +89,8 @@ def row_threshold(at, top, head, FORM: tl.constexpr):
     """Returns the threshold of each row of the entmax family, −1 for a row without visible keys."""
     BLOCK_Q: tl.constexpr = FORM.block_q
     none = tl.zeros((BLOCK_Q,), tl.float32)
-    high = none
     threshold = none - 1.0
-    low = threshold
+    high, low = none, threshold
     step = 0
     is_searching = head.count > 0
     while is_searching:
@@ -139,7 +138,7 @@ def add_tile(sums, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
                 slope = slope * kept_pairs(at.rows, columns, head, False)
     if FORM.has_dropout:
         weights = weights * kept_pairs(at.rows, columns, head, False)
-    if hides(FULL, FORM):
+    if hides(FULL, FORM.mask, FORM.has_bias):
         # Hidden values, times 0, add nothing only if they are finite. A visible one that is not makes its feature NaN.
         is_bad = tl.where(is_finite(values), 0.0, 1.0)
         if tl.max(tl.max(is_bad, 1), 0) > 0.0:

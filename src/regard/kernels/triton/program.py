@@ -160,22 +160,22 @@ def block_bounds(bounds, own_list, all_full, blocks, FORM: tl.constexpr):
     if FORM.mask > 0:
         at = bounds + own_list * 4
         return tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
-    elif not has_full_tiles(FORM):
+    elif not has_full_tiles(FORM.mask, FORM.has_bias):
         return 0, 0, 0, blocks
     else:
         return 0, 0, all_full, blocks
 
 
 @triton.constexpr_function
-def has_full_tiles(form):
+def has_full_tiles(mask, has_bias):
     """Whether a tile may be full: a bias of −∞ hides a pair, and dense masks are not worth a second loop."""
-    return form.mask != DENSE.value and not form.has_bias
+    return mask != DENSE.value and not has_bias
 
 
 @triton.jit
 def over_blocks(ADD: tl.constexpr, sums, at, head, BLOCK: tl.constexpr, FORM: tl.constexpr):
     """Returns sums after ``sums = ADD(sums, positions, at, head, FULL, FORM)`` for each visible block of the list."""
-    if has_full_tiles(FORM):
+    if has_full_tiles(FORM.mask, FORM.has_bias):
         for index in range(head.full):
             block = tl.load(head.order + index) if FORM.has_gaps else head.first + head.left + index
             sums = ADD(sums, block * BLOCK + tl.arange(0, BLOCK), at, head, True, FORM)

@@ -159,9 +159,9 @@ def values_of(columns, head, FORM: tl.constexpr):
 
 
 @triton.constexpr_function
-def hides(is_full, form):
+def hides(is_full, mask, has_bias):
     """Whether a pair of a tile may be hidden."""
-    return not is_full and (form.mask > 0 or form.has_bias)
+    return not is_full and (mask > 0 or has_bias)
 
 
 @triton.jit
