@@ -1,6 +1,7 @@
 # make demo    install, train a small translator on the bundled corpus, translate, draw its attention weights
 # make test    install, and run all tests, grids of cases as samples in which each pair of values occurs
 # make test-all   the same with the full grids
+# make test-triton   run the kernels for GPUs in Triton's interpreter, and compile them as far as that needs no GPU (Linux)
 # make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
 # make check   format, lint, types; of the viewer's modules where Node.js is there
 # make viewer  join the viewer's modules into src/regard/viewer/viewer.js; the goals that use the viewer do it themselves
@@ -20,20 +21,24 @@ TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all test-oldest test-newest check format viewer signatures docs docs-test bench bench-gpu bench-train clean
+.PHONY: demo test test-all test-triton test-oldest test-newest check format viewer signatures docs docs-test bench bench-gpu bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
 	$(BIN)/regard demo $(DEMO_OPTIONS)
 
 # The workers are as many as the cores: each, and each process that a test starts, is one thread.
-test docs-test: export OMP_NUM_THREADS = 1
+test test-triton docs-test: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
 
 test-all:
 	$(MAKE) test TEST_OPTIONS="$(TEST_OPTIONS) --full"
+
+test-triton: $(VENV)/triton/installed
+	PYTHONPATH=$(abspath $(<D)) TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/attention/test_triton.py
+	PYTHONPATH=$(abspath $(<D)) $(BIN)/python -m pytest tests/kernels/test_triton_programs.py
 
 test-oldest:
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
@@ -94,6 +99,12 @@ $(VENV)/installed-docs: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip viewer
 $(VENV)/installed-dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip viewer
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]'
 	touch $@ $(VENV)/installed $(VENV)/installed-docs
+
+# PyTorch for CPUs comes without Triton. The other tests run as there, so Triton has a folder of its own.
+$(VENV)/triton/installed: $(CONSTRAINTS) | $(VENV)/installed-dev
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps $(addprefix --constraint ,$(CONSTRAINTS)) \
+	  --upgrade --target $(VENV)/triton triton
+	touch $@
 
 $(VENV)/installed-bench: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip viewer
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev,bench]'
