@@ -2,6 +2,7 @@
 
 import os
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def call(heads=4, kv_heads=2, queries=QUERIES, keys=KEYS, dim=64, value_dim=64, 
     return Call(query, key, value, **parts)
 
 
-def spans(runs, queries=QUERIES):
+def spans(runs, queries=QUERIES) -> dict[str, Any]:
     start = torch.zeros(2, 1, queries, runs, dtype=torch.int32)
     return {"start": start, "stop": start + 1}
 

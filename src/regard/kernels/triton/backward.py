@@ -9,7 +9,7 @@ Tiles of products lie so that the sums of their program are the rows of every pr
 that each thread sums what it has computed.
 """
 
-# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false
 from collections import namedtuple
 
 import triton

@@ -1,6 +1,7 @@
 """Launches the kernels: their arguments, the visible blocks, forward and backward as one differentiable function."""
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: reportCallIssue=false, reportIndexIssue=false
 from typing import Any, NamedTuple
 
 import torch

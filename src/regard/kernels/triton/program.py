@@ -6,7 +6,7 @@ kernels. Integers and unaligned tensors are therefore plain parameters of one fu
 tuples. In Triton 3.6 no variable and no result of a function may hold None.
 """
 
-# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false
 from collections import namedtuple
 
 import triton

@@ -10,7 +10,7 @@ from regard.kernels.triton.program import over_blocks, row_head
 from regard.kernels.triton.tiles import LOG2E, SOFTMAX, features_of, saved_weights, tile_scores
 
 Readings = namedtuple("Readings", "maximum total lse entropy peak distance received")
-"""The saved statistics, and the readings that a pass fills; None for those that nobody asked for."""
+"""The saved statistics, and the readings that a pass fills; None for those that were not requested."""
 
 Rows = namedtuple("Rows", "rows queries reference total readings")
 """A program's rows, queries and statistics, and the readings."""
