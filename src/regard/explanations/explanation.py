@@ -253,7 +253,7 @@ class Explanation:
         step = self._name(step)
         self.check_slice(batch, head)
         if step == "weighted_values":
-            # For this slice alone: those of all slices are the largest tensor of a calculation.
+            # Only for this slice: the weighted values of all slices are the largest tensor of a calculation.
             weights, value = self.matrix("weights", batch, head), self.matrix("value", batch, head)
             return (weights[..., None] * value.to(weights.dtype)).flatten(0, 1)
         tensor = self[step].detach()
@@ -427,7 +427,6 @@ class Explanation:
         Raises:
             As `matrix_steps`.
         """
-        # Imported here, because `import regard` does not import Rich.
         from rich.console import Console
 
         from regard.explanations.tables import step_tables

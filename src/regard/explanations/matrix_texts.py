@@ -78,7 +78,6 @@ class MatrixTexts:
 
 def clipped(label: str) -> str:
     """Returns a label in one line, without the end of a long one; control characters are escaped."""
-    # Imported here, because `import regard` imports no pictures.
     from regard.pictures.fonts import visible_token
 
     return visible_token(label, LONGEST_LABEL)

@@ -64,7 +64,6 @@ def step_figure(
     The colour map is one of matplotlib for all panels, or one for each step by name; None: blue for more, red for less
     than 0.
     """
-    # Imported here, because `import regard` imports no pictures.
     from regard.pictures import Panel, calculation
 
     if isinstance(color_map, Mapping):

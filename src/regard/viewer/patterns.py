@@ -130,7 +130,7 @@ def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
             tile = np.nan_to_num(source.tile((q0, q1), (k0, k1))).astype(np.float64)
             for distance in range(k0 - q1 + 1, k1 - q0):
                 line = np.diagonal(tile, distance + q0 - k0, axis1=1, axis2=2)
-                # A corner of the tile has too little of the diagonal.
+                # A corner of the tile covers too little of the diagonal.
                 if 2 * line.shape[1] >= min(q1 - q0, k1 - k0):
                     sums[distance] = sums.get(distance, np.zeros(heads)) + line.sum(axis=1)
                     counts[distance] = counts.get(distance, 0) + line.shape[1]

@@ -188,7 +188,6 @@ class View:
         elif suffix == ".json":
             write_atomically(target, json.dumps(self.payload(), ensure_ascii=True, allow_nan=False).encode("ascii"))
         else:
-            # Imported here, because only pictures need matplotlib.
             from regard.pictures import save
             from regard.viewer.static_pictures import figure
 
@@ -241,7 +240,7 @@ def views_of(document: Document) -> list[str]:
     elif 0 not in whole:
         best = "long"
     else:
-        # A matrix of one row says less than the words with their weights.
+        # The words with their weights show more than a matrix of one row.
         of_words = "words" if len(first.queries) == 1 < len(first.keys) else "pattern"
         best = {GridAxis: "image", FrameAxis: "sound"}.get(type(first.keys), of_words)
     return sorted((name for name in possible if possible[name]), key=lambda name: name != best)

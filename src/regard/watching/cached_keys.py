@@ -194,7 +194,7 @@ class CachedKeys:
         settled = [(call, None if each is None else next(marks)) for call, each in self._waiting]
         self._waiting = []
         self._unlinked += settled
-        # Calls without a cache continue nothing: most contexts have no others, and need none of this.
+        # Calls without a cache continue nothing, and most contexts have no others.
         if any(call.keys > call.queries for call, _ in settled):
             self.link()
 
@@ -300,7 +300,7 @@ class CachedKeys:
         sequence = CachedSequence(start, start + call.queries, is_unseen)
         sequence.last = SequenceCall(call, sequence, None, None, start, 0, own)
         if call.kind == "cross":
-            # Calls that read a source alone are many, and alike.
+            # There are many equal calls that read only a source.
             branches[:] = [branch for branch in branches if branch.piece.source]
         else:
             self._record(sequence.last)

@@ -240,7 +240,7 @@ def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
     return padded, sizes
 
 
-# torch.nn.functional.multi_head_attention_forward with need_weights=True, which calls nothing that is watched
+# torch.nn.functional.multi_head_attention_forward with need_weights=True, which calls no watched function
 
 
 @torch.no_grad()
@@ -288,7 +288,7 @@ def _differs(arguments: dict[str, Any]) -> bool:
     """Whether queries and keys were computed from different tensors."""
     query, key, value = (arguments[name] for name in ("query", "key", "value"))
     if query.data_ptr() == key.data_ptr() and query.shape == key.shape:
-        # Transposed views of one tensor, as modules with ``batch_first`` pass them on.
+        # Transposed views of one tensor, as modules with ``batch_first`` pass them.
         return False
     return query.shape != key.shape or key.data_ptr() == value.data_ptr()
 
@@ -452,7 +452,7 @@ def _read_pairs(problem: Problem) -> MaskReading:
         scores = torch.where(hides(tensor) & (scores > lowest), lowest, scores)
     differs = scores != unbiased
     if problem.row is not None and problem.row.kind in ("identity", "ratio"):
-        scores = scores.masked_fill(scores > -torch.inf, 0.0)  # the lowest finite number is one as any other
+        scores = scores.masked_fill(scores > -torch.inf, 0.0)  # the lowest finite number hides nothing here
     return replace(read_tensor(scores), has_bias=bool(differs[~hides(scores)].any()))
 
 
@@ -476,7 +476,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> InterceptedCall:
     if isinstance(innermost, ScaledDot) and scale is None:
         scale = query.shape[-1] ** -0.5
     row = problem.row
-    # Everything that is read has an axis of heads, also for a call of fewer axes.
+    # Readings have an axis of heads, even for a call of fewer axes.
     watched = replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None, placed=placed, rank=4)
     route = problem.route
     if route is not None and problem.rank == 4:

@@ -287,9 +287,9 @@ class StructuredMask(Tensor):
         if func is torch.ops.aten.slice.Tensor and (grid := _tile(*args)) is not None:
             return args[0].of_tile(grid)
         schema, kwargs = func._schema, kwargs or {}
-        # Their results share memory with an argument.
+        # The results of views share memory with an argument.
         is_view = any(result.alias_info is not None for result in schema.returns)
-        # Functions of a user are mapped by `torch.vmap`, which needs the dispatch keys that are off in here.
+        # Functions of a user are mapped by `torch.vmap`, which needs the dispatch keys that are off here.
         with torch._C._ForceDispatchKeyGuard(*_DISPATCH_KEYS):  # type: ignore[attr-defined]
             plain = tree_map_only(StructuredMask, cls.stored if is_view else cls.dense, (args, kwargs))
         result = func(*plain[0], **plain[1])

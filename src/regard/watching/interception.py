@@ -247,7 +247,7 @@ class _Installation:
                     self._replace(names, name, watched_sdpa)
 
     def _replace_names(self, used: set[str]) -> None:
-        # A module that is imported becomes the last one.
+        # A newly imported module becomes the last one.
         state = len(sys.modules), next(reversed(sys.modules))
         if state != self._imported:
             self._imported = state

@@ -40,7 +40,7 @@ def autocast_of(tensor: Tensor) -> Callable[[], AbstractContextManager[object]]:
     kind = tensor.device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return nullcontext
-    # A weight that is rounded without a gradient must not be the one that the model reads next.
+    # The model must not read a cached weight that was rounded without a gradient.
     return partial(torch.autocast, kind, torch.get_autocast_dtype(kind), cache_enabled=False)
 
 

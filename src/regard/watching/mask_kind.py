@@ -123,7 +123,7 @@ def read_tensor(mask: Tensor) -> MaskReading:
     shown = ~hidden
     reading = visible_pairs(shown)
     has_bias = bool((mask.masked_fill(hidden, 0) != 0).any())
-    # A row that is hidden throughout, by finite values too, has weights where they stand: PyTorch gives it some.
+    # PyTorch gives weights to a row that is hidden throughout, at its finite values.
     rows = hidden.all(-1, keepdim=True) & (mask > -torch.inf)
     if bool(rows.any()):
         return replace(reading, mask=None, bias=mask, visible=keep(shown | rows), has_bias=has_bias)
@@ -193,7 +193,7 @@ def _documents(shown: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Te
     while True:
         of_rows = torch.where(shown, of_keys[..., None, :], keys).amin(-1)
         linked = torch.where(shown, of_rows[..., None], keys).amin(-2).minimum(of_keys)
-        linked = linked.gather(-1, linked.long())  # a key has the number that the key of its number has by now
+        linked = linked.gather(-1, linked.long())  # each takes the current number of the key with its number
         if torch.equal(linked, of_keys):
             break
         of_keys = linked

@@ -235,7 +235,7 @@ def _takes_other_keys(
     query, key, value = (variables.get(name, variables.get(f"{name}s")) for name in ("query", "key", "value"))
     if not {"key", "keys"} & of_keys or query is key or not isinstance(query, Tensor) or not isinstance(key, Tensor):
         return False
-    # Four axes are heads, which differ in self-attention too: those of a cache are more than the query's.
+    # Tensors of four axes differ in self-attention too: with a cache there are more keys than queries.
     return query.dim() == key.dim() < 4 and (key is value or query.shape != key.shape)
 
 

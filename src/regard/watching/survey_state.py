@@ -183,7 +183,7 @@ def model_digest(model: nn.Module) -> str:
     for name, parameter in model.named_parameters():
         try:
             total = parameter.detach().double().sum().item()
-        except (RuntimeError, NotImplementedError, TypeError) as error:  # offloaded, or of a class of its own
+        except (RuntimeError, NotImplementedError, TypeError) as error:  # offloaded, or of a special class
             raise ArgumentError(
                 f"state tells models apart by their weights, and those of {name!r}, a {type(parameter).__name__} on "
                 f"{parameter.device}, cannot be added up: survey without state"

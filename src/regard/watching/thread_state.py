@@ -196,7 +196,7 @@ def without_mode(call: Callable[[], Any]) -> Any:
 def run_opened(function: Function, args: Any, kwargs: Any) -> Any:
     """Runs a function of PyTorch that is written in Python, so that its inner calls are seen."""
     state = STATE
-    if state.is_opened:  # it asked for overrides, and there are some
+    if state.is_opened:  # the function has found overriding arguments
         return run_overrides(function, args, kwargs)
     state.is_opened = True
     try:

@@ -240,7 +240,7 @@ def sum_of_equation(equation: Equation, tensors: TrackedTensors) -> WeightedSum 
             for number, (other, labels) in enumerate(zip(equation.operands, equation.labels, strict=True))
             if number != index
         ]
-        # An axis of size 1 that broadcasts is one of the weights alone.
+        # An axis of size 1 that broadcasts belongs to the weights alone.
         own = tuple(
             label if size == sizes[label] else ("one", label)
             for label, size in zip(equation.labels[index], tensor.shape, strict=True)
@@ -302,7 +302,7 @@ def _weighted_sum(
     if count not in (tracked.softmax.keys, tracked.softmax.keys - 1):
         return None
     rows = [(axis, label) for axis, label in zip(axes, labels, strict=True) if label not in keys]
-    # Weighed scalars are no values: they make an expectation, an entropy, a loss.
+    # Weighted scalars are no values: their sum is an expectation, an entropy or a loss.
     known = [(value, each) for value, each in values if value is not None]
     features = [
         size for value, each in known for label, size in zip(each, value.shape, strict=True) if label not in labels
