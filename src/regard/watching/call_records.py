@@ -167,7 +167,7 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
     tokens = f"{length} tokens" if one_axis else f"{call.queries} tokens of the queries, {call.keys} of the keys"
     raise ShapeError(
         f"{call.name!r} has {call.queries} queries and {call.keys} keys; there are {len(axis)} tokens for its {side}: "
-        f"pass {tokens}"
+        f"give {tokens}"
     )
 
 
