@@ -14,8 +14,7 @@ _MOST_NAMED_LABELS = 6
 
 def folded_label(name: str) -> str:
     """Returns a label without case, white space, invisible characters and compatibility forms of Unicode."""
-    composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return "".join(one for one in composed if not one.isspace() and unicodedata.category(one) != "Cf")
+    return _without_spaces(_without_forms(unicodedata.normalize("NFKC", name).casefold()))
 
 
 def spellings(counts: Mapping[str, int]) -> list[list[str]]:

@@ -15,25 +15,14 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-_KANA_RANGES = ((0x3040, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F))
-_HAN_RANGES = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
-# Thai and Lao; Myanmar with its extensions; Khmer; Tai Le, New Tai Lue, Tai Tham and Tai Viet; Balinese; Javanese; Yi;
+_KANA_RANGES = r"\u3040-\u30FF\u31F0-\u31FF\uFF66-\uFF9F\U0001AFF0-\U0001B16F"
+_HAN_RANGES = r"\u3005-\u3007\u3400-\u4DBF\u4E00-\u9FFF\uF900-\uFAFF\U00020000-\U0003FFFF"
+_KANA, _HAN = re.compile(f"[{_KANA_RANGES}]"), re.compile(f"[{_HAN_RANGES}]")
+# Thai and Lao; Myanmar and its extensions; Khmer; Tai Le and New Tai Lue, Tai Tham, Tai Viet; Balinese; Javanese; Yi;
 # Bopomofo
-_UNSPACED_RANGES = (
-    *_KANA_RANGES,
-    *_HAN_RANGES,
-    (0x0E00, 0x0EFF),
-    (0x1000, 0x109F),
-    (0xA9E0, 0xA9FF),
-    (0xAA60, 0xAA7F),
-    (0x1780, 0x17FF),
-    (0x1950, 0x19DF),
-    (0x1A20, 0x1AAF),
-    (0xAA80, 0xAADF),
-    (0x1B00, 0x1B7F),
-    (0xA980, 0xA9DF),
-    (0xA000, 0xA4CF),
-    (0x3100, 0x312F),
+_UNSPACED = re.compile(
+    rf"[{_KANA_RANGES}{_HAN_RANGES}\u0E00-\u0EFF\u1000-\u109F\uA9E0-\uA9FF\uAA60-\uAA7F\u1780-\u17FF\u1950-\u19DF"
+    r"\u1A20-\u1AAF\uAA80-\uAADF\u1B00-\u1B7F\uA980-\uA9DF\uA000-\uA4CF\u3100-\u312F]"
 )
 _SYLLABLES = re.compile("[^\u0f0b\u0f0d]*[\u0f0b\u0f0d]+|[^\u0f0b\u0f0d]+")  # of Tibetan, with the mark after them
 _APOSTROPHES = "'’"
@@ -51,8 +40,7 @@ def character_class(character: str) -> str:
     if category == "M":
         return "mark"
     if category in "LN" or character == "_":
-        code = ord(character)
-        return "unspaced" if any(first <= code <= last for first, last in _UNSPACED_RANGES) else "letter"
+        return "unspaced" if _UNSPACED.match(character) else "letter"
     return "other"
 
 
@@ -133,8 +121,7 @@ def sentence_words(sentence: str) -> SentenceWords:
     """
     if not any(_is_unspaced(character) for character in sentence):
         return SentenceWords(sentence.split(), "")
-    japanese = any(first <= ord(character) <= last for character in sentence for first, last in _KANA_RANGES)
-    chinese = not japanese and any(map(_is_han, sentence))
+    chinese = _KANA.search(sentence) is None and _HAN.search(sentence) is not None
     cut = _chinese_cutter() if chinese else None
     words: list[str] = []
     for part in sentence.split():
@@ -142,7 +129,7 @@ def sentence_words(sentence: str) -> SentenceWords:
             words.append(part)
             continue
         pieces = _SYLLABLES.findall(part) if any(map(_is_tibetan, part)) else split_words(part)
-        for is_han, run in itertools.groupby(pieces, lambda piece: _is_han(piece[0])):
+        for is_han, run in itertools.groupby(pieces, lambda piece: _HAN.match(piece) is not None):
             characters = list(run)
             words += characters if cut is None or not is_han else cut("".join(characters))
     if cut is not None:
@@ -169,10 +156,6 @@ def _chinese_cutter() -> Callable[[str], list[str]] | None:
     return cutter.lcut
 
 
-def _is_han(character: str) -> bool:
-    return any(first <= ord(character) <= last for first, last in _HAN_RANGES)
-
-
 def _is_tibetan(character: str) -> bool:
     return "\u0f00" <= character <= "\u0fff"
 
@@ -191,12 +174,12 @@ def main_script(texts: Iterable[str]) -> Literal["spaced", "chinese", "japanese"
     letters = kana = han = unspaced = 0
     for text in texts:
         for character in text:
-            kind, code = character_class(character), ord(character)
+            kind = character_class(character)
             letters += kind in ("letter", "unspaced")
             if kind == "unspaced":
                 unspaced += 1
-                kana += any(first <= code <= last for first, last in _KANA_RANGES)
-                han += any(first <= code <= last for first, last in _HAN_RANGES)
+                kana += _KANA.match(character) is not None
+                han += _HAN.match(character) is not None
     if 10 * unspaced < max(1, letters):
         return "spaced"
     if 2 * (kana + han) < unspaced:
