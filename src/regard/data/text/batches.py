@@ -24,7 +24,7 @@ log = logging.getLogger("regard")
 _BLOCK = 16384  # rows encoded at once
 
 
-class Encodes(Protocol):
+class IdEncoder(Protocol):
     """Turns texts into lists of ids: a `Tokenizer`, or the `regard.data.labels.Labels` of texts."""
 
     @property
@@ -39,8 +39,8 @@ class Encodes(Protocol):
 
 def encode_pairs(
     dataset: "datasets.Dataset",
-    source_tokenizer: "Encodes",
-    target_tokenizer: "Encodes",
+    source_tokenizer: IdEncoder,
+    target_tokenizer: IdEncoder,
     *,
     max_length: int = 256,
     overlong: Literal["drop", "cut"] = "drop",
