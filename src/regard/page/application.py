@@ -20,6 +20,7 @@ from regard.page.examples import FILE_TYPES
 from regard.page.newest_first import NewestFirst, ReplacedError
 from regard.page.reading import MOST_CHARACTERS, Reading, ServedModel
 from regard.records import Document
+from regard.viewer import module_path, payload, tile_payload
 
 STATIC = Path(__file__).parent / "static"
 
@@ -62,8 +63,6 @@ class Page:
         async def file(request: Request) -> Response:
             name = request.path_params["name"]
             if name == "viewer.js":
-                from regard.viewer import module_path
-
                 return FileResponse(module_path(), media_type="text/javascript")
             if name not in FILES:
                 raise HTTPException(404, "there is no such file")
@@ -139,8 +138,6 @@ class Page:
         pane, count = _text(body, "pane"), _whole(body, "number")
 
         def compute() -> dict[str, Any]:
-            from regard.viewer import payload
-
             if reading.steps is None:
                 raise ArgumentError("the worked steps of this model are unknown: its queries and keys were not kept")
             worked = Document(reading.document.title, (), steps=(reading.steps(record, head),))
@@ -156,8 +153,6 @@ class Page:
         rows, columns = _range(body, "queries", len(record.queries)), _range(body, "keys", len(record.keys))
         if record.heads * (rows[1] - rows[0]) * (columns[1] - columns[0]) > MOST_TILE:
             raise HTTPException(413, f"a tile must have at most {MOST_TILE:,} weights")
-        from regard.viewer import tile_payload
-
         return AsciiJSON(tile_payload(record, rows, columns))
 
     def _shown(self, reading: Reading) -> dict[str, Any]:
@@ -165,8 +160,6 @@ class Page:
         answer = reading.answer.to_dict()
         if not reading.document.records:
             return {"answer": answer, "reading": None, "payload": None}
-        from regard.viewer import payload
-
         name = secrets.token_urlsafe(12)
         self.readings[name] = reading
         while len(self.readings) > MOST_READINGS:

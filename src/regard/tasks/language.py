@@ -82,12 +82,7 @@ class LanguageTrainingConfig(SequenceOptions, TrainingConfig):
 
 
 class TokenExamples(Examples):
-    """Tokens of a text, in windows.
-
-    Args:
-        table: the tokens; the first one of a validation text is only read.
-        context: tokens of a window.
-    """
+    """Tokens of a text, in windows."""
 
     def __init__(self, table: TokenTable, context: int):
         self.table, self._context = table, context

@@ -224,14 +224,7 @@ class TrainedSounds(Trained):
 
 
 class SoundExamples(Examples):
-    """The features of sounds and their encoded targets, in batches of similar lengths.
-
-    Args:
-        utterances: the sounds.
-        features: their features, by the same numbers.
-        target: encodes their texts.
-        hop_seconds: time between two frames.
-    """
+    """The features of sounds and their encoded targets, in batches of similar lengths."""
 
     def __init__(self, utterances: list[Utterance], features: FeatureTable, target: Encodes, hop_seconds: float):
         self.utterances, self.features, self._target = utterances, features, target

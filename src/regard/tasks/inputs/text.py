@@ -57,12 +57,7 @@ class ReadText:
 
 
 class TextExamples(Examples):
-    """Encoded texts with encoded targets, in batches of similar lengths.
-
-    Args:
-        table: what `regard.data.text.batches.encode_pairs` gives.
-        source: the input, which knows the sizes of batches.
-    """
+    """Encoded texts with encoded targets, in batches of similar lengths."""
 
     def __init__(self, table: datasets.Dataset, source: TextInput):
         self.table, self._source = table, source
