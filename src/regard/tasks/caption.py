@@ -62,13 +62,11 @@ class CaptionData(ImageOptions, TokenOptions):
     """Training images: a .jsonl or .json file of objects with image and captions, a .tsv or .csv file with the columns
     image and caption (paths are relative to the file), or 'bundled' for generated scenes."""
     held_out: float = 1000
-    """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     text_column: str | None = None
     """Column of the texts, which are captions. Default: captions, caption, or the only one of a usual name."""
     lowercase: bool = True
     """Turn captions into lower case."""
     vocabulary: int = 10000
-    """Largest size of the vocabulary, in tokens."""
     min_count: int = 1
     """word: a word that occurs fewer times in the training captions is unknown."""
     max_length: int = 40
@@ -91,7 +89,6 @@ class CaptionSearch(SearchOptions):
     """How captions are searched."""
 
     batch_size: int = 32
-    """Images captioned at once."""
 
 
 @dataclass(frozen=True)

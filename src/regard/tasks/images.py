@@ -60,7 +60,6 @@ class ImagesData(ImageOptions):
     label_column: str | None = None
     """Column of the labels: texts or numbers. Default: label, or the only one of a usual name, such as Category."""
     held_out: float = 1000
-    """Training images that are used for validation when there are no validation data; at most a tenth of them."""
 
     columns = ("image_column", "label_column")
     least_bundled = 53
@@ -71,9 +70,7 @@ class ImageTrainingConfig(ImageTraining, LabelTraining):
     """How a classifier of images is trained, and for how long."""
 
     batch_size: int = 64
-    """Images of a batch, on each device."""
     label_smoothing: float = 0.1
-    """Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016, section 7)."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,6 @@ class SegmentData(DataOptions):
     mask_column: str | None = None
     """Column of the paths of the class maps. Default: mask, or the only one of a usual name."""
     held_out: float = 100
-    """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     classes: str | None = None
     """Names of the classes in the order of their numbers, separated by commas, or a text file with a name on each line.
     Default: their numbers, from 0 to the largest; or 0 and 255, if class maps are black and white."""
@@ -100,19 +99,11 @@ class SegmentationTrainingConfig(MaskTraining):
     """How a segmentation is trained, and for how long."""
 
     learning_rate: float = 2e-3
-    """Peak learning rate."""
     weight_decay: float = 0.02
-    """Decoupled weight decay of adamw, for each unit of learning rate."""
     schedule: ScheduleName = "cosine"
-    """Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to 0 over all epochs)
-    or plateau (halves)."""
     warmup: int = 100
-    """Steps of linear warmup."""
     epochs: int = 60
-    """Epochs after which training ends, if patience does not end it before."""
     patience: int = 60
-    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends. A perfect
-    metric ends it at the third validation from the first perfect one on; 0: exactly so many epochs."""
     crop: float = 0.8
     """Sides of the part of an image that is trained on, as a share of the image's; above 0, at most 1."""
     rescale: float = 1.5
@@ -135,7 +126,6 @@ class SegmentPredictionOptions(BatchOptions):
     """How images are segmented, and what is drawn of them."""
 
     batch_size: int = 4
-    """Images segmented at once."""
     n_best: int = 1
     """Must be 1: an image has one map of classes, without alternatives."""
     pixel: str | None = None
@@ -161,7 +151,6 @@ class SegmentEvaluationOptions(ImageColumn, EvaluationOptions):
     """How a segmentation is measured on a data set."""
 
     batch_size: int = 4
-    """Images segmented at once."""
     mask_column: str | None = None
     """Column of the paths of the class maps. Default: as in training."""
 

@@ -54,7 +54,6 @@ class SoundsTrainingConfig(SoundTraining, LabelTraining):
     """How a classifier of sounds is trained, and for how long."""
 
     batch_size: int = 32
-    """Sounds of a batch, on each device."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,6 @@ class SoundsPredictionOptions(LabelOptions):
     """How sounds are classified."""
 
     batch_size: int = 32
-    """Sounds classified at once."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,6 @@ class SoundsEvaluationOptions(LabelColumn, SoundColumn, EvaluationOptions):
     """How a classifier of sounds is measured on a data set."""
 
     batch_size: int = 32
-    """Sounds classified at once."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -72,7 +72,6 @@ class SummarizeData(WordVectorOptions, TokenOptions):
     tokenizer: Literal["word", "bpe", "char"] = "word"
     """word, bpe (sub-words) or char; articles and summaries share it."""
     vocabulary: int = 20000
-    """Largest size of the vocabulary, in tokens."""
     min_count: int = 5
     """Tokenizer word: a word that occurs fewer times in the training data is not in the vocabulary; only copying can
     write it."""
@@ -98,7 +97,6 @@ class SummaryTrainingConfig(TextTraining):
     tokens_per_batch: int = 8000
     """Tokens of the articles of a batch, padding included, on each device."""
     label_smoothing: float = 0.0
-    """Probability that is distributed over the vocabulary, 0 to below 1 (Szegedy et al. 2016, section 7)."""
     validation_articles: int = 0
     """Articles that each validation summarizes: the first of the validation data; 0: all."""
 
@@ -113,9 +111,7 @@ class SummarySearch(SearchOptions):
     """How a summary is searched for."""
 
     batch_size: int = 32
-    """Articles summarized at once."""
     beam: int = 4
-    """Beam width; 1: greedy search."""
     max_summary: int | None = None
     """Largest number of tokens of a summary. Default: as in training."""
 

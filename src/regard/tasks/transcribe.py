@@ -64,7 +64,6 @@ class TranscribeData(SoundOptions, TokenOptions):
     tokenizer: Literal["char", "word", "bpe"] = "char"
     """char, word or bpe (sub-words)."""
     vocabulary: int = 4000
-    """Largest size of the vocabulary, in tokens."""
     max_length: int = 400
     """Largest number of tokens of a text; sounds with longer training texts are left out."""
 
@@ -92,9 +91,7 @@ class TranscriptionSearch(SearchOptions):
     """How a transcription is searched for."""
 
     batch_size: int = 32
-    """Sounds transcribed at once."""
     length_penalty: float = 0.5
-    """Exponent of the beam's length normalization, 0 or more."""
     window: float = 0.0
     """Recurrent decoder: seconds before and after the median of the last weights that a step attends to; 0: all."""
     ctc_weight: float | None = None

@@ -79,7 +79,6 @@ class TranslateData(WordVectorOptions, TokenOptions):
     target_column: str | None = None
     """Column to translate to. Default: target, or the second of a table with two columns."""
     tokenizer: Literal["bpe", "word", "char"] = "bpe"
-    """bpe (sub-words), word or char."""
     source_tokenizer: Literal["bpe", "word", "char"] | None = None
     """Tokenizer of the source: tokenizer; char where a script has no spaces between words."""
     target_tokenizer: Literal["bpe", "word", "char"] | None = None

@@ -53,7 +53,6 @@ class SoundOptions(DataOptions):
     or 'bundled' for generated speech. A path is a sound (.wav, .flac, ...) or a .npy file of features [frames,
     features]."""
     held_out: float = 200
-    """Training sounds that are used for validation when there are no validation data; at most a tenth of them."""
     sound_column: str | None = None
     """Column of the paths. Default: the only one of sound files or of a usual name, or the first of a table with two
     columns."""

@@ -176,14 +176,11 @@ class LabelledTextOptions(TokenOptions):
     """Training texts: a .tsv, .csv, .jsonl or .parquet file, a folder with a folder of .txt files for each label, a
     Hugging Face data set 'owner/name', or 'bundled' for generated texts."""
     held_out: float = 1000
-    """Training texts that are used for validation when there are no validation data: a number, of which at most a tenth
-    of the texts are used, or a share below 1."""
     text_column: str | None = None
     """Column of the texts. Default: text, or the only one of a usual name, such as Review or Message."""
     label_column: str | None = None
     """Column of the labels: texts or numbers. Default: label, or the only one of a usual name, such as Category."""
     vocabulary: int = 20000
-    """Largest size of the vocabulary, in tokens."""
     max_length: int = 512
     """Largest number of tokens of a text; longer ones are cut."""
 

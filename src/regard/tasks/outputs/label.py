@@ -394,7 +394,7 @@ class LabelEvaluation(RunEvaluation):
 
     examples: ClassVar[tuple[str, ...]] = ("predictions",)
     example: ClassVar[str] = "text"
-    """What an example is; the first column of the predictions."""
+    """The noun for an example, and the first column of the predictions."""
 
     def counted(self) -> str:
         """Returns the number of evaluated examples: ``"50 texts"``."""

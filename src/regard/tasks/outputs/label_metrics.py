@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
 
 MOST_SHOWN_LABELS = 12
-"""Labels of the confusion matrix that is printed."""
+"""The most labels of a confusion matrix that is printed."""
 
 
 def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels: Sequence[str], name: str) -> Path:
@@ -94,7 +94,7 @@ class LabelMetrics:
     macro_recall: float
     macro_f1: float
     by_label: list[LabelScores]
-    """In the order of the labels, also of those that do not occur."""
+    """The scores of all labels in their order, including labels that do not occur."""
 
 
 def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequence[str]) -> LabelMetrics:

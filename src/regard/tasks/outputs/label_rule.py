@@ -27,16 +27,16 @@ MOST_LABELS = 100
 """With more labels the linear model takes too long."""
 
 MOST_ROWS, MOST_CHARACTERS = 10_000, 2_000_000
-"""Examples, and characters of texts, from which a linear model learns, with few labels."""
+"""The most examples, and characters of texts, from which a linear model learns if there are few labels."""
 
 LONGEST_TEXT = 2_000
-"""Characters of a text that it reads."""
+"""The most characters of a text that the linear model reads."""
 
 MOST_FEATURES = 50_000
-"""Words, and pieces of words, that it knows, with few labels."""
+"""The most words and pieces of words that the linear model knows if there are few labels."""
 
 MOST_ITERATIONS = 60
-"""Steps of its optimizer at most."""
+"""The most steps of the linear model's optimizer."""
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ class MaskPrediction(Prediction):
     names: tuple[str, ...]
 
     kind: ClassVar[str] = "input"
-    """What the input is."""
+    """The name of the input in texts for people."""
 
     @property
     def answer(self) -> Any:
@@ -298,7 +298,7 @@ class ClassScores:
     recall: float | None
     """Share of its pixels that were found; None for a class that does not occur."""
     pixels: int
-    """How many pixels have it."""
+    """The number of pixels of the class."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -310,7 +310,7 @@ class MaskEvaluation(RunEvaluation):
     images: int
     """Evaluated images, or other inputs."""
     unit: str
-    """What they are, in the plural."""
+    """The noun for the inputs, in the plural."""
     mean_iou: float
     """Mean over the classes that occur or are found, 0 to 1."""
     pixel_accuracy: float
