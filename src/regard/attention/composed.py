@@ -25,13 +25,7 @@ CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax
 
 
 def composed(problem: Problem, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
-    """Runs a problem by PyTorch's own operations, whose number and kind depend on no size and no element.
-
-    Args:
-        problem: the problem.
-        gatherer: gets the readings; None if there are none.
-        need_weights: whether to return the weights.
-    """
+    """Runs a problem by PyTorch's own operations, whose number and kind depend on no size and no element."""
     is_kernel = gatherer is None and not need_weights and _is_scaled_dot_product(problem)
     if is_kernel and _is_causal_square(problem):
         return Attended(_kernel(problem, None, True), None)

@@ -98,8 +98,6 @@ def compared(device: torch.device, kind: CallKind, compiles: bool) -> list[Row]:
     """Returns a row for each backend that runs calls of a kind on a device.
 
     Args:
-        device: the device.
-        kind: the kind.
         compiles: whether backends run that have to compile a kernel first; the others run if it is False.
     """
     with torch.set_grad_enabled(kind.gradient):
@@ -182,7 +180,6 @@ def report(name: str, seconds: float = SECONDS) -> int:
     """Prints the table of a device.
 
     Args:
-        name: the device, as ``cuda``, ``mps``, ``xpu`` or ``cpu``.
         seconds: time after which no further kind is tried.
 
     Returns:

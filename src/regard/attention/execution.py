@@ -222,9 +222,6 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
     infinite. If a gradient is needed, the inputs are checked first, since hidden elements may reach gradients alone.
 
     Args:
-        problem: the problem.
-        backend: ``auto``, or one by name.
-        gatherer: gets the readings; None if there are none.
         need_weights: whether to return the weights, differentiable; quadratic memory. The output is the same, bit for
             bit.
 

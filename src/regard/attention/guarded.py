@@ -51,13 +51,7 @@ def visible_product(
     value: Float[Tensor, "batch heads keys value_dim"],
     shown: Bool[Tensor, "#batch #heads #queries #keys"],
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Returns ``weights @ value``, in which hidden values count as 0, whatever they are; likewise its derivatives.
-
-    Args:
-        weights: 0 at hidden pairs.
-        value: may hold NaN and infinities.
-        shown: which pairs are visible.
-    """
+    """Returns ``weights @ value``, in which hidden values count as 0, whatever they are; likewise its derivatives."""
     if not torch.is_grad_enabled() or not (weights.requires_grad or value.requires_grad):
         return _product(weights, value, shown)
     return _VisibleProduct.apply(weights, value, shown)

@@ -46,8 +46,6 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
 
     Args:
         problem: after `cleaned`.
-        gatherer: is shown the weights of every run.
-        need_weights: whether to return the weights; quadratic memory.
     """
     if problem.couples_queries:
         inputs = with_visible_pairs(problem, whole(problem))

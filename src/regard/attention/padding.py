@@ -24,12 +24,7 @@ SLICE_PAIRS = 1 << 26
 
 
 def attend_unpadded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tensor:
-    """Returns the output of a backend for a problem on a device, in which padding is 0.
-
-    Args:
-        problem: may hide something.
-        run: computes the output of a problem.
-    """
+    """Returns the output of a backend for a problem on a device, in which padding is 0."""
     if not (problem.may_hide_rows or problem.may_hide_keys):
         return run(problem)
     seen = seen_of(problem)

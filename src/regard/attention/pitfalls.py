@@ -25,7 +25,6 @@ def remarks_on(problem: Problem, backend: str, later: str, isolating: str | None
     """Returns what is worth knowing of a call that runs, a sentence each.
 
     Args:
-        problem: the call.
         backend: the one that runs it now.
         later: the one that runs it once all kernels are compiled.
         isolating: the one to name for keeping apart what a mask hides, if the call runs where that is not so.

@@ -143,7 +143,6 @@ class Candidates:
     """The backends that may run one call. Each is asked at most once, and only if the choice depends on its answer.
 
     Args:
-        problem: the problem of the call.
         backends: the registry.
         waits: whether the call waits for a backend that is not ready.
     """

@@ -110,7 +110,6 @@ def objection(backend: Backend, problem: Problem, gatherer: Gatherer | None = No
     Args:
         backend: it does not decline the problem.
         problem: the problem, on any device; on those of `UNTRIED_DEVICES` there are no trials.
-        gatherer: gets the readings; None if there are none.
     """
     if (
         problem.query.device.type in UNTRIED_DEVICES

@@ -390,7 +390,6 @@ def dense_from_diagonals(diagonals: Tensor, grid: Grid) -> Tensor:
 
     Args:
         diagonals: ``[heads or 1, queries + keys − 1]``, as in `Bias.diagonals`.
-        grid: the tile.
 
     Returns:
         ``[heads or 1, queries, keys]``, differentiable.

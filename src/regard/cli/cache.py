@@ -142,11 +142,7 @@ def _left(compiling: list[float], steps: int) -> str:
 
 
 def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yields tiny problems that need every usual kernel, each with its name.
-
-    Args:
-        dtype: ``"float32"`` or ``"float64"``.
-    """
+    """Yields tiny problems that need every usual kernel, each with its name."""
     import torch
 
     import regard

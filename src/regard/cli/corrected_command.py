@@ -39,7 +39,6 @@ class CorrectedError(ArgumentError):
     """An error after which a command is shown that is right.
 
     Args:
-        message: the message.
         command: the command, as in a shell; a line for each if one of several is meant.
     """
 
@@ -49,13 +48,7 @@ class CorrectedError(ArgumentError):
 
 
 def corrected_command(arguments: Sequence[str], error: CycloptsError, app_of: "Callable[[Sequence[str]], App]") -> str:
-    """Returns the command that was meant; "" if that is not known.
-
-    Args:
-        arguments: the arguments that were refused.
-        error: why.
-        app_of: builds the command line for arguments.
-    """
+    """Returns the command that was meant; "" if that is not known."""
     typed: list[str] | None = list(arguments)
     for _ in range(MOST_MISTAKES):
         typed = _corrected(typed, error)
@@ -78,7 +71,6 @@ def command_with_columns(arguments: Sequence[str], columns: Mapping[str, str]) -
     """Returns the command that names these columns; "" if there is nothing to name.
 
     Args:
-        arguments: the arguments of the command, which may name others.
         columns: field of an option → column.
     """
     typed = list(arguments)

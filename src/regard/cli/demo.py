@@ -111,10 +111,6 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
 def write_page(translator: "TrainedTranslator", translations: Sequence["Translation"]) -> Path:
     """Writes ``pictures/translations.html`` into the run: each translation, its attention, and its worked steps.
 
-    Args:
-        translator: the run.
-        translations: its translations.
-
     Returns:
         The path of the file, which is self-contained.
     """

@@ -24,7 +24,6 @@ def dry_run(task: "Task", fitted: "FittedConfig") -> None:
     """Prepares a run in a temporary folder, prints its sizes, times a few steps, and removes everything.
 
     Args:
-        task: the task.
         fitted: the configuration of the run, and what the data decided of it.
 
     Raises:

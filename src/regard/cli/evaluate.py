@@ -70,12 +70,9 @@ def evaluate_run(
     ``regard train`` calls it too, if there are test data.
 
     Args:
-        task: the task of the run.
-        folder: the run folder.
         data: a data set, in any form that the task's training accepts.
         name: name of the results in the run folder.
         options: the options that the user typed, by the names of the fields of the task's ``evaluation_config``.
-        device: PyTorch device of the model.
     """
     from regard.training.model_card import write_card
 

@@ -19,7 +19,6 @@ def read_matrix(option: str, text: str, axes: tuple[int, ...] = (2,)) -> Tensor:
     """Reads the matrix of an option.
 
     Args:
-        option: the option's name, for messages.
         text: rows between semicolons, numbers between spaces or commas (``"1 0 1; 0 2 0"``); or nested lists as JSON;
             or the path of a ``.json`` or ``.npy`` file. A single row is a matrix of one row.
         axes: the allowed numbers of axes, 2 or 4.

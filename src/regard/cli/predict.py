@@ -147,7 +147,6 @@ def _with_runs(error: RunError, run: str, sentences: list[str]) -> RegardError:
     """Returns the error of a run that does not exist, with the command that was meant.
 
     Args:
-        error: the error.
         run: what was typed for the run.
         sentences: the other arguments.
     """

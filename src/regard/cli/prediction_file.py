@@ -28,8 +28,6 @@ class PredictionFile:
     quoted as in RFC 4180; in a ``.tsv``, which is raw, white space within a text is one space.
 
     Args:
-        path: the file.
-        inputs: the inputs, in their order.
         numbers: the row of each input in its own file; None: they are counted from 1.
         identity: what else the predictions depend on, as plain values: they are continued only if both are the same.
         ranked: whether an input has several answers, each with its rank.

@@ -15,8 +15,6 @@ def print_reports(trained: "Trained", predictions: "Sequence[Prediction]", ranke
     """Prints each prediction, with an empty line between two of them.
 
     Args:
-        trained: the run that made them.
-        predictions: the predictions.
         ranked: whether the answers to an input are numbered.
     """
     # A console keeps the standard output of the moment when it is created.

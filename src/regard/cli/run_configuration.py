@@ -61,7 +61,6 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
     """Combines the configuration of a file with command-line options; the data decide what neither says.
 
     Args:
-        task: the task.
         file: a YAML file with some of the fields of the sections ``data``, ``model`` and ``training``; None: no file.
         options: the options that the user typed, by the names of their fields.
 
@@ -89,11 +88,6 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
 
 def resume_config(task: "Task", old: RunConfig, options: Mapping[str, Any]) -> RunConfig:
     """Returns the configuration of a run that continues with other options.
-
-    Args:
-        task: the task.
-        old: the configuration of the run.
-        options: the options that the user typed with ``--resume``, by the names of their fields.
 
     Raises:
         ArgumentError: an option differs that cannot change within a run.
@@ -126,7 +120,6 @@ def as_yaml(config: RunConfig, reasons: Mapping[str, str] | None = None) -> str:
     """Returns a configuration as the text of a file for ``--config``.
 
     Args:
-        config: the configuration.
         reasons: option → why the data decided it so, as a comment on its line.
     """
     content = config.to_dict()
@@ -160,7 +153,6 @@ def check_name(option: str, name: str) -> str:
 
     Args:
         option: the option of the name, for messages.
-        name: the name.
 
     Raises:
         ArgumentError: the name is empty, too long, a path, or has unprintable characters.

@@ -20,11 +20,7 @@ def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed:
     are rounded to two decimals, so that the user can calculate with them.
 
     Args:
-        words: the words of the sentence.
-        dim: features of an embedding.
-        head_dim: features of a head's query, key and value.
         heads: number of heads; with several, there is also ``--w-output``, which projects them back to ``dim``.
-        seed: an integer.
 
     Returns:
         float64: ``--input [words, dim]``, ``--w-query``, ``--w-key``, ``--w-value [dim, heads · head_dim]``,

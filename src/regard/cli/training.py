@@ -35,8 +35,6 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
     """Runs the command.
 
     Args:
-        task: the task.
-        options: where the run is, and what to do with it.
         fields: the fields of the task's configurations that the user typed, by name.
     """
     if options.tensorboard:

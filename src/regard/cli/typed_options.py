@@ -23,11 +23,6 @@ _TYPED_OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("typed options", defaul
 def remember_typed_options(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Records the names of the options that the user typed; Cyclopts calls it after reading the arguments.
 
-    Args:
-        app: the command line.
-        commands: the names of the command.
-        arguments: the options of the command, with the texts that the user typed.
-
     Raises:
         ArgumentError: a text is empty or contains a NUL character, which no file name can contain; or a number is not
             finite, not an integer although it must be, or too large to be stored.

@@ -20,7 +20,6 @@ class RowRoute:
     """The ways of the rows of one step.
 
     Args:
-        keys: the shards of the keys.
         counts: how many rows each process owns in this step.
         seen: ``seen[owner][process]``: whether the process holds keys that the owner's rows see.
     """

@@ -34,7 +34,6 @@ def shards_of_part(length: int, name: str) -> "Shards | None":
 
     Args:
         length: positions of a part.
-        name: the tensor's name, for messages.
 
     Raises:
         ShapeError: no sequence, or several that differ, have this many positions here.
@@ -61,21 +60,13 @@ def joined(tensor: Tensor, dim: int, name: str) -> Tensor:
     Args:
         tensor: this process's part, or the whole if tensors are no parts.
         dim: the axis of positions.
-        name: as for `shards_of_part`.
     """
     shards = shards_of_part(tensor.shape[dim], name)
     return tensor if shards is None else shards.join(tensor, dim)
 
 
 def own_part(tensor: Tensor, dim: int, length: int, name: str) -> Tensor:
-    """Returns this process's part of a whole tensor: the inverse of `joined`.
-
-    Args:
-        tensor: the whole.
-        dim: the axis of positions.
-        length: positions of the part.
-        name: as for `shards_of_part`.
-    """
+    """Returns this process's part of a whole tensor: the inverse of `joined`."""
     shards = shards_of_part(length, name)
     return tensor if shards is None else shards.cut(tensor, dim)
 

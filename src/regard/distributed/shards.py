@@ -295,7 +295,6 @@ def balanced_spans(costs: Tensor, processes: int) -> tuple[Spans, ...]:
 
     Args:
         costs: what each position costs, float64 ``[length]`` on the CPU.
-        processes: how many there are.
     """
     length = len(costs)
     total = torch.cat([costs.new_zeros(1), costs.cumsum(0)])

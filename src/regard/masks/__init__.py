@@ -1,7 +1,5 @@
 """Masks, which say which keys each query may attend to (``True``); they combine with ``&``, ``|`` and ``~``."""
 
-from typing import TYPE_CHECKING
-
 from regard.masks.appended import AppendedMask
 from regard.masks.blocks import Blocks, Compressed, blocks, top_blocks
 from regard.masks.content import Documents, Lengths, documents, lengths
@@ -12,7 +10,7 @@ from regard.masks.names import as_mask
 from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
 from regard.masks.spans import Spans
 from regard.masks.work import work_of_keys
-from regard.names.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import public_names
 
 __all__ = [
     "And",
@@ -53,8 +51,3 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
-
-if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-
-    def __getattr__(name: str) -> object:
-        raise no_attribute(__name__, name)

@@ -143,7 +143,6 @@ def runs_of_keys(allowed: Tensor, grid: Grid) -> Spans | None:
 
     Args:
         allowed: bool ``[batch or 1, heads or 1, queries or 1, keys or 1]`` of the tile, on the CPU.
-        grid: the tile.
     """
     if 0 in grid.shape:
         return Spans.within(grid, 0, 0)

@@ -51,10 +51,6 @@ def later_keys(mask: Mask, grid: Grid) -> LaterKeys | None:
 
     Positions are those of the causal part; of several, those by which the fewest keys are later ones.
 
-    Args:
-        mask: the mask.
-        grid: the whole problem, which the mask fits.
-
     Example:
         >>> from regard import masks
         >>> from regard.masks.later_keys import later_keys

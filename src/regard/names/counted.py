@@ -2,13 +2,7 @@
 
 
 def counted(number: int, noun: str, after: str = "") -> str:
-    """Returns a number with its noun: ``"1 batch an epoch"``, ``"1,200 batches an epoch"``.
-
-    Args:
-        number: how many.
-        noun: one of them: ``"batch"``.
-        after: what follows the noun: ``" an epoch"``.
-    """
+    """Returns a number with its noun: ``"1 batch an epoch"``, ``"1,200 batches an epoch"``."""
     plural = (
         f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from regard.errors import misspelt
+from regard.names.foreign_names import by_name
 
 _TWO_CONVENTIONS = (
     "mask={0} if its True means 'may attend', as in scaled_dot_product_attention; mask=masks.ignore({0}) if its True "
@@ -17,168 +18,93 @@ _TWO_CONVENTIONS = (
 _WEIGHTS = "call regard.attend_with_weights(query, key, value), which returns (output, weights)"
 _ROTATED = "rotary = positions.Rotary(dim), and regard.attend(rotary(query), rotary(key), value)"
 
-KEYWORDS: dict[str, str] = {
-    "is_causal": 'write mask="causal", or mask=masks.causal(align="start") as PyTorch, JAX and Keras align lengths',
-    "causal": 'write mask="causal"',
-    "use_causal_mask": 'write mask="causal"',
-    "attn_mask": f"write {_TWO_CONVENTIONS.format('attn_mask')}",
-    "mask_type": 'write mask="causal", mask=masks.window(before, after) or mask=masks.lengths(lengths)',
-    "attention_mask": "write mask=attention_mask.bool()[:, None, None, :] if it is [batch, keys] with 1 at tokens",
-    "key_padding_mask": (
-        "write mask=masks.lengths(lengths), or mask=masks.ignore(key_padding_mask[:, None, None, :]) where True is "
-        "padding"
-    ),
-    "key_mask": "write mask=key_mask[:, None, None, :], where True means 'may attend'",
-    "valid_lens": "write mask=masks.lengths(valid_lens)",
-    "lengths": "write mask=masks.lengths(lengths)",
-    "block_mask": "write mask=masks.where(mask_mod)",
-    "mask_mod": "write mask=masks.where(mask_mod)",
-    "window_size": "write mask=masks.window(before, after)",
-    "attn_bias": "write bias=attn_bias",
-    "position_bias": "write bias=position_bias",
-    "alibi_slopes": "write bias=positions.alibi(heads)",
-    "scale": "write score=scores.ScaledDot(scale=scale)",
-    "softmax_scale": "write score=scores.ScaledDot(scale=softmax_scale)",
-    "scaling": "write score=scores.ScaledDot(scale=scaling)",
-    "softcap": 'write score=scores.SoftCap("scaled_dot", softcap)',
-    "score_mod": 'write score=scores.Modified("scaled_dot", score_mod)',
-    "temperature": "write normalizer=normalizers.Softmax(temperature)",
-    "alpha": "write normalizer=normalizers.entmax(alpha)",
-    "dropout_p": "write dropout=dropout_p",
-    "attention_dropout": "write dropout=attention_dropout",
-    "training": "dropout is always active: write dropout=p if training else 0.0",
-    "need_weights": _WEIGHTS,
-    "return_weights": _WEIGHTS,
-    "output_attentions": _WEIGHTS,
-    "return_attention_scores": _WEIGHTS,
-    "average_attn_weights": f"{_WEIGHTS}; their mean over heads is weights.mean(1)",
-    "enable_gqa": "leave it out: heads of key and value that divide those of query are shared by groups",
-    "num_heads": "heads are an axis of the tensors, [batch, heads, length, dim]; nn.MultiheadAttention splits features",
-    "heads": "heads are an axis of the tensors, [batch, heads, length, dim]; nn.MultiheadAttention splits features",
-    "batch_first": "the batch is the first axis here, always",
-    **dict.fromkeys(("rope", "use_rope", "rotary", "rotary_emb", "rotary_embedding", "freqs_cis"), _ROTATED),
-    **dict.fromkeys(("alibi", "use_alibi"), 'write bias="alibi"'),
-    **dict.fromkeys(
-        ("relative_bias", "rel_pos_bias", "relative_position_bias"), "write bias=biases.RelativeBias(heads)"
-    ),
-    **dict.fromkeys(
-        (
-            "position",
-            "positions",
-            "pos",
-            "pos_emb",
-            "position_ids",
-            "position_embedding",
-            "position_embeddings",
-            "positional_encoding",
-        ),
-        f'write bias="alibi" or bias=biases.RelativeBias(heads), or rotate: {_ROTATED}',
-    ),
-    "sliding_window": "write mask=masks.window(before, 0)",
-    **dict.fromkeys(
-        ("cache", "kv_cache", "past_key_value", "past_key_values", "use_cache"),
+_HEADS_AXIS = "heads are an axis of the tensors, [batch, heads, length, dim]; nn.MultiheadAttention splits features"
+
+KEYWORDS = by_name(
+    {
+        'write mask="causal", or mask=masks.causal(align="start") as PyTorch, JAX and Keras align lengths': "is_causal",
+        'write mask="causal"': "causal use_causal_mask",
+        f"write {_TWO_CONVENTIONS}": "attn_mask",
+        'write mask="causal", mask=masks.window(before, after) or mask=masks.lengths(lengths)': "mask_type",
+        "write mask={0}.bool()[:, None, None, :] if it is [batch, keys] with 1 at tokens": "attention_mask",
+        "write mask=masks.lengths(lengths), or mask=masks.ignore({0}[:, None, None, :]) where True is padding":
+        "key_padding_mask",
+        "write mask={0}[:, None, None, :], where True means 'may attend'": "key_mask",
+        "write mask=masks.lengths({0})": "valid_lens lengths",
+        "write mask=masks.where(mask_mod)": "block_mask mask_mod",
+        "write mask=masks.window(before, after)": "window_size",
+        "write mask=masks.window(before, 0)": "sliding_window",
+        "write bias={0}": "attn_bias position_bias",
+        "write bias=positions.alibi(heads)": "alibi_slopes",
+        'write bias="alibi"': "alibi use_alibi",
+        "write bias=biases.RelativeBias(heads)": "relative_bias rel_pos_bias relative_position_bias",
+        f'write bias="alibi" or bias=biases.RelativeBias(heads), or rotate: {_ROTATED}':
+        "position positions pos pos_emb position_ids position_embedding position_embeddings positional_encoding",
+        _ROTATED: "rope use_rope rotary rotary_emb rotary_embedding freqs_cis",
+        "write score=scores.ScaledDot(scale={0})": "scale softmax_scale scaling",
+        'write score=scores.SoftCap("scaled_dot", {0})': "softcap",
+        'write score=scores.Modified("scaled_dot", {0})': "score_mod",
+        "write normalizer=normalizers.Softmax({0})": "temperature",
+        "write normalizer=normalizers.entmax({0})": "alpha",
+        "write dropout={0}": "dropout_p attention_dropout",
+        "dropout is always active: write dropout=p if training else 0.0": "training",
+        _WEIGHTS: "need_weights return_weights output_attentions return_attention_scores",
+        f"{_WEIGHTS}; their mean over heads is weights.mean(1)": "average_attn_weights",
+        "leave it out: heads of key and value that divide those of query are shared by groups": "enable_gqa",
+        _HEADS_AXIS: "num_heads heads",
+        "the batch is the first axis here, always": "batch_first",
         "pass all keys and values so far: cache = cache.appended(key, value), and regard.attend(query, cache.key, "
-        'cache.value, mask="causal")',
-    ),
-    "implementation": 'write backend="auto", or the name of a backend',
-}
-"""A keyword argument elsewhere → what to do here."""
-
-_HIDING = (
-    "src_mask={0} (True hides)", "tgt_mask={0} (True hides)", "memory_mask={0} (True hides)",
-    "mask=masks.keep({0}) (True may attend)",
+        'cache.value, mask="causal")': "cache kv_cache past_key_value past_key_values use_cache",
+        'write backend="auto", or the name of a backend': "implementation",
+    }
 )  # fmt: skip
-_PADDING = (
-    "src_key_padding_mask={0}", "tgt_key_padding_mask={0}", "memory_key_padding_mask={0}", "key_padding_mask={0}",
-)  # fmt: skip
-_CAUSAL = ('mask="causal"', 'tgt_mask="causal"')
-_ROTARY = ('position="rotary"',)
-_ALIBI = ('position="alibi"',)
-_POSITION = ("position={0}",)
-_HEADS = ("nhead={0}", "num_heads={0}")
-_DIM = ("d_model={0}", "embed_dim={0}", "channels={0}")
-_FEEDFORWARD = ("dim_feedforward={0}",)
-_LAYERS = ("num_layers={0}", "num_encoder_layers={0}")
-
-_LEARNED = tuple(f"{name}=torch.nn.Parameter(torch.tensor({name}))" for name in ("alpha", "temperature", "sink"))
+"""A keyword argument elsewhere → what to do here; ``{0}`` stands for the argument."""
 
 CACHES = ("cache", "caches", "kv_cache", "past_key_value", "past_key_values", "layer_past", "incremental_state",
           "use_cache")  # fmt: skip
 """What a cache of keys and values is called as an argument."""
 
-LAYER_KEYWORDS: dict[str, tuple[str, ...]] = {
-    "attn_mask": _HIDING,
-    "mask": _HIDING,
-    "key_padding_mask": _PADDING,
-    "padding_mask": _PADDING,
-    "attention_mask": tuple(line.format("~{0}.bool()") for line in _PADDING),
-    "lengths": ("src_lengths={0}", "tgt_lengths={0}", "mask=masks.lengths({0})"),
-    "valid_lens": ("lengths={0}", "src_lengths={0}", "mask=masks.lengths({0})"),
-    "causal": _CAUSAL,
-    "is_causal": _CAUSAL,
-    "use_causal_mask": _CAUSAL,
-    "rope": _ROTARY,
-    "use_rope": _ROTARY,
-    "rotary": _ROTARY,
-    "rotary_embedding": _ROTARY,
-    "rotary_pos_emb": _ROTARY,
-    "alibi": _ALIBI,
-    "alibi_pos_bias": _ALIBI,
-    "rel_pos_bias": ('position="t5"',),
-    "positions": _POSITION,
-    "position_embedding": _POSITION,
-    "pos_emb": _POSITION,
-    "positional_encoding": _POSITION,
-    **dict.fromkeys(CACHES, ("cache={0}", "caches={0}")),
-    "use_rmsnorm": ('norm="rms"',),
-    "dim": _DIM,
-    "embed_dim": _DIM,
-    "d_model": _DIM,
-    "hidden_size": _DIM,
-    "embedding_dim": _DIM,
-    "in_channels": _DIM,
-    "in_planes": _DIM,
-    "key_dim": ("embed_dim=num_heads * {0}",),
-    "depth": _LAYERS,
-    "n_layers": _LAYERS,
-    "num_layers": _LAYERS,
-    "num_hidden_layers": _LAYERS,
-    "kvheads": ("kv_heads={0}",),
-    "num_kv_heads": ("kv_heads={0}",),
-    "n_kv_heads": ("kv_heads={0}",),
-    "num_key_value_heads": ("kv_heads={0}",),
-    "heads": _HEADS,
-    "n_heads": _HEADS,
-    "n_head": _HEADS,
-    "nhead": _HEADS,
-    "num_heads": _HEADS,
-    "num_attention_heads": _HEADS,
-    "d_ff": _FEEDFORWARD,
-    "d_hid": _FEEDFORWARD,
-    "ff_dim": _FEEDFORWARD,
-    "ffn_dim": _FEEDFORWARD,
-    "intermediate_dim": _FEEDFORWARD,
-    "intermediate_size": _FEEDFORWARD,
-    "layer_norm_epsilon": ("layer_norm_eps={0}",),
-    "pre_norm": ("norm_first={0}",),
-    "normalize_before": ("norm_first={0}",),
-    "attn_dropout": ("dropout={0}",),
-    "attention_dropout": ("dropout={0}",),
-    "output_attentions": ("need_weights={0}",),
-    "return_attention_scores": ("need_weights={0}",),
-    "trainable": _LEARNED,
-    "learnable": _LEARNED,
-    "requires_grad": _LEARNED,
-    "xlabels": ("columns={0}",),
-    "ylabels": ("rows={0}",),
-    "xticklabels": ("columns={0}",),
-    "yticklabels": ("rows={0}",),
-    "annot": ("values={0}",),
-    "cbar": ("color_bar={0}",),
-    "cmap": ("color_map={0}",),
-    "vmin": ("low={0}",),
-    "vmax": ("high={0}",),
-}
+_PADDING = (
+    "src_key_padding_mask={0}", "tgt_key_padding_mask={0}", "memory_key_padding_mask={0}", "key_padding_mask={0}",
+)  # fmt: skip
+
+LAYER_KEYWORDS = by_name(
+    {
+        ("src_mask={0} (True hides)", "tgt_mask={0} (True hides)", "memory_mask={0} (True hides)",
+         "mask=masks.keep({0}) (True may attend)"): "attn_mask mask",
+        _PADDING: "key_padding_mask padding_mask",
+        tuple(line.format("~{0}.bool()") for line in _PADDING): "attention_mask",
+        ("src_lengths={0}", "tgt_lengths={0}", "mask=masks.lengths({0})"): "lengths",
+        ("lengths={0}", "src_lengths={0}", "mask=masks.lengths({0})"): "valid_lens",
+        ('mask="causal"', 'tgt_mask="causal"'): "causal is_causal use_causal_mask",
+        ('position="rotary"',): "rope use_rope rotary rotary_embedding rotary_pos_emb",
+        ('position="alibi"',): "alibi alibi_pos_bias",
+        ('position="t5"',): "rel_pos_bias",
+        ("position={0}",): "positions position_embedding pos_emb positional_encoding",
+        ("cache={0}", "caches={0}"): " ".join(CACHES),
+        ('norm="rms"',): "use_rmsnorm",
+        ("d_model={0}", "embed_dim={0}", "channels={0}"):
+        "dim embed_dim d_model hidden_size embedding_dim in_channels in_planes",
+        ("embed_dim=num_heads * {0}",): "key_dim",
+        ("num_layers={0}", "num_encoder_layers={0}"): "depth n_layers num_layers num_hidden_layers",
+        ("kv_heads={0}",): "kvheads num_kv_heads n_kv_heads num_key_value_heads",
+        ("nhead={0}", "num_heads={0}"): "heads n_heads n_head nhead num_heads num_attention_heads",
+        ("dim_feedforward={0}",): "d_ff d_hid ff_dim ffn_dim intermediate_dim intermediate_size",
+        ("layer_norm_eps={0}",): "layer_norm_epsilon",
+        ("norm_first={0}",): "pre_norm normalize_before",
+        ("dropout={0}",): "attn_dropout attention_dropout",
+        ("need_weights={0}",): "output_attentions return_attention_scores",
+        tuple(f"{name}=torch.nn.Parameter(torch.tensor({name}))" for name in ("alpha", "temperature", "sink")):
+        "trainable learnable requires_grad",
+        ("columns={0}",): "xlabels xticklabels",
+        ("rows={0}",): "ylabels yticklabels",
+        ("values={0}",): "annot",
+        ("color_bar={0}",): "cbar",
+        ("color_map={0}",): "cmap",
+        ("low={0}",): "vmin",
+        ("high={0}",): "vmax",
+    }
+)  # fmt: skip
 """A keyword argument of layers elsewhere → what is written here; each line begins with an argument, which a layer may
 have or not."""
 
@@ -221,9 +147,7 @@ def unknown_layer_keyword(
     """Returns a message about keyword arguments that a layer or its call does not have.
 
     Args:
-        owner: what was called, for the message.
         function: the class, or the method that is called.
-        keywords: the names that are unknown.
         more: the names behind the function's ``**names``.
     """
     name = next(iter(keywords))
@@ -240,9 +164,6 @@ def wrong_arguments(owner: str, function: Callable[..., object], keywords: Itera
     """Returns a message about arguments that a function, a constructor or the call of a layer cannot take.
 
     Args:
-        owner: what was called, for the message.
-        function: the function, the class, or the method of the call.
-        keywords: the names of the keyword arguments that were passed.
         problem: what Python says of the arguments.
     """
     names = [name for name in argument_names(function) if name != "self"]
@@ -296,16 +217,11 @@ def argument_names(function: Callable[..., object]) -> list[str]:
 
 
 def unknown_keyword(verb: Callable[..., object], keywords: Mapping[str, object]) -> str:
-    """Returns a message about keyword arguments that a verb does not have.
-
-    Args:
-        verb: the function.
-        keywords: what was passed.
-    """
+    """Returns a message about keyword arguments that a verb does not have."""
     name = next(iter(keywords))
     message = f"{verb.__name__} has no argument {name!r}"
     if name in KEYWORDS:
-        return f"{message}: {KEYWORDS[name]}"
+        return f"{message}: {KEYWORDS[name].format(name)}"
     return f"{message}{_nearest(name, argument_names(verb))}"
 
 

@@ -4,14 +4,15 @@ This file imports no PyTorch.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
+from typing import TypeVar
+
+Line = TypeVar("Line", bound=Hashable)
 
 
-def by_name(tables: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Returns tables from a name to the line that is meant, from tables of a line and all names of it, in one text."""
-    return {
-        kind: {name: line for line, names in lines.items() for name in names.split()} for kind, lines in tables.items()
-    }
+def by_name(lines: Mapping[Line, str]) -> dict[str, Line]:
+    """Returns what is meant by each name, from what is meant and all names of it, in one text."""
+    return {name: line for line, names in lines.items() for name in names.split()}
 
 
 _FEATURES = 'scores.Features("elu"), normalizer="ratio"'
@@ -44,8 +45,9 @@ _RELATIVE = "biases.RelativeBias(heads)"
 _ROTARY_CALL = "query=rotary(query), key=rotary(key), where rotary = positions.Rotary(dim)"
 _SINKS = "masks.window(before, 0) | masks.prefix(n) & masks.causal()"
 
-WRITTEN_HERE = by_name(
-    {
+WRITTEN_HERE = {
+    kind: by_name(lines)
+    for kind, lines in {
         "score": {
             _FEATURES: "linear kernel kernelized elu features feature_map linear_transformer",
             'scores.Features("relu"), normalizer="ratio"': "relu",
@@ -147,8 +149,8 @@ WRITTEN_HERE = by_name(
             '"multihead", kv_heads=kv_heads': "gqa grouped_query",
             '"multihead", kv_heads=1': "mqa multi_query",
         },
-    }
-)
+    }.items()
+}
 """Kind → name elsewhere → what is written here; the words behind ``, where`` and ``, with`` are no code."""
 
 READY_NAMES: dict[str, tuple[str, ...]] = {
@@ -175,7 +177,6 @@ def written_here(kind: str, name: object) -> str:
     Args:
         kind: ``"score"``, ``"normalizer"``, ``"mask"``, ``"bias"``, ``"backend"``, ``"position"`` or ``"attention"``.
             A name of another argument of the call is answered with that argument.
-        name: what was typed.
     """
     if not isinstance(name, str):
         return ""
@@ -207,8 +208,6 @@ def written_in_command(kind: str, name: object, known: Collection[str]) -> str:
 
     Args:
         kind: ``"score"`` or ``"normalizer"``.
-        name: what was typed.
-        known: the names that the option takes.
     """
     line = written_here(kind, name)
     option = re.match(rf'here it is {kind}=(?:scores\.create\(|normalizers\.(?=entmax|softmax_with))?"?(\w+)', line)
@@ -224,7 +223,6 @@ def written_in_layers(name: object, objects: bool = True) -> str:
     """Returns `written_here` for the score of a layer, which creates scores from their names alone.
 
     Args:
-        name: what was typed.
         objects: whether a `Score` may be passed as well as a name.
     """
     line = re.sub(r'scores\.create\(("\w+"), query_dim, key_dim\)', r"\1", written_here("score", name))

@@ -6,8 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 _GUESSED_FUNCTIONS = ("regard.attention", "regard.explanations", "regard.watching", "regard.viewer", "regard.training")
-"""Packages that are called as if they were functions: those of `regard.names.missing_names.CALLED_PACKAGES_PACKAGES`.
-"""
+"""Packages that are called as if they were functions: those of `regard.names.missing_names.CALLED_PACKAGES`."""
 
 
 def lazy_names(
@@ -20,7 +19,6 @@ def lazy_names(
     not have the name of a function or a class from another module: Python stores an imported submodule in its package.
 
     Args:
-        package: the package's ``__name__``.
         names: module → the public names that are imported from it.
     """
     modules = {name: module for module, of_module in names.items() for name in of_module}
@@ -31,18 +29,11 @@ def lazy_names(
         elif name in sys.modules[package].__all__:
             value = import_module(f"{package}.{name}")
         else:
-            raise no_attribute(package, name)
+            raise _no_attribute(package, name)
         setattr(sys.modules[package], name, value)
         return value
 
     return get_name, public_names(package)
-
-
-def no_attribute(package: str, name: str) -> AttributeError:
-    """Returns the error for a name that a package does not have."""
-    from regard.names.missing_names import missing_name  # an import of regard alone costs nothing
-
-    return AttributeError(missing_name(package, name))
 
 
 class _Package(ModuleType):
@@ -55,13 +46,26 @@ class _Package(ModuleType):
 
 
 def public_names(package: str) -> Callable[[], list[str]]:
-    """Returns the ``__dir__`` of a package, which lists ``__all__`` and the names with two underscores alone."""
+    """Returns the ``__dir__`` of a package, which lists ``__all__`` and the names with two underscores alone.
 
+    It also gives the package a ``__getattr__`` that says what is written in place of a missing name. Type checkers do
+    not see it, so that they report such names too.
+    """
+    module = sys.modules[package]
     if package in _GUESSED_FUNCTIONS:
-        sys.modules[package].__class__ = _Package
+        module.__class__ = _Package
+
+    def refuse(name: str) -> object:
+        raise _no_attribute(package, name)
 
     def list_names() -> list[str]:
-        module = sys.modules[package]
         return sorted({*module.__all__, *(name for name in vars(module) if name.startswith("__"))})
 
+    vars(module)["__getattr__"] = refuse
     return list_names
+
+
+def _no_attribute(package: str, name: str) -> AttributeError:
+    from regard.names.missing_names import missing_name  # an import of regard alone costs nothing
+
+    return AttributeError(missing_name(package, name))

@@ -3,207 +3,159 @@
 from typing import Any, TypeVar
 
 from regard.errors import KindError
+from regard.names.foreign_names import by_name
 
 _Class = TypeVar("_Class", bound=type[Any])
 
-_SINKS = "masks.window(before, 0) | masks.prefix(n) & masks.causal()"
-_PADDING = "masks.lengths(lengths), or masks.ignore(padding[:, None, None, :]) where True is padding"
-_ROTARY = "no bias: regard.attend(rotary(query), rotary(key), value), where rotary = regard.positions.Rotary(dim)"
 _ABLATE = "with regard.watching.ablate(model, layer, head):"
 _CONTRIBUTIONS = "watching.logit_contributions(model, watched.calls[0], token_ids)"
 _PATCH = (
     "module.register_forward_hook(hook) of PyTorch, whose result replaces the module's output; regard only switches "
     "heads off, by regard.watching.ablate(model, layer, head)"
 )
+_TASKS = ("caption", "classify", "images", "language", "segment", "sounds", "summarize", "transcribe", "translate")
+_ALL_WEIGHTS = '[call.weights for call in watched.calls], with regard.watch(model, read="view")'
 
 MISSING_NAMES: dict[str, dict[str, str]] = {
-    "regard": {
-        "Attention": 'regard.nn.Attention("scaled_dot")',
-        "attention_map": "regard.pictures.heatmap(weights)",
-        "attention_weights": "regard.attend_with_weights(query, key, value).weights",
-        "heatmap": "regard.pictures.heatmap(weights)",
-        "scaled_dot_product_attention": "regard.attend(query, key, value)",
-        "softmax": 'normalizer="softmax", or regard.normalizers.softmax(scores)',
-        "sparsemax": 'normalizer="sparsemax", or regard.normalizers.sparsemax(scores)',
-        "entmax": "regard.normalizers.entmax(alpha)",
-        "MultiheadAttention": "regard.nn.MultiheadAttention(embed_dim, num_heads)",
-        "Transformer": "regard.nn.Transformer(d_model, nhead)",
-        **{
-            task: f'regard.train("{task}", data), and run.predict(inputs) of what it returns'
-            for task in (
-                "caption",
-                "classify",
-                "images",
-                "language",
-                "segment",
-                "sounds",
-                "summarize",
-                "transcribe",
-                "translate",
-            )
-        },
-        "flex_attention": (
+    package: by_name(lines)
+    for package, lines in {
+        "regard": {
+            **{f'regard.train("{task}", data), and run.predict(inputs) of what it returns': task for task in _TASKS},
+            'regard.nn.Attention("scaled_dot")': "Attention",
+            "regard.pictures.heatmap(weights)": "attention_map heatmap",
+            "regard.attend_with_weights(query, key, value).weights": "attention_weights",
+            "regard.attend(query, key, value)": "scaled_dot_product_attention",
+            'normalizer="softmax", or regard.normalizers.softmax(scores)': "softmax",
+            'normalizer="sparsemax", or regard.normalizers.sparsemax(scores)': "sparsemax",
+            "regard.normalizers.entmax(alpha)": "entmax",
+            "regard.nn.MultiheadAttention(embed_dim, num_heads)": "MultiheadAttention",
+            "regard.nn.Transformer(d_model, nhead)": "Transformer",
             'regard.attend(query, key, value, score=scores.Modified("scaled_dot", score_mod), '
-            "mask=masks.where(mask_mod))"
-        ),
-        "flash_attention": 'regard.attend(query, key, value), or with backend="sdpa"',
-        "flash_attn_func": 'regard.attend(query, key, value), or with backend="sdpa"',
-        "linear_attention": 'regard.attend(query, key, value, score=scores.Features("elu"), normalizer="ratio")',
-        "ablate": _ABLATE,
-        "patch": _PATCH,
-        "entropy": "regard.observe(query, key, value, read=regard.Readings(entropy=True)).entropy",
-        "logit_contributions": f"regard.{_CONTRIBUTIONS}",
-        "rollout": "regard.watching.rollout(watched)",
-        "flow": "regard.watching.flow(watched)",
-    },
-    "regard.nn": {
-        "AdditiveAttention": 'nn.Attention.create("additive", query_dim, key_dim)',
-        "BahdanauAttention": 'nn.Attention.create("additive", query_dim, key_dim)',
-        "LuongAttention": 'nn.Attention.create("general", query_dim, key_dim)',
-        "DotProductAttention": 'nn.Attention("scaled_dot")',
-        "ScaledDotProductAttention": 'nn.Attention("scaled_dot")',
-        "LocationAwareAttention": (
-            'nn.Attention.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)'
-        ),
-        "RotaryEmbedding": 'positions.Rotary(dim), or position="rotary" of a layer',
-        "RotaryPositionalEmbedding": 'positions.Rotary(dim), or position="rotary" of a layer',
-        "PositionalEncoding": "positions.Sinusoidal(dim)",
-        "SEBlock": "nn.SqueezeExcitation(channels)",
-        "SELayer": "nn.SqueezeExcitation(channels)",
-        "SqueezeExcite": "nn.SqueezeExcitation(channels)",
-        "KVCache": "nn.KeyValueCache()",
-        "CrossAttention": "nn.MultiheadAttention(embed_dim, num_heads, kdim=kdim, vdim=vdim)",
-        "NonLocalBlock": "nn.NonLocal(channels)",
-        "PerformerAttention": (
+            "mask=masks.where(mask_mod))": "flex_attention",
+            'regard.attend(query, key, value), or with backend="sdpa"': "flash_attention flash_attn_func",
+            'regard.attend(query, key, value, score=scores.Features("elu"), normalizer="ratio")': "linear_attention",
+            _ABLATE: "ablate",
+            _PATCH: "patch",
+            "regard.observe(query, key, value, read=regard.Readings(entropy=True)).entropy": "entropy",
+            f"regard.{_CONTRIBUTIONS}": "logit_contributions",
+            "regard.watching.rollout(watched)": "rollout",
+            "regard.watching.flow(watched)": "flow",
+        },
+        "regard.nn": {
+            'nn.Attention.create("additive", query_dim, key_dim)': "AdditiveAttention BahdanauAttention",
+            'nn.Attention.create("general", query_dim, key_dim)': "LuongAttention",
+            'nn.Attention("scaled_dot")': "DotProductAttention ScaledDotProductAttention",
+            'nn.Attention.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)':
+            "LocationAwareAttention",
+            'positions.Rotary(dim), or position="rotary" of a layer': "RotaryEmbedding RotaryPositionalEmbedding",
+            "positions.Sinusoidal(dim)": "PositionalEncoding",
+            "nn.SqueezeExcitation(channels)": "SEBlock SELayer SqueezeExcite",
+            "nn.KeyValueCache()": "KVCache DynamicCache",
+            "nn.MultiheadAttention(embed_dim, num_heads, kdim=kdim, vdim=vdim)": "CrossAttention",
+            "nn.NonLocal(channels)": "NonLocalBlock",
             "nn.MultiheadAttention(embed_dim, num_heads, score=scores.Features(scores.RandomFeatures.create(head_dim, "
-            'features)), normalizer="ratio")'
-        ),
-        "RetNet": "nn.Retention(embed_dim, num_heads)",
-        "GLA": "nn.GatedLinearAttention(embed_dim, num_heads)",
-        "GroupedQueryAttention": "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=kv_heads)",
-        "MultiQueryAttention": "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=1)",
-        "MultiHeadLatentAttention": "nn.LatentAttention(embed_dim, num_heads)",
-        "DynamicCache": "nn.KeyValueCache()",
-    },
-    "regard.masks": {
-        "padding": "masks.lengths(lengths)",
-        "key_padding": "masks.lengths(lengths)",
-        "sliding_window": "masks.window(before, 0)",
-        "tril": "masks.causal()",
-        "subsequent": "masks.causal()",
-        "block_diagonal": "masks.documents(ids)",
-        "Causal": "masks.causal()",
-        "causal_mask": "masks.causal()",
-        "from_lengths": "masks.lengths(lengths)",
-        "Window": "masks.window(before, after)",
-        "local": "masks.window(before, after), for a decoder masks.window(before, 0)",
-        "band": "masks.window(before, after)",
-        "banded": "masks.window(before, after)",
-        "sliding": "masks.window(before, 0)",
-        "sinks": _SINKS,
-        "sink": _SINKS,
-        "attention_sinks": _SINKS,
-        "streaming": _SINKS,
-        "key_padding_mask": _PADDING,
-        "padding_mask": _PADDING,
-        "from_padding": _PADDING,
-        "autoregressive": "masks.causal()",
-        "future": "masks.causal()",
-        "look_ahead": "masks.causal()",
-        "sliding_window_causal": "masks.window(before, 0)",
-        "block_mask": "masks.where(mask_mod)",
-        "mask_mod": "masks.where(mask_mod)",
-        "random": "masks.keep(torch.rand(queries, keys) < p)",
-    },
-    "regard.biases": {
-        "ALiBi": "biases.alibi(heads)",
-        **dict.fromkeys(("T5", "t5", "T5Bias", "relative", "t5_bias"), "biases.RelativeBias(heads)"),
-        **dict.fromkeys(("shaw", "Shaw"), "biases.RelativePosition(dim, max_distance)"),
-        **dict.fromkeys(("rope", "RoPE", "rotary", "Rotary"), _ROTARY),
-    },
-    "regard.positions": {
-        **dict.fromkeys(("T5", "t5"), "positions.RelativeBias(heads)"),
-        **dict.fromkeys(("shaw", "Shaw"), "positions.RelativePosition(dim, max_distance)"),
-        "rope": "positions.Rotary(dim)",
-        "ALiBi": "positions.alibi(heads)",
-        "RoPE": "positions.Rotary(dim)",
-        "RotaryEmbedding": "positions.Rotary(dim)",
-        "rotary": "positions.Rotary(dim)",
-        "PositionalEncoding": "positions.Sinusoidal(dim)",
-        "sinusoidal": "positions.Sinusoidal(dim)",
-        "learned": "positions.Learned(max_length, dim)",
-    },
-    "regard.normalizers": {
-        "entmax_bisect": "normalizers.entmax(alpha)",
-        "Entmax15": "normalizers.entmax15",
-        "Temperature": "normalizers.Softmax(temperature)",
-    },
-    "regard.watching": {
-        "patch": _PATCH,
-        "patching": _PATCH,
-        "activation_patching": _PATCH,
-        "entropy": "watched.calls[0].entropy",
-    },
-    "regard.scores": {
-        "Bahdanau": 'scores.create("additive", query_dim, key_dim)',
-        "softcap": 'scores.SoftCap("scaled_dot", cap)',
-        "linear": 'scores.Features("elu"), with normalizer="ratio"',
-        "retention": 'scores.Decayed("scaled_dot", log_decay), with normalizer="identity" and mask="causal"',
-        "delta_rule": 'scores.DeltaRule("cosine", beta), with normalizer="identity" and mask="causal"',
-        "Luong": 'scores.create("general", query_dim, key_dim)',
-        "additive": 'scores.create("additive", query_dim, key_dim)',
-        "general": 'scores.create("general", query_dim, key_dim)',
-        "mlp": 'scores.create("mlp", query_dim, key_dim)',
-        "location": 'scores.create("location", query_dim, key_dim, max_keys=max_keys)',
-    },
-    "regard.pictures": {
-        "head_view": "regard.View(weights, tokens)",
-        "model_view": 'regard.View(weights, tokens, view="model")',
-        "attention_map": "pictures.heatmap(weights)",
-    },
-    "regard.exports": {"onnx": 'regard.load(folder).export("onnx")', "to_onnx": 'regard.load(folder).export("onnx")'},
-}
+            'features)), normalizer="ratio")': "PerformerAttention",
+            "nn.Retention(embed_dim, num_heads)": "RetNet",
+            "nn.GatedLinearAttention(embed_dim, num_heads)": "GLA",
+            "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=kv_heads)": "GroupedQueryAttention",
+            "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=1)": "MultiQueryAttention",
+            "nn.LatentAttention(embed_dim, num_heads)": "MultiHeadLatentAttention",
+        },
+        "regard.masks": {
+            "masks.lengths(lengths)": "padding key_padding from_lengths",
+            "masks.window(before, 0)": "sliding_window sliding sliding_window_causal",
+            "masks.causal()": "tril subsequent Causal causal_mask autoregressive future look_ahead",
+            "masks.documents(ids)": "block_diagonal",
+            "masks.window(before, after)": "Window band banded",
+            "masks.window(before, after), for a decoder masks.window(before, 0)": "local",
+            "masks.window(before, 0) | masks.prefix(n) & masks.causal()": "sinks sink attention_sinks streaming",
+            "masks.lengths(lengths), or masks.ignore(padding[:, None, None, :]) where True is padding":
+            "key_padding_mask padding_mask from_padding",
+            "masks.where(mask_mod)": "block_mask mask_mod",
+            "masks.keep(torch.rand(queries, keys) < p)": "random",
+        },
+        "regard.biases": {
+            "biases.alibi(heads)": "ALiBi",
+            "biases.RelativeBias(heads)": "T5 t5 T5Bias relative t5_bias",
+            "biases.RelativePosition(dim, max_distance)": "shaw Shaw",
+            "no bias: regard.attend(rotary(query), rotary(key), value), where rotary = regard.positions.Rotary(dim)":
+            "rope RoPE rotary Rotary",
+        },
+        "regard.positions": {
+            "positions.RelativeBias(heads)": "T5 t5",
+            "positions.RelativePosition(dim, max_distance)": "shaw Shaw",
+            "positions.Rotary(dim)": "rope RoPE RotaryEmbedding rotary",
+            "positions.alibi(heads)": "ALiBi",
+            "positions.Sinusoidal(dim)": "PositionalEncoding sinusoidal",
+            "positions.Learned(max_length, dim)": "learned",
+        },
+        "regard.normalizers": {
+            "normalizers.entmax(alpha)": "entmax_bisect",
+            "normalizers.entmax15": "Entmax15",
+            "normalizers.Softmax(temperature)": "Temperature",
+        },
+        "regard.watching": {
+            _PATCH: "patch patching activation_patching",
+            "watched.calls[0].entropy": "entropy",
+        },
+        "regard.scores": {
+            'scores.create("additive", query_dim, key_dim)': "Bahdanau additive",
+            'scores.SoftCap("scaled_dot", cap)': "softcap",
+            'scores.Features("elu"), with normalizer="ratio"': "linear",
+            'scores.Decayed("scaled_dot", log_decay), with normalizer="identity" and mask="causal"': "retention",
+            'scores.DeltaRule("cosine", beta), with normalizer="identity" and mask="causal"': "delta_rule",
+            'scores.create("general", query_dim, key_dim)': "Luong general",
+            'scores.create("mlp", query_dim, key_dim)': "mlp",
+            'scores.create("location", query_dim, key_dim, max_keys=max_keys)': "location",
+        },
+        "regard.pictures": {
+            "regard.View(weights, tokens)": "head_view",
+            'regard.View(weights, tokens, view="model")': "model_view",
+            "pictures.heatmap(weights)": "attention_map",
+        },
+        "regard.exports": {'regard.load(folder).export("onnx")': "onnx to_onnx"},
+    }.items()
+}  # fmt: skip
 """Package → name elsewhere → what is written here."""
 
 ATTRIBUTES: dict[str, dict[str, str]] = {
-    "Watch": {
-        "save": "regard.View(watched, tokens).save(path)",
-        "show": "regard.View(watched, tokens)",
-        "attentions": '[call.weights for call in watched.calls], with regard.watch(model, read="view")',
-        "weights": '[call.weights for call in watched.calls], with regard.watch(model, read="view")',
-        "entropy": "watched.calls[0].entropy, or of all calls [call.entropy for call in watched.calls]",
-        "patch": _PATCH,
-    },
-    "AttentionCall": {
-        **dict.fromkeys(
-            ("attentions", "attention", "attention_weights", "probs"),
-            'call.weights, with regard.watch(model, read="view")',
-        ),
-        "output": "call.head_output, with regard.watch(model, outputs=True)",
-        "patch": _PATCH,
-    },
-    "Survey": {
-        "entropy": 'survey.table(["entropy"])',
-        **dict.fromkeys(("attentions", "weights"), '[call.weights for call in regard.watch(model, read="view").calls]'),
-    },
-    "View": {
-        "show": "the view itself as the last line of a notebook's cell, or view.save(path)",
-        "html": "view.to_html()",
-    },
-    "Classification": {"save": "regard.View(classification).save(path)", "show": "regard.View(classification)"},
-    "KeyValueCache": {
-        "append": "cache = cache.appended(key, value), which returns the longer cache",
-        "update": "cache = cache.appended(key, value)",
-        "get_seq_length": "cache.length",
-    },
-    **{
-        name: {"reorder": "state = state.reordered(index)"}
-        for name in ("DecoderState", "JointState", "PointerState", "PointingState", "TransformerState")
-    },
-    "TableTrained": {
-        "predict_proba": "run.predict(inputs), each of which has probabilities",
-        "fit": "regard.train(task, data)",
-    },
+    kind: by_name(lines)
+    for kinds, lines in {
+        "Watch": {
+            "regard.View(watched, tokens).save(path)": "save",
+            "regard.View(watched, tokens)": "show",
+            _ALL_WEIGHTS: "attentions weights",
+            "watched.calls[0].entropy, or of all calls [call.entropy for call in watched.calls]": "entropy",
+            _PATCH: "patch",
+        },
+        "AttentionCall": {
+            'call.weights, with regard.watch(model, read="view")': "attentions attention attention_weights probs",
+            "call.head_output, with regard.watch(model, outputs=True)": "output",
+            _PATCH: "patch",
+        },
+        "Survey": {
+            'survey.table(["entropy"])': "entropy",
+            '[call.weights for call in regard.watch(model, read="view").calls]': "attentions weights",
+        },
+        "View": {
+            "the view itself as the last line of a notebook's cell, or view.save(path)": "show",
+            "view.to_html()": "html",
+        },
+        "Classification": {"regard.View(classification).save(path)": "save", "regard.View(classification)": "show"},
+        "KeyValueCache": {
+            "cache = cache.appended(key, value), which returns the longer cache": "append",
+            "cache = cache.appended(key, value)": "update",
+            "cache.length": "get_seq_length",
+        },
+        "DecoderState JointState PointerState PointingState TransformerState": {
+            "state = state.reordered(index)": "reorder"
+        },
+        "TableTrained": {
+            "run.predict(inputs), each of which has probabilities": "predict_proba",
+            "regard.train(task, data)": "fit",
+        },
+    }.items()
+    for kind in kinds.split()
 }
 """Class → attribute elsewhere → what is written here."""
 

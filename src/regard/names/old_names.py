@@ -7,6 +7,8 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 
+from regard.names.foreign_names import by_name
+
 RENAMED_FIELDS: dict[str, tuple[str, ...]] = {
     "architecture": ("encoder", "network", "model", "cell"),
     "attention": ("context",),
@@ -94,30 +96,36 @@ FOREIGN_FIELDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Field of another program, or of another task → what it may be called here; the first that a command has counts."""
 
-COMMANDS_ELSEWHERE = {
-    "fit": "train", "finetune": "train", "fine-tune": "train", "run": "train", "learn": "train",
-    "eval": "evaluate", "test": "evaluate", "score": "evaluate", "validate": "evaluate",
-    "infer": "predict", "inference": "predict", "generate": "predict", "apply": "predict", "visualize": "view",
-    "show": "view", "plot": "view", "web": "serve", "ui": "serve", "app": "serve", "convert": "export",
-    "upload": "push", "benchmark": "bench", "info": "doctor", "check": "doctor",
-}  # fmt: skip
+COMMANDS_ELSEWHERE = by_name(
+    {
+        "train": "fit finetune fine-tune run learn",
+        "evaluate": "eval test score validate",
+        "predict": "infer inference generate apply",
+        "view": "visualize show plot",
+        "serve": "web ui app",
+        "export": "convert",
+        "push": "upload",
+        "bench": "benchmark",
+        "doctor": "info check",
+    }
+)  # fmt: skip
 """Command of another program → what it is called here."""
 
-TASKS_ELSEWHERE = {
-    "classification": "classify", "classifier": "classify", "text-classification": "classify", "sentiment": "classify",
-    "sentiment-analysis": "classify", "text": "classify", "label": "classify", "labels": "classify",
-    "zero-shot-classification": "classify", "translation": "translate", "translator": "translate", "nmt": "translate",
-    "mt": "translate", "seq2seq": "translate", "text2text-generation": "translate", "summarization": "summarize",
-    "summarisation": "summarize", "summarise": "summarize", "summary": "summarize", "language-modeling": "language",
-    "language-model": "language", "language-modelling": "language", "lm": "language", "causal-lm": "language",
-    "clm": "language", "gpt": "language", "text-generation": "language", "image-classification": "images",
-    "image": "images", "vision": "images", "vit": "images", "photos": "images", "captioning": "caption",
-    "captions": "caption", "image-captioning": "caption", "image-to-text": "caption", "segmentation": "segment",
-    "semantic-segmentation": "segment", "image-segmentation": "segment", "masks": "segment", "asr": "transcribe",
-    "speech": "transcribe", "transcription": "transcribe", "speech-recognition": "transcribe", "stt": "transcribe",
-    "automatic-speech-recognition": "transcribe", "speech-to-text": "transcribe", "audio": "sounds", "sound": "sounds",
-    "audio-classification": "sounds", "sound-classification": "sounds",
-}  # fmt: skip
+TASKS_ELSEWHERE = by_name(
+    {
+        "classify":
+        "classification classifier text-classification sentiment sentiment-analysis text label labels "
+        "zero-shot-classification",
+        "translate": "translation translator nmt mt seq2seq text2text-generation",
+        "summarize": "summarization summarisation summarise summary",
+        "language": "language-modeling language-model language-modelling lm causal-lm clm gpt text-generation",
+        "images": "image-classification image vision vit photos",
+        "caption": "captioning captions image-captioning image-to-text",
+        "segment": "segmentation semantic-segmentation image-segmentation masks",
+        "transcribe": "asr speech transcription speech-recognition stt automatic-speech-recognition speech-to-text",
+        "sounds": "audio sound audio-classification sound-classification",
+    }
+)  # fmt: skip
 """Task by its name elsewhere → its name here."""
 
 REPLACED_OPTIONS = {

@@ -23,9 +23,7 @@ a function of scores                               anything
 Each can be passed to `regard.attend` or called as a function: ``normalizers.sparsemax(scores, dim=-1)``.
 """
 
-from typing import TYPE_CHECKING
-
-from regard.names.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import public_names
 from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import Sigmoid, sigmoid
@@ -96,8 +94,3 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
-
-if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-
-    def __getattr__(name: str) -> object:
-        raise no_attribute(__name__, name)

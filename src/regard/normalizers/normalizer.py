@@ -171,9 +171,6 @@ class Normalizer(DeclaredModule, ABC):
 class WrappingNormalizer(Normalizer):
     """Contains another normalizer, whose randomness, coupling and `log_sum_exp` are its own.
 
-    Args:
-        normalizer: the other normalizer.
-
     Raises:
         KindError: it has another type.
     """
@@ -408,9 +405,7 @@ def sink_softmax(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
     """Computes softmax over each row and its sink, without concatenating them.
 
     Args:
-        scores: scores of any shape.
         sinks: the sinks, in the shape of scores with length 1 along ``dim``.
-        dim: the axis to normalize.
     """
     if reverse_mode_only(scores):
         return _SinkSoftmax.apply(scores, sinks, dim)[0]

@@ -15,7 +15,6 @@ def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: fl
     """Checks a parameter with one element, or one a head, and sets it with `set_field`.
 
     Args:
-        module: the module that gets the parameter.
         name: the attribute's name, also for messages.
         value: a number, or a floating-point tensor ``[]`` or ``[heads]``.
         above: exclusive lower bound of every element.

@@ -83,9 +83,7 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     (`_bisected`).
 
     Args:
-        scores: scores of any shape.
         alpha: broadcastable to scores with length 1 along ``dim``; above 1.
-        dim: the axis to normalize.
     """
     power = alpha - 1.0
     maximum, empty = row_maximum(scores, dim)

@@ -3,9 +3,7 @@
 The functions import matplotlib when they are called.
 """
 
-from typing import TYPE_CHECKING
-
-from regard.names.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import public_names
 from regard.pictures.alignment import alignment, merge
 from regard.pictures.calculation import Panel, calculation
 from regard.pictures.confusion import confusion_matrix
@@ -45,8 +43,3 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
-
-if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-
-    def __getattr__(name: str) -> object:
-        raise no_attribute(__name__, name)

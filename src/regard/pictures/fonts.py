@@ -66,7 +66,6 @@ def visible(text: str, limit: int = 24) -> str:
     is drawn on ``◌``.
 
     Args:
-        text: anything.
         limit: the most visible characters; a longer text ends with ``…``.
     """
     # Cutting first keeps a text of millions of characters cheap.

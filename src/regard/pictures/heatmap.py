@@ -177,11 +177,7 @@ def _cell(
     written.
 
     Args:
-        axes: the axes.
-        is_fixed: whether their size is fixed.
         texts: the numbers; [] for none.
-        shape: rows and columns.
-        values: as for `heatmap`.
     """
     width = height = scale = 0.0
     if texts:
@@ -243,7 +239,6 @@ def draw_forms(
     centre.
 
     Args:
-        axes: those of the cells.
         hidden, missing: ``[rows, columns]``.
         extent: the x of the first cell's left and of the last one's right edge, and the y of the first cell's top and
             of the last one's bottom edge; None: a cell is 1 wide and 1 high, around its numbers.
@@ -283,10 +278,6 @@ def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: flo
 
     Args:
         axes: the axes, which lose the marks of their ticks.
-        matrix: ``[rows, columns]``, neither 0.
-        colors: the name of a colour map.
-        low: the value of its first colour.
-        high: the value of its last colour; more than ``low``.
     """
     if not low < high:
         raise ArgumentError(f"the colours need low < high; they are {low!r} and {high!r}")
@@ -318,9 +309,6 @@ def write_numbers(axes: Axes, image: AxesImage, texts: list[list[str]], size: fl
     """Writes a text in each cell, black or white, whichever is easier to read on the cell's colour.
 
     Args:
-        axes: the axes of the image.
-        image: the result of `draw_cells`.
-        texts: ``[rows][columns]``.
         size: of the letters, in points.
     """
     cells = image.get_array()
@@ -358,9 +346,6 @@ def write_labels(
     """Labels every ``step``-th row at the left and column on top; columns upright where a label is too wide.
 
     Args:
-        axes: the axes of the cells.
-        lettering: the fonts.
-        rows, columns: the labels.
         size: of the letters, in points.
         step: 1 labels all rows and columns.
         width: inches that a label of a column may take.

@@ -40,8 +40,6 @@ def spread(weights: Any, rows: int, columns: int, size: tuple[int, int], box: Bo
 
     Args:
         weights: ``[rows · columns]``, row by row.
-        rows: of the grid.
-        columns: of the grid.
         size: height and width of the image.
         box: the part of the image that the grid covers, x0, y0, x1, y1 in pixels; None: all of it.
 

@@ -21,9 +21,7 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
     """Returns an array of float64 with one of these ranks.
 
     Args:
-        name: the argument's name, for the message.
         values: a tensor of any dtype on any device, an array, or nested lists.
-        ranks: the valid numbers of axes.
 
     Raises:
         ArgumentError: these are not real numbers.

@@ -76,7 +76,6 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
     are not lost in a scale that ends at 1.
 
     Args:
-        weights: ``[rows, keys]``, finite.
         maximum: the least end of the scale.
     """
     keys = weights.shape[1]
@@ -97,9 +96,6 @@ def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorb
     """Draws a bar of colours with a title, its numbers with three digits.
 
     Args:
-        figure: the sheet.
-        image: what has the colours.
-        label: the title.
         options: of matplotlib's ``colorbar``: ``cax`` or ``ax``, ``orientation``, ...
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -120,11 +116,7 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
     """Draws the bar of a scale: titled, with a line at the even weight.
 
     Args:
-        figure: the sheet.
-        image: what has the colours of the scale.
-        scale: the scale.
         label: the title of the bar; None: the scale's.
-        options: as for `titled_bar`.
     """
     bar = titled_bar(figure, image, scale.label if label is None else label, **options)
     if scale.even is not None and scale.low <= scale.even <= scale.high:

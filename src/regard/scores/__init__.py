@@ -1,8 +1,6 @@
 """Scores, which compare queries with keys."""
 
-from typing import TYPE_CHECKING
-
-from regard.names.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import public_names
 from regard.scores.additive_scores import Additive, ReluSum, TanhSum
 from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
@@ -74,8 +72,3 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
-
-if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-
-    def __getattr__(name: str) -> object:
-        raise no_attribute(__name__, name)

@@ -19,9 +19,7 @@ def register_weight(owner: nn.Module, name: str, weight: Tensor, *layouts: str) 
     """Registers a weight in a module, so that it is moved, saved and trained with the module (`set_field`).
 
     Args:
-        owner: the module.
         name: the name of the attribute, and of the argument in messages.
-        weight: the weight.
         layouts: the accepted layouts, e.g. ``"[dim]"``, ``"[heads, dim]"``; none accepts every rank.
 
     Raises:
@@ -50,8 +48,6 @@ def check_dim(name: str, tensor: Tensor, expected: int, why: str) -> None:
     """Raises ShapeError unless the last axis of a tensor has the expected length.
 
     Args:
-        name: the argument's name.
-        tensor: the argument.
         expected: the number of features that it must have.
         why: the reason, e.g. ``"as weight [query_dim, key_dim] has it"``.
     """

@@ -33,9 +33,6 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
     """Raises ShapeError unless ``tensor`` broadcasts to ``shape`` without enlarging it.
 
     Args:
-        name: the argument's name, for the message.
-        tensor: the argument.
-        shape: the shape that it must broadcast to.
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
         hint: what to write, for the end of the message.
     """
@@ -176,12 +173,6 @@ def type_text(value: object) -> str:
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
     """Returns the value as an int.
 
-    Args:
-        name: the argument's name, for the message.
-        value: an integer of Python or NumPy.
-        low: the smallest accepted value; None: no limit.
-        high: the largest accepted value; None: no limit.
-
     Raises:
         KindError: the value is not an integer; bools do not count as integers.
         ArgumentError: the value is below ``low`` or above ``high``.
@@ -295,9 +286,6 @@ def known_name(name: str, value: object, known: Collection[str], here: str = "")
     """Returns the value if it is a known name; raises KindError if it is no string, UnknownNameError otherwise.
 
     Args:
-        name: the argument's name, for messages.
-        value: what was passed.
-        known: the known names.
         here: as in `UnknownNameError`.
     """
     if not isinstance(value, str):
@@ -342,7 +330,6 @@ def uncalled(value: object, package: str) -> str:
     """Returns what to write if a value is a function or a class of regard that makes a part; empty if it is not.
 
     Args:
-        value: what was passed in place of a part.
         package: ``"scores"``, ``"normalizers"``, ``"masks"`` or ``"biases"``.
     """
     if not (isinstance(value, type) or inspect.isfunction(value)):

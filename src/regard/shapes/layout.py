@@ -56,11 +56,7 @@ def named(shape: Sequence[int], rank: int, *last: str) -> str:
 
 
 def sizes_of(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> str:
-    """Returns the sizes of a call in one line: ``batch 2 · heads 8 (kv 2) · queries 10 · keys 10 · dim 64``.
-
-    Args:
-        query, key, value: shapes with four axes.
-    """
+    """Returns the sizes of a call in one line: ``batch 2 · heads 8 (kv 2) · queries 10 · keys 10 · dim 64``."""
     batch, heads, queries, dim = query
     _, kv_heads, keys, key_dim = key
     groups = "" if kv_heads == heads else f" (kv {kv_heads})"
@@ -78,11 +74,7 @@ def rank_error(shape: Sequence[int]) -> str:
 
 
 def disagreement(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> str:
-    """Returns what to say of tensors whose batches, heads or keys do not agree.
-
-    Args:
-        query, key, value: the user's shapes, with equally many axes.
-    """
+    """Returns what to say of tensors whose batches, heads or keys do not agree."""
     rank = len(query)
     if list(key[:-1]) != list(value[:-1]):
         leading = f"{', '.join(LEADING[rank])} and " if rank > 2 else ""
@@ -119,10 +111,7 @@ def mask_or_bias_error(name: str, tensor: Sequence[int], pairs: Sequence[int], r
     """Returns what to say of a mask or a bias that does not broadcast to the pairs of a call.
 
     Args:
-        name: the argument, for the message.
         tensor: its shape, with four axes where it had three in a call with 3 axes.
-        pairs: batch, heads, queries and keys of the call.
-        rank: the number of axes of its query.
     """
     batch, heads, queries, keys = pairs
     own = list(tensor)
@@ -150,7 +139,6 @@ def other_readings(
 
     Args:
         query, key: shapes with four axes.
-        rank: how many axes the user's tensors have.
         tensors: name and shape of each tensor of a mask or of a bias, as `mask_or_bias_error` takes them.
     """
     batch, heads, queries, _ = query

@@ -48,7 +48,6 @@ def register_operations(operator: Any, function: Callable[..., Any], shapes: Cal
     ``ExportedProgram.run_decompositions`` with that table.
 
     Args:
-        operator: the operator.
         function: computes the operator's results with PyTorch's operations, within `portable_operations`.
         shapes: returns empty results. Where PyTorch computes shapes alone, it would take the operations otherwise.
     """

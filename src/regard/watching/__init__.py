@@ -23,9 +23,7 @@ contributions to logits, and `survey` the statistics of each head over many text
 models of other libraries are recognized; `hugging_face` makes regard an attention implementation of transformers.
 """
 
-from typing import TYPE_CHECKING
-
-from regard.names.lazy_names import no_attribute, public_names
+from regard.names.lazy_names import public_names
 from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.contributions import logit_contributions, value_logits
@@ -56,8 +54,3 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
-
-if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-
-    def __getattr__(name: str) -> object:
-        raise no_attribute(__name__, name)

@@ -148,8 +148,6 @@ def _calculation(problem: Problem, inputs: TileInputs, keeps_steps: bool) -> Ite
     """Yields the scores, the scaled, capped, biased and masked scores, and the weights.
 
     Args:
-        problem: the problem.
-        inputs: the tile.
         keeps_steps: whether the caller keeps the steps before the weights. If not, scores are scaled in place.
     """
     prepared, grid = inputs.prepared, inputs.grid
@@ -204,12 +202,7 @@ def dropout(weights: Tensor, p: float) -> Tensor:
 
     Srivastava et al. 2014, section 4 (inverted). On a CPU four weights share the 64 bits of one random number, which
     costs a fifth of PyTorch's dropout, so that ``p`` is rounded to a multiple of 1 / 65,536. Where PyTorch traces or a
-    `torch.func` transform is active, and on other devices, it is `torch.nn.functional.dropout`.
-
-    Args:
-        weights: any floating-point tensor.
-        p: probability that a weight is set to 0, in (0, 1).
-    """
+    `torch.func` transform is active, and on other devices, it is `torch.nn.functional.dropout`."""
     dropped = round(p * _LEVELS)
     if dropped == _LEVELS or not (weights.is_cpu and can_branch_on(weights)):
         return F.dropout(weights, p)

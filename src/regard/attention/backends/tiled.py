@@ -127,12 +127,7 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[TileInputs]:
 def attend_in_blocks(
     problem: Problem, gatherer: Gatherer | None = None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Returns the output ``[batch, heads, queries, value_dim]`` of the specification, run a block at a time.
-
-    Args:
-        problem: the problem.
-        gatherer: is shown the weights of each block.
-    """
+    """Returns the output ``[batch, heads, queries, value_dim]`` of the specification, run a block at a time."""
     # Recomputation would hide the calculation from `torch.func` transforms.
     recomputes = torch.is_grad_enabled() and active_transform() is None
     versions = problem.versions if recomputes else None

@@ -105,8 +105,6 @@ def _seen(mask: Mask, grid: Grid, axis: int) -> Tensor:
     """Returns which queries of a tile see a key in some head, or which keys are seen, ``[batch, n]``.
 
     Args:
-        mask: the mask.
-        grid: the tile.
         axis: −1 for queries, −2 for keys.
     """
     span = grid.query_span

@@ -34,9 +34,7 @@ def execute_sharded(
     """Runs a problem whose sequences lie in pieces on the processes of a mesh.
 
     Args:
-        problem: the whole problem, with ``placed``.
         backend: ``auto`` or ``sharded``.
-        gatherer: gets this process's part of the readings; None if there are none.
         need_weights: whether to return the weights of own queries, differentiable.
 
     Returns:

@@ -22,12 +22,7 @@ OF_COLUMNS = ("received", "pooled", "rows", "tile")
 
 
 class StepReadings:
-    """Gathers the readings of one call step by step.
-
-    Args:
-        call: the call.
-        gatherer: gets this process's part of them at the end.
-    """
+    """Gathers the readings of one call step by step."""
 
     def __init__(self, call: ShardedCall, gatherer: Gatherer):
         self.call, self.gatherer = call, gatherer

@@ -45,10 +45,6 @@ class _UntrustedFolderError(Exception):
 def load(path: Path, target: bytes) -> bytes | None:
     """Returns what `store` wrote; None if there is no file.
 
-    Args:
-        path: the file.
-        target: the target that it must have been stored for.
-
     Raises:
         DamagedFileError: the file is not as it was stored, or does not belong to the user.
     """
@@ -119,7 +115,6 @@ def open_folder(fingerprint: str, content: str = "kernels") -> Path | None:
     temporary files. A location that other users could change is not used, and a warning names it.
 
     Args:
-        fingerprint: of what the files depend on.
         content: what the files are; the folder's name begins with it.
 
     Raises:

@@ -165,7 +165,6 @@ def request(kernels: Iterable[Kernel], awaited: bool = False) -> None:
     """Has the missing ones of these kernels compiled.
 
     Args:
-        kernels: the kernels in the order in which they are needed.
         awaited: whether a call is going to wait for them.
     """
     process = FOREGROUND if awaited else BACKGROUND

@@ -29,8 +29,6 @@ def row_normalizer(kind: str, temperature: float | torch.Tensor, alpha: float | 
     """Returns the scalar fields of `KernelInputs` that describe how a row is normalized.
 
     Args:
-        kind: kind of the row primitive: ``softmax``, ``entmax``, ``sigmoid`` or ``hard``.
-        temperature: temperature of softmax, a number.
         alpha: alpha of entmax; a tensor is passed in `KernelInputs.alphas` instead.
     """
     if kind == "sigmoid":
@@ -136,7 +134,6 @@ def needs_multiply(method: int, dtype: torch.dtype, block: int) -> bool:
 
     Args:
         method: the method for products that no special method covers.
-        dtype: dtype of the matrices.
         block: rows of a block; products of a few rows have a special method.
     """
     return method != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
@@ -144,14 +141,7 @@ def needs_multiply(method: int, dtype: torch.dtype, block: int) -> bool:
 
 @cache
 def for_calls(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
-    """Returns all kernels that calls of one kind may need, whatever their sizes, in the order in which they run.
-
-    Args:
-        dtype: dtype of the kernels' inputs.
-        units: see `KernelInputs.units`.
-        normalizer: a code of `regard.kernels.kinds`.
-        gradient: whether a backward pass may follow.
-    """
+    """Returns all kernels that calls of one kind may need, whatever their sizes, in the order in which they run."""
     kernels = [*_preparing_kernels(dtype, units), _specialized("forward", dtype, units, normalizer)]
     return (*kernels, _specialized("backward", dtype, units, normalizer)) if gradient else tuple(kernels)
 

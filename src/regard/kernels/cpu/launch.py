@@ -60,7 +60,6 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
     """Returns a kernel's arguments, in the order of its record.
 
     Args:
-        inputs: inputs of the kernel.
         block: rows of a block; 0 for a kernel without blocks.
         chunks: the number of chunks of a head's rows.
         more: further arguments by name.
@@ -188,8 +187,6 @@ def launch(kernel: Kernel, arguments: list[float], tasks: int, work: float, firs
     """Runs a kernel.
 
     Args:
-        kernel: the kernel.
-        arguments: its arguments.
         tasks: the number of tasks, counted from 0.
         work: a rough number of elementary operations.
         first: the first task to run.
@@ -265,8 +262,6 @@ def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> N
     Args:
         kernel: a kernel that takes tasks from the counter in its arguments.
         arguments: the address of the arguments.
-        tasks: the number of tasks.
-        work: a rough number of elementary operations.
     """
     threads = min(torch.get_num_threads(), tasks) if work >= SERIAL_WORK else 1
     if threads <= 1:
@@ -307,9 +302,6 @@ class KernelArguments:
         """Runs a kernel.
 
         Args:
-            kernel: the kernel.
-            tasks: the number of tasks.
-            work: a rough number of elementary operations.
             values: all arguments but the counter, by name.
         """
         packed = self._format.pack(0, *(values[name] for name in self._names[1:]))

@@ -22,7 +22,6 @@ def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tenso
     """Returns the output ``[queries, heads · value_dim]``.
 
     Args:
-        call: sizes and options of the call.
         query: packed rows ``[queries, heads · dim]`` with contiguous features.
         key: ``[keys, kv_heads · dim]``, likewise.
         value: ``[keys, kv_heads · value_dim]``, likewise.
@@ -37,7 +36,6 @@ def gradients(call: PackedCall, **matrices: Tensor) -> None:
     """Writes the gradients of queries, keys and values.
 
     Args:
-        call: sizes and options of the call.
         matrices: ``query``, ``key`` and ``value`` as for `attend`; ``grad_output``, shaped like the output; and
             ``grad_query``, ``grad_key`` and ``grad_value``, which are written. Features are contiguous.
     """

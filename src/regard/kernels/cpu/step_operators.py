@@ -64,7 +64,6 @@ def step_gradients(
     """Returns a step's gradients of queries and of scores, and its weights after dropout.
 
     Args:
-        inputs: inputs with the step's queries.
         weights: the step's weights before dropout.
         grad_output, grad_weights: gradients of the step's results.
         sums: unfilled sums of an additive score's memory, to which this step's terms are written; None if `add_steps`
@@ -93,13 +92,7 @@ def step_gradients(
 
 
 def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> None:
-    """Adds the terms of steps to the sums that an earlier step filled.
-
-    Args:
-        inputs: inputs with the queries of these steps.
-        grad_score: gradient of their scores, ``[batch, 1, queries, keys]``.
-        sums: sums of an additive score's memory.
-    """
+    """Adds the terms of steps to the sums that an earlier step filled."""
     query, grad_score = in_memory(inputs.query).contiguous(), in_memory(grad_score).contiguous()
     inputs = inputs._replace(query=query, start=None, stop=None, mask=None)
     arguments = fill_arguments(

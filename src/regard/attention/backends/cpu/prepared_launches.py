@@ -73,12 +73,7 @@ class PreparedCall:
 
     @classmethod
     def of(cls, problem: Problem, any_keys: bool = False) -> "PreparedCall | None":
-        """Prepares the call of a problem that the fused kernels run; returns None if launches alone are not enough.
-
-        Args:
-            problem: the problem of a call.
-            any_keys: whether the call may be repeated with other numbers of keys.
-        """
+        """Prepares the call of a problem that the fused kernels run; returns None if launches alone are not enough."""
         from regard.kernels.cpu import kernels, operators
         from regard.kernels.cpu.kernel_arguments import KernelInputs
         from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition, fill_arguments

@@ -19,9 +19,7 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
     """Fills a gatherer.
 
     Args:
-        call: the kernels' inputs.
         mask: a mask that has to be made dense, a slice of rows at a time, or None.
-        gatherer: gets all of its readings.
     """
     from regard.kernels.cpu import operators
 

@@ -58,13 +58,7 @@ _LOCK = Lock()
 
 
 def blocks_of(mask: Mask, rule: Rule, grid: Grid) -> FlexBlocks:
-    """Returns the blocks of a mask, cached for its rule, the versions of its tensors, and the sizes of the problem.
-
-    Args:
-        mask: the mask.
-        rule: the rule of its pairs.
-        grid: the whole problem.
-    """
+    """Returns the blocks of a mask, cached for its rule, the versions of its tensors, and the sizes of the problem."""
     tensors = [tensor for tensor, value in zip(rule.inputs, rule.values, strict=True) if value is None]
     if any(tensor.is_inference() for tensor in tensors):
         return _compute(mask, not tensors, grid)

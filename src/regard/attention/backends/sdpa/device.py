@@ -137,7 +137,6 @@ def attend(problem: Problem, in_slices: Callable[[Problem], Tensor | None]) -> T
     """Returns the output ``[batch, heads, queries, value_dim]``.
 
     Args:
-        problem: a problem that has no `obstacle`.
         in_slices: computes the output for a slice of rows at a time, by `masked_kernel`.
     """
     prepared, value = problem.prepared, problem.value
