@@ -12,10 +12,9 @@ from regard.errors import ArgumentError, KindError, RegardError, ShapeError
 from regard.masks.mask import Mask
 from regard.names.answered import answered
 from regard.records.shaded_table import readings_html
-from regard.shapes.axes import Float
 from regard.shapes.checks import Requested, check_integers, type_text, whole_number
 from regard.shapes.grid import Grid, span_length
-from regard.shapes.layout import pairs_by_batch
+from regard.shapes.layout import Pairs, pairs_by_batch
 from regard.summaries import record_summary, value_summary
 from regard.tracing.transforms import exportable, has_data, sent
 
@@ -241,12 +240,7 @@ class Gatherer:
             setattr(self, name, tensor)
 
     @torch.no_grad()
-    def add(
-        self,
-        masked: Float[Tensor, "batch heads queries keys"],
-        weights: Float[Tensor, "batch heads queries keys"],
-        grid: Grid,
-    ) -> None:
+    def add(self, masked: Pairs, weights: Pairs, grid: Grid) -> None:
         """Reads one tile.
 
         Args:
@@ -302,7 +296,7 @@ class Gatherer:
         return b, q, k
 
     @torch.no_grad()
-    def add_shares(self, weights: Float[Tensor, "batch heads queries keys"], grid: Grid) -> None:
+    def add_shares(self, weights: Pairs, grid: Grid) -> None:
         """Reads the shares of one tile: the sum over keys of each row's weights where a mask allows the pair."""
         b, q, _ = self._places(grid)
         weights = weights.to(self.shares.dtype)

@@ -11,6 +11,7 @@ from regard.normalizers.parameter import check_range
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_floating, size
 from regard.shapes.grid import Grid, upcast
+from regard.shapes.layout import Pairs
 
 
 def _other_axis(scores: Tensor, dim: int) -> int:
@@ -167,9 +168,7 @@ class TalkingHeads(WrappingNormalizer, fields=("before", "after", "normalizer"))
         row = upcast(scores)
         return self._talk(row, self.normalizer(self._mixed_scores(row), dim)).to(scores.dtype)
 
-    def weigh(
-        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def weigh(self, scores: Pairs, grid: Grid) -> Pairs:
         row = upcast(scores)
         return self._talk(row, self.normalizer.weigh(self._mixed_scores(row), grid)).to(scores.dtype)
 

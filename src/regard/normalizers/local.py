@@ -10,6 +10,7 @@ from regard.normalizers.parameter import check_range
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_broadcast, check_floating
 from regard.shapes.grid import Grid, upcast
+from regard.shapes.layout import Pairs
 
 
 class LocalGaussian(WrappingNormalizer, fields=("normalizer", "center", "sigma")):
@@ -69,9 +70,7 @@ class LocalGaussian(WrappingNormalizer, fields=("normalizer", "center", "sigma")
         window = gaussian_window(positions, center.expand(rows).unsqueeze(axis), sigma, row.dtype)
         return windowed(self.normalizer(row, dim), window, row).to(scores.dtype)
 
-    def weigh(
-        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def weigh(self, scores: Pairs, grid: Grid) -> Pairs:
         row = upcast(scores)
         center, sigma = self._checked((grid.batch, grid.heads, grid.queries), "[batch, heads, queries]")
         if isinstance(sigma, Tensor):

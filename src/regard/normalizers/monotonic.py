@@ -13,6 +13,7 @@ from regard.normalizers.parameter import along_heads, check_range, set_parameter
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_broadcast, check_floating, size
 from regard.shapes.grid import Grid, upcast
+from regard.shapes.layout import Pairs
 from regard.summaries import parameter_summary
 
 MonotonicMode = Literal["expected", "hard"]
@@ -216,9 +217,7 @@ class Chunkwise(Normalizer, fields=("stops", "width")):
         row, stops = upcast(scores).movedim(dim, -1), self.stops.expand(scores.shape).movedim(dim, -1)
         return _spread(row, stops, self.width).movedim(-1, dim).to(scores.dtype)
 
-    def weigh(
-        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def weigh(self, scores: Pairs, grid: Grid) -> Pairs:
         shape = grid.batch, grid.heads, grid.queries, grid.keys
         check_broadcast("stops", self.stops, shape, "[batch, heads, queries, keys]")
         return _spread(upcast(scores), grid.cut(self.stops), self.width).to(scores.dtype)

@@ -24,6 +24,7 @@ from regard.shapes.arrays import as_tensor
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_floating
 from regard.shapes.grid import Grid, upcast
+from regard.shapes.layout import Pairs
 from regard.tracing.ownership import own_copy
 from regard.tracing.transforms import can_read, reverse_mode_only
 
@@ -140,9 +141,7 @@ class Normalizer(DeclaredModule, ABC):
         The normalizers of regard take lists, NumPy arrays and integers as well, and return a tensor.
         """
 
-    def weigh(
-        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def weigh(self, scores: Pairs, grid: Grid) -> Pairs:
         """Returns the weights of one tile of attention scores.
 
         Args:

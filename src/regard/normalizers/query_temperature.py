@@ -11,6 +11,7 @@ from regard.normalizers.normalizer import Normalizer, WrappingNormalizer, check_
 from regard.normalizers.parameter import check_range
 from regard.shapes.axes import Float
 from regard.shapes.grid import Grid, upcast
+from regard.shapes.layout import Pairs
 
 
 class QueryTemperature(WrappingNormalizer, fields=("temperature", "normalizer")):
@@ -65,9 +66,7 @@ class QueryTemperature(WrappingNormalizer, fields=("temperature", "normalizer"))
         divided = _divided(row, self.temperature.expand(rows).unsqueeze(axis))
         return self.normalizer(divided, dim).to(scores.dtype)
 
-    def weigh(
-        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def weigh(self, scores: Pairs, grid: Grid) -> Pairs:
         row = upcast(scores)
         check_each_row("temperature", self.temperature, (grid.batch, grid.heads, grid.queries))
         divided = _divided(row, grid.cut(self.temperature.unsqueeze(-1)))

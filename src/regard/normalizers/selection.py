@@ -15,6 +15,7 @@ from regard.normalizers.unnormalized import Identity, Ratio
 from regard.shapes.axes import Float
 from regard.shapes.checks import size
 from regard.shapes.grid import Grid, upcast
+from regard.shapes.layout import Pairs
 
 
 class Selection(WrappingNormalizer):
@@ -27,9 +28,7 @@ class Selection(WrappingNormalizer):
         scores = check_rows(scores, dim)
         return self._selected(upcast(scores), dim, lambda row: self.normalizer(row, dim)).to(scores.dtype)
 
-    def weigh(
-        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def weigh(self, scores: Pairs, grid: Grid) -> Pairs:
         return self._selected(upcast(scores), -1, lambda row: self.normalizer.weigh(row, grid)).to(scores.dtype)
 
     def _selected(self, row: Tensor, dim: int, weigh: Callable[[Tensor], Tensor]) -> Tensor:

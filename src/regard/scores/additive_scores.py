@@ -14,6 +14,7 @@ from regard.scores.weights import check_device, check_dim, check_heads, project,
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_sizes
 from regard.shapes.grid import spread_heads, upcast
+from regard.shapes.layout import Keys, Pairs, Queries
 
 
 @dataclass(eq=False)
@@ -36,7 +37,7 @@ class UnitSum(Primitive):
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    ) -> Pairs:
         hidden = self.activation(self.sums(query, key))
         weight = upcast(self.weight)
         if weight.dim() == 1:
@@ -182,9 +183,7 @@ class Additive(Score, fields=("weight", "query_projection", "key_projection")):
     def projected(self) -> Score:
         return replaced(self, query_projection=None, key_projection=None).train(self.training)
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         query, key = upcast(self.project_query(query)), upcast(self.project_key(key))
         return Prepared(query, key, TanhSum(self.weight.to(query.dtype)))
 

@@ -11,6 +11,7 @@ from regard.scores.weights import in_dtype_of
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_arguments
 from regard.shapes.grid import spread_heads, upcast
+from regard.shapes.layout import Keys, Pairs, Queries
 from regard.tracing.locality import is_local, needs_trial, remember_trial, trial_values
 
 _OF_MATRICES = (
@@ -39,9 +40,7 @@ class Pairwise(Primitive):
     function: Callable[[Tensor, Tensor], Tensor]
     width: int = 1
 
-    def __call__(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def __call__(self, query: Queries, key: Float[Tensor, "#batch kv_heads keys key_dim"]) -> Pairs:
         heads = query.shape[1]
         scores = self.function(query, spread_heads(key, heads))
         expected = (*query.shape[:-1], key.shape[-2])
@@ -103,9 +102,7 @@ class Custom(Score):
     def check(self, query: Tensor, key: Tensor) -> None:
         """Accepts all shapes; the function raises its own errors."""
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         query, key = upcast(query), upcast(key)
         if needs_trial(self.function, "score", query, key):
             self._check_independence(query, key)

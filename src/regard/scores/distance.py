@@ -7,8 +7,8 @@ from regard.errors import KindError
 from regard.scores.custom import Pairwise
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Places, Prepared, Score
-from regard.shapes.axes import Float
 from regard.shapes.grid import spread_heads, upcast
+from regard.shapes.layout import Keys, Queries
 
 
 class Distance(Score, fields=("squared",)):
@@ -58,17 +58,10 @@ class Distance(Score, fields=("squared",)):
             raise KindError(f"squared must be True or False; it is a {type(squared).__name__}")
         self.squared = squared
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         return self.prepare_at(query, key, Places.whole(query, key))
 
-    def prepare_at(
-        self,
-        query: Float[Tensor, "batch heads queries query_dim"],
-        key: Float[Tensor, "batch kv_heads keys key_dim"],
-        places: Places,
-    ) -> Prepared:
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         query, key = upcast(query), upcast(key)
         if not self.squared:
             return Prepared(query, key, Pairwise(_negative_distance, width=max(query.shape[-1], 1)))

@@ -17,6 +17,7 @@ from regard.scores.weights import check_device, check_dim, in_dtype_of, register
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_arguments, check_same_dim, check_sizes, known_name
 from regard.shapes.grid import upcast
+from regard.shapes.layout import Keys, Queries
 
 
 def _elu_plus_one(tensor: Tensor) -> Tensor:
@@ -81,9 +82,7 @@ class Features(Score, fields=("map",)):
             check_device("projection", self.map.projection, query)
             check_dim("query", query, self.map.projection.shape[1], "as projection [features, dim] has it")
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         query, key = upcast(query), upcast(key)
         of_query = self.map.of_queries(query) if isinstance(self.map, RandomFeatures) else self._features(query)
         return Prepared(of_query, self._features(key), InnerProduct())

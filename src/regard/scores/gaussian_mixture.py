@@ -7,9 +7,9 @@ from regard.errors import KindError, ShapeError
 from regard.scores.custom import Pairwise
 from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_dim, project
-from regard.shapes.axes import Float
 from regard.shapes.checks import check_sizes
 from regard.shapes.grid import upcast
+from regard.shapes.layout import Keys, Queries
 
 PARAMETERS = 3
 """Numbers of a window: log α, log β and κ."""
@@ -80,17 +80,10 @@ class GaussianMixture(Score, fields=("query_projection",)):
     def projected(self) -> Score:
         return GaussianMixture()
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         return self.prepare_at(query, key, Places.whole(query, key))
 
-    def prepare_at(
-        self,
-        query: Float[Tensor, "batch heads queries query_dim"],
-        key: Float[Tensor, "batch kv_heads keys key_dim"],
-        places: Places,
-    ) -> Prepared:
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         query = upcast(self.project_query(query))
         positions = places.key_index.to(query.dtype)
         return Prepared(query, positions[None, None, :, None], Pairwise(_log_mixture, width=query.shape[-1]))

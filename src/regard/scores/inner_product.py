@@ -13,6 +13,7 @@ from regard.scores.weights import check_device, check_dim, check_heads, register
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_broadcast, check_same_dim, check_sizes, positive_number, size
 from regard.shapes.grid import spread_heads, upcast
+from regard.shapes.layout import Keys, Pairs, Queries
 from regard.tracing.transforms import has_host_data
 
 MIN_TEMPERATURE = 0.01
@@ -33,7 +34,7 @@ class InnerProduct(Primitive):
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    ) -> Pairs:
         key = spread_heads(key, query.shape[1])
         return upcast(query) @ upcast(key).transpose(-1, -2)
 
@@ -61,9 +62,7 @@ class Dot(Score, fields=()):
         tensor([[[[11.,  2.]]]])
     """
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         return Prepared(query, key, _INNER_PRODUCT)
 
 
@@ -106,9 +105,7 @@ class ScaledDot(Score, fields=("scale",)):
         if isinstance(self.scale, Tensor):
             _check_factor("scale", self.scale, query)
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         scale = self.scale
         if scale is None:
             scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
@@ -178,9 +175,7 @@ class Cosine(Score, fields=("temperature",)):
         if isinstance(self.temperature, Tensor):
             _check_factor("temperature", self.temperature, query)
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         query, key = upcast(query), upcast(key)
         temperature = self.temperature
         if isinstance(temperature, Tensor):
@@ -246,9 +241,7 @@ class General(Score, fields=("weight",)):
     def projected(self) -> Score:
         return Dot()
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         return Prepared(self.project_query(query), upcast(key), _INNER_PRODUCT)
 
 

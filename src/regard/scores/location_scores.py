@@ -12,9 +12,9 @@ from regard.scores.additive_scores import Additive, create_projections, create_w
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_device, check_dim, in_dtype_of, project, register_weight
-from regard.shapes.axes import Float
 from regard.shapes.checks import SIZE_LIMIT, check_floating, check_sizes, size
 from regard.shapes.grid import spread_heads, upcast
+from regard.shapes.layout import Keys, Queries
 from regard.tracing.module_calls import is_observed, runs
 
 
@@ -65,19 +65,12 @@ class Location(Score, fields=("weight",)):
                 f"it has {key.shape[2]}"
             )
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         query = upcast(query)
         rows = self.weight[: key.shape[2]].to(query.dtype)
         return Prepared(query, rows[None, None], InnerProduct())
 
-    def prepare_at(
-        self,
-        query: Float[Tensor, "batch heads queries query_dim"],
-        key: Float[Tensor, "batch kv_heads keys key_dim"],
-        places: Places,
-    ) -> Prepared:
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         query = upcast(query)
         return Prepared(query, self.weight[places.key_index].to(query.dtype)[None, None], InnerProduct())
 
@@ -214,18 +207,11 @@ class LocationAware(
                 f"it has shape {shape}"
             )
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         prepared = super().prepare(query, key)
         return self._located(prepared, self._location(prepared.key))
 
-    def prepare_at(
-        self,
-        query: Float[Tensor, "batch heads queries query_dim"],
-        key: Float[Tensor, "batch kv_heads keys key_dim"],
-        places: Places,
-    ) -> Prepared:
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         prepared = super().prepare(query, key)
         whole = prepared.key.new_empty(()).expand(self._batch(places, key), 1, places.keys, prepared.key.shape[3])
         location = places.of_batch(self._location(whole)).index_select(2, places.key_index)

@@ -14,9 +14,9 @@ from regard.fields import replaced
 from regard.names.answered import answered
 from regard.scores.names import Scoring, own_score
 from regard.scores.score import Modifier, PairUnits, Places, Prepared, Score
-from regard.shapes.axes import Float
 from regard.shapes.checks import check_arguments
 from regard.shapes.grid import Grid, upcast
+from regard.shapes.layout import Keys, Pairs, Queries
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(score, batch, head, query_index, key_index) -> score``."""
@@ -33,9 +33,7 @@ class Cap:
 
     cap: float
 
-    def __call__(
-        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def __call__(self, scores: Pairs, grid: Grid) -> Pairs:
         return self.cap * torch.tanh(scores / self.cap)
 
 
@@ -71,17 +69,10 @@ class Modifying(WrappingScore, ABC):
     def modifier(self) -> Modifier:
         """The function that modifies the scores of a tile."""
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         return self.score.prepare(query, key).modified_by(self.modifier)
 
-    def prepare_at(
-        self,
-        query: Float[Tensor, "batch heads queries query_dim"],
-        key: Float[Tensor, "batch kv_heads keys key_dim"],
-        places: Places,
-    ) -> Prepared:
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         return self.score.prepare_at(query, key, places).modified_by(self.modifier)
 
 

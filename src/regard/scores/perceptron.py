@@ -10,9 +10,9 @@ from regard.scores.additive_scores import ReluSum, TanhSum
 from regard.scores.custom import Pairwise
 from regard.scores.score import PairStep, PairUnits, Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of
-from regard.shapes.axes import Float
 from regard.shapes.checks import check_sizes, size, type_text
 from regard.shapes.grid import spread_heads, upcast
+from regard.shapes.layout import Keys, Queries
 from regard.tracing.module_calls import has_hooks
 
 ELEMENTWISE = (
@@ -95,9 +95,7 @@ class MLP(Score, fields=("network",)):
                 f"query has {query.shape[-1]}, key has {key.shape[-1]}"
             )
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         query, key = upcast(query), upcast(key)
         first, rest = self._split()
         layers = in_dtype_of(query, rest)

@@ -15,6 +15,7 @@ from regard.scores.weights import check_device, check_heads, register_weight
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_broadcast
 from regard.shapes.grid import spread_heads, upcast
+from regard.shapes.layout import Keys, Pairs, Queries
 from regard.tracing.transforms import can_read, exact_dtype
 
 
@@ -46,7 +47,7 @@ class DecayedProduct(Primitive):
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    ) -> Pairs:
         q, q_sums, q_rest, at = self.parts(query)
         k, k_sums, k_rest, key_at = self.parts(spread_heads(key, query.shape[1]))
         is_later = at < key_at.mT
@@ -89,9 +90,7 @@ class DeltaProduct(Primitive):
 
     inner: Primitive
 
-    def __call__(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def __call__(self, query: Queries, key: Float[Tensor, "#batch kv_heads keys key_dim"]) -> Pairs:
         key = spread_heads(upcast(key), query.shape[1])
         rows, beta, position = key[..., :-2], key[..., -2:-1], key[..., -1]
         query, at = upcast(query[..., :-1]), query[..., -1:]
@@ -174,17 +173,10 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
         if can_read(self.log_decay) and not bool(((self.log_decay <= 0) & (self.log_decay > -torch.inf)).all()):
             raise ArgumentError("log_decay must be finite and at most 0: it is the logarithm of a decay in (0, 1]")
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         return self.prepare_at(query, key, Places.whole(query, key))
 
-    def prepare_at(
-        self,
-        query: Float[Tensor, "batch heads queries query_dim"],
-        key: Float[Tensor, "batch kv_heads keys key_dim"],
-        places: Places,
-    ) -> Prepared:
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         prepared = _product_of(self, query, key, places)
         if not isinstance(prepared.primitive, InnerProduct):
             raise ArgumentError(f"{type(self).__name__} takes no score that decays already; it has {self.score!r}")
@@ -274,9 +266,7 @@ class DeltaRule(WrappingScore, fields=("score", "beta")):
         if queries > keys:
             raise ArgumentError(f"the delta rule needs a key for each query; there are {queries} queries, {keys} keys")
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         prepared = _product_of(self, query, key)
         queries, keys = query.shape[2], key.shape[2]
         dtype = upcast(query).dtype

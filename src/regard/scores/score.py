@@ -23,6 +23,7 @@ from regard.fields import DeclaredModule
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_same_dim
 from regard.shapes.grid import Grid
+from regard.shapes.layout import Keys, Pairs, Queries
 from regard.summaries import record_summary
 
 
@@ -38,9 +39,7 @@ class Primitive(ABC):
     """
 
     @abstractmethod
-    def __call__(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def __call__(self, query: Queries, key: Float[Tensor, "#batch kv_heads keys key_dim"]) -> Pairs:
         """Computes the scores of one tile.
 
         Args:
@@ -79,7 +78,7 @@ class Prepared:
         0.5
     """
 
-    query: Float[Tensor, "batch heads queries query_dim"]
+    query: Queries
     key: Float[Tensor, "#batch kv_heads keys key_dim"]
     primitive: Primitive
     scale: float | Float[Tensor, "*#batch_and_heads 1 1"] = 1.0
@@ -208,9 +207,7 @@ class Score(DeclaredModule, ABC):
         return self
 
     @abstractmethod
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         """Lowers this score for one problem.
 
         Args:
@@ -218,12 +215,7 @@ class Score(DeclaredModule, ABC):
             key: the user's keys, ``[batch, kv_heads, keys, dim]``.
         """
 
-    def prepare_at(
-        self,
-        query: Float[Tensor, "batch heads queries query_dim"],
-        key: Float[Tensor, "batch kv_heads keys key_dim"],
-        places: Places,
-    ) -> Prepared:
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         """Lowers this score for a part of sequences that lie on several processes.
 
         A score whose prepared queries or keys depend on more than themselves, such as their positions, overrides it. A
@@ -236,9 +228,7 @@ class Score(DeclaredModule, ABC):
         """
         return self.prepare(query, key)
 
-    def forward(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
+    def forward(self, query: Queries, key: Keys) -> Pairs:
         """Returns all scores ``[batch, heads, queries, keys]``, scaled and modified, before bias and mask."""
         self.check(query, key)
         prepared = self.prepare(query, key)

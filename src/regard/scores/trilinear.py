@@ -7,9 +7,9 @@ from regard.errors import ShapeError
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Prepared, Score
 from regard.scores.weights import check_device, check_dim, register_weight
-from regard.shapes.axes import Float
 from regard.shapes.checks import check_sizes
 from regard.shapes.grid import upcast
+from regard.shapes.layout import Keys, Queries
 
 
 class Trilinear(Score, fields=("weight",)):
@@ -59,9 +59,7 @@ class Trilinear(Score, fields=("weight",)):
         for name, tensor in (("query", query), ("key", key)):
             check_dim(name, tensor, self.weight.shape[0] // 3, "a third of weight [3 · dim]")
 
-    def prepare(
-        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
-    ) -> Prepared:
+    def prepare(self, query: Queries, key: Keys) -> Prepared:
         query, key = upcast(query), upcast(key)
         of_query, of_key, of_product = self.weight.to(query.dtype).chunk(3)
         query_term, key_term = (query @ of_query)[..., None], (key @ of_key)[..., None]

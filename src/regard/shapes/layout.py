@@ -15,6 +15,17 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from regard.shapes.axes import Float
+
+Queries = Float[Tensor, "batch heads queries query_dim"]
+"""The queries of a call."""
+
+Keys = Float[Tensor, "batch kv_heads keys key_dim"]
+"""The keys of a call, each head of which serves a group of query heads."""
+
+Pairs = Float[Tensor, "batch heads queries keys"]
+"""A number for each pair, such as a score or a weight."""
+
 LEADING = {2: (), 3: ("batch",), 4: ("batch", "heads")}
 """Number of axes of a call's tensors → the axes that come first."""
 

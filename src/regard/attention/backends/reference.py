@@ -33,6 +33,7 @@ from regard.scores import InnerProduct, Prepared
 from regard.scores.additive_scores import UnitSum
 from regard.shapes.axes import Float
 from regard.shapes.grid import Grid, spread_heads, upcast
+from regard.shapes.layout import Pairs
 from regard.tracing.transforms import can_branch_on
 
 
@@ -133,12 +134,12 @@ def weigh(problem: Problem, inputs: TileInputs) -> TileWeights:
     return TileWeights(*_calculation(problem, inputs, keeps_steps=True))
 
 
-def weights_alone(problem: Problem, inputs: TileInputs) -> Float[Tensor, "batch heads queries keys"]:
+def weights_alone(problem: Problem, inputs: TileInputs) -> Pairs:
     """Returns the weights of one tile as `weigh` does, but frees the memory of the steps before them."""
     return deque(_calculation(problem, inputs, keeps_steps=False), maxlen=1).pop()
 
 
-def masked_scores(problem: Problem, inputs: TileInputs) -> Float[Tensor, "batch heads queries keys"]:
+def masked_scores(problem: Problem, inputs: TileInputs) -> Pairs:
     """Returns the scores of one tile, −inf where a pair is hidden, without the weights."""
     *_, masked = islice(_calculation(problem, inputs, keeps_steps=False), len(TileWeights._fields) - 1)
     return masked
@@ -182,9 +183,7 @@ def _calculation(problem: Problem, inputs: TileInputs, keeps_steps: bool) -> Ite
     yield weights
 
 
-def mix(
-    problem: Problem, inputs: TileInputs, weights: Float[Tensor, "batch heads queries keys"]
-) -> Float[Tensor, "batch heads queries value_dim"]:
+def mix(problem: Problem, inputs: TileInputs, weights: Pairs) -> Float[Tensor, "batch heads queries value_dim"]:
     """Returns the output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
     dropped = dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
