@@ -59,11 +59,7 @@ class CallKind(NamedTuple):
             empty rows`` with fewer, ``causal from the start``, ``causal with offsets``, ``window``, or the class of the
             mask.
         bias: ``none``, or the class of the bias; with `` gradient`` if it needs one.
-        layout: ``contiguous`` if query, key and value are, else ``permuted``.
         dim, value_dim: widths of the prepared queries and of the values.
-        grouped: whether query heads share keys.
-        few: whether there are at most `FEW_QUERIES` queries.
-        gradient: whether a gradient may be needed.
         runs: for a backend that reads the runs of a mask: how many a row has, 0 if the mask is dense; else None.
         dropout: whether weights are dropped, for a backend of which that decides.
         readings: names of the readings that the backend's kernel takes.

@@ -43,8 +43,6 @@ class Row:
     """One backend on one kind of call.
 
     Attributes:
-        kind: the kind.
-        backend: its name.
         is_chosen: whether ``"auto"`` would take it for the call that is timed, if there were no trials.
         difference: the largest difference from the float64 specification, in units of the largest expected element.
         objection: why the backend is declined on this device; None if it is right.
@@ -183,11 +181,7 @@ def report(name: str, seconds: float = SECONDS) -> int:
         seconds: time after which no further kind is tried.
 
     Returns:
-        The exit code: 1 if a result differs that ``"auto"`` would take if there were no trials, else 0.
-
-    Raises:
-        ArgumentError: there is no such device.
-    """
+        The exit code: 1 if a result differs that ``"auto"`` would take if there were no trials, else 0."""
     device = usable_device(name, with_elements=True)
     print(" · ".join(f"{key} {value}" for key, value in surroundings(device).items()))
     print(

@@ -22,7 +22,6 @@ class Parts:
     """The tensors and numbers that a text refers to by their index.
 
     Attributes:
-        tensors: the tensors.
         numbers, integers: the numbers, which a compiler may leave symbolic.
         foreign: returns a text of an object that has none otherwise; None: there is none.
     """

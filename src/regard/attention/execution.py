@@ -223,11 +223,7 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
 
     Args:
         need_weights: whether to return the weights, differentiable; quadratic memory. The output is the same, bit for
-            bit.
-
-    Raises:
-        UnknownNameError, BackendError: as `choose`.
-    """
+            bit."""
     # Choosing a backend lowers the score, which must be in float32 already.
     if autocasts(problem.query):
         with torch.autocast(problem.query.device.type, enabled=False):
@@ -354,11 +350,7 @@ def _without_empty_rows(problem: Problem, versions: Versions, gradient: Tensor |
 
 
 def observe_again(problem: Problem, read: Readings) -> Observed | None:
-    """Returns output and readings of a problem whose kind is known; None if only the longer way has them.
-
-    Raises:
-        KindError, ShapeError, ArgumentError: as `checked_readings`.
-    """
+    """Returns output and readings of a problem whose kind is known; None if only the longer way has them."""
     reading = problem.route.reading(problem, checked_readings(read, problem.grid))
     output = None if reading is None else problem.route.run(problem)
     if reading is None or output is None:
@@ -395,7 +387,6 @@ class RecordedCall(NamedTuple):
     """One call of attention.
 
     Attributes:
-        problem: the problem that was run.
         weights: ``[batch, heads, queries, keys]``, before dropout, as the backend that ran computed them.
         parts: where the calls of one layer were joined (`joined_calls`), these calls; ``weights`` has the heads of all,
             one call after the other, and ``problem`` is that of the first one.

@@ -41,6 +41,9 @@ with other numbers of keys are of one kind."""
 Kind = tuple[Hashable, ...]
 """The kind of a call."""
 
+ANY_KEYS, BACKEND = 0, -1
+"""Where a kind says whether calls with other numbers of keys are of the same kind, and how it names the backend."""
+
 _SHARDING = "regard.distributed.sequences"
 _TENSORS = (Tensor, nn.Parameter)
 _VALUES = (str, int, float, bool, type(None))

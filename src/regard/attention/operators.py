@@ -65,11 +65,7 @@ def attend_traced(
     compiler sees one by one, so that gradients reach the tensors that the function uses. Within
     `regard.tracing.portable.portable_operations` every problem is composed of PyTorch's own operations.
 
-    The arguments are those of `regard.attention.execution.execute`.
-
-    Raises:
-        BackendError: the named backend cannot run functions.
-    """
+    The arguments are those of `regard.attention.execution.execute`."""
     parts = Parts()
     # A compiler handles the transforms inside the function that it compiles.
     transformed = not torch.compiler.is_compiling() and active_transform() is not None
@@ -85,17 +81,8 @@ def attend_traced(
         attended = specified(problem, gatherer)
         return attended if need_weights else Attended(attended.output, None)
     seed = torch.randint(2**62, (), device="cpu") if problem.dropout or problem.normalizer.random else None
-    arguments = (
-        problem.query,
-        problem.key,
-        problem.value,
-        parts.tensors,
-        parts.numbers,
-        parts.integers,
-        text,
-        backend,
-        seed,
-    )
+    inputs = problem.query, problem.key, problem.value
+    arguments = *inputs, parts.tensors, parts.numbers, parts.integers, text, backend, seed
     if gatherer is not None and gatherer.read.shares:
         raise BackendError("shares cannot be read while a compiler traces; read them from a call outside of it")
     if gatherer is not None:
@@ -283,7 +270,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
+def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     if torch.is_grad_enabled():
         raise BackendError("an operator of regard has no second derivative; call regard outside of what is compiled")
     saved = list(ctx.saved_tensors)
@@ -304,17 +291,9 @@ def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     return (*gradients[:3], others, *rest)
 
 
-def _differentiate_output(ctx: Any, grad_output: Tensor | None) -> tuple[Any, ...]:
-    return _differentiate(ctx, (grad_output,))
-
-
-def _differentiate_both(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    return _differentiate(ctx, grads)
-
-
 def _differentiate_observed(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     # Readings carry no gradient.
-    return _differentiate(ctx, grads[:1])
+    return _differentiate(ctx, grads[0])
 
 
 for _name, _implementation, _shapes in (
@@ -325,8 +304,8 @@ for _name, _implementation, _shapes in (
 ):
     _LIBRARY.impl(_name, _implementation, "CompositeExplicitAutograd")
     register_fake(f"regard::{_name}", _shapes, lib=_LIBRARY)
-register_autograd("regard::attend", _differentiate_output, setup_context=_save, lib=_LIBRARY)
-register_autograd("regard::attend_with_weights", _differentiate_both, setup_context=_save, lib=_LIBRARY)
+register_autograd("regard::attend", _differentiate, setup_context=_save, lib=_LIBRARY)
+register_autograd("regard::attend_with_weights", _differentiate, setup_context=_save, lib=_LIBRARY)
 register_autograd("regard::observe", _differentiate_observed, setup_context=_save, lib=_LIBRARY)
 
 

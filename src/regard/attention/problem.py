@@ -55,11 +55,7 @@ class once(Generic[Value]):  # noqa: N801 - a decorator
 
 
 class CachedMemory(ABC):
-    """Keys and values of one head that a backend prepared for many calls.
-
-    Attributes:
-        backend: the name of this backend.
-    """
+    """Keys and values of one head that a backend prepared for many calls."""
 
     backend: str
 
@@ -85,10 +81,8 @@ class Lowered:
 
     Attributes:
         score: ``modifiers(scale · primitive(query', key'))`` of prepared queries and keys.
-        normalizer: the user's normalizer.
         row: the normalizer as a row primitive; None if it has no such form.
         mask: which keys a query may see; None if it may see all.
-        bias: a bias that is added to the scores, or None.
         query, key: the user's queries and keys, ``[batch, heads, length, dim]``.
     """
 
@@ -336,8 +330,6 @@ class Capabilities:
     """The problems that a backend's kernels can run.
 
     Attributes:
-        primitives: classes of score primitives.
-        rows: kinds of row primitives.
         devices: types of devices; None if there are kernels for all.
         modifiers: classes of modifiers of scores; a problem may have one modifier.
         row_tensors: parameters of row primitives that may be tensors; the others must be numbers.
@@ -457,11 +449,7 @@ def _validate(
 
 
 def _with_one_head(problem: Problem) -> Problem:
-    """Checks the parts of a problem of tensors with 3 axes, and returns it with masks and biases of four axes.
-
-    Raises:
-        ShapeError: a part does not fit; if it fits heads in place of the batch, the message says how to write that.
-    """
+    """Checks the parts of a problem of tensors with 3 axes, and returns it with masks and biases of four axes."""
     by_batch = problem
     if problem.mask is not None or problem.bias is not None:
         mask = None if problem.mask is None else problem.mask.map_tensors(pairs_by_batch)

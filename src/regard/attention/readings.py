@@ -184,7 +184,6 @@ class Gatherer:
         cells: rows and columns of the coarse map.
         pooled_sum, pooled_max: ``[batch, heads, rows, columns]`` of the coarse map.
         chosen: indices of the queries whose rows are read, ascending; ``rows`` has them in this order.
-        rectangle: queries and keys of the tile that is read, each ``(first, end)``.
     """
 
     def __init__(self, problem: Problem, read: Readings, area: Grid | None = None):

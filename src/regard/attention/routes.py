@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs, statistics
-from regard.attention.kinds import Kind, Layout, fixed_kind, kind_of
+from regard.attention.kinds import ANY_KEYS, BACKEND, Kind, Layout, fixed_kind, kind_of
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
 from regard.biases import Bias, bias_for
@@ -34,12 +34,9 @@ class Route:
     """How the calls of one kind run.
 
     Attributes:
-        layout: what their tensors are.
         backend: the backend that ``"auto"`` chose, or the named one.
         is_free: whether ``"auto"`` chose it; a named one runs its own steps (contract 12).
-        hides: whether a mask hides something.
         grid: the grid of all pairs; None if the calls may have other numbers of keys.
-        rank: how many axes the user's tensors have.
         bound: computes the output from the tensors alone; None if the backend has no such function.
         is_bound: whether the backend was asked for it, which happens when a kind comes again.
         prepared: the latest readings and their launches; None if there are none.
@@ -171,7 +168,7 @@ def problem_of(
         return route.problem(query, key, value, score, normalizer, mask, bias, dropout)
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if kind is not None:
-        problem.kind = kind, Layout(query, key, value, any_keys=bool(kind[0]))
+        problem.kind = kind, Layout(query, key, value, any_keys=bool(kind[ANY_KEYS]))
     return problem
 
 
@@ -187,8 +184,8 @@ def keep_route(problem: Problem, backend: Backend) -> None:
     if len(ROUTES) >= ROUTE_LIMIT:
         ROUTES.clear()
     kind, layout = problem.kind
-    hides, grid = problem.hiding_mask is not None, None if kind[0] else problem.grid
-    route = Route(layout, backend, kind[-1] == "auto", hides, grid, problem.rank)
+    hides, grid = problem.hiding_mask is not None, None if kind[ANY_KEYS] else problem.grid
+    route = Route(layout, backend, kind[BACKEND] == "auto", hides, grid, problem.rank)
     ROUTES[kind] = route, *ROUTES.get(kind, ())[: MOST_LAYOUTS - 1]
 
 

@@ -74,11 +74,8 @@ class TrialKey(NamedTuple):
     """What an outcome holds for.
 
     Attributes:
-        backend: the instance that was tried.
         device: with its index, since devices of one type may differ.
         precision: how float32 products are rounded.
-        call: the kind of the small problem.
-        kind: as `Backend.kind_of_call` names it.
         is_deterministic: whether PyTorch's deterministic algorithms are on, which are other kernels, or errors.
     """
 
@@ -315,15 +312,7 @@ def _ignores_nan(backend: Backend, problem: Problem) -> bool:
     """Whether the output of the last query, which sees a key, is finite even if the query is NaN."""
     query = problem.query.detach().clone(memory_format=torch.preserve_format)
     query[0, :, -1] = torch.nan
-    spoilt = Problem(
-        query,
-        problem.key.detach(),
-        problem.value.detach(),
-        problem.score,
-        problem.normalizer,
-        problem.mask,
-        problem.bias,
-    )
+    spoilt = replace(problem, query=query, key=problem.key.detach(), value=problem.value.detach(), dropout=0.0)
     if backend.declines(spoilt) is not None:
         return False
     return bool(backend.run(spoilt)[0, :, -1].isfinite().any())

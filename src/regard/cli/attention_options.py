@@ -43,12 +43,7 @@ def make_score(
     weight: Tensor | None,
     seed: int,
 ) -> Score:
-    """Creates the score of this name, with seeded random weights, or with ``weight`` for the score ``general``.
-
-    Raises:
-        UnknownNameError: the score is unknown.
-        ArgumentError: the score does not have an option.
-    """
+    """Creates the score of this name, with seeded random weights, or with ``weight`` for the score ``general``."""
     if name not in NAMES:
         raise UnknownNameError("score", name, NAMES, written_in_command("score", name, NAMES))
     if weight is not None and name != "general":
@@ -101,12 +96,7 @@ def make_scale(text: str) -> float:
 
 
 def make_normalizer(name: str, *, temperature: float | None, alpha: float | None, sink: float | None) -> Normalizer:
-    """Creates the normalizer of this name.
-
-    Raises:
-        UnknownNameError: the normalizer is unknown.
-        ArgumentError: the normalizer does not have an option.
-    """
+    """Creates the normalizer of this name."""
     if name not in NORMALIZERS:
         here = written_in_command("normalizer", name, NORMALIZERS)
         raise UnknownNameError("normalizer", name, NORMALIZERS, here)
@@ -131,12 +121,7 @@ LONGEST_MASK_TEXT = 60
 def make_mask(text: str) -> Mask:
     """Parses a mask: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``.
 
-    Only the masks of `MASKS`, integers, lists of integers and the operators ``& | ~`` are evaluated.
-
-    Raises:
-        UnknownNameError: a mask is unknown.
-        ArgumentError: the text is not such an expression, or a mask's arguments are wrong.
-    """
+    Only the masks of `MASKS`, integers, lists of integers and the operators ``& | ~`` are evaluated."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -65,11 +65,7 @@ def panel(title: str, kind: type[Any], **options: Any) -> OptionPanel:
 
 
 def signature(panels: Iterable[OptionPanel], positional: Iterable[inspect.Parameter] = ()) -> inspect.Signature:
-    """Returns the signature of a command with these positional arguments and the options of these panels.
-
-    Raises:
-        ValueError: two options have the same name.
-    """
+    """Returns the signature of a command with these positional arguments and the options of these panels."""
     groups = [(panel, Group.create_ordered(panel.title)) for panel in panels if panel.fields]
     return inspect.Signature([*positional, *(option for panel, group in groups for option in panel.parameters(group))])
 

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peer:
-    """A package that regard is compared with.
-
-    Attributes:
-        column: its column in the benchmark's tables.
-        distribution: its name for pip.
-        modules: the modules that must be importable.
-    """
+    """A package that regard is compared with."""
 
     column: str
     distribution: str

@@ -123,11 +123,7 @@ class PredictionFile:
         return rank if not isinstance(source, str) or written == source else 0
 
     def append(self, predictions: Sequence["Prediction"]) -> None:
-        """Writes the next predictions.
-
-        Raises:
-            DataError: they cannot be written; those before them are kept.
-        """
+        """Writes the next predictions."""
         numbers = self._numbers[self.done : self.done + len(predictions)]
         rows = answer_rows(predictions, self._ranked, numbers, details=self.path.suffix == ".jsonl")
         content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()

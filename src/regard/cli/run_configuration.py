@@ -62,13 +62,7 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
 
     Args:
         file: a YAML file with some of the fields of the sections ``data``, ``model`` and ``training``; None: no file.
-        options: the options that the user typed, by the names of their fields.
-
-    Raises:
-        DataError: the file cannot be read.
-        RunError: a section or a field of the file is unknown, or has the wrong type.
-        ArgumentError: a value is out of range.
-    """
+        options: the options that the user typed, by the names of their fields."""
     from regard.training.sections import checked_fields
 
     kinds, typed = section_kinds(task), options_by_section(task, options)

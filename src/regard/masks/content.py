@@ -125,7 +125,6 @@ class DocumentRows(NamedTuple):
     Attributes:
         query_starts, key_starts: the first query and the first key of each document, ``int64 [documents]``.
         query_counts, key_counts: numbers of its queries and keys, ``int64 [documents]``.
-        longest: the maximum of these numbers.
     """
 
     query_starts: Tensor

@@ -28,7 +28,6 @@ class LaterKeys(NamedTuple):
     """What a mask shows of the keys after a query's own.
 
     Attributes:
-        causal: the causal mask of the same positions.
         contains: whether the mask shows all that ``causal`` shows, by its form.
         leaking: number of queries that see a later key, in any batch row and head.
         examined: number of queries that were looked at, the first ones.

@@ -168,11 +168,7 @@ class Normalizer(DeclaredModule, ABC):
 
 
 class WrappingNormalizer(Normalizer):
-    """Contains another normalizer, whose randomness, coupling and `log_sum_exp` are its own.
-
-    Raises:
-        KindError: it has another type.
-    """
+    """Contains another normalizer, whose randomness, coupling and `log_sum_exp` are its own."""
 
     def __init__(self, normalizer: Normalizer):
         super().__init__()

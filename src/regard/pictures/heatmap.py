@@ -207,11 +207,7 @@ def _scale(matrix: Matrix, colors: str | None, low: float | None, high: float | 
 
 
 def color_map(name: str) -> Colormap:
-    """Returns one of `PALETTES` or of matplotlib's colour maps, with paper for cells without a colour.
-
-    Raises:
-        UnknownNameError: no such map.
-    """
+    """Returns one of `PALETTES` or of matplotlib's colour maps, with paper for cells without a colour."""
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 

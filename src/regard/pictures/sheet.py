@@ -40,11 +40,7 @@ def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | N
 
     Args:
         width, height: inches.
-        layout: ``"constrained"`` lets matplotlib arrange the axes; None leaves that to the caller.
-
-    Raises:
-        MissingPartError: matplotlib is not installed.
-    """
+        layout: ``"constrained"`` lets matplotlib arrange the axes; None leaves that to the caller."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 

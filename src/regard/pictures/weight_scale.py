@@ -34,11 +34,8 @@ class WeightScale(NamedTuple):
 
     Attributes:
         low: the weight of the first colour: 0, or the smallest weight if that is negative.
-        high: the weight of the last colour.
-        keys: the number of weights in a row.
         even: the weight of each key if all are alike, 1 / keys; None if the rows do not sum to 1.
         uniform: whether every row is nearly even.
-        largest: the largest weight.
         root: whether colours follow the square root of the weights: most rows are faint beside the largest weight.
     """
 

@@ -25,11 +25,7 @@ ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 # Not frozen: compilers of older PyTorch lose the fields of a frozen object that is created in compiled code.
 @dataclass
 class Cap:
-    """Modifies scores to ``cap · tanh(scores / cap)``.
-
-    Attributes:
-        cap: the bound of the scores' magnitude, above 0.
-    """
+    """Modifies scores to ``cap · tanh(scores / cap)``."""
 
     cap: float
 

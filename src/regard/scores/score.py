@@ -136,8 +136,6 @@ class PairStep(NamedTuple):
     """One step of a score that computes several numbers for each pair.
 
     Attributes:
-        name: such as ``"tanh"``.
-        note: how it is computed, in a few words.
         values: ``[batch, heads, queries, keys, units]``; the axes of batch and heads may be missing.
     """
 
@@ -151,9 +149,7 @@ class PairUnits:
     """The layers of units that a score has for each pair: ``score = weight · last step + bias``.
 
     Attributes:
-        steps: in the order of the calculation.
         weight: ``[units]`` or ``[heads, units]``; None if the scores are no weighted sum of the last step.
-        bias: ``[1]``, or None.
     """
 
     steps: tuple[PairStep, ...]

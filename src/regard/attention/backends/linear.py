@@ -35,7 +35,6 @@ class RecurrenceOrder:
 
     Attributes:
         offset: the position among the keys of query 0, which sees the keys up to it; None: every query sees all keys.
-        lengths: the masks of lengths.
     """
 
     offset: int | None

@@ -64,10 +64,7 @@ class BoundSteps:
     A row that sees no key becomes NaN, and is looked at as any output that is not finite.
 
     Attributes:
-        scale: the factor of the scores.
         normalizer: the normalizer, which no user has; None for softmax without a gradient.
-        grid: the grid of all pairs.
-        hides: whether there is a mask.
         added: the dtype of what is added to the scores, 0 or −∞, in place of a mask; None if a gradient is wanted. Then
             hidden scores are replaced as in the specification, so that no gradient reaches them.
         shared: what `visible` returns, if it is the same for all calls.

@@ -36,11 +36,7 @@ def begin_call(
     Args:
         problem: the whole problem, with ``placed``.
         backend, read, need_weights: what else a call may ask for.
-        verb: what begins.
-
-    Raises:
-        BackendError: this process cannot run the call, the calls differ, or a process does not answer.
-    """
+        verb: what begins."""
     placed = problem.placed
     assert placed is not None
     try:

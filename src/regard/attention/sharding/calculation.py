@@ -168,7 +168,6 @@ class Calculated:
     """The result of one step on one process.
 
     Attributes:
-        rows: the rows with their scores.
         weights: the weights of each piece, before dropout.
         partial: the sum over this process's keys, ``[batch, heads, rows, value_dim]``, in the dtype of the scores.
     """

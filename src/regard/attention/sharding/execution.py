@@ -38,11 +38,7 @@ def execute_sharded(
         need_weights: whether to return the weights of own queries, differentiable.
 
     Returns:
-        output and weights of this process's queries.
-
-    Raises:
-        BackendError: another backend is named, or a process does not answer.
-    """
+        output and weights of this process's queries."""
     placed = problem.placed
     assert placed is not None
     verb = "attend" if gatherer is None else "observe"

@@ -28,9 +28,7 @@ class Placed:
         key: ``[batch, kv_heads, own keys, dim]``.
         value: ``[batch, kv_heads, own keys, value_dim]``.
         queries, keys: the positions that each process holds.
-        batch: the batch rows that this process has.
         batch_size: the batch rows of all processes.
-        rank: how many axes the user's tensors have.
         wrap: makes of a part with the user's axes what the call returns; its axis of positions, or None where every
             process has the whole.
         number: which call it is of those that the processes have made.

@@ -62,11 +62,7 @@ def load(path: Path, target: bytes) -> bytes | None:
 
 
 def store(path: Path, target: bytes, payload: bytes) -> None:
-    """Writes a file completely or not at all, even while other processes write it.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Writes a file completely or not at all, even while other processes write it."""
     descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -167,11 +163,7 @@ def clear() -> tuple[int, int]:
     """Removes every file that `store` wrote, and the folders that are empty then.
 
     Returns:
-        The number of removed files, and of their bytes.
-
-    Raises:
-        OSError: a file cannot be removed.
-    """
+        The number of removed files, and of their bytes."""
     files = size = 0
     for folder in list(all_folders()):
         for path, length in files_of(folder).items():

@@ -26,13 +26,7 @@ IDLE_SECONDS = 20.0
 
 
 class KernelSource(NamedTuple):
-    """The source of a kernel.
-
-    Attributes:
-        module: full name of the module that defines the maker of the kernel's body.
-        maker: name of the maker.
-        words: what the kernel is specialized for, words of letters, digits and underscores.
-    """
+    """The source of a kernel."""
 
     module: str
     maker: str

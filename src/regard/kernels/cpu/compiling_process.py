@@ -36,7 +36,6 @@ class CompilingProcess:
         niceness: the worker's niceness relative to this process.
 
     Attributes:
-        failures: by the name of a kernel, the reason why it was not compiled.
         crashes: names of the kernels at which the worker crashed.
         start_failure: why no worker can be started; None if no attempt has failed.
     """

@@ -121,8 +121,6 @@ class Transposition(NamedTuple):
     """The transposition of keys or values ``[batch, kv_heads, keys, dim]``.
 
     Attributes:
-        kernel: the kernel that transposes.
-        arguments: its arguments without the address of its output.
         heads: the number of heads of all batch rows.
         tiles: tasks per head.
         work: elementary operations per head, as for `launch`.
@@ -206,7 +204,6 @@ class PreparedLaunch(NamedTuple):
     """A launch that can be repeated with other tensors of the same sizes and strides.
 
     Attributes:
-        kernel: the kernel.
         record: the bytes of its arguments, with the addresses of an earlier launch.
         positions: name and position of each argument that changes from launch to launch.
         tasks, work: as for `launch`.

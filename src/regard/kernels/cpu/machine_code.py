@@ -10,12 +10,7 @@ _ENGINES: list[Any] = []
 
 
 class MachineCode(NamedTuple):
-    """Object code of one kernel.
-
-    Attributes:
-        symbol: name of the kernel in the code.
-        code: an object file in the platform's format.
-    """
+    """Object code of one kernel."""
 
     symbol: str
     code: bytes
@@ -34,11 +29,7 @@ class MachineCode(NamedTuple):
         return cls(content[_SYMBOL_LENGTH.size : end].decode(), content[end:])
 
     def link(self) -> int:
-        """Loads the code into this process and returns the kernel's address.
-
-        Raises:
-            RuntimeError: LLVM rejects the code, or it has no such function.
-        """
+        """Loads the code into this process and returns the kernel's address."""
         from llvmlite import binding as llvm
 
         llvm.initialize_native_target()

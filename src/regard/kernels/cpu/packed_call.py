@@ -27,12 +27,8 @@ class PackedCall(NamedTuple):
 
     Attributes:
         queries, keys: the rows of each sequence.
-        heads: number of query heads.
-        kv_heads: number of key and value heads, a divisor of ``heads``.
-        scale: scale of the scores.
         before, after: how many keys before and after its own key a query sees.
         dropout: probability of dropping a weight, in [0, 1).
-        seed: seed of dropout.
     """
 
     queries: Sequences

@@ -71,7 +71,6 @@ class BackwardPasses:
 
     Attributes:
         with_sums: whether the first step begins sums: for an additive score whose keys or weight need a gradient.
-        versions: versions of the memory's tensors, which all steps read again.
         unfinished: the passes that have begun, by PyTorch's number of each.
     """
 
@@ -95,8 +94,6 @@ class FusedMemory(CachedMemory):
     """Keys and values of one head on a CPU, prepared for the fused kernels.
 
     Attributes:
-        inputs: the kernels' inputs, to which each step adds its own query.
-        passes: the backward passes through its steps.
         token: a tensor that steps depend on, so that autograd computes the memory's gradients after theirs; None if no
             gradient is needed.
     """

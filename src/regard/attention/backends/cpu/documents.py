@@ -26,11 +26,7 @@ ALL_KEYS = 1 << 40
 
 @dataclass(frozen=True)
 class KnownOutput(CachedMemory):
-    """The output of documents, for the problem of padded heads that a layer shows to those who look at its attention.
-
-    Attributes:
-        output: the output of that problem, ``[batch, heads, queries, value_dim]``, zeros for padding.
-    """
+    """The output ``[batch, heads, queries, value_dim]`` of documents, for the padded heads that a layer shows."""
 
     output: Tensor
 

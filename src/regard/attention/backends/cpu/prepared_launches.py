@@ -56,8 +56,6 @@ class PreparedCall:
     """The launches of a call without bias, dropout and gradient, of float32 tensors on a CPU.
 
     Attributes:
-        launches: the launches, in order.
-        output: the shape of the output.
         scratch: the number of elements of the other tensors that kernels write, by name.
         any_keys: whether the call may be repeated with other numbers of keys and other strides of keys and values.
         spans: the visible keys of the mask, if it hides some; their addresses are among the arguments of the launches.
@@ -166,10 +164,7 @@ class ReadingMemory(NamedTuple):
     """The part of the memory of all readings that belongs to one reading.
 
     Attributes:
-        first: the index of its first element.
         shape: ``[batch, heads, ...]``; sums over rows have an axis for chunks of rows after the heads.
-        dtype: float32 or int64.
-        is_sum: whether it is a sum over rows.
     """
 
     first: int
@@ -202,11 +197,7 @@ class PreparedReading:
     into tensors when a reading is requested.
 
     Attributes:
-        statistics: the readings, as `statistics` gives them.
-        launches: the launches, in order.
         initial: the readings of a call whose queries see no key, as float32 elements.
-        parts: the parts of this memory, by the names of the readings.
-        transposed: number of elements of the transposed keys.
         spans: the runs of visible keys of the mask, whose addresses are among the arguments of the launches.
     """
 

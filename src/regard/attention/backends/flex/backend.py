@@ -128,11 +128,7 @@ _CALLS: "weakref.WeakKeyDictionary[Problem, FlexCall]" = weakref.WeakKeyDictiona
 
 
 def _rules(problem: Problem) -> _Rules:
-    """Returns the rules of a problem's scores and of its mask, recorded once.
-
-    Raises:
-        NotPointwiseError: a part has none.
-    """
+    """Returns the rules of a problem's scores and of its mask, recorded once."""
     rules = _RULES.get(problem)
     if rules is None:
         rules = _RULES[problem] = _Rules(_score_rule(problem), _mask_rule(problem))

@@ -108,11 +108,7 @@ def is_compiled(call: FlexCall) -> bool:
 
 
 def run(call: FlexCall) -> tuple[Tensor, Tensor | None]:
-    """Returns the output, and the log-sum-exps if they are needed; the first call of a kind compiles its kernel.
-
-    Raises:
-        BackendError: the kernel could not be compiled.
-    """
+    """Returns the output, and the log-sum-exps if they are needed; the first call of a kind compiles its kernel."""
     kind = call.kind
     with _LOCK:
         kernel = COMPILED_KERNELS.get(kind)
