@@ -181,7 +181,8 @@ def report(name: str, seconds: float = SECONDS) -> int:
         seconds: time after which no further kind is tried.
 
     Returns:
-        The exit code: 1 if a result differs that ``"auto"`` would take if there were no trials, else 0."""
+        The exit code: 1 if a result differs that ``"auto"`` would take if there were no trials, else 0.
+    """
     device = usable_device(name, with_elements=True)
     print(" · ".join(f"{key} {value}" for key, value in surroundings(device).items()))
     print(

@@ -223,7 +223,8 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
 
     Args:
         need_weights: whether to return the weights, differentiable; quadratic memory. The output is the same, bit for
-            bit."""
+            bit.
+    """
     # Choosing a backend lowers the score, which must be in float32 already.
     if autocasts(problem.query):
         with torch.autocast(problem.query.device.type, enabled=False):

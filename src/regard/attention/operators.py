@@ -65,7 +65,8 @@ def attend_traced(
     compiler sees one by one, so that gradients reach the tensors that the function uses. Within
     `regard.tracing.portable.portable_operations` every problem is composed of PyTorch's own operations.
 
-    The arguments are those of `regard.attention.execution.execute`."""
+    The arguments are those of `regard.attention.execution.execute`.
+    """
     parts = Parts()
     # A compiler handles the transforms inside the function that it compiles.
     transformed = not torch.compiler.is_compiling() and active_transform() is not None

@@ -90,7 +90,8 @@ WATCHING_LINE = 'with regard.watch(model, read="view") as watched: model(**input
 def as_readings(read: object, default: Readings) -> Readings:
     """Returns the readings that a name stands for, the default for None, and any other value as it is.
 
-    `checked_readings` refuses what are no readings."""
+    `checked_readings` refuses what are no readings.
+    """
     if read is None:
         return default
     return NAMED_READINGS.get(read, cast(Readings, read)) if isinstance(read, str) else cast(Readings, read)

@@ -296,7 +296,8 @@ def run(
         backend: ``auto``, or one by name.
         gatherer: gets the readings; None if there are none.
         need_weights: whether to return the weights; the output is the same, bit for bit.
-        layer: the layer that computes this attention, for `regard.watch`; None: no layer of regard."""
+        layer: the layer that computes this attention, for `regard.watch`; None: no layer of regard.
+    """
     if problem.placed is not None:
         return _run_placed(problem, backend, gatherer, need_weights, layer)
     if is_traced(problem.query):

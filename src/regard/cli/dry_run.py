@@ -24,7 +24,8 @@ def dry_run(task: "Task", fitted: "FittedConfig") -> None:
     """Prepares a run in a temporary folder, prints its sizes, times a few steps, and removes everything.
 
     Args:
-        fitted: the configuration of the run, and what the data decided of it."""
+        fitted: the configuration of the run, and what the data decided of it.
+    """
     import torch
 
     from regard.training.loggers import logger_classes

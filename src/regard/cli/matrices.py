@@ -24,7 +24,8 @@ def read_matrix(option: str, text: str, axes: tuple[int, ...] = (2,)) -> Tensor:
         axes: the allowed numbers of axes, 2 or 4.
 
     Returns:
-        float64."""
+        float64.
+    """
     text = text.strip()
     if text.startswith("["):
         values = _json(option, text)

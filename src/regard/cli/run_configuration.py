@@ -62,7 +62,8 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
 
     Args:
         file: a YAML file with some of the fields of the sections ``data``, ``model`` and ``training``; None: no file.
-        options: the options that the user typed, by the names of their fields."""
+        options: the options that the user typed, by the names of their fields.
+    """
     from regard.training.sections import checked_fields
 
     kinds, typed = section_kinds(task), options_by_section(task, options)

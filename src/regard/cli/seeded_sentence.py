@@ -24,7 +24,8 @@ def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed:
 
     Returns:
         float64: ``--input [words, dim]``, ``--w-query``, ``--w-key``, ``--w-value [dim, heads · head_dim]``,
-        ``--w-output [heads · head_dim, dim]``."""
+        ``--w-output [heads · head_dim, dim]``.
+    """
     for name, size in (("--dim", dim), ("--head-dim", head_dim), ("--heads", heads)):
         whole_number(name, size, low=1)
     for text, count in (

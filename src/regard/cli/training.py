@@ -139,7 +139,8 @@ def _check_no_folder(data: Any) -> None:
 def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> str:
     """Returns the name of the run to continue: the typed one, or that of the only run with the typed options.
 
-    Of several, the only one that has not ended is meant."""
+    Of several, the only one that has not ended is meant.
+    """
     if options.run is not None:
         return options.run
     folders = sorted(options.runs.iterdir()) if options.runs.is_dir() else []

@@ -33,7 +33,8 @@ def shards_of_part(length: int, name: str) -> "Shards | None":
     Every process calls it alike (`regard.distributed.sequences.shards_of`).
 
     Args:
-        length: positions of a part."""
+        length: positions of a part.
+    """
     if not are_parts():
         return None
     from regard.distributed.sequences import shards_of

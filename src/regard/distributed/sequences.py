@@ -86,7 +86,8 @@ def shards_of(**lengths: int) -> list[Shards]:
     apart: the shares of one process may be equal by chance.
 
     Args:
-        lengths: name of an argument → the positions that this process has of it."""
+        lengths: name of an argument → the positions that this process has of it.
+    """
     known = list({one.same_order: one for one in current()}.values())
     first, processes = known[0], range(known[0].processes)
     everywhere = {name: {first.rank: length} for name, length in lengths.items()}

@@ -17,7 +17,8 @@ def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: fl
     Args:
         name: the attribute's name, also for messages.
         value: a number, or a floating-point tensor ``[]`` or ``[heads]``.
-        above: exclusive lower bound of every element."""
+        above: exclusive lower bound of every element.
+    """
     if isinstance(value, Tensor) and value.dim() > 1:
         raise ShapeError(f"{name} must have shape [] or [heads]; it has shape {list(value.shape)}")
     check_range(name, value, above)

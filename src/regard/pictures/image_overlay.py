@@ -44,7 +44,8 @@ def spread(weights: Any, rows: int, columns: int, size: tuple[int, int], box: Bo
         box: the part of the image that the grid covers, x0, y0, x1, y1 in pixels; None: all of it.
 
     Returns:
-        ``[height, width]``."""
+        ``[height, width]``.
+    """
     cells = as_array("weights", weights, 1)
     if rows < 1 or columns < 1 or len(cells) != rows * columns:
         raise ShapeError(f"weights must have rows · columns = {rows} · {columns} numbers; they have {len(cells)}")

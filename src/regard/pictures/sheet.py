@@ -40,7 +40,8 @@ def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | N
 
     Args:
         width, height: inches.
-        layout: ``"constrained"`` lets matplotlib arrange the axes; None leaves that to the caller."""
+        layout: ``"constrained"`` lets matplotlib arrange the axes; None leaves that to the caller.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -20,7 +20,8 @@ def register_weight(owner: nn.Module, name: str, weight: Tensor, *layouts: str) 
 
     Args:
         name: the name of the attribute, and of the argument in messages.
-        layouts: the accepted layouts, e.g. ``"[dim]"``, ``"[heads, dim]"``; none accepts every rank."""
+        layouts: the accepted layouts, e.g. ``"[dim]"``, ``"[heads, dim]"``; none accepts every rank.
+    """
     check_floating(name, weight)
     if layouts and weight.dim() not in [layout.count(",") + 1 for layout in layouts]:
         raise ShapeError(f"{name} must be {' or '.join(layouts)}; it has shape {list(weight.shape)}")

@@ -41,7 +41,8 @@ def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
     """Whether calling a module runs this ``forward``, with any hooks around it.
 
     It does not if the module is of another class, as a wrapper is, if its class overrides or replaces the method, or if
-    the object has a ``forward`` of its own. A class that adds nothing but parametrizations or sharding keeps it."""
+    the object has a ``forward`` of its own. A class that adds nothing but parametrizations or sharding keeps it.
+    """
     return type(module).forward is forward and "forward" not in vars(module)
 
 

@@ -201,7 +201,8 @@ def dropout(weights: Tensor, p: float) -> Tensor:
 
     Srivastava et al. 2014, section 4 (inverted). On a CPU four weights share the 64 bits of one random number, which
     costs a fifth of PyTorch's dropout, so that ``p`` is rounded to a multiple of 1 / 65,536. Where PyTorch traces or a
-    `torch.func` transform is active, and on other devices, it is `torch.nn.functional.dropout`."""
+    `torch.func` transform is active, and on other devices, it is `torch.nn.functional.dropout`.
+    """
     dropped = round(p * _LEVELS)
     if dropped == _LEVELS or not (weights.is_cpu and can_branch_on(weights)):
         return F.dropout(weights, p)

@@ -36,7 +36,8 @@ def begin_call(
     Args:
         problem: the whole problem, with ``placed``.
         backend, read, need_weights: what else a call may ask for.
-        verb: what begins."""
+        verb: what begins.
+    """
     placed = problem.placed
     assert placed is not None
     try:

@@ -38,7 +38,8 @@ def execute_sharded(
         need_weights: whether to return the weights of own queries, differentiable.
 
     Returns:
-        output and weights of this process's queries."""
+        output and weights of this process's queries.
+    """
     placed = problem.placed
     assert placed is not None
     verb = "attend" if gatherer is None else "observe"

@@ -163,7 +163,8 @@ def clear() -> tuple[int, int]:
     """Removes every file that `store` wrote, and the folders that are empty then.
 
     Returns:
-        The number of removed files, and of their bytes."""
+        The number of removed files, and of their bytes.
+    """
     files = size = 0
     for folder in list(all_folders()):
         for path, length in files_of(folder).items():

@@ -69,7 +69,8 @@ class Kernel:
     def load(self) -> int:
         """Loads the machine code, compiled first if it is missing, and returns its address.
 
-        If two threads load it at once, each links code of its own, and both addresses are valid."""
+        If two threads load it at once, each links code of its own, and both addresses are valid.
+        """
         if self._failure is not None:
             raise self._failure
         address = self._load_stored()

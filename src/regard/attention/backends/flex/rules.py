@@ -282,7 +282,8 @@ def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = 
     Args:
         grid: the whole problem.
         rule: ``rule(pair)``, or ``rule(score, pair)`` if there is a score.
-        score: the dtype of the scores; None for a rule of masks."""
+        score: the dtype of the scores; None for a rule of masks.
+    """
     recorder = _Recorder(grid.device)
     arguments = [] if score is None else [recorder.argument("score", score)]
     index = tuple(recorder.argument(name, torch.int64) for name in ("batch", "head", "query_index", "key_index"))
