@@ -36,9 +36,9 @@ def device_runs(problem: Problem) -> DeviceRuns | None:
     mask, device = problem.hiding_mask, problem.query.device
     if mask is None:
         return None
-    known = _kept.cache_info().misses if is_capturing(device) else None
+    misses = _kept.cache_info().misses if is_capturing(device) else None
     runs = _kept(mask, problem.grid, stream_of(device))
-    if known is not None and _kept.cache_info().misses > known:
+    if misses is not None and _kept.cache_info().misses > misses:
         # The memory belongs to the graph, which writes it when it is replayed.
         _kept.cache_clear()
     return runs

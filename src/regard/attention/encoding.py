@@ -93,8 +93,8 @@ def _build(node: Any, parts: Parts) -> Any:
         return float(parts.numbers[items[0]])
     if name == "integer":
         return parts.integers[items[0]]
-    built = [_build(item, parts) for item in items]
-    return built if name == "sequence" else _CONSTRUCTORS[name](*built)
+    values = [_build(item, parts) for item in items]
+    return values if name == "sequence" else _CONSTRUCTORS[name](*values)
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

@@ -98,13 +98,13 @@ class Plan:
         backends, device = self.candidates.backends, self.candidates.problem.query.device.type
         if device in trials.UNTRIED_DEVICES or backends[self.backend].isolates:
             return None
-        able = [name for name, one in backends.items() if one.isolates and self.candidates.declined(name) is None]
-        return next(name for name in ("triton", "tiled", "reference") if name in able)
+        names = [name for name, one in backends.items() if one.isolates and self.candidates.declined(name) is None]
+        return next(name for name in ("triton", "tiled", "reference") if name in names)
 
     def __repr__(self) -> str:
         declined = [name for name, reason in self.reasons.items() if reason.startswith("cannot")]
-        able = [name for name in self.reasons if name != self.backend and name not in declined]
-        others = {"could": ", ".join(able), "cannot": ", ".join(declined)}
+        alternatives = [name for name in self.reasons if name != self.backend and name not in declined]
+        others = {"could": ", ".join(alternatives), "cannot": ", ".join(declined)}
         return f"Plan({self.backend!r}{''.join(f'; {word}: {names}' for word, names in others.items() if names)})"
 
     def _repr_html_(self) -> str:
@@ -197,14 +197,14 @@ def first_choice(candidates: Candidates) -> Backend:
     problem = candidates.problem
     if problem.memory is not None:
         return candidates.backends[problem.memory.backend]
-    able = None
+    alternative = None
     for backend in candidates.backends.values():
         if candidates.runs(backend.name):
             if _passed_over(backend.name, candidates) is None:
                 return backend
-            able = able or backend
-    assert able is not None
-    return able
+            alternative = alternative or backend
+    assert alternative is not None
+    return alternative
 
 
 def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:

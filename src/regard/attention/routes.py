@@ -96,14 +96,14 @@ class Route:
 
         A backend that reads by itself has none: `PreparedReading` is what the fused kernels read for others.
         """
-        known = self.prepared
-        if known is not None and known[0] is read:
-            return known[1]
+        prepared = self.prepared
+        if prepared is not None and prepared[0] is read:
+            return prepared[1]
         if reads_pairs(read):
             return None
-        if known is not None and known[1].statistics == statistics(read):
-            self.prepared = read, known[1]
-            return known[1]
+        if prepared is not None and prepared[1].statistics == statistics(read):
+            self.prepared = read, prepared[1]
+            return prepared[1]
         is_read = not self.backend.reads or self.backend.name == "cpu"
         if not is_read or self.grid is None or fixed_kind(problem.hiding_mask) is None:
             return None

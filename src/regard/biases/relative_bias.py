@@ -98,17 +98,18 @@ class RelativeBias(DiagonalBias, fields=("heads", "buckets", "max_distance", "bi
 def _bucket_limits(buckets: int, max_distance: int) -> list[int]:
     """Returns the smallest distance of each bucket of one direction except the first.
 
-    Bucket ``exact + k`` begins at the smallest n with ``log(n / exact) / log(max_distance / exact) · wide >= k``, where
-    ``wide = buckets − exact``; that is ``(n / exact)^wide >= (max_distance / exact)^k``, a comparison of integers.
+    Bucket ``exact + k`` begins at the smallest n with ``log(n / exact) / log(max_distance / exact) · geometric >= k``,
+    where ``geometric = buckets − exact``; that is ``(n / exact)^geometric >= (max_distance / exact)^k``, a comparison
+    of integers.
     """
     exact = buckets // 2
-    wide = buckets - exact
+    geometric = buckets - exact
     limits = list(range(1, exact + 1))
-    for k in range(1, wide):
-        reach = max_distance**k * exact ** (wide - k)
+    for k in range(1, geometric):
+        reach = max_distance**k * exact ** (geometric - k)
         low, high = exact, max_distance
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if middle**wide >= reach else (middle + 1, high)
+            low, high = (low, middle) if middle**geometric >= reach else (middle + 1, high)
         limits.append(low)
     return limits

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+from regard.errors import RegardError
 from regard.files.platforms import code_of_broken_pipe
 from regard.training.signal_handler import exit_on_signals
 
@@ -16,8 +17,6 @@ def main() -> None:
     and exit code 2; a second line is the command that was meant, where that is known. An interrupt gives exit code 130.
     None of them shows a traceback.
     """
-    from regard.errors import RegardError
-
     try:
         try:
             from regard.cli.commands import call

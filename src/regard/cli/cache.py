@@ -1,6 +1,7 @@
 """``regard cache``: prints where compiled kernels are stored, removes them, or compiles the usual ones in advance."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from cyclopts import Parameter
 
+import regard
 from regard.errors import BackendError, DataError
+from regard.kernels.availability import kernels_awaited, why_missing
 
 if TYPE_CHECKING:
     from regard.normalizers import NormalizerName
@@ -42,7 +45,6 @@ def command(*, options: CacheOptions = CacheOptions()) -> None:
         _clear()
     if options.clear and not options.warm:
         return
-    from regard.kernels.availability import why_missing
 
     missing = why_missing()
     if missing is not None:
@@ -93,12 +95,9 @@ def _clear() -> None:
 
 def _warm(precisions: list[Precision]) -> None:
     """Runs a tiny problem of every usual kind, so that its kernels are compiled and stored."""
-    import time
-
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from regard.kernels.availability import kernels_awaited
     from regard.kernels.cpu import cache
     from regard.kernels.cpu.compiling_process import FOREGROUND
 
@@ -145,7 +144,6 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yields tiny problems that need every usual kernel, each with its name."""
     import torch
 
-    import regard
     from regard.scores import ScaledDot, Score
 
     kind = getattr(torch, dtype)

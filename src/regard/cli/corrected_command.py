@@ -77,8 +77,8 @@ def command_with_columns(arguments: Sequence[str], columns: Mapping[str, str]) -
     for field in columns:
         name = option(field)
         if name in typed:
-            place = typed.index(name)
-            del typed[place : place + 2]
+            index = typed.index(name)
+            del typed[index : index + 2]
         typed = [one for one in typed if not one.startswith(f"{name}=")]
     named = [part for field, column in columns.items() for part in (option(field), column)]
     return _line([*typed, *named]) if columns else ""
@@ -115,22 +115,22 @@ def _corrected(typed: list[str], error: CycloptsError) -> list[str] | None:
 
 
 def _with_option(typed: list[str], name: str, known: Sequence[str]) -> list[str] | None:
-    place = next((number for number, one in enumerate(typed) if one.split("=")[0] == name), None)
-    if place is None or not name.startswith("--"):
+    index = next((number for number, one in enumerate(typed) if one.split("=")[0] == name), None)
+    if index is None or not name.startswith("--"):
         return None
-    _, equals, value = typed[place].partition("=")
+    _, equals, value = typed[index].partition("=")
     field = field_of(name)
     position = POSITIONAL_ARGUMENTS.get(typed[0], {}).get(field)
-    if position is not None and (equals or place + 1 < len(typed)):
-        value, end = (value, place + 1) if equals else (typed[place + 1], place + 2)
-        rest = typed[:place] + typed[end:]
+    if position is not None and (equals or index + 1 < len(typed)):
+        value, end = (value, index + 1) if equals else (typed[index + 1], index + 2)
+        rest = typed[:index] + typed[end:]
         if typed[0] == "predict" and position == 2 and os.path.exists(value):
             return [*rest, "--file", value]
         return [*rest[:1], value, *rest[1:]] if position == 1 else [*rest, value]
     here = suggested_name(field, known)
     if here is None:
         return None
-    return [*typed[:place], f"{option(here)}{equals}{value}", *typed[place + 1 :]]
+    return [*typed[:index], f"{option(here)}{equals}{value}", *typed[index + 1 :]]
 
 
 def _with_command(typed: list[str], unknown: str, known: Sequence[str]) -> list[str] | None:

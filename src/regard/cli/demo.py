@@ -11,6 +11,7 @@ from regard.cli.option_types import Seed, Threads
 from regard.cli.run_configuration import check_name
 from regard.errors import TrainingError
 from regard.files.platforms import quoted
+from regard.training.config import RunConfig
 
 if TYPE_CHECKING:
     from regard.tasks.translate import TrainedTranslator, Translation
@@ -58,7 +59,6 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
         TranslationTrainingConfig,
         TranslatorConfig,
     )
-    from regard.training.config import RunConfig
     from regard.training.run import train_run
     from regard.training.run_folder import RunFolder
 
@@ -83,27 +83,28 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
         model=TranslatorConfig(attention="luong", input_feeding=False, embedding=128, hidden=256, dropout=0.1),
     )
     least_bleu, most_errors = (5.0, 0.7) if options.short else (90.0, 0.15)
-    place = options.runs / check_name("--run", options.run)
-    result = train_run(TASK, config, RunFolder.create(place, options.overwrite))
+    destination = options.runs / check_name("--run", options.run)
+    result = train_run(TASK, config, RunFolder.create(destination, options.overwrite))
     folder = result.folder
     exit_if_stopped(TASK, result)
     translator = TrainedTranslator(TASK, folder)
-    found: Any = translator.evaluate()
-    written = found.write(folder, "test")
-    rate = 1.0 if found.alignment_error_rate is None else found.alignment_error_rate
-    print(f"test: {found.pairs} pairs · BLEU {found.bleu:.2f} · chrF {found.chrf:.2f} · AER {rate:.3f}")
+    evaluation: Any = translator.evaluate()
+    files = evaluation.write(folder, "test")
+    error_rate = 1.0 if evaluation.alignment_error_rate is None else evaluation.alignment_error_rate
+    bleu, chrf = evaluation.bleu, evaluation.chrf
+    print(f"test: {evaluation.pairs} pairs · BLEU {bleu:.2f} · chrF {chrf:.2f} · AER {error_rate:.3f}")
     translations: Any = translator.predict(SENTENCES, merge_words=True)
     paths = translator.draw(translations, folder.pictures)
     for translation, path in zip(translations, paths, strict=False):
         print(f"{translation.source}\n  → {translation.text}\n  {path}")
-    for path in [*TASK.report(folder), *written]:
+    for path in [*TASK.report(folder), *files]:
         print(f"  {path}")
     print(f"page of the translations: {write_page(translator, translations)}")
     print(f'now try: regard predict {quoted(str(folder.path))} "{SENTENCES[0]}"')
     print(f"     or: regard serve {quoted(str(folder.path))}")
-    if found.bleu < least_bleu or rate > most_errors:
+    if bleu < least_bleu or error_rate > most_errors:
         raise TrainingError(
-            f"the demo missed its goals: BLEU {found.bleu:.2f} (at least {least_bleu}), AER {rate:.3f} "
+            f"the demo missed its goals: BLEU {bleu:.2f} (at least {least_bleu}), AER {error_rate:.3f} "
             f"(at most {most_errors})"
         )
 

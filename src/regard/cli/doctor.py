@@ -1,6 +1,7 @@
 """``regard doctor``: what is installed, which backends run, and why others do not; the comparison on a device."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -12,7 +13,10 @@ from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 
-from regard.errors import ArgumentError
+import regard
+from regard.cli.peers import PEER_PACKAGES, absence, version
+from regard.errors import ArgumentError, RegardError
+from regard.kernels.availability import microkernel_is_faster, why_missing
 
 DEVELOPERS = ("bench", "docs", "dev")
 """Extras that are only of use in a checkout."""
@@ -44,8 +48,6 @@ def command(
         sys.exit(report(options.device, options.seconds))
     sections = inspect()
     if as_json:
-        import json
-
         print(json.dumps(sections, indent=2, ensure_ascii=False))
         return
     for section, entries in sections.items():
@@ -58,9 +60,7 @@ def inspect() -> dict[str, dict[str, str]]:
     """Returns the output of ``regard doctor``: section → name → result."""
     import torch
 
-    import regard
     from regard.attention.execution import BACKENDS
-    from regard.kernels.availability import why_missing
 
     without_numba = why_missing()
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -91,8 +91,8 @@ def inspect() -> dict[str, dict[str, str]]:
 def optional_parts() -> dict[str, str]:
     """Returns each optional package and the extra of regard that installs it, as the installed package says."""
     requirements = importlib.metadata.requires("regard") or ()
-    found = [re.match(r"([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]", requirement) for requirement in requirements]
-    parts = [one.groups() for one in found if one is not None and one[1] != "regard"]
+    matches = [re.match(r"([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]", requirement) for requirement in requirements]
+    parts = [one.groups() for one in matches if one is not None and one[1] != "regard"]
     extras: dict[str, str] = {}
     for name, extra in parts:
         if extra not in DEVELOPERS:
@@ -109,8 +109,6 @@ def _version(name: str, extra: str) -> str:
 
 def _peers() -> str:
     """Returns the peers that the benchmark can measure, in one line."""
-    from regard.cli.peers import PEER_PACKAGES, absence, version
-
     installed = [
         f"{peer.distribution} {version(name)}" for name, peer in PEER_PACKAGES.items() if absence(name) is None
     ]
@@ -121,8 +119,6 @@ def _peers() -> str:
 
 def _kernel_cache() -> str:
     """Returns the folder of compiled kernels, or why there is none."""
-    from regard.kernels.availability import why_missing
-
     missing = why_missing()
     if missing is not None:
         return f"not used: {missing}"
@@ -136,8 +132,6 @@ def _kernel_cache() -> str:
 
 def _products() -> str:
     """Returns the name of the routine that multiplies matrices within kernels."""
-    from regard.kernels.availability import microkernel_is_faster, why_missing
-
     missing = why_missing()
     if missing is not None:
         return f"not used: {missing}"
@@ -157,9 +151,6 @@ def _device_name(device: object) -> str:
 def _try_backend(name: str) -> str:
     """Returns whether the backend runs here, and the median time of a small causal call with all threads."""
     import torch
-
-    import regard
-    from regard.errors import RegardError
 
     query = torch.ones(1, 8, 512, 64)
 

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
 from regard.cli.option_types import Run, Threads, use_threads
+from regard.cli.run_configuration import check_name
 
 if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
@@ -54,7 +55,6 @@ def make_command(task: "Task") -> Callable[..., None]:
 
 
 def _evaluate(task: "Task", run: str, data: str, machine: Machine, options: dict[str, Any]) -> None:
-    from regard.cli.run_configuration import check_name
     from regard.training.run_folder import RunFolder
 
     use_threads(machine.threads)

@@ -8,8 +8,10 @@ from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 
+from regard.cli.option_errors import options_named
 from regard.cli.option_types import ModelThreads, Run, use_threads
 from regard.errors import ArgumentError, RunError
+from regard.files.platforms import quoted
 
 Format = Annotated[
     str | None,
@@ -51,9 +53,7 @@ def command(
     to = to.lower()
     use_threads(threads)
     folder = RunFolder.open(run)
-    from regard.cli.option_errors import options_named
     from regard.exports.export import size_text
-    from regard.files.platforms import quoted
     from regard.tasks import registry
     from regard.training.hub import is_hub_address
 

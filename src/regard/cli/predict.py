@@ -17,8 +17,10 @@ from cyclopts import Parameter
 from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
 from regard.cli.option_types import Run, Threads, use_threads
+from regard.cli.prediction_report import print_reports
 from regard.errors import ArgumentError, DataError, RegardError, RunError
 from regard.files.regular import LARGEST_DATA, LARGEST_TEXT, open_regular
+from regard.training.signal_handler import advising
 
 if TYPE_CHECKING:
     from regard.tasks.prediction_inputs import Numbered
@@ -92,7 +94,6 @@ def make_command(task: "Task") -> Callable[..., None]:
 def _predict(
     task: "Task", run: str, sentences: list[str] | None, inputs: PredictionOptions, fields: dict[str, Any]
 ) -> None:
-    from regard.cli.prediction_report import print_reports
     from regard.training.results import answer_rows
     from regard.training.run_folder import RunFolder
 
@@ -214,7 +215,6 @@ def _write_predictions(trained: "Trained", read: "Numbered", options: Any, path:
 
     from regard.cli.prediction_file import PredictionFile
     from regard.training.reporter import default_reporter
-    from regard.training.signal_handler import advising
 
     with open_regular(trained.folder.model, LARGEST_DATA) as model:
         model_sum = hashlib.file_digest(model, "sha256").hexdigest()

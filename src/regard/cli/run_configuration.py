@@ -15,6 +15,7 @@ from regard.errors import ArgumentError, DataError, RunError
 from regard.training.config import SECTIONS, RunConfig, options_by_section, read_yaml, section_kinds, yaml_text
 from regard.training.fitted_config import FittedConfig, fit_config, without_fitted_none
 from regard.training.processes import is_first_process
+from regard.training.sections import checked_fields, shown
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -64,8 +65,6 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
         file: a YAML file with some of the fields of the sections ``data``, ``model`` and ``training``; None: no file.
         options: the options that the user typed, by the names of their fields.
     """
-    from regard.training.sections import checked_fields
-
     kinds, typed = section_kinds(task), options_by_section(task, options)
     sections = {} if file is None else upgraded_sections(_read(file, task), kinds)
     fields = {}
@@ -127,8 +126,6 @@ def as_yaml(config: RunConfig, reasons: Mapping[str, str] | None = None) -> str:
 
 
 def _read(file: Path, task: "Task") -> dict[str, Any]:
-    from regard.training.sections import shown
-
     try:
         content = read_yaml(file)
     except RunError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from regard.cli.option_errors import options_named
 from regard.cli.option_types import Device, ModelThreads, between, use_threads
 from regard.errors import ArgumentError
 from regard.names.counted import counted
@@ -61,7 +62,6 @@ def command(
     use_threads(threads)
     # The port is opened before the models are loaded, so that a port in use is reported at once.
     with closing(listen(port)) as listening:
-        from regard.cli.option_errors import options_named
         from regard.page.models import open_models
 
         with options_named({"device": "--device"}):
@@ -93,10 +93,10 @@ def offered_models(runs: Path, device: str) -> "list[ServedModel]":
             "runs, or name one run: regard serve runs/demo"
         )
     cache = hub_cache()
-    found = find_offers(runs, cache, device)
-    for line in found.left_out:
+    offers = find_offers(runs, cache, device)
+    for line in offers.left_out:
         print(f"regard: not offered: {line}", file=sys.stderr)
-    if not found.models:
+    if not offers.models:
         none = f"no finished run in {runs}" if runs.is_dir() else f"there is no folder {runs}"
         lines = (
             f"there is no model to show: {none}, and none with safetensors in {cache}",
@@ -107,8 +107,8 @@ def offered_models(runs: Path, device: str) -> "list[ServedModel]":
         for line in lines:
             print(f"regard: {line}", file=sys.stderr)
         sys.exit(2)
-    print(f"regard: {counted(len(found.models), 'model')} found; each is loaded when it is chosen")
-    return [*found.models]
+    print(f"regard: {counted(len(offers.models), 'model')} found; each is loaded when it is chosen")
+    return [*offers.models]
 
 
 def has_desktop() -> bool:

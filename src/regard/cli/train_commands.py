@@ -10,6 +10,7 @@ from regard.cli.config_options import OptionPanel, field_names, panel, signature
 from regard.cli.run_configuration import RunOptions
 from regard.errors import ArgumentError
 from regard.tasks import registry
+from regard.training.reporter import each_warning_once
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -44,7 +45,6 @@ def make_command(task: "Task") -> Callable[..., None]:
 
     def command(data=None, **options) -> None:
         from regard.cli.training import train_task
-        from regard.training.reporter import each_warning_once
 
         if data is not None:
             if "train" in options:

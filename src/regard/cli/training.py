@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.cli import evaluate
+from regard.cli.dry_run import dry_run
 from regard.cli.option_errors import options_named
 from regard.cli.run_configuration import (
     RESUMABLE_OPTIONS,
@@ -17,6 +19,11 @@ from regard.cli.run_configuration import (
 )
 from regard.errors import ArgumentError, RegardError, RunError
 from regard.files.platforms import IS_WINDOWS, quoted
+from regard.training.processes import is_first_process
+from regard.training.reporter import default_reporter
+from regard.training.run_folder import RunFolder, continue_with
+from regard.training.signal_handler import advising, stopped_line
+from regard.training.training_facts import TrainingFacts
 
 if TYPE_CHECKING:
     from regard.training.config import RunConfig
@@ -53,16 +60,12 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
     name = check_name("--run", options.run if options.run is not None else task.run_name(config))
     with options_named(all_options(task)):
         if options.dry_run:
-            from regard.cli.dry_run import dry_run
-
             dry_run(task, fitted)
             return
         if options.find_lr:
             _find_learning_rate(task, config, options.runs / f"{name}-learning-rate.png")
             return
-        from regard.training.processes import is_first_process
         from regard.training.run import train_run
-        from regard.training.run_folder import RunFolder
 
         path = options.runs / name
         # The other processes of a distributed run get the folder that the first one makes.
@@ -74,7 +77,6 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
 def _find_learning_rate(task: "Task", config: "RunConfig", picture: Path) -> None:
     from regard.pictures import save
     from regard.training.learning_rate_finder import find_learning_rate
-    from regard.training.reporter import default_reporter
 
     sweep = find_learning_rate(task, config, default_reporter())
     steps = f"{len(sweep.rates)} steps, rates from {sweep.rates[0]:.1e} to {sweep.rates[-1]:.1e}"
@@ -105,7 +107,6 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
         if typed:
             raise ArgumentError(f"{name} and --resume exclude each other; give one of them")
     from regard.training.run import train_run
-    from regard.training.run_folder import RunFolder
 
     _check_no_folder(fields.get("train"))
     folder = RunFolder.open(options.runs / check_name("--run", _resumed_name(task, options, fields)))
@@ -120,8 +121,6 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
 
 def _check_no_folder(data: Any) -> None:
     """Raises ArgumentError if a run folder was typed where the data stand, as in ``--resume runs/topic``."""
-    from regard.training.run_folder import RunFolder
-
     if not isinstance(data, str) or not Path(data).is_dir():
         return
     folder = Path(os.path.abspath(data))
@@ -157,9 +156,6 @@ def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> 
 
 
 def _has_ended(path: Path) -> bool:
-    from regard.training.run_folder import RunFolder
-    from regard.training.training_facts import TrainingFacts
-
     try:
         facts = TrainingFacts.read(RunFolder(path).facts)
         return facts is not None and bool(facts.finished)
@@ -169,8 +165,6 @@ def _has_ended(path: Path) -> bool:
 
 def _has_options(path: Path, task: "Task", fields: dict[str, Any]) -> bool:
     """Whether a folder is a run of a task with these fields, apart from those that may change."""
-    from regard.training.run_folder import RunFolder
-
     try:
         folder = RunFolder(path)
         if folder.read_sections()["task"] != task.name:
@@ -184,10 +178,6 @@ def _has_options(path: Path, task: "Task", fields: dict[str, Any]) -> bool:
 
 def finish(task: "Task", result: "TrainingResult") -> None:
     """Prints the result of a training, draws its pictures, and evaluates it on the test data if there are any."""
-    from regard.training.processes import is_first_process
-    from regard.training.run_folder import continue_with
-    from regard.training.signal_handler import advising
-
     if not is_first_process():  # Only the first process of a distributed run prints.
         return
     folder = result.folder
@@ -199,10 +189,8 @@ def finish(task: "Task", result: "TrainingResult") -> None:
         config = folder.read_config(task)
         data = task.test_data(folder, config)
         if data is not None:
-            from regard.cli.evaluate import evaluate_run
-
             print(_test_line(task, config, data), flush=True)
-            evaluate_run(task, folder, data, "test", {})
+            evaluate.evaluate_run(task, folder, data, "test", {})
     print(f"next: regard predict {quoted(str(folder.path))} {example_input(task, folder)}")
 
 
@@ -230,9 +218,6 @@ def _test_line(task: "Task", config: "RunConfig", data: Any) -> str:
 
 def exit_if_stopped(task: "Task", result: "TrainingResult") -> None:
     """Exits with the signal's code and prints how to continue, if a signal stopped the training."""
-    from regard.training.run_folder import continue_with
-    from regard.training.signal_handler import stopped_line
-
     if result.interrupted:
         advice = continue_with(result.folder.path, task.name)
         print(stopped_line(result.interrupted, result.progress.step, advice), file=sys.stderr)

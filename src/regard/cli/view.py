@@ -2,11 +2,13 @@
 
 import itertools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
+from regard.cli.option_errors import options_named
 from regard.cli.option_types import Device, ModelThreads, between, use_threads
 from regard.errors import ArgumentError, DataError
 from regard.files.regular import read_bytes
@@ -72,7 +74,6 @@ def command(
     if not output.absolute().parent.is_dir():
         raise ArgumentError(f"--output: there is no folder {str(output.parent)!r}")
     use_threads(threads)
-    from regard.cli.option_errors import options_named
     from regard.page.models import open_model
     from regard.page.reading import LONGEST_LABEL
     from regard.pictures.fonts import visible_token
@@ -125,8 +126,6 @@ def _content(path: str) -> bytes:
 
 def _with_steps(reading: "Reading", attention: int, head: int) -> "Document":
     """Returns the document with the worked steps of a head."""
-    from dataclasses import replace
-
     if reading.steps is None:
         raise ArgumentError("--steps: there are no worked steps for this model")
     return replace(reading.document, steps=(reading.steps(attention, head),))

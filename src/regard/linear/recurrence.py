@@ -1,7 +1,8 @@
-"""The recurrent form of linear attention: one token after the other, with a state of constant size."""
+"""The recurrent form of linear attention, one token after the other with a state of constant size, and sums of rows."""
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.shapes.axes import Float
 
@@ -47,3 +48,18 @@ def recurrent(
         state = state + k * update
         outputs.append(query[:, :, token, None] @ state)
     return torch.cat(outputs, dim=2) if outputs else value.new_zeros(value.shape), state
+
+
+def with_ones(value: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape columns"]:
+    """Returns values with one more column, of 1, whose output is the sum of a row's weights."""
+    return F.pad(value, (0, 1), value=1.0)
+
+
+def divided(output: Float[Tensor, "*shape columns"]) -> Float[Tensor, "*shape dim"]:
+    """Returns the outputs of such values divided by their last column, the sum of their weights, without it.
+
+    An infinite sum makes a row NaN, as keys compete; where the sum is 0 or has no inverse, the row is 0.
+    """
+    sums, total = output[..., :-1], output[..., -1:]
+    is_empty = total.abs() < torch.finfo(total.dtype).tiny
+    return sums / torch.where(is_empty, torch.inf, total + 0.0 * total.detach())

@@ -26,7 +26,7 @@ Each can be passed to `regard.attend` or called as a function: ``normalizers.spa
 from regard.names.lazy_names import public_names
 from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
-from regard.normalizers.elementwise import Sigmoid, sigmoid
+from regard.normalizers.elementwise import Identity, Ratio, Sigmoid, identity, ratio, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
@@ -48,7 +48,6 @@ from regard.normalizers.names import (
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
-from regard.normalizers.unnormalized import Identity, Ratio, identity, ratio
 
 __all__ = [
     "Normalizer",

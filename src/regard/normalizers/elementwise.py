@@ -1,4 +1,4 @@
-"""Normalizers that weigh each key independently."""
+"""Normalizers without a maximum: sigmoids of scores, the scores as they are, and their shares of a row's sum."""
 
 import torch
 from numpy.typing import ArrayLike
@@ -56,3 +56,70 @@ class Sigmoid(Normalizer, fields=("bias",)):
 
 
 sigmoid = Sigmoid()
+
+
+class Identity(Normalizer, fields=()):
+    """Takes the scores as weights.
+
+    .. math:: w_j = s_j
+
+    Retention (Sun et al. 2023, "Retentive Network", eq. 5), gated linear attention (Yang et al. 2024, eq. 4) and the
+    delta rule (Yang et al. 2024, "Parallelizing linear transformers with the delta rule over sequence length",
+    section 2.2) weigh values by scores themselves; weights may be negative, and a row has any sum. The weight of a
+    hidden pair is 0.
+
+    ``dim`` is checked but has no effect, since keys do not compete. `log_sum_exp` is that of the scores. Half precision
+    stays as it is: nothing is calculated.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> normalizers.identity(torch.tensor([1.0, -2.0, -torch.inf]))
+        tensor([ 1., -2.,  0.])
+    """
+
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
+        scores = check_rows(scores, dim)
+        return scores.masked_fill(scores == -torch.inf, 0.0)
+
+    def lower(self) -> RowPrimitive | None:
+        return RowPrimitive("identity")
+
+
+class Ratio(Normalizer, fields=()):
+    """Divides each score by the sum of its row.
+
+    .. math:: w_j = s_j \\,/\\, \\sum_k s_k
+
+    Katharopoulos et al. 2020, "Transformers are RNNs" (eq. 3 and 5): scores are the products of features that are not
+    negative (`regard.scores.Features`), so that the weights of a row are not negative and sum to 1. With the scores
+    ``exp(s)`` it is softmax.
+
+    A hidden pair counts as 0, and a row whose scores sum to 0 has weights 0. Half precision is computed in float32.
+    `log_sum_exp` is that of the scores. Scores of both signs are taken as they are; where their sum is near 0, weights
+    are large.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> normalizers.ratio(torch.tensor([3.0, 1.0, -torch.inf]))
+        tensor([0.7500, 0.2500, 0.0000])
+    """
+
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
+        scores = check_rows(scores, dim)
+        row = upcast(scores)
+        hidden = row == -torch.inf
+        visible = row.masked_fill(hidden, 0.0)
+        total = visible.sum(dim, keepdim=True)
+        is_empty = total.abs() < torch.finfo(total.dtype).tiny
+        # A finite total stays as it is; an infinite one becomes NaN, as keys compete.
+        weights = visible / torch.where(is_empty, torch.inf, total + 0.0 * total.detach())
+        return weights.masked_fill(hidden, 0.0).to(scores.dtype)
+
+    def lower(self) -> RowPrimitive | None:
+        return RowPrimitive("ratio")
+
+
+identity = Identity()
+ratio = Ratio()

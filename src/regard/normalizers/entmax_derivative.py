@@ -73,9 +73,9 @@ def _power_of_sum(difference: Tensor, power: float | Tensor) -> Tensor:
     series = torch.zeros_like(y)
     for k in range(17, 0, -1):
         series = 1.0 / k - series * y
-    small = y.abs() < 0.1
-    large = y.masked_fill(small, 1.0)
-    return (difference * torch.where(small, series, torch.log1p(large) / large)).exp()
+    is_small = y.abs() < 0.1
+    large = y.masked_fill(is_small, 1.0)
+    return (difference * torch.where(is_small, series, torch.log1p(large) / large)).exp()
 
 
 def solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
@@ -143,7 +143,7 @@ def _slope_by_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
     series = torch.zeros_like(y)
     for k in range(11, 1, -1):
         series = series * y + 1.0 / math.factorial(k)
-    small = y < 0.1
-    large = y.masked_fill(small, 1.0).clamp(max=math.log(torch.finfo(y.dtype).max) / 2.0)
-    factor = torch.where(small, series, (torch.expm1(large) - large) / large.square())
+    is_small = y < 0.1
+    large = y.masked_fill(is_small, 1.0).clamp(max=math.log(torch.finfo(y.dtype).max) / 2.0)
+    factor = torch.where(is_small, series, (torch.expm1(large) - large) / large.square())
     return -weights * log.square() * factor

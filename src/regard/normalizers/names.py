@@ -9,14 +9,13 @@ from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.names.foreign_names import written_here
 from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
-from regard.normalizers.elementwise import sigmoid
+from regard.normalizers.elementwise import identity, ratio, sigmoid
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
-from regard.normalizers.unnormalized import identity, ratio
 from regard.tracing.ownership import own_copy
 
 NormalizerName = Literal[

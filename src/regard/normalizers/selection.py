@@ -9,9 +9,9 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.normalizers.coupled import TalkingHeads
+from regard.normalizers.elementwise import Identity, Ratio
 from regard.normalizers.normalizer import Normalizer, WrappingNormalizer, check_rows, row_maximum
 from regard.normalizers.parameter import check_range
-from regard.normalizers.unnormalized import Identity, Ratio
 from regard.shapes.axes import Float
 from regard.shapes.checks import size
 from regard.shapes.grid import Grid, upcast

@@ -147,11 +147,13 @@ LEAST_LETTERS_OF_TITLE = 44
 
 def wrapped(text: str, width: int, lines: int = 4) -> str:
     """Returns a sentence or title in lines of at most ``width`` characters; its own line breaks remain."""
-    wrap: list[str] = []
+    wrapped_lines: list[str] = []
     for paragraph in text.split("\n", lines)[:lines]:
         # Spaces of a sentence are no tokens.
-        wrap += textwrap.wrap(visible(" ".join(filter(None, paragraph.split(" "))), width * lines), width) or [""]
-    return "\n".join(wrap[:lines])
+        wrapped_lines += textwrap.wrap(visible(" ".join(filter(None, paragraph.split(" "))), width * lines), width) or [
+            ""
+        ]
+    return "\n".join(wrapped_lines[:lines])
 
 
 def titled(title: str | None, width: int, *notes: str) -> str:
@@ -180,8 +182,8 @@ class Lettering:
         self._known = frozenset().union(*(_coverage(family) for family in self._base))
         self._region = _region(letters)
         self._fallbacks: dict[str, frozenset[str]] = {}
-        strange = _inked(letters) - self._known
-        self.missing = frozenset(character for character in strange if not self._fallback_for(character))
+        uncovered = _inked(letters) - self._known
+        self.missing = frozenset(character for character in uncovered if not self._fallback_for(character))
         if self.missing:
             named = [
                 f"{character} U+{ord(character):04X}" if character.isprintable() else f"U+{ord(character):04X}"
@@ -205,16 +207,16 @@ class Lettering:
         One font has all of it if possible, since a mark is positioned well only on a letter of its own font.
         """
         whole = _inked(text) - self.missing
-        strange = whole - self._known
-        candidates = self._candidates(strange)
+        uncovered = whole - self._known
+        candidates = self._candidates(uncovered)
         for family, characters in candidates:
             if whole <= characters:
                 return [family, *self._base]
         fallbacks: list[str] = []
-        while any(strange & characters for _, characters in candidates):
-            family, characters = max(candidates, key=lambda pair: len(strange & pair[1]))
+        while any(uncovered & characters for _, characters in candidates):
+            family, characters = max(candidates, key=lambda pair: len(uncovered & pair[1]))
             fallbacks.append(family)
-            strange -= characters
+            uncovered -= characters
         return [*self._base, *fallbacks]
 
     def letter(self, artist: Text, text: str | None = None) -> Text:

@@ -114,8 +114,8 @@ def as_score(value: object) -> Score:
 
 def _created(name: str) -> str:
     """Returns the arguments with which `create` makes a score of this name, as they are typed."""
-    needed = ("max_keys",) if name == "location" else ("channels", "kernel_size") if name == "location_aware" else ()
-    return ", ".join((f'"{name}"', "query_dim", "key_dim", *(f"{each}={each}" for each in needed)))
+    required = ("max_keys",) if name == "location" else ("channels", "kernel_size") if name == "location_aware" else ()
+    return ", ".join((f'"{name}"', "query_dim", "key_dim", *(f"{each}={each}" for each in required)))
 
 
 def own_score(value: object) -> Score:

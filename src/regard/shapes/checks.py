@@ -37,8 +37,8 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         hint: what to write, for the end of the message.
     """
     if not _broadcasts(tensor, shape):
-        more = f": {hint}" if hint else ""
-        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}{more}")
+        ending = f": {hint}" if hint else ""
+        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}{ending}")
 
 
 def check_result(name: str, tensor: Tensor, grid: Grid) -> None:
@@ -337,11 +337,11 @@ def uncalled(value: object, package: str) -> str:
     if not str(value.__module__).startswith((f"regard.{package}.", "regard.positions.")):
         return ""
     parameters = inspect.signature(value).parameters.values()
-    needed = [
+    required = [
         parameter.name
         for parameter in parameters
         if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     ]
     kind = "class" if isinstance(value, type) else "function"
     owner = "positions" if package == "biases" else package
-    return f"{value.__name__} is a {kind}: call it, as in {owner}.{value.__name__}({', '.join(needed)})"
+    return f"{value.__name__} is a {kind}: call it, as in {owner}.{value.__name__}({', '.join(required)})"

@@ -130,8 +130,8 @@ def _with_finite_keys(
         poisoned = bad.any(2, keepdim=True)
     else:
         last = torch.arange(order.offset, order.offset + grid.queries, device=grid.device)
-        known = bad.cumsum(2, dtype=torch.int32).index_select(2, last.clamp(0, grid.keys - 1))
-        poisoned = (known > 0) & (last >= 0)[:, None]
+        bad_counts = bad.cumsum(2, dtype=torch.int32).index_select(2, last.clamp(0, grid.keys - 1))
+        poisoned = (bad_counts > 0) & (last >= 0)[:, None]
     return (query, key, value, *finite_gates), poisoned
 
 
@@ -199,9 +199,9 @@ def _attend(
     if offset is None:
         return query @ (key.mT @ value)
     unseeing, skipped = min(max(-offset, 0), query.shape[2]), max(offset, 0)
-    read = F.pad(query[:, :, unseeing:], (0, 0, skipped, 0))
-    missing = read.shape[2] - key.shape[2]
+    read_rows = F.pad(query[:, :, unseeing:], (0, 0, skipped, 0))
+    shortfall = read_rows.shape[2] - key.shape[2]
     # A negative padding cuts off the keys behind the last query.
-    key, value = (F.pad(tensor, (0, 0, 0, missing)) for tensor in (key, value))
-    output, _ = chunked(read, key, value, log_decay, beta)
+    key, value = (F.pad(tensor, (0, 0, 0, shortfall)) for tensor in (key, value))
+    output, _ = chunked(read_rows, key, value, log_decay, beta)
     return F.pad(output[:, :, skipped:], (0, 0, unseeing, 0))

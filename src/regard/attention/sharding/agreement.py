@@ -112,10 +112,10 @@ def _digest(tensor: Tensor) -> str:
     """Returns a digest of the elements, calculated again after every change in place."""
     if type(tensor).__module__.startswith("torch.distributed"):
         return repr(tensor.shape)
-    known = _digests.get(tensor)
+    entry = _digests.get(tensor)
     version = None if tensor.is_inference() else tensor._version
-    if known is not None and version is not None and known[0] == version:
-        return known[1]
+    if entry is not None and version is not None and entry[0] == version:
+        return entry[1]
     shape = f"{list(tensor.shape)} {tensor.dtype}"
     if tensor.is_meta:
         return shape

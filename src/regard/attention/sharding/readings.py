@@ -104,9 +104,9 @@ class StepReadings:
             joined = torch.cat(
                 [anchor.expand(batch, heads, 0, k).to(dtype), *(part.to(dtype) for part in parts)], dim=2
             )
-            wide = joined.new_zeros(*joined.shape[:3], k * shards.processes)
-            wide[..., first : first + k] = joined
-            return route.collect(wide)
+            every_process = joined.new_zeros(*joined.shape[:3], k * shards.processes)
+            every_process[..., first : first + k] = joined
+            return route.collect(every_process)
 
         weights = placed([one.top_weights for one in blocks], anchor.dtype)
         indices = placed([one.top_indices + 1 for one in blocks], torch.int64) - 1

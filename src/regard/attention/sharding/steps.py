@@ -131,15 +131,15 @@ class Steps:
         while first < last:
             stop, load = first, [0] * len(processes)
             while stop < last:
-                more = [0] * len(processes)
+                added_load = [0] * len(processes)
                 for owner in processes:
                     if stop < len(blocks[owner]):
                         for other in processes:
                             width = sum(map(len, visible[owner][stop][other]))
-                            more[other] += len(blocks[owner][stop]) * width * self.per_pair
-                if stop > first and max(a + b for a, b in zip(load, more, strict=True)) > limit:
+                            added_load[other] += len(blocks[owner][stop]) * width * self.per_pair
+                if stop > first and max(a + b for a, b in zip(load, added_load, strict=True)) > limit:
                     break
-                load = [a + b for a, b in zip(load, more, strict=True)]
+                load = [a + b for a, b in zip(load, added_load, strict=True)]
                 stop += 1
             steps.append(self._step(blocks, visible, range(first, stop)))
             first = stop

@@ -59,6 +59,8 @@ class Field(NamedTuple):
     """One field of a record.
 
     Attributes:
+        name: the field's name.
+        type: its type in the operator's schema.
         strides, items: what a kernel reads besides the address or the number.
         differentiable: whether the field has a gradient.
     """
@@ -226,8 +228,11 @@ class KernelInputs(NamedTuple):
         center, sigma: center and sigma of a Gaussian window over the weights, ``[batch, heads, queries]``.
         normalizer: a code of `regard.kernels.kinds`.
         alpha: alpha of entmax if it is a single number.
+        scale: factor of an inner product.
         temperature: divisor of the biased scores.
         cap: soft cap of the scores before the bias; 0 for none.
+        dropout: probability of dropping a weight.
+        seed: seed of dropout.
         return_weights: whether to return the weights before dropout, which takes quadratic memory.
     """
 
@@ -402,6 +407,7 @@ class ReadingTensor(NamedTuple):
     """One tensor that the readings operator returns.
 
     Attributes:
+        name: name of the reading; in the kernel, name of its address.
         is_requested: whether the options request it.
         axes: names of the axes after batch and heads; `ReadingOptions.sizes` has their lengths.
         over_rows: how the chunks of a reading over many rows are combined; None for a reading of single rows.

@@ -56,13 +56,13 @@ THREAD_TASKS = 4
 """Tasks per thread of a launch on some of the heads, so that threads finish at about the same time."""
 
 
-def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more: float) -> list[float]:
+def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more: float | Tensor | None) -> list[float]:
     """Returns a kernel's arguments, in the order of its record.
 
     Args:
         block: rows of a block; 0 for a kernel without blocks.
         chunks: the number of chunks of a head's rows.
-        more: further arguments by name.
+        more: further arguments by name, as for `write_named`.
     """
     query, value = inputs.query, inputs.value
     batch, heads, queries, dim = query.shape
@@ -96,17 +96,17 @@ def dropout_numbers(rate: float) -> tuple[float, int]:
     return 1.0 / (1.0 - rate), min(round(rate * 2**32), 2**32 - 1)
 
 
-def named_arguments(**values: float) -> list[float]:
+def named_arguments(**values: float | Tensor | None) -> list[float]:
     """Returns a kernel's arguments with these values; all others are 0."""
     arguments = _SHARED_ARGUMENTS.copy()
     write_named(values, arguments)
     return arguments
 
 
-def write_named(values: Mapping[str, float], arguments: list[float]) -> None:
-    """Writes arguments by name."""
+def write_named(values: Mapping[str, float | Tensor | None], arguments: list[float]) -> None:
+    """Writes arguments by name: numbers, and the addresses of tensors."""
     for name, value in values.items():
-        arguments[POSITIONS[name]] = value
+        arguments[POSITIONS[name]] = value if isinstance(value, (int, float)) else address_of(value)
 
 
 def as_matrix(tensor: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from regard.kernels.cpu.kernel_arguments import (
     KernelInputs,
     ReadingOptions,
     Writer,
-    address_of,
     differentiable,
     fields_of,
     schema_of,
@@ -80,13 +79,8 @@ def _attend(*fields: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs = readable(KernelInputs(*fields))
     check_inputs(inputs)
     output, statistics, weights = _attend_shapes(*inputs)
-    arguments = fill_arguments(
-        inputs,
-        inputs.block,
-        output=address_of(output),
-        statistics=address_of(statistics),
-        returned_weights=address_of(weights) if inputs.return_weights else 0,
-    )
+    returned = weights if inputs.return_weights else None
+    arguments = fill_arguments(inputs, inputs.block, output=output, statistics=statistics, returned_weights=returned)
     _launch(*kernels.forward(inputs), inputs, arguments)
     return output, statistics, weights
 
@@ -123,13 +117,13 @@ def _attend_backward(
         inputs,
         inputs.block,
         chunks,
-        key_transposed=address_of(key_transposed),
-        value_transposed=address_of(value_transposed),
-        statistics=address_of(statistics),
-        returned_weights=address_of(saved_weights),
-        grad_output=address_of(grad_output),
-        grad_weights=address_of(grad_weights),
-        **{f"grad_{name}": address_of(tensor) for name, tensor in grads.items()},
+        key_transposed=key_transposed,
+        value_transposed=value_transposed,
+        statistics=statistics,
+        returned_weights=saved_weights,
+        grad_output=grad_output,
+        grad_weights=grad_weights,
+        **{f"grad_{name}": tensor for name, tensor in grads.items()},
     )
     launch(kernels.backward(inputs), arguments, B * KV * chunks, 3.0 * inputs.work)
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
@@ -166,7 +160,7 @@ def _readings(*fields: Any) -> list[Tensor]:
         tensors[reading.name].fill_(reading.initial)
     arguments = readings_arguments(inputs, options, block, chunks)
     # These replace the options of the same names.
-    write_named({name: address_of(tensor) if tensor.numel() else 0 for name, tensor in tensors.items()}, arguments)
+    write_named({name: tensor if tensor.numel() else 0 for name, tensor in tensors.items()}, arguments)
     kernel, tasks = kernels.readings(inputs, options), B * H * chunks
     if options.fit_lanes(inputs):
         launch(kernel, arguments, tasks, inputs.work)
@@ -233,7 +227,7 @@ def _differentiate(
 
 def readable(inputs: KernelInputs) -> KernelInputs:
     """Returns the inputs with tensors stored in memory, and contiguous where kernels need that."""
-    replaced: dict[str, Tensor] = {}
+    replacements: dict[str, Tensor] = {}
     for name, index in _TENSORS:
         tensor: Any = inputs[index]
         if tensor is None:
@@ -246,8 +240,8 @@ def readable(inputs: KernelInputs) -> KernelInputs:
         elif name != "bias":
             value = value.contiguous()
         if value is not tensor:
-            replaced[name] = value
-    return inputs._replace(**replaced) if replaced else inputs
+            replacements[name] = value
+    return inputs._replace(**replacements) if replacements else inputs
 
 
 def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, arguments: list[float]) -> None:

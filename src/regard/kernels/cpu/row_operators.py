@@ -8,7 +8,6 @@ from torch.library import Library, register_autograd
 
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel import are_usable as kernels_are_usable
-from regard.kernels.cpu.kernel_arguments import address_of
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
@@ -36,15 +35,8 @@ def _launch(input: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
     keys = input.shape[-1]
     rows = input.numel() // keys
     block = max(1, TASK_ELEMENTS // keys)
-    arguments = named_arguments(
-        queries=rows,
-        keys=keys,
-        block=block,
-        query=address_of(input),
-        output=address_of(output),
-        grad_output=address_of(gradient),
-        alpha=alpha,
-    )
+    sizes = {"queries": rows, "keys": keys, "block": block}
+    arguments = named_arguments(**sizes, query=input, output=output, grad_output=gradient, alpha=alpha)
     kernel = kernels.rows(input.dtype, alpha, gradient is not None)
     launch(kernel, arguments, ceil_div(rows, block), WORK * input.numel())
 

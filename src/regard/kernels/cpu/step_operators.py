@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.kernel_arguments import KernelInputs, address_of
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.launch import fill_arguments, launch
 from regard.kernels.cpu.sizes import even_length
 from regard.tracing.transforms import in_memory
@@ -20,13 +20,7 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
     output = query.new_empty(batch, heads, queries, inputs.value.shape[3])
     weights = query.new_empty(batch, heads, queries, inputs.key.shape[2])
     statistics = query.new_empty(batch, heads, queries, 2)
-    arguments = fill_arguments(
-        inputs,
-        inputs.block,
-        output=address_of(output),
-        statistics=address_of(statistics),
-        returned_weights=address_of(weights),
-    )
+    arguments = fill_arguments(inputs, inputs.block, output=output, statistics=statistics, returned_weights=weights)
     kernel, tasks = kernels.forward(inputs)
     launch(kernel, arguments, tasks, inputs.work)
     return output, weights
@@ -78,14 +72,14 @@ def step_gradients(
     arguments = fill_arguments(
         inputs,
         query.shape[2],
-        returned_weights=address_of(weights),
-        mixed_weights=address_of(mixed),
-        grad_output=address_of(grad_output),
-        grad_weights=address_of(grad_weights),
-        grad_query=address_of(grad_query),
-        grad_score=address_of(grad_score),
-        grad_key=0 if sums is None else address_of(sums.key),
-        grad_weight=0 if sums is None else address_of(sums.weight),
+        returned_weights=weights,
+        mixed_weights=mixed,
+        grad_output=grad_output,
+        grad_weights=grad_weights,
+        grad_query=grad_query,
+        grad_score=grad_score,
+        grad_key=None if sums is None else sums.key,
+        grad_weight=None if sums is None else sums.weight,
     )
     launch(kernels.step_backward(inputs), arguments, query.shape[0], 2.0 * inputs.work)
     return grad_query, grad_score, mixed
@@ -95,7 +89,5 @@ def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> Non
     """Adds the terms of steps to the sums that an earlier step filled."""
     query, grad_score = in_memory(inputs.query).contiguous(), in_memory(grad_score).contiguous()
     inputs = inputs._replace(query=query, start=None, stop=None, mask=None)
-    arguments = fill_arguments(
-        inputs, grad_score=address_of(grad_score), grad_key=address_of(sums.key), grad_weight=address_of(sums.weight)
-    )
+    arguments = fill_arguments(inputs, grad_score=grad_score, grad_key=sums.key, grad_weight=sums.weight)
     launch(kernels.keys_backward(query.dtype), arguments, query.shape[0], 2.0 * inputs.work)
