@@ -47,7 +47,7 @@ Draw = Callable[..., Tensor]
 
 
 class CallKind(NamedTuple):
-    """What a call's kernels depend on, in words and numbers.
+    """The properties on which a call's kernels depend, in words and numbers.
 
     Attributes:
         dtype: of the inputs, as ``bfloat16``.

@@ -1,8 +1,8 @@
 """The registry of backends, and running a problem on one of them.
 
-A named backend runs or raises (contract 5); for ``"auto"`` `regard.attention.planner` says which one runs. What a mask
-hides cannot reach the result (contract 10). `LISTENERS` and `recorded_calls` show what is run: to `regard.watch`, and
-to worked steps and pictures.
+A named backend runs or raises (contract 5); for ``"auto"`` `regard.attention.planner` says which one runs. Hidden
+elements cannot reach the result (contract 10). `LISTENERS` and `recorded_calls` show the calls that run: to
+`regard.watch`, and to worked steps and pictures.
 """
 
 from collections.abc import Callable, Iterator

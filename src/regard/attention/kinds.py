@@ -2,7 +2,7 @@
 
 Two calls of one kind pass the same checks and run on the same backend in the same way, so what is found out for one
 call serves all others (`regard.attention.routes`). No element of a tensor is part of a kind, and no kind refers to a
-tensor. What a mask's elements decide, whether they hide anything, is asked each time.
+tensor. Each call looks at the mask's elements again: they decide whether anything is hidden.
 """
 
 from collections.abc import Callable, Hashable
@@ -64,7 +64,7 @@ def kind_of(
 ) -> Kind | None:
     """Returns the kind of a call with these arguments, which need not be valid; None if it has none.
 
-    What query, key and value are besides their sizes is looked at by `Layout`, in less time.
+    `Layout` looks at everything but the sizes of query, key and value, in less time.
 
     Calls with functions, with objects of classes that declare no fields, or with subclasses of tensors have none; nor
     have calls without elements, under autocast, within `regard.distributed.sequence`, and while a compiler traces or a
@@ -118,7 +118,7 @@ def kind_of(
 
 
 class Layout:
-    """What query, key and value of a call are, so that later ones can be compared with them; it keeps no tensor.
+    """The layout of query, key and value of a call, with which later ones can be compared; it keeps no tensor.
 
     It is their class, sizes, strides, dtype and device, whether a gradient is wanted, and their keys of PyTorch's
     dispatcher in the state that this thread is in: inference, transforms, modes that intercept operations, a lazy

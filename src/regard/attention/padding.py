@@ -3,8 +3,8 @@
 Padding are keys that no query sees, and queries that see no key, whatever they hold. Kernels multiply hidden elements
 by weights of 0, and 0 · NaN is NaN. The host cannot look at elements without waiting, so zeros replace the vectors of
 padding, in one operation for each tensor. Masks that by their sizes hide no key from all queries, and leave no query
-without a key, cost nothing. What some query sees is not replaced: under such a mask a NaN may spread to queries that do
-not see it (contract 10).
+without a key, cost nothing. Vectors that some query sees are not replaced: under such a mask a NaN may spread to
+queries that do not see it (contract 10).
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def attend_unpadded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
 
 
 class Seen(NamedTuple):
-    """What a mask and a bias show; bools, None where all of it is seen.
+    """The queries, keys and pairs that a mask and a bias show; bools, None where all of them are seen.
 
     Attributes:
         rows: which queries see a key, ``[batch or 1, heads or 1, queries or 1, 1]``.

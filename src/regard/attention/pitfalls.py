@@ -1,4 +1,4 @@
-"""What a plan says besides the choice of a backend: what else its axes and masks may mean, and what costs time.
+"""The remarks of a plan besides the choice of a backend: other meanings of its axes and masks, and costs of time.
 
 It is found out when it is read, so that a plan that is not printed costs nothing more.
 """

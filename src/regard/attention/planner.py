@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def remarks(self) -> list[str]:
-        """What else is worth knowing of this call, a sentence each; found out when it is read."""
+        """Further remarks on this call, a sentence each; they are made when they are read."""
         later, problem = self.backend, self.candidates.problem
         if any(reason.startswith("not yet") for reason in self.reasons.values()):
             later = first_choice(Candidates(problem, self.candidates.backends, waits=True)).name
@@ -178,7 +178,7 @@ class Candidates:
         """Whether there is such a backend, and it can run the problem now."""
         if name not in self.backends:
             return False
-        # What is compiled is known at once; to find out what could be may take longer than the attention.
+        # A compiled kernel is known at once; the search for one that could be compiled may take longer than the call.
         if not self.backends[name].is_awaited and self.delay(name) is not None:
             return False
         return self.declined(name) is None and self.delay(name) is None

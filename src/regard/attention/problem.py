@@ -31,7 +31,7 @@ from regard.summaries import record_summary
 from regard.tracing.versions import Versions
 
 Along = Literal["queries", "keys"] | None
-"""What an axis of positions counts."""
+"""The positions that an axis counts: queries, keys or none."""
 
 Value = TypeVar("Value")
 

@@ -1,4 +1,4 @@
-"""What attention with its weights gives."""
+"""The result of attention: the output, and the weights if they were requested."""
 
 from typing import NamedTuple
 

@@ -28,7 +28,7 @@ def follows_last_key(mask: object) -> bool:
 
 
 class KeptSteps(Generic[Rows]):
-    """What a mask by position hides from the next steps, kept from one step to the next; for all threads.
+    """The keys that a mask by position hides from the next steps, kept from one step to the next; for all threads.
 
     Args:
         rows: ``(mask, grid) ->`` what is kept of a mask that hides the keys behind each query; a row for each step.

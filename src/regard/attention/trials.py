@@ -71,7 +71,7 @@ class Trial(NamedTuple):
 
 
 class TrialKey(NamedTuple):
-    """What an outcome holds for.
+    """The calls that an outcome holds for.
 
     Attributes:
         device: with its index, since devices of one type may differ.

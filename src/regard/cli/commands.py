@@ -89,18 +89,20 @@ def call(arguments: Sequence[str]) -> None:
     app = build(arguments)
     try:
         app(list(arguments))
-    except CycloptsError as error:
-        if isinstance(error.__cause__, RegardError):
+    except (CycloptsError, ColumnError, FolderError) as error:
+        if isinstance(error, CycloptsError) and isinstance(error.__cause__, RegardError):
             raise error.__cause__ from None
-        from regard.cli.corrected_command import CorrectedError, corrected_command
+        raise _with_command(arguments, error) from None
 
-        raise CorrectedError(message(error), corrected_command(arguments, error, build)) from None
-    except ColumnError as error:
-        from regard.cli.corrected_command import CorrectedError, command_with_columns
 
+def _with_command(arguments: Sequence[str], error: Exception) -> RegardError:
+    """Returns an error with the command that was meant, or with those that may be meant."""
+    from regard.cli.corrected_command import CorrectedError, command_with_columns, command_with_file, corrected_command
+
+    if isinstance(error, ColumnError):
         commands = [command_with_columns(arguments, one) for one in error.choices]
-        raise CorrectedError(str(error), "\n".join(filter(None, commands))) from None
-    except FolderError as error:
-        from regard.cli.corrected_command import CorrectedError, command_with_file
-
-        raise CorrectedError(str(error), command_with_file(arguments, error.folder, error.file)) from None
+        return CorrectedError(str(error), "\n".join(filter(None, commands)))
+    if isinstance(error, FolderError):
+        return CorrectedError(str(error), command_with_file(arguments, error.folder, error.file))
+    assert isinstance(error, CycloptsError)
+    return CorrectedError(message(error), corrected_command(arguments, error, build))

@@ -44,7 +44,7 @@ def command(
     """Write a trained run for other programs, and compare what they compute with the model.
 
     A classifier, a segmenter or a language model becomes one program; a model that writes a text, an encoder and a
-    step of the decoder. export.json says what they take. What cannot be exported says why.
+    step of the decoder. export.json says what they take. If a model cannot be exported, the message says why.
     """
     from regard.training.run_folder import RunFolder
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from regard.training.task import Trained
 
 EMPTY_ANSWER = "(empty)"
-"""What is printed for an answer that says nothing."""
+"""The text that is printed for an empty answer."""
 
 
 def print_reports(trained: "Trained", predictions: "Sequence[Prediction]", ranked: bool) -> None:

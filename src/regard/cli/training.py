@@ -202,7 +202,7 @@ def example_input(task: "Task", folder: "RunFolder") -> str:
         text = str(example.path) if example.path is not None else " ".join(example.text.split())
         if len(text) > MOST_EXAMPLE and example.path is None:
             text = text[:MOST_EXAMPLE].rpartition(" ")[0] or text[:MOST_EXAMPLE]
-        # What a terminal would carry out, take for an option, or (on Windows) replace.
+        # A terminal would carry out the others, take them for an option, or (on Windows) replace them.
         if text.isprintable() and not text.startswith("-") and not (IS_WINDOWS and set(text) & set('"%$`!')):
             return quoted(text)
     return {"text": quoted("A text."), "image": "IMAGE.png", "sound": "SOUND.wav"}[task.input_kind]

@@ -38,7 +38,7 @@ class Members(Protocol):
 
 @dataclass
 class Record:
-    """What the processes of one group have done together.
+    """The common history of the processes of one group.
 
     Attributes:
         calls: how many calls have begun.

@@ -205,7 +205,7 @@ class Shards:
 
     @property
     def same_order(self) -> tuple[object, ...]:
-        """What two shards have in common if their processes hold the same positions."""
+        """A value that is equal for shards whose processes hold the same positions."""
         return self.length, self.spans
 
     @cached_property

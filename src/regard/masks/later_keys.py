@@ -25,7 +25,7 @@ BLOCK_PAIRS = 1 << 20
 
 
 class LaterKeys(NamedTuple):
-    """What a mask shows of the keys after a query's own.
+    """The keys after a query's own that a mask shows.
 
     Attributes:
         contains: whether the mask shows all that ``causal`` shows, by its form.

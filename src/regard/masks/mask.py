@@ -79,7 +79,7 @@ class Mask(Declared, ABC):
             own.allows = _checked(own.allows)
 
     def __setattr__(self, name: str, value: object) -> None:
-        # What is found out for one call holds for all calls with an equal mask.
+        # Results for one call hold for all calls with an equal mask.
         is_known = name in vars(self) or callable(getattr(type(self), name, None))
         if is_known and type(self) in FIELDS and not name.startswith("_"):
             raise ArgumentError(f"a mask does not change: make another {type(self).__name__} with its own {name}")

@@ -62,7 +62,7 @@ KEYWORDS = by_name(
 
 CACHES = ("cache", "caches", "kv_cache", "past_key_value", "past_key_values", "layer_past", "incremental_state",
           "use_cache")  # fmt: skip
-"""What a cache of keys and values is called as an argument."""
+"""Names of the argument that is a cache of keys and values."""
 
 _PADDING = (
     "src_key_padding_mask={0}", "tgt_key_padding_mask={0}", "memory_key_padding_mask={0}", "key_padding_mask={0}",
@@ -123,7 +123,7 @@ LINES = {
         "value=value))"
     ),
 }
-"""What was called → the line for arguments that do not fit; of others it is the call with those without a default."""
+"""Callable → the line for arguments that do not fit; of others it is the call with those without a default."""
 
 _STACK = "; write rows, caches, weights = decoder.step(tokens, decoder.remember(memory), caches)"
 DECODING = {

@@ -49,7 +49,7 @@ class WeightScale(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What is said of weights that are nearly uniform; "" for others."""
+        """The note on weights that are nearly uniform; "" for others."""
         return f"nearly uniform: all weights are near 1/{self.keys}" if self.uniform else ""
 
     @property

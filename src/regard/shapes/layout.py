@@ -1,4 +1,4 @@
-"""What the axes of a call's tensors mean: with how many axes a call is made, and what each of them counts.
+"""The meaning of the axes of a call's tensors: how many a call may have, and what each of them counts.
 
 ====  =========================================  =========================================
 axes  query                                      masks, biases and readings of its pairs

@@ -1,1 +1,1 @@
-"""What a calculation may do with its tensors: compiled, transformed, exported, and read again by a backward pass."""
+"""Calculations that are compiled, transformed or exported, and tensors that a backward pass reads again."""

@@ -31,7 +31,7 @@ ROWS = ("identity", "ratio")
 
 @dataclass(frozen=True)
 class RecurrenceOrder:
-    """What the mask of a problem says, in terms of a recurrence.
+    """The mask of a problem in terms of a recurrence.
 
     Attributes:
         offset: the position among the keys of query 0, which sees the keys up to it; None: every query sees all keys.

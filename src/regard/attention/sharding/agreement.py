@@ -1,4 +1,4 @@
-"""What the processes of a sharded call compare before they exchange anything else (`regard.distributed.agreement`)."""
+"""The comparison of a sharded call between its processes, before anything else (`regard.distributed.agreement`)."""
 
 import re
 import sys
@@ -20,12 +20,12 @@ from regard.tracing.transforms import active_transform
 from regard.tracing.versions import leaves_of
 
 SHARDED_BACKEND = "sharded"
-"""What the backend of sharded calls is called."""
+"""The name of the backend of sharded calls."""
 
 _digests = WeakIdKeyDictionary()  # tensor → its version and its digest
 
 _PROCESS_DETAILS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=cuda):\d+|(?<=xpu):\d+")
-"""What differs between processes in the text of equal values: addresses and numbers of devices."""
+"""Parts of a text that differ between processes for equal values: addresses and numbers of devices."""
 
 
 def begin_call(
@@ -81,7 +81,7 @@ def _versions() -> str:
 def text_of(value: Any) -> str:
     """Returns a text that is equal for equal values, with the contents of tensors as digests.
 
-    What is no part of regard contributes its tensors, its numbers, and the instructions of its functions.
+    An object that is no part of regard contributes its tensors, its numbers, and the instructions of its functions.
     """
     shown = _PROCESS_DETAILS.sub("", repr(value))
     if value is None:

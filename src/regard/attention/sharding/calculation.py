@@ -138,7 +138,7 @@ def prepared_call(problem: Problem, seed: int = 0) -> ShardedCall:
 
 @dataclass(eq=False)
 class Received:
-    """What a process has of one step.
+    """The rows, keys and values of one step on one process.
 
     Attributes:
         query: prepared queries of the rows, ``[batch, heads, rows, dim']``.

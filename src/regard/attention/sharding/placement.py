@@ -1,4 +1,4 @@
-"""What the tensors of a call stand for: this process's parts of sharded sequences, and the whole that is checked."""
+"""The tensors of a sharded call: this process's parts of the sequences, and the whole that is checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -189,7 +189,7 @@ def _of_dtensors(tensors: dict[str, Any], number: int) -> Placed:
         from torch.distributed.tensor import Partial
 
         split = [isinstance(placement, Shard) for placement in tensor.placements]
-        # What every process has gets the sum of the gradients of all parts.
+        # A tensor that every process has gets the sum of the gradients of all parts.
         gradients = [
             Partial() if index in (axis, batch_axis) and not split[index] else placement
             for index, placement in enumerate(tensor.placements)

@@ -49,7 +49,7 @@ class StepTerms(NamedTuple):
 
 @dataclass
 class BackwardPass:
-    """What the steps of one backward pass store for the gradients of the memory.
+    """The terms that the steps of one backward pass store for the gradients of the memory.
 
     Attributes:
         terms: the terms of each step, in the order of the backward pass.

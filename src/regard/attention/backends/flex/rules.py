@@ -2,7 +2,7 @@
 
 Each part states its rule once, for a whole tile: `Mask.allows`, a score's modifiers, `Bias.of_pairs`. `Pair` is a grid
 of one pair, whose indices are tensors without axes, and `record` notes the operations that a rule applies to them.
-What does not depend on the pair is computed at once, and becomes an input of the rule: tensors that masks hold, the
+Values that do not depend on the pair are computed at once, and become inputs of the rule: tensors that masks hold, the
 diagonals of a bias, and integers that differ between calls. So two calls of one kind have the same text, which is the
 key of their compiled kernel, whatever their lengths and numbers are.
 """

@@ -39,7 +39,7 @@ MASK_ELEMENTS = 1 << 26
 
 
 class HiddenPairs(Enum):
-    """What a kernel is told about hidden pairs."""
+    """The form in which a kernel gets the hidden pairs."""
 
     FULL = auto()
     CAUSAL = auto()
