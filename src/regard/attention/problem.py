@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import torch
 from torch import Tensor
 
+from regard.attention.result import Attended
 from regard.attention.sharding.placement import Placed, is_placed
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, BackendError, KindError, RegardError, ShapeError
@@ -62,6 +63,10 @@ class CachedMemory(ABC):
     @abstractmethod
     def declines(self, problem: "Problem") -> str | None:
         """Returns why the problem cannot be run over this memory; None if it can."""
+
+    @abstractmethod
+    def attend(self, problem: "Problem") -> Attended:
+        """Returns output and weights of a problem that it accepts; the weights are None if they were never computed."""
 
     @abstractmethod
     def select(self, index: Tensor) -> "CachedMemory | None":

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.kernels.availability import why_missing
 from regard.normalizers.entmax_derivative import backward
 from regard.normalizers.normalizer import are_rows_plain, first_is_finite
 from regard.tracing.transforms import can_branch_on, reverse_mode_only
@@ -26,8 +27,6 @@ def supports(scores: Tensor, alpha: float | Tensor) -> bool:
         return False
     if not (can_branch_on(scores) and reverse_mode_only(scores)):
         return False
-    from regard.kernels.availability import why_missing
-
     if why_missing() is not None:
         return False
     from regard.kernels.cpu import row_operators

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
-from regard.attention.backends.cpu.documents import KnownOutput, attend_documents, packed_call
+from regard.attention.backends.cpu.documents import attend_documents, packed_call
 from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_exponentials, with_heads_as_rows
 from regard.attention.backends.cpu.prepared_launches import PreparedCall
 from regard.attention.backends.cpu.readings import read
@@ -56,10 +56,8 @@ class Fused(Backend):
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.cpu import operators
 
-        if isinstance(problem.memory, FusedMemory):
+        if problem.memory is not None:
             return problem.memory.attend(problem).output
-        if isinstance(problem.memory, KnownOutput):
-            return problem.memory.output.to(problem.value.dtype)
         call = packed_call(problem)
         if call is not None:
             output = attend_documents(call, problem)
@@ -101,10 +99,10 @@ class Fused(Backend):
     def run_with_weights(self, problem: Problem) -> Attended | None:
         from regard.kernels.cpu import operators
 
-        if isinstance(problem.memory, FusedMemory):
-            return problem.memory.attend(problem)
-        is_known = isinstance(problem.memory, KnownOutput) or packed_call(problem) is not None
-        if is_known or problem.lowered.dense_mask is not None:
+        if problem.memory is not None:
+            attended = problem.memory.attend(problem)
+            return None if attended.weights is None else attended
+        if packed_call(problem) is not None or problem.lowered.dense_mask is not None:
             return None
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])

@@ -165,7 +165,6 @@ class FusedMemory(CachedMemory):
         return None if kernel.are_usable(required) else "its kernels are being compiled"
 
     def attend(self, problem: Problem) -> Attended:
-        """Returns output ``[batch, 1, queries, value_dim]`` and weights before dropout of a problem that it accepts."""
         from regard.kernels.cpu import kernels
 
         row = problem.row

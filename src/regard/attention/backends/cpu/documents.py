@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import CachedMemory, Problem
+from regard.attention.result import Attended
 from regard.kernels.cpu.packed_call import PackedCall, Sequences, runs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.masks import Band, Documents, Mask
@@ -34,6 +35,9 @@ class KnownOutput(CachedMemory):
 
     def declines(self, problem: Problem) -> str | None:
         return None
+
+    def attend(self, problem: Problem) -> Attended:
+        return Attended(self.output.to(problem.value.dtype), None)
 
     def select(self, index: Tensor) -> None:
         return None

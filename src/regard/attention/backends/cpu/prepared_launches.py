@@ -18,7 +18,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Readings
 from regard.attention.steps import KeptSteps
 from regard.kernels.availability import why_missing
-from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
+from regard.kernels.cpu.kernel_arguments import READINGS, KernelInputs, ReadingOptions, address_of, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Mask, Spans
 from regard.normalizers import softmax
@@ -73,7 +73,6 @@ class PreparedCall:
     def of(cls, problem: Problem, any_keys: bool = False) -> "PreparedCall | None":
         """Prepares the call of a problem that the fused kernels run; returns None if launches alone are not enough."""
         from regard.kernels.cpu import kernels, operators
-        from regard.kernels.cpu.kernel_arguments import KernelInputs
         from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition, fill_arguments
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
