@@ -167,7 +167,7 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     attention: Any = getattr(decoder, "attention", None)
     feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
     covers = bool(getattr(decoder, "covers", False))
-    listens = isinstance(decoder, LocationDecoder) and decoder.located
+    is_located = isinstance(decoder, LocationDecoder) and decoder.located
     monotonic = attention if isinstance(attention, MonotonicAttention) else None
     attention = attention if monotonic is None else monotonic.attention
     scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
@@ -178,7 +178,7 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         changing.append(ProgramInput("fed", ("batch", embedding_dim), "the last attentional vector"))
     if covers:
         changing.append(ProgramInput("coverage", ("batch", "source"), "the sum of the weights of all steps so far"))
-    if listens:
+    if is_located:
         changing.append(ProgramInput("previous_weights", ("batch", "source"), "the weights of the step before"))
     if monotonic is not None:
         changing.append(ProgramInput("stops", ("batch", "source"), "where the step before stopped"))
@@ -205,7 +205,7 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
             tensors_of_state.append(first.new_zeros(first.shape[1], embedding_dim) if state.fed is None else state.fed)
         if covers:
             tensors_of_state.append(state.covered)
-        if listens:
+        if is_located:
             tensors_of_state.append(state.covered if state.attended is None else state.attended)
         if monotonic is not None:
             assert state.memory is not None

@@ -138,7 +138,7 @@ class CoAttention(Module):
         return CoAttended(output, to_query[:, 0], to_context[:, 0, 0])
 
     def _highest(self, context: Tensor, query: Tensor, mask: Mask | None) -> Tensor:
-        """Returns the maximum of each context vector's scores, ``[batch, 1, 1, context]``; −inf if it sees nothing."""
+        """Returns the maximum score of each context vector, ``[batch, 1, 1, context]``; −inf without a query vector."""
         scores = self.score(context, query)
         if mask is not None:
             scores = scores.masked_fill(~mask.dense(Grid.of(context, query)), -torch.inf)

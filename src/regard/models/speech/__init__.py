@@ -1,4 +1,4 @@
-"""Models that listen: encoders of sounds, transcribers, and a classifier of sounds.
+"""Models of sounds: encoders, transcribers, and a classifier.
 
 Each module is imported when it is first used (`regard.names.lazy_names`).
 """

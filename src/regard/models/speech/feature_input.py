@@ -1,4 +1,4 @@
-"""The input of a listening model: derivatives of features, normalization, and augmentation."""
+"""The input of a model of sounds: derivatives of features, normalization, and augmentation."""
 
 from collections.abc import Iterable
 
