@@ -154,6 +154,7 @@ def add_to_rows(sums, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     grad_queries, whole = sums
     rows, queries, row_gradients, statistics, grad_query, grad_weight = at
     TRANSPOSED: tl.constexpr = FORM.is_units
+    HIDES: tl.constexpr = hides(FULL, FORM.mask, FORM.has_bias)
     keys = features_of(columns, head.key, FORM)
     values = values_of(columns, head, FORM)
     scores, seen, capped = tile_scores(queries, keys, rows, columns, head, TRANSPOSED, FULL, FORM)
@@ -169,20 +170,9 @@ def add_to_rows(sums, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     if FORM.is_units:
         gradients = gradients * head.numbers.factor
         whole += tl.sum(gradients, 0)
-        add_unit_gradients(
-            gradients,
-            seen,
-            rows,
-            columns,
-            head,
-            grad_query,
-            grad_weight,
-            True,
-            hides(FULL, FORM.mask, FORM.has_bias),
-            FORM,
-        )
+        add_unit_gradients(gradients, seen, rows, columns, head, grad_query, grad_weight, True, HIDES, FORM)
     else:
-        if hides(FULL, FORM.mask, FORM.has_bias):
+        if HIDES:
             # A visible key that is not finite makes the gradients of its rows NaN.
             is_bad = tl.max(tl.where(is_finite(keys), 0.0, 1.0), 1)
             bad = tl.max(tl.where(seen, is_bad[None, :], 0.0), 1)
@@ -222,6 +212,7 @@ def add_to_columns(sums, rows, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     grad_keys, grad_values = sums
     columns, keys, values, grad_key, own = at
     TRANSPOSED: tl.constexpr = not FORM.is_units
+    HIDES: tl.constexpr = hides(FULL, FORM.mask, FORM.has_bias)
     queries, row_gradients = features_of(rows, head.query, FORM), output_gradients(own, rows, head, FORM)
     scores, seen, capped = tile_scores(queries, keys, rows, columns, head, TRANSPOSED, FULL, FORM)
     statistics = statistics_of(own, rows, head, FORM)
@@ -234,7 +225,7 @@ def add_to_columns(sums, rows, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     mixing = (weights * dropout).to(row_gradients.dtype)
     if not TRANSPOSED:
         mixing = tl.trans(mixing)
-    if hides(FULL, FORM.mask, FORM.has_bias):
+    if HIDES:
         # A gradient that is not finite makes those of its feature NaN, of all values that its row sees.
         is_bad = tl.where(is_finite(row_gradients), 0.0, 1.0)
         if tl.max(tl.max(is_bad, 1), 0) > 0.0:
@@ -247,11 +238,9 @@ def add_to_columns(sums, rows, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     grad_values += tl.dot(mixing, row_gradients, input_precision=FORM.precision)
     if FORM.is_units:
         gradients = gradients * head.numbers.factor
-        add_unit_gradients(
-            gradients, seen, rows, columns, head, grad_key, grad_key, False, hides(FULL, FORM.mask, FORM.has_bias), FORM
-        )
+        add_unit_gradients(gradients, seen, rows, columns, head, grad_key, grad_key, False, HIDES, FORM)
     else:
-        if hides(FULL, FORM.mask, FORM.has_bias):
+        if HIDES:
             is_bad = tl.max(tl.where(is_finite(queries), 0.0, 1.0), 1)
             bad = tl.max(tl.where(seen, over_rows(is_bad, TRANSPOSED), 0.0), 1)
             grad_keys = tl.where(bad[:, None] > 0.0, float("nan"), grad_keys)
