@@ -25,7 +25,7 @@ from regard.training.config import RunConfig
 MEANINGS = {
     "activation": "activation of the feedforward networks",
     "activation_checkpointing": "activations are computed again",
-    "architecture": "what computes",
+    "architecture": "architecture",
     "attention": "attention of the decoder",
     "backbone": "a network of another package",
     "backbone_map": "feature map of the backbone",
@@ -61,7 +61,7 @@ MEANINGS = {
     "min_count": "a word that occurs fewer times",
     "norm": "layer normalization before each part",
     "normalizer": "normalizer of the attention weights",
-    "pooling": "what becomes of the annotations",
+    "pooling": "pooling of the annotations to one vector",
     "position": "positions that are added",
     "score": "score of the attention",
     "self_attention": "self-attention of the layers",
