@@ -187,11 +187,7 @@ class Input(ABC):
         return tuple(getattr(column_roles, name) for name in self.roles)
 
     def chosen_columns(self, data: DataOptions) -> dict[str, Choice]:
-        """Returns the columns of the training data that have neither an option nor a default name, by their field.
-
-        Raises:
-            DataError: the data are a table whose header cannot be read.
-        """
+        """Returns the columns of the training data that have neither an option nor a default name, by their field."""
         records = self.open_table(data.train)
         if records is None:
             return {}
@@ -264,11 +260,7 @@ class Input(ABC):
     # How large they are
 
     def size(self, data: DataOptions, training: Any) -> DataSize:
-        """Returns the size of the training data and the machine, which decide defaults.
-
-        Raises:
-            DataError: the data cannot be read.
-        """
+        """Returns the size of the training data and the machine, which decide defaults."""
         lengths, validation, unspaced = self.generated.lengths, self.generated.validation, (0.0, 0.0)
         if data.train is None:
             rows = data.bundled
@@ -322,11 +314,7 @@ class Input(ABC):
         return self.open(source, columns, data)
 
     def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[Any, Any]:
-        """Returns the training and the validation rows of a run; writes the generated corpus into the run folder first.
-
-        Raises:
-            DataError: the data cannot be read.
-        """
+        """Returns the training and the validation rows of a run; writes a generated corpus into its folder first."""
         for part in ("validation", "test"):
             if data.train is not None and getattr(data, part) == data.train:
                 log.warning("the %s data are the training data: their metrics say nothing about other data", part)
@@ -368,11 +356,7 @@ class Input(ABC):
             log.warning("%s", line)
 
     def own_training_rows(self, data: DataOptions, folder: RunFolder) -> Any:
-        """Returns the rows that a run was trained on; None if they are not on this machine or their files have changed.
-
-        Raises:
-            DataError: they cannot be read.
-        """
+        """Returns the rows that a run was trained on; None if their files are not on this machine or have changed."""
         if data.train is None:
             if not self.generated_path(folder, "train").is_file():
                 return None

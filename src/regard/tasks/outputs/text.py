@@ -201,7 +201,8 @@ class TextExperiment(TableExperiment):
         losses, tokens, texts = [], 0, {}
         forbidden = self.task.forbidden(self.run, self.files)
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
-            rows, longest, batch = batch.index.tolist(), self.longest(batch), batch.to(self.device)
+            rows, longest = batch.index.tolist(), self.task.longest(self.run, self.model, batch)
+            batch = batch.to(self.device)
             arguments = self.input.pair_arguments(batch)
             loss = self.model.loss(*arguments, batch.target, batch.target_lengths, label_smoothing=0.0)
             losses.append(loss.nll * batch.target_tokens)
@@ -219,10 +220,6 @@ class TextExperiment(TableExperiment):
         ]
         loss = sum(part[0] for part in parts) / max(1, sum(part[1] for part in parts))
         return ValidationResult(loss, self.scores(predicted), samples)
-
-    def longest(self, batch: Any) -> int | list[int]:
-        """Returns the largest number of tokens that is written for each row of a validation batch."""
-        return self.task.longest(self.run, self.model, batch)
 
     def decode(self, row: int, tokens: list[int]) -> str:
         """Returns the text of the tokens that were predicted for a validation example."""
