@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -90,23 +90,16 @@ def training_curves(
     axis = next((name for name in ("step", "epoch") if name in columns), None)
     length = len(next(iter(columns.values()), ()))
     steps = columns[axis] if axis is not None else np.arange(length, dtype=np.float64)
-    known = {name: label for name in columns for label in ("BLEU", "chrF") if label.lower() in name.lower()}
-    named = known if qualities is None else qualities
-    metrics_of = {name: Quality(one) if isinstance(one, str) else one for name, one in named.items()}
-    losses = [name for name in columns if "loss" in name.lower() and name not in metrics_of]
-    curves = {name: _curve(steps, columns[name], metrics_of.get(name)) for name in columns}
-    for name in filter(_is_training, losses):
-        curves[name] = curves[name]._replace(best_is_highest=None)
-    units: dict[str, list[str]] = {}
-    for name, curve in curves.items():
-        if name in metrics_of and curve.x.size:
-            units.setdefault(metrics_of[name].unit, []).append(name)
-    panels = [("loss", losses), *(units.items() or [("", [])])]
+    metrics_of = _qualities(columns, qualities)
+    curves = {name: _curve(name, steps, values, metrics_of.get(name)) for name, values in columns.items()}
+    panels = _panels(curves, metrics_of)
     heading = "" if title is None else wrapped(title, 90)
     of_panels = [name for _, names in panels for name in names]
     names_shown = _legend_names(of_panels)
     if qualities is not None:
-        names_shown |= _labelled([name for name in of_panels if name in metrics_of], metrics_of)
+        names_shown |= _distinct(
+            {name: visible(metrics_of[name].label, 40) for name in of_panels if name in metrics_of}
+        )
     lettering = Lettering([heading, *names_shown.values()])
 
     figure = new_sheet(5.0 * len(panels), 3.8, layout="constrained")
@@ -117,7 +110,7 @@ def training_curves(
         with_unit = f"{labels} ({kind})" if index and kind else labels or "BLEU, chrF"
         _dress(axes, "training step" if axis == "step" else axis or "row", visible(with_unit, 48))
         count_axis(axes.xaxis)
-        measured = {names_shown[name]: curves[name] for name in names if curves[name].x.size}
+        measured = [(names_shown[name], curves[name]) for name in names if curves[name].x.size]
         if measured:
             _draw_curves(axes, lettering, measured)
             if index:
@@ -329,8 +322,7 @@ def _legend_names(columns: Sequence[str]) -> dict[str, str]:
             words = words[1:]
         plain = all(word.isalnum() for word in words)
         names[column] = visible(" ".join(words) if plain else column, 40)
-    shared = [name for name, count in Counter(names.values()).items() if count > 1]
-    return {column: visible(column, 40) if name in shared else name for column, name in names.items()}
+    return _distinct(names)
 
 
 def _number(name: str, row: int, value: Any) -> float:
@@ -351,35 +343,52 @@ class _Curve(NamedTuple):
     """None: the best value is not marked."""
 
 
-def _curve(steps: Column, values: Column, metric: Quality | None) -> _Curve:
-    """Returns the curve of a metric; None: it is a loss."""
+def _curve(name: str, steps: Column, values: Column, metric: Quality | None) -> _Curve:
+    """Returns the curve of a metric, or of a loss, whose best value is marked unless it is the training loss."""
     measured = np.isfinite(steps + values)
     order = np.argsort(steps[measured], kind="stable")
-    return _Curve(steps[measured][order], values[measured][order], metric is not None and metric.higher_is_better)
+    best_is_highest = metric.higher_is_better if metric else None if _is_training(name) else False
+    return _Curve(steps[measured][order], values[measured][order], best_is_highest)
+
+
+def _qualities(columns: Iterable[str], qualities: Mapping[str, str | Quality] | None) -> dict[str, Quality]:
+    """Returns the qualities by their columns: those of the caller, or BLEU and chrF."""
+    if qualities is None:
+        qualities = {name: label for name in columns for label in ("BLEU", "chrF") if label.lower() in name.lower()}
+    return {name: Quality(one) if isinstance(one, str) else one for name, one in qualities.items()}
+
+
+def _panels(curves: Mapping[str, _Curve], metrics_of: Mapping[str, Quality]) -> list[tuple[str, list[str]]]:
+    """Returns a panel for the losses and one for the measured qualities of each unit, each with its columns."""
+    units: dict[str, list[str]] = {}
+    for name, curve in curves.items():
+        if name in metrics_of and curve.x.size:
+            units.setdefault(metrics_of[name].unit, []).append(name)
+    losses = [name for name in curves if "loss" in name.lower() and name not in metrics_of]
+    return [("loss", losses), *(units.items() or [("", [])])]
 
 
 def _is_training(column: str) -> bool:
     return column.lower().startswith("train")
 
 
-def _labelled(columns: Sequence[str], metrics: Mapping[str, Quality]) -> dict[str, str]:
-    """Returns the label of each metric; a column keeps its own name if two would have the same."""
-    names = {column: visible(metrics[column].label, 40) for column in columns}
-    shared = [name for name, count in Counter(names.values()).items() if count > 1]
-    return {column: visible(column, 40) if name in shared else name for column, name in names.items()}
+def _distinct(names: Mapping[str, str]) -> dict[str, str]:
+    """Returns the names of columns, in which a column keeps its own name if two would have the same."""
+    counts = Counter(names.values())
+    return {column: name if counts[name] == 1 else visible(column, 40) for column, name in names.items()}
 
 
-def _highest(curves: Mapping[str, _Curve]) -> float:
-    return max(float(curve.y.max()) for curve in curves.values())
+def _highest(curves: Sequence[tuple[str, _Curve]]) -> float:
+    return max(float(curve.y.max()) for _, curve in curves)
 
 
-def _draw_curves(axes: Axes, lettering: Lettering, curves: Mapping[str, _Curve]) -> None:
-    """Draws the curves of a panel by their names in the legend, and marks their best values."""
-    for number, (name, curve) in enumerate(curves.items()):
+def _draw_curves(axes: Axes, lettering: Lettering, curves: Sequence[tuple[str, _Curve]]) -> None:
+    """Draws the curves of a panel, each with its name in the legend, and marks their best values."""
+    for number, (name, curve) in enumerate(curves):
         _draw_curve(axes, curve, lettering.drawable(name), number)
         if curve.best_is_highest is not None:
             _mark_best(axes, curve, PALETTE[number % len(PALETTE)], _highest(curves))
-    steps = {step for curve in curves.values() for step in curve.x.tolist()}
+    steps = {step for _, curve in curves for step in curve.x.tolist()}
     if len(steps) == 1:
         (step,) = steps
         axes.set_xlim(step - 1, step + 1)

@@ -274,28 +274,43 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
         array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     except (TypeError, ValueError) as error:
         raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {a_type(value)}") from error
-    file = path.with_suffix(".npy" if use == "sound" else ".png")
-    description = f"{array.dtype} {list(array.shape)}" if array.ndim else a_type(value)
+    stored, remark = {"image": _pixels, "mask": _class_numbers, "sound": _features}[use](array)
+    if stored is None:
+        form = f"{array.dtype} {list(array.shape)}" if array.ndim else a_type(value)
+        raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {form}{remark}")
     if use == "sound":
-        if array.dtype.kind == "f" and array.ndim == 2:
-            np.save(file, array.astype(np.float32))
-            return str(file)
-        if array.ndim == 1:
-            description += ", and samples need their rate"
-    elif use == "mask":
-        if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
-            array = array[0] if array.shape[0] == 1 else array[..., 0]
-        if array.ndim == 2 and array.size and array.dtype.kind in "biu":
-            low, high = int(array.min()), int(array.max())
-            if low >= 0 and high <= 255:
-                return _save_png(file, array.astype(np.uint8))
-            description += f" from {low} to {high}"
-    elif array.dtype == np.uint8 and array.size:
-        if array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4)):
-            return _save_png(file, array[..., 0] if array.shape[2:] == (1,) else array)
-        if array.ndim == 3 and array.shape[0] in (1, 3, 4):
-            description += "; its channels must be last"
-    raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {description}")
+        np.save(path.with_suffix(".npy"), stored)
+        return str(path.with_suffix(".npy"))
+    from regard.data.images.reading import save_png
+
+    save_png(path.with_suffix(".png"), np.ascontiguousarray(stored))
+    return str(path.with_suffix(".png"))
+
+
+def _features(array: np.ndarray) -> tuple[np.ndarray | None, str]:
+    """Returns the features of a sound; None, and a remark, if an array has none."""
+    if array.dtype.kind == "f" and array.ndim == 2:
+        return array.astype(np.float32), ""
+    return None, ", and samples need their rate" if array.ndim == 1 else ""
+
+
+def _class_numbers(array: np.ndarray) -> tuple[np.ndarray | None, str]:
+    """Returns the classes of a mask; None, and a remark, if an array has none."""
+    if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
+        array = array[0] if array.shape[0] == 1 else array[..., 0]
+    if array.ndim != 2 or not array.size or array.dtype.kind not in "biu":
+        return None, ""
+    low, high = int(array.min()), int(array.max())
+    return (array.astype(np.uint8), "") if low >= 0 and high <= 255 else (None, f" from {low} to {high}")
+
+
+def _pixels(array: np.ndarray) -> tuple[np.ndarray | None, str]:
+    """Returns the pixels of an image; None, and a remark, if an array has none."""
+    if array.dtype != np.uint8 or not array.size:
+        return None, ""
+    if array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4)):
+        return array[..., 0] if array.shape[2:] == (1,) else array, ""
+    return None, "; its channels must be last" if array.ndim == 3 and array.shape[0] in (1, 3, 4) else ""
 
 
 def _file_content(value: Any) -> bytes | str | None:
@@ -305,13 +320,6 @@ def _file_content(value: Any) -> bytes | str | None:
     if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:
         return value["bytes"] or value["path"]
     return None
-
-
-def _save_png(path: Path, pixels: Any) -> str:
-    from regard.data.images.reading import save_png
-
-    save_png(path, np.ascontiguousarray(pixels))
-    return str(path)
 
 
 def _store_picture(image: Any, path: Path) -> str:
