@@ -274,7 +274,7 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
         array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     except (TypeError, ValueError) as error:
         raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {a_type(value)}") from error
-    stored, remark = {"image": _pixels, "mask": _class_numbers, "sound": _features}[use](array)
+    stored, remark = {"image": _pixels, "mask": _mask_classes, "sound": _features}[use](array)
     if stored is None:
         form = f"{array.dtype} {list(array.shape)}" if array.ndim else a_type(value)
         raise KindError(f"{where} must be {FORMS_OF_USES[use]}; it is {form}{remark}")
@@ -294,7 +294,7 @@ def _features(array: np.ndarray) -> tuple[np.ndarray | None, str]:
     return None, ", and samples need their rate" if array.ndim == 1 else ""
 
 
-def _class_numbers(array: np.ndarray) -> tuple[np.ndarray | None, str]:
+def _mask_classes(array: np.ndarray) -> tuple[np.ndarray | None, str]:
     """Returns the classes of a mask; None, and a remark, if an array has none."""
     if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
         array = array[0] if array.shape[0] == 1 else array[..., 0]
