@@ -1,14 +1,12 @@
 """Tasks are found by name, by the configuration of a run, and in other packages."""
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 
 import pytest
 
 from regard.configuration.options import option_fields
 from regard.errors import RunError, UnknownNameError
+from regard.names.field_texts import field_texts
 from regard.tasks import registry
 from regard.training.config import TrainingConfig
 from regard.training.run_folder import RunFolder
@@ -51,14 +49,9 @@ def test_every_field_of_a_configuration_is_documented_and_has_one_meaning(name):
 
 
 def undocumented(kind):
-    """The fields of a dataclass without a docstring below them."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    own = {field.name for field in dataclasses.fields(kind)} & vars(kind).get("__annotations__", {}).keys()
-    return own - {
-        before.target.id
-        for before, after in zip(body.body, body.body[1:], strict=False)
-        if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr)
-    }
+    """The fields of a dataclass without a docstring below them, or below the field of a base that they repeat."""
+    texts = field_texts(kind)
+    return {field.name for field in dataclasses.fields(kind) if not texts.get(field.name)}
 
 
 def test_unknown_names_have_neighbours():
