@@ -132,8 +132,10 @@ def _encoded_readings(read: Readings) -> str:
 READINGS = tuple(field.name for field in fields(Readings))
 
 
-def _problem(query: Tensor, key: Tensor, value: Tensor, parts: Parts, text: str) -> Problem:
-    score, normalizer, mask, bias, dropout = decode(text, parts)
+def _problem(inputs: Sequence[Any]) -> Problem:
+    """Returns the problem of an operator's arguments; those after the text count for nothing."""
+    query, key, value, tensors, numbers, integers, text, *_ = inputs
+    score, normalizer, mask, bias, dropout = decode(text, Parts(tensors, numbers, integers))
     return validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
 
 
@@ -150,12 +152,12 @@ def _seeded(seed: Tensor | None, device: torch.device) -> AbstractContextManager
 
 
 def _run(
-    inputs: Sequence[Any], gatherer: Gatherer | None = None, need_weights: bool = False
-) -> tuple[Problem, Attended]:
-    query, key, value, tensors, numbers, integers, text, _, seed = inputs
-    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
-    with _seeded(seed, query.device):
-        return problem, execute(problem, _backend_of(inputs), gatherer, need_weights)
+    inputs: Sequence[Any], read: Readings | None = None, need_weights: bool = False
+) -> tuple[Attended, Gatherer | None]:
+    problem = _problem(inputs)
+    gatherer = None if read is None else Gatherer(problem, read)
+    with _seeded(inputs[-1], problem.query.device):
+        return execute(problem, _backend_of(inputs), gatherer, need_weights), gatherer
 
 
 def _backend_of(inputs: Sequence[Any]) -> str:
@@ -164,12 +166,11 @@ def _backend_of(inputs: Sequence[Any]) -> str:
     The backward pass computes the call again, and draws the same random numbers only on the same backend. Therefore
     ``auto`` chooses for a random problem as if a gradient were needed, and waits for its kernels.
     """
-    query, key, value, tensors, numbers, integers, text, backend, seed = _detached(tuple(inputs))
+    query, *others, backend, seed = _detached(tuple(inputs))
     if seed is None or backend != "auto" or query.is_inference():
         return backend
     with torch.enable_grad(), torch.autocast(query.device.type, enabled=False), kernels_awaited():
-        parts = Parts(tensors, numbers, integers)
-        return choose(_problem(query.requires_grad_(), key, value, parts, text), backend).name
+        return choose(_problem((query.requires_grad_(), *others)), backend).name
 
 
 def _detached(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -180,12 +181,12 @@ def _detached(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @torch.no_grad()
 def _attend(*inputs: Any) -> Tensor:
-    return _run(_detached(inputs))[1].output.contiguous()
+    return _run(_detached(inputs))[0].output.contiguous()
 
 
 @torch.no_grad()
 def _attend_with_weights(*inputs: Any) -> tuple[Tensor, Tensor]:
-    _, attended = _run(_detached(inputs), need_weights=True)
+    attended, _ = _run(_detached(inputs), need_weights=True)
     assert attended.weights is not None
     return attended.output.contiguous(), attended.weights.contiguous()
 
@@ -193,12 +194,9 @@ def _attend_with_weights(*inputs: Any) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _observe(*inputs: Any) -> list[Tensor]:
     *arguments, read = _detached(inputs)
-    query, key, value, tensors, numbers, integers, text, _, seed = arguments
-    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
-    gatherer = Gatherer(problem, _readings(read))
-    with _seeded(seed, query.device):
-        output = execute(problem, _backend_of(arguments), gatherer).output
-    return [output.contiguous(), *(tensor.clone() for tensor in gatherer.tensors())]
+    attended, gatherer = _run(arguments, _readings(read))
+    assert gatherer is not None
+    return [attended.output.contiguous(), *(tensor.clone() for tensor in gatherer.tensors())]
 
 
 def _readings(text: str) -> Readings:
@@ -225,7 +223,7 @@ def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *i
         # With the leaves themselves, a hook of PyTorch's counter would wait for an accumulated gradient.
         views = [leaf.view_as(leaf) for leaf in leaves]
         arguments = (*views[:3], views[3:], numbers, integers, text, backend, seed)
-        _, attended = _run(arguments, need_weights=grad_weights is not None)
+        attended, _ = _run(arguments, need_weights=grad_weights is not None)
         pairs = ((attended.output, grad_output), (attended.weights, grad_weights))
         pairs = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
         gradients = torch.autograd.grad(
@@ -252,9 +250,7 @@ def _outputs_shapes(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tu
 
 
 def _readings_shapes(*inputs: Any) -> list[Tensor]:
-    query, key, value, tensors, numbers, integers, text, _, _, read = inputs
-    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
-    return [_output_shape(query, key, value), *Gatherer(problem, _readings(read)).tensors()]
+    return [_output_shape(*inputs), *Gatherer(_problem(inputs), _readings(inputs[-1])).tensors()]
 
 
 def _gradients_shapes(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:
@@ -312,8 +308,7 @@ register_autograd("regard::observe", _differentiate_observed, setup_context=_sav
 
 def _composed(inputs: Sequence[Any], read: str | None = None, need_weights: bool = False) -> tuple[Tensor, ...]:
     """Returns the results of an operator, composed of PyTorch's own operations."""
-    query, key, value, tensors, numbers, integers, text, *_ = inputs
-    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
+    problem = _problem(inputs)
     gatherer = None if read is None else Gatherer(problem, _readings(read))
     attended = composed(problem, gatherer, need_weights)
     if gatherer is not None:
@@ -321,23 +316,10 @@ def _composed(inputs: Sequence[Any], read: str | None = None, need_weights: bool
     return (attended.output,) if attended.weights is None else (attended.output, attended.weights)
 
 
-def _composed_output(*inputs: Any) -> Tensor:
-    return _composed(inputs)[0]
-
-
-def _composed_both(*inputs: Any) -> tuple[Tensor, ...]:
-    return _composed(inputs, need_weights=True)
-
-
-def _composed_readings(*inputs: Any) -> list[Tensor]:
-    *arguments, read = inputs
-    return list(_composed(arguments, read))
-
-
 for _operator, _operations, _shapes in (
-    (torch.ops.regard.attend.default, _composed_output, _output_shape),
-    (torch.ops.regard.attend_with_weights.default, _composed_both, _outputs_shapes),
-    (torch.ops.regard.observe.default, _composed_readings, _readings_shapes),
+    (torch.ops.regard.attend.default, lambda *inputs: _composed(inputs)[0], _output_shape),
+    (torch.ops.regard.attend_with_weights.default, lambda *inputs: _composed(inputs, None, True), _outputs_shapes),
+    (torch.ops.regard.observe.default, lambda *inputs: list(_composed(inputs, inputs[-1])), _readings_shapes),
 ):
     register_operations(_operator, _operations, _shapes)
 
