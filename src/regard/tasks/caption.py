@@ -127,6 +127,11 @@ class Caption(ImagePrediction, AttendedText):
 
     attended_input: ClassVar[str] = "image"
 
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """`target_ids` by its name in version 0.2."""
+        return self.target_ids
+
     def attended(self) -> AttendedParts:
         return attended_regions(self.grid, self.word_weights)
 

@@ -179,6 +179,11 @@ class Transcription(SoundPrediction, AttendedText):
 
     attended_input: ClassVar[str] = "sound"
 
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """`target_ids` by its name in version 0.2."""
+        return self.target_ids
+
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("transcription", self.text)
 
