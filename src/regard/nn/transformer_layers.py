@@ -33,22 +33,22 @@ class WantedWeights:
     weights: Tensor | None = None
 
 
-_WANTED: ContextVar[WantedWeights | None] = ContextVar("wanted weights", default=None)
+_WANTED_WEIGHTS: ContextVar[WantedWeights | None] = ContextVar("wanted weights", default=None)
 
 
 def wanted_weights() -> WantedWeights | None:
     """Returns the weights that this call must fill in; None: there are none, as in calls that a compiler traces."""
-    return None if torch.compiler.is_compiling() else _WANTED.get()
+    return None if torch.compiler.is_compiling() else _WANTED_WEIGHTS.get()
 
 
 @contextmanager
 def wanting(weights: WantedWeights | None) -> Iterator[None]:
     """Returns a context in which decoders and their layers, also those inside other modules, fill in the weights."""
-    token = _WANTED.set(weights)
+    token = _WANTED_WEIGHTS.set(weights)
     try:
         yield
     finally:
-        _WANTED.reset(token)
+        _WANTED_WEIGHTS.reset(token)
 
 
 @fx_leaf

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-class Blocks(NamedTuple):
+class TileBlocks(NamedTuple):
     """The visible blocks of one axis for each block of the other, full ones and partial ones.
 
     Attributes:
@@ -21,7 +21,7 @@ class Blocks(NamedTuple):
     bounds: Tensor
 
 
-def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int], by_columns: bool) -> Blocks:
+def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int], by_columns: bool) -> TileBlocks:
     """Returns the visible blocks of keys for each block of rows, or the other way around.
 
     Args:
@@ -48,7 +48,7 @@ def of_runs(start: Tensor, stop: Tensor, keys: int, tile: tuple[int, int], by_co
     return _listed(seen, full, start.shape[3] > 1, by_columns)
 
 
-def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int], by_columns: bool) -> Blocks:
+def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int], by_columns: bool) -> TileBlocks:
     """Returns the same of a dense mask ``[batch or 1, heads or 1, queries or 1, keys or 1]``; all are partial."""
     for axis, block in ((2, tile[0]), (3, tile[1])):
         if mask.shape[axis] > 1:
@@ -59,7 +59,7 @@ def of_mask(mask: Tensor, queries: int, keys: int, tile: tuple[int, int], by_col
     return _listed(seen, torch.zeros_like(seen), True, by_columns)
 
 
-def _listed(seen: Tensor, full: Tensor, gaps: bool, by_columns: bool) -> Blocks:
+def _listed(seen: Tensor, full: Tensor, gaps: bool, by_columns: bool) -> TileBlocks:
     if by_columns:
         seen, full = seen.transpose(2, 3), full.transpose(2, 3)
     many = seen.shape[3]
@@ -68,13 +68,13 @@ def _listed(seen: Tensor, full: Tensor, gaps: bool, by_columns: bool) -> Blocks:
         rank = index + torch.where(full, 0, torch.where(seen, many, 2 * many)).int()
         order = (rank.sort(3).values % many).contiguous()
         none = torch.zeros_like(order[..., 0])
-        return Blocks(order, _stacked(none, none, full.sum(3), seen.sum(3)))
+        return TileBlocks(order, _stacked(none, none, full.sum(3), seen.sum(3)))
     first, count = _run(seen, index)
     first_full, full_count = _run(full, index)
     # Full tiles that do not adjoin are partial ones, too.
     full_count = torch.where(full_count == full.sum(3), full_count, 0)
     left = torch.where(full_count > 0, first_full - first, 0)
-    return Blocks(None, _stacked(first, left, full_count, count))
+    return TileBlocks(None, _stacked(first, left, full_count, count))
 
 
 def _run(marks: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.errors import BackendError
 from regard.kernels.triton.backward import ColumnGradients, RowGradients, backward_columns, backward_rows
-from regard.kernels.triton.blocks import Blocks, of_mask, of_runs
+from regard.kernels.triton.blocks import TileBlocks, of_mask, of_runs
 from regard.kernels.triton.call import CODES, Call, Tile, scaling, tile_of
 from regard.kernels.triton.forward import Outputs, forward
 from regard.kernels.triton.program import DENSE, NO_MASK, SPANS, Form, Matrix, Numbers, Sizes, Tensors, program
@@ -25,7 +25,7 @@ PRECISION = "tf32x3"
 last one or two. Products without tensor cores (``ieee``) spill registers. Half precision is exact in tensor cores."""
 
 
-def visible_blocks(call: Call, tile: Tile, by_columns: bool) -> Blocks | None:
+def visible_blocks(call: Call, tile: Tile, by_columns: bool) -> TileBlocks | None:
     """Returns the visible blocks of keys for each block of rows, or the other way around; None if there is no mask.
 
     Those of runs are kept as long as the runs are (`regard.attention.device_runs`).
@@ -35,7 +35,7 @@ def visible_blocks(call: Call, tile: Tile, by_columns: bool) -> Blocks | None:
         blocks = of_mask(call.mask, queries, keys, sizes, by_columns)
         return _all_partial(blocks) if call.bias is not None else blocks
     if call.start is not None and call.stop is not None:
-        kept_blocks: dict[tuple[int, int, int, bool, bool], Blocks] = _BLOCKS.setdefault(call.start, {})  # type: ignore[assignment]
+        kept_blocks: dict[tuple[int, int, int, bool, bool], TileBlocks] = _BLOCKS.setdefault(call.start, {})  # type: ignore[assignment]
         form = *sizes, keys, by_columns, call.bias is not None
         if form in kept_blocks:
             return kept_blocks[form]
@@ -52,11 +52,11 @@ _BLOCKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 """Blocks of runs, by the tile's rows and columns, the number of keys, the axis, and whether all are partial."""
 
 
-def _all_partial(blocks: Blocks) -> Blocks:
+def _all_partial(blocks: TileBlocks) -> TileBlocks:
     """Returns blocks of which none is full, since a bias may hide a pair."""
     bounds = blocks.bounds.clone()
     bounds[..., 1:3] = 0
-    return Blocks(blocks.order, bounds)
+    return TileBlocks(blocks.order, bounds)
 
 
 def attend(call: Call) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,7 +30,7 @@ Tensors = namedtuple(
     "Tensors", "query key value query_powers query_extent key_powers key_extent weight sink order bounds"
 )
 """Contiguous tensors, None for those that a call lacks: of a `regard.kernels.triton.call.Call`, of a
-`regard.kernels.triton.launch.Powers`, and of a `regard.kernels.triton.blocks.Blocks`."""
+`regard.kernels.triton.launch.Powers`, and of a `regard.kernels.triton.blocks.TileBlocks`."""
 
 Numbers = namedtuple("Numbers", "rate scale cap factor shift exponent")
 """Floats: the rate of dropout, those of `regard.kernels.triton.call.scaling`, the soft cap, what sigmoid adds to a
@@ -90,7 +90,7 @@ Head = namedtuple(
     "query key value weight sink bias grad_bias mask start stop pair block order first left full count numbers sizes",
 )
 """Where the tensors of one head begin, 0 for those that a call lacks; its number among those of all batch rows; the
-program's block of rows or of columns, and its visible blocks of the other axis (`regard.kernels.triton.blocks.Blocks`).
+program's block of rows or of columns, and its visible blocks of the other axis (`regard.kernels.triton.blocks.TileBlocks`).
 """
 
 
@@ -156,7 +156,7 @@ def moved(pointer, elements):
 
 @triton.jit
 def block_bounds(bounds, own_list, all_full, blocks, FORM: tl.constexpr):
-    """Returns where the visible blocks of a list are: see `regard.kernels.triton.blocks.Blocks`."""
+    """Returns where the visible blocks of a list are: see `regard.kernels.triton.blocks.TileBlocks`."""
     if FORM.mask > 0:
         at = bounds + own_list * 4
         return tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
