@@ -90,8 +90,8 @@ Head = namedtuple(
     "query key value weight sink bias grad_bias mask start stop pair block order first left full count numbers sizes",
 )
 """Where the tensors of one head begin, 0 for those that a call lacks; its number among those of all batch rows; the
-program's block of rows or of columns, and its visible blocks of the other axis (`regard.kernels.triton.blocks.TileBlocks`).
-"""
+program's block of rows or of columns, and its visible blocks of the other axis
+(`regard.kernels.triton.blocks.TileBlocks`)."""
 
 
 @triton.jit
