@@ -1,8 +1,8 @@
-"""Which column of a table has what a task reads: by the options, by usual names, by what its cells are.
+"""The choice of the columns that a task reads from a table: by options, by usual names, by the content of cells.
 
-A column that the user names is read. Else it is the one of the default name; else the only one of a usual name, or the
-only one whose cells are files of the right kind, and a line says so; else nothing is read, and a `ColumnError` names
-the options, with a guess by the content of the columns.
+A column that the user names is read; else the one with a default name; else the only one with a usual name, or the only
+one whose cells are files of the right kind, and a message reports that choice. If none of these exists, a `ColumnError`
+names the options, with a guess by the content of the columns.
 """
 
 import logging
@@ -190,9 +190,9 @@ def choose_columns(
 
 
 def chosen_columns(records: Records, roles: Roles, named: Sequence[str | None]) -> dict[str, tuple[str, str]]:
-    """Returns field → column and reason of the columns that are read though they are neither named nor of default name.
+    """Returns field → column and reason, for the columns that neither the user nor a default name has determined.
 
-    It is empty where the columns cannot be told, or are told by their order.
+    It is empty if a column cannot be determined, or if the order of the columns decides.
     """
     chosen = _chosen(records, roles, named)
     if any(name is None for name, _ in chosen):
@@ -219,8 +219,8 @@ def unused_columns(records: Records, roles: Roles, named: Sequence[str | None]) 
     return f"{line} (to read several columns as one text, join them in the table: {joined} in pandas)"
 
 
-def are_told(records: Records, roles: Roles) -> bool:
-    """Whether default names, usual names or files tell both columns; inputs that are files must be there."""
+def columns_are_determined(records: Records, roles: Roles) -> bool:
+    """Whether default names, usual names or files determine both columns; inputs other than texts must be files."""
     names, content = [name for name, _ in _chosen(records, roles, (None, None))], roles[0].content
     if names[0] is None or names[1] is None:
         return False
@@ -291,7 +291,7 @@ def _chosen(records: Records, roles: Roles, named: Sequence[str | None]) -> list
 
 
 def _are_positional(records: Records, roles: Roles, named: Sequence[str | None]) -> bool:
-    """Whether the first of two columns is that of the first role; not where names or files say they are exchanged."""
+    """Whether the only two columns have the roles in their order; not if names or files say they are exchanged."""
     names = [name for name in records.columns if name]
     if len(names) != 2 or tuple(named) != (None, None) or records.advice or not all(one.by_position for one in roles):
         return False
@@ -359,7 +359,7 @@ def _with_guesses(error: DataError, records: Records, roles: Roles, known: Mappi
     if len(labels) < 2:
         said = " ".join(f"{one.option} {shortened(guesses[one.field])}" for one in roles)
         return ColumnError(f"{error}; by their content: {said}", guesses)
-    # How many values a column has does not say what the labels are.
+    # The number of its values does not show whether a column holds the labels.
     shown = list(labels)[:_MOST_LABELS]
     values = ", ".join(f"{shortened(name)} with {labels[name]} different values" for name in shown)
     said = f"{inputs.option} {shortened(guesses[inputs.field])}, and {predicted.option} is one of {values}"

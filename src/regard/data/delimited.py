@@ -22,7 +22,7 @@ from regard.errors import DataError
 CHECKED_ROWS = 1000
 """Rows that are looked at, at most, to tell what separates the columns of a CSV file."""
 
-_DELIMITER_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons (';')", "|": "bars ('|')"}
+_DELIMITER_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 
 def delimited(path: Path) -> Records:
@@ -32,7 +32,9 @@ def delimited(path: Path) -> Records:
         quoted, remark = _quoting(path, separator)
     else:
         separator, quoted = _separator(path), True
-        remark = f"the columns are separated by {_DELIMITER_NAMES[separator]}, and are read so" * (separator != ",")
+        remark = f"the columns are separated by {_DELIMITER_NAMES[separator]}s ({separator!r}), not by commas" * (
+            separator != ","
+        )
 
     def lines() -> Iterator[tuple[int, list[str]]]:
         if quoted:
@@ -160,7 +162,7 @@ def _quoted_field(
         if (end := match.end() + 1) <= len(line):
             if end < len(line) and line[end] != separator:
                 raise DataError(
-                    f"{where} (no {_DELIMITER_NAMES[separator][:-1]} after a closing quotation mark); double the marks "
+                    f"{where} (no {_DELIMITER_NAMES[separator]} after a closing quotation mark); double the marks "
                     "inside a field"
                 )
             return "\n".join(parts), line, end + 1
@@ -185,7 +187,7 @@ def _header(path: Path, separator: str, table: Iterator[tuple[int, list[str]]]) 
         convert = f"convert the file, which pandas does: {command}"
         raise DataError(
             f"{path}: the header has one column, {shortened(header[0])}; its columns seem to be separated by "
-            f"{_DELIMITER_NAMES[other]}, and a {path.suffix.lower()} file has {_DELIMITER_NAMES[separator]} between "
+            f"{_DELIMITER_NAMES[other]}s, and a {path.suffix.lower()} file has {_DELIMITER_NAMES[separator]}s between "
             f"them: {convert if separator == ',' else 'let its name end in .csv'}"
         )
     check_different(str(path), [name for name in header if name])
@@ -228,7 +230,7 @@ def header_doubts(header: Sequence[str]) -> tuple[str, str]:
     """Says whether a first line may be a row.
 
     Returns:
-        the advice if it is a row, and the remark if that cannot be told; both are empty if it has names of columns.
+        the advice if the line is a row, and the doubt if it may be one; both are empty if it surely names the columns.
     """
     cells = [cell for cell in header if cell]
     # pandas names columns without names by their numbers.

@@ -47,8 +47,8 @@ class Records(NamedTuple):
     columns: list[str]
     """The names of the columns; ``"translation.de"`` is a field of an object."""
     rows: Callable[[Sequence[str] | None], Iterator[tuple[str, Mapping[str, Any]]]]
-    """Gives each row that is not an empty line, after its position, such as ``"line 7"``. With names, a row has at
-    least these columns, as far as it has values for them; with None, it has all columns, and objects in it are
+    """Gives each row that is not an empty line, after its position, such as ``"line 7"``. Given names, a row has
+    at least those of these columns for which it has values; given None, it has all columns, with objects left
     whole."""
     others: Sequence[str] = ()
     """Columns that the first row lacks and some later rows have."""
@@ -259,9 +259,9 @@ _SINGLE_BYTE_ENCODINGS = {"CP1252": "cp1252", "ISO-8859-1": "latin-1"}
 
 
 def utf8_advice(path: Path) -> str:
-    """Says in which encoding a file is that is not UTF-8, as far as its bytes tell, and the command that converts it.
+    """Returns advice for a file that is not UTF-8: its probable encodings, and the command that converts it.
 
-    In scripts with two bytes a character most bytes above 127 are neighbours; in those of Europe few are.
+    In double-byte encodings most bytes above 127 adjoin another one; in those of European scripts few do.
     """
     with open_regular(path, LARGEST_DATA) as file:
         content = file.read(LONGEST_LINE)

@@ -190,10 +190,10 @@ class CaptionEvaluation(TextEvaluation):
     cider_limit: float
     """The largest CIDEr-D that is possible with these true captions: 10, or less where they are short or alike."""
     pointing: float | None
-    """Pointing accuracy, 0 to 1: the share of the names said for which the cell with the largest weight is on the
-    object; None if the data do not say where objects are, or the model has no attention."""
+    """Pointing accuracy, 0 to 1: the share of the names in the captions at which the cell with the largest weight
+    is on the object; None if the data do not say where objects are, or the model has no attention."""
     names_shown: float | None
-    """The share of the names said whose object the image shows."""
+    """The share of the names in the captions whose object the image shows."""
     pointing_chance: float | None
     """The pointing accuracy of cells drawn at random."""
     pointing_weight: float | None
@@ -243,8 +243,8 @@ class CaptionEvaluation(TextEvaluation):
 def limit_line(limit: float) -> str:
     """Returns why CIDEr cannot reach 10."""
     return (
-        f"CIDEr is at most {limit:.3f} here, not 10: the mean of n-grams of 1 to {ORDER} words, of which short true "
-        "captions have no long ones, and those of all images count nothing"
+        f"CIDEr is at most {limit:.3f} here, not 10: it is a mean over n-grams of 1 to {ORDER} words; short true "
+        "captions have no long n-grams, and n-grams that all images share count for nothing"
     )
 
 

@@ -38,15 +38,15 @@ FEWEST_VALIDATIONS, MOST_VALIDATIONS = 4, 25
 """The least and the largest number of validations in a training."""
 
 UNSPACED_SHARE = 0.02
-"""With a larger share of letters of scripts written without spaces, words between spaces are no tokens to learn from.
-It is small, since a clause of such a script has few letters, and would be one unknown token."""
+"""If more of the letters are of scripts written without spaces, the words between spaces make no useful tokens.
+The share is small because even a short clause of such a script would be one unknown token."""
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")
 
 MOST_CHARACTERS = 100
-"""Mean number of characters of a side of a pair up to which they are tokens. Sub-words of a clause without spaces are
-whole phrases where texts are few, which no other sentence is made of."""
+"""Mean number of characters of a side of a pair up to which its tokens are characters. Where texts are few, sub-words
+of a clause without spaces would be whole phrases that no other sentence contains."""
 
 FEW_UPDATES = 1_000
 """A training of fewer updates, in few epochs, is validated after each of them."""
@@ -75,7 +75,7 @@ class DataSize:
 
 
 class Case:
-    """What rules look at.
+    """The facts from which rules choose.
 
     Attributes:
         size: the size of the data, and the machine.
@@ -227,7 +227,7 @@ def for_architecture(**rules: Rule) -> Rule:
 
 
 def even(rule: Rule) -> Rule:
-    """Returns a rule whose number of features the two directions of a recurrent network and the heads can share."""
+    """Returns the rule with its features rounded up to a multiple of the heads, or of the directions of an RNN."""
 
     def rounded(case: Case) -> Choice | None:
         choice, options = rule(case), case.options
@@ -243,7 +243,7 @@ def even(rule: Rule) -> Rule:
 
 
 def staged(rule: Rule) -> Rule:
-    """Returns a rule whose number of features each stage of a convolutional network can halve."""
+    """Returns the rule with its features rounded up so that each stage of a convolutional network can halve them."""
 
     def rounded(case: Case) -> Choice | None:
         choice, stages = rule(case), case.options.stages
@@ -255,7 +255,7 @@ def staged(rule: Rule) -> Rule:
 
 
 def _pair(options: Any) -> int:
-    """Returns the number that the features of a head are a multiple of: rotary positions rotate pairs of them."""
+    """Returns 2 if rotary positions rotate pairs of a head's features, which must then be even in number; else 1."""
     return 2 if getattr(options, "position", None) == "rotary" else 1
 
 
@@ -391,7 +391,7 @@ def validate_every(cost: float) -> Rule:
 
 
 def patience(case: Case) -> Choice:
-    """Chooses a third of the validations: so many without an improvement end the training."""
+    """Chooses a third of the validations; after so many without an improvement the training ends."""
     validations = case.updates / (case.options.validate_every or case.batches)
     return Choice(max(3, round(validations / 3)), "a third of the validations")
 
@@ -424,8 +424,8 @@ def learning_rate(case: Case) -> Choice:
 def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
     """Returns the rule of a tokenizer: words; for scripts without spaces, sub-words, or characters of short texts.
 
-    Characters are learned best, and make the longest texts. An option that has a meaning with words only, and that the
-    user has set, asks for words.
+    Characters are the easiest tokens to learn, but make the longest texts. Words are chosen if the user has set an
+    option that applies to words only.
 
     Args:
         most: mean number of characters of an input up to which characters are tokens.
@@ -476,7 +476,7 @@ def _unspaced_reason(share: float, of: str) -> str:
 
 
 def _character_bytes(share: float) -> float:
-    # Of a mean character, where so many letters are of scripts without spaces: each has 3 bytes in UTF-8.
+    # The mean over all characters: those of scripts without spaces have 3 bytes in UTF-8, the others about 1.
     return 1.0 + 2.0 * share
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regard.data.class_folders import IMAGE_SUFFIXES, SOUND_SUFFIXES
-from regard.data.column_roles import are_told, guessed_columns
+from regard.data.column_roles import columns_are_determined, guessed_columns
 from regard.errors import RegardError
 from regard.tasks import registry
 
@@ -45,7 +45,7 @@ def _of_file(path: Path) -> str | None:
     records = open_records(path)
     for name in (*_FILE_TASKS, *_TEXT_TASKS):
         roles = registry.find(name).input.column_roles()  # pyright: ignore[reportAttributeAccessIssue]
-        if are_told(records, roles):
+        if columns_are_determined(records, roles):
             return name
     for name in ("classify", "translate"):
         roles = registry.find(name).input.column_roles()  # pyright: ignore[reportAttributeAccessIssue]

@@ -21,12 +21,12 @@ class Pointing:
     """How often a captioner attends to what it names.
 
     Attributes:
-        accuracy: the share of the names said for which the middle of the cell with the largest weight is inside of the
-            box of the object, 0 to 1; a name of something that the image does not show is a miss.
-        shown: the share of the names said whose object the image shows.
+        accuracy: the share of the names in the captions for which the middle of the cell with the largest weight is
+            inside of the box of the object, 0 to 1; a name of something that the image does not show is a miss.
+        shown: the share of the names in the captions whose object the image shows.
         chance: the accuracy of cells drawn at random.
         weight: mean share of the weight inside of the box.
-        names: names said.
+        names: the number of names in the captions.
     """
 
     accuracy: float

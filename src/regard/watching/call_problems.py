@@ -135,8 +135,8 @@ def read_sdpa(
 ) -> InterceptedCall:
     """Reads a call of ``scaled_dot_product_attention``; raises a RegardError if it cannot be read.
 
-    On a CPU, ``attn_mask`` and ``is_causal=True`` both hide (torch 2.13). Keys may be shared by other groups of heads
-    than values: both are repeated to the least common number of heads then. The owner's number of heads determines the
+    On a CPU, ``attn_mask`` and ``is_causal=True`` may both apply (torch 2.13). If keys and values have different
+    numbers of heads, both are repeated to the least common multiple. The owner's number of heads determines the
     meaning of axes (`HeadAxes`).
     """
     if query.is_nested or key.is_nested or value.is_nested:

@@ -26,7 +26,7 @@ CROSS_ARGUMENTS = (
     "key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context", "encoder_outputs",
     "encoder_output", "encoder_out", "encoder_states", "enc_outputs", "enc_output", "memory_bank", "annotations",
 )  # fmt: skip
-"""Arguments that carry the keys of such modules."""
+"""Names of the arguments that carry the keys of modules that attend to another sequence."""
 
 SELF_ARGUMENTS = frozenset({"self", "module", "model", "layer", "block", "attn", "mod", "m"})
 """Names of the first parameter of a function that takes a module."""
@@ -65,7 +65,7 @@ _MECHANISMS: dict[Mechanism, Callable[[nn.Module], bool]] = {
     # Qwen3-Next and its relatives: a projection of queries with twice the features of all heads.
     "gated": _has_gate,
 }
-"""Mechanisms besides multi-head attention: how a module of regard or of transformers shows that it has each."""
+"""Mechanism besides multi-head attention → the test whether a module of regard or of transformers has it."""
 
 
 def mechanism_of(module: nn.Module) -> Mechanism | None:
@@ -76,8 +76,8 @@ def mechanism_of(module: nn.Module) -> Mechanism | None:
 def maps_of_heads(module: nn.Module, part: int, heads: int) -> tuple[int, ...]:
     """Returns the map of each head in call ``part``, 0 or 1, of a differential attention, from 1.
 
-    Each call of `regard.nn.DifferentialAttention` is a map. Each call of transformers has both maps, of which the first
-    half of the heads is the first, for one half of the values.
+    Each call of `regard.nn.DifferentialAttention` is a map. Each call of transformers reads one half of the values, and
+    has both maps: the first in the first half of its heads.
     """
     if isinstance(module, DifferentialAttention):
         return (part + 1,) * heads

@@ -284,11 +284,11 @@ class Watch(Observer):
             return Generation(self.calls, self._cached)
 
     def token_axes(self, tokenizer: Any, batch_row: int = 0) -> tuple[TokenAxis, TokenAxis | None]:
-        """Returns the tokens that a model of Hugging Face read in its last sequence; those of the last step's beams.
+        """Returns the tokens that a Hugging Face model read in its last sequence; of a beam search, the last beams'.
 
         Args:
-            tokenizer: of transformers.
-            batch_row: its number, from 0.
+            tokenizer: a tokenizer of transformers.
+            batch_row: the number of the batch row, from 0.
 
         Returns:
             The tokens of the queries, and those of the source of an encoder-decoder.
@@ -424,8 +424,8 @@ def watch(
 
     Raises:
         KindError, ArgumentError: bad arguments; a model that `torch.compile` or TorchScript compiled, by the name of
-            the module. From within the model's call: readings that a call does not have. At the end: ``norms=True``,
-            and no linear module projects the heads, by the name of the attention and of the module.
+            the module. From within the model's call: readings or heads that a call does not have. At the end:
+            ``norms=True`` where no linear module projects the heads; the message names both modules.
         UnseenError: at the end, if no attention call was seen.
 
     Warns:

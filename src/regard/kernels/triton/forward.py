@@ -38,7 +38,7 @@ TOLERANCE = tl.constexpr(1e-6)
 """Distance of a row's sum from 1 at which its search ends: a few roundings of float32."""
 
 LAST_STEP = tl.constexpr(2e-4)
-"""Length of a step for α up to 1.5 after which the search ends: what is left is of the order of its square."""
+"""For α up to 1.5, the length of a step that ends the search: the error left is of the order of its square."""
 
 
 Outputs = namedtuple("Outputs", "output maximum total sloped slope_total")
@@ -58,7 +58,7 @@ def add_top(top, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
 
 @triton.jit
 def add_norm(norm, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
-    """Adds a tile to the sums of the weights at a threshold, of their slopes, and for α = 1.5 of positive weights."""
+    """Adds a tile to the sums at a threshold: of weights, of slopes and, for α = 1.5, the count of positive weights."""
     sums, slopes, counts = norm
     keys = features_of(columns, head.key, FORM)
     scores, _, _ = tile_scores(at.queries, keys, at.rows, columns, head, False, FULL, FORM)

@@ -140,7 +140,7 @@ class TextTask(TableTask):
 def length_ratio(train: Examples, reduction: int = 1) -> float:
     """Returns the field ``length_ratio`` of a model's configuration: a fifth more than the training texts need.
 
-    Without a bound by what it reads, a model that has only begun to learn writes without end, which costs time and
+    Unless its input bounds the text, a model that has only begun to learn writes without end, which costs time and
     makes its word error rate meaningless. One text in a thousand may be longer.
 
     Args:
@@ -427,7 +427,7 @@ class AttendedText(TextAnswer):
         score: log-probability of the text in nats, divided by the length penalty of the search.
         weights: float32 ``[tokens, annotations]``; None for a model without attention.
         target_ids: ids of the tokens, without ``eos``.
-        attended_input: what the weights are over, in the name of the record.
+        attended_input: the noun for the input in the name of the record: ``"attention to the source"``.
     """
 
     score: float
@@ -474,7 +474,7 @@ class TextPrediction(AttendedText):
         source_words: positions of the tokens of each source word.
         target_words: positions of the tokens of each target word.
         weights: float32 ``[target tokens, source tokens]``; None for a model without attention, or an empty source.
-        merge_words: whether pictures have words, not sub-words.
+        merge_words: whether pictures show whole words instead of tokens.
         target_ids: ids of the target tokens.
     """
 
@@ -541,7 +541,7 @@ class TextEvaluation(RunEvaluation):
     loss: float
     """Mean −log p of a token of the true texts, in nats, given the tokens before it."""
     width: int
-    """Beam width: hypotheses for each input; samples (``risk``) need no beam."""
+    """Beam width: the hypotheses kept for each input; without a meaning if samples are drawn (``risk``)."""
     length_penalty: float
     """Exponent α of the beam's length normalization."""
     risk: dict[str, Any] | None
