@@ -115,7 +115,7 @@ TILED_MASKS = {
 
 @covering(
     score=("scaled_dot", "additive"), normalizer=TILED, mask=TILED_MASKS, dtype=DTYPES,
-    dims=[(11, 13)] if INTERPRETED else [(64, 64), (80, 48), (128, 128), (256, 256), (16, 128)],
+    dims=[(5, 7)] if INTERPRETED else [(64, 64), (80, 48), (128, 128), (256, 256), (16, 128)],
 )  # fmt: skip
 def test_triton_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype, dims):
     queries, keys = SHAPES["tiles"]
@@ -210,8 +210,8 @@ HIDING = {
 
 
 @covering(
-    score=("scaled_dot", "additive"), normalizer=("softmax", "sparsemax", "sigmoid"), hiding=HIDING,
-    place=("query", "key", "value"),
+    score=("scaled_dot", "additive"), normalizer=("softmax", "sparsemax", "sigmoid"),
+    hiding=("sinks", "where", "bias") if INTERPRETED else HIDING, place=("query", "key", "value"),
 )  # fmt: skip
 def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hiding, place):
     """One row or key is NaN: what sees it is NaN, everything else is as if it were 0 (contracts 4 and 10)."""
