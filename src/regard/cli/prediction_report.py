@@ -31,7 +31,7 @@ def print_reports(trained: "Trained", predictions: "Sequence[Prediction]", ranke
 
 
 def report_lines(trained: "Trained", prediction: "Prediction", ranked: bool) -> Iterator[str]:
-    """Returns the lines of a prediction, each with the name of what it says; see `print_reports`."""
+    """Yields the lines of a prediction, each with the name of what it says; see `print_reports`."""
     from regard.tasks.attended import attended_line
 
     named = [prediction.texts()[0]]

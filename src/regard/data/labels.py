@@ -139,7 +139,7 @@ class Labels:
         """Reads a file that `save` wrote; raises as `read_run_file`."""
 
         def labels(content: Any) -> Labels:
-            names = _checked_names(content["labels"])
+            names = _checked_names(content, "labels")
             if len(set(names)) < 2 or len(set(names)) != len(names):
                 raise ValueError("it needs two or more different names")
             return cls(names, content.get("merged") is True)
@@ -224,7 +224,7 @@ class PixelClasses:
         """Reads a file that `save` wrote; raises as `read_run_file`."""
 
         def classes(content: Any) -> PixelClasses:
-            names, height, width = _checked_names(content["classes"]), content["height"], content["width"]
+            names, height, width = _checked_names(content, "classes"), content["height"], content["width"]
             if not all(type(side) is int and abs(side) < 1 << 63 for side in (height, width)):
                 raise ValueError("height and width must be whole numbers below 2⁶³")
             numbers = content.get("numbers", list(range(len(names))))
@@ -237,10 +237,11 @@ class PixelClasses:
         return read_run_file(path, "classes", "a list of classes", classes)
 
 
-def _checked_names(names: Any) -> list[str]:
-    """Returns the names in a file; raises ValueError if they are no texts."""
+def _checked_names(content: Any, field: str) -> list[str]:
+    """Returns the names in a field of a file; raises ValueError if they are no texts."""
+    names = content[field]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("the names are not a list of texts")
+        raise ValueError(f"{field} must be a list of texts")
     "".join(names).encode()  # ValueError for half a surrogate pair
     return names
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.files.platforms import quoted
 from regard.files.regular import LARGEST_DATA, open_regular
 
@@ -91,10 +91,10 @@ def file_errors(name: object, advice: str = "check the file") -> Iterator[None]:
     """
     try:
         yield
-    except DataError:
+    except RegardError:
         raise
     except FileNotFoundError as error:
-        raise DataError(f"{name}: no such file; check the path") from error
+        raise DataError(f"{name}: no such file or folder; check the path") from error
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise DataError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error}); {advice}") from error
 
@@ -326,7 +326,9 @@ def aligned_records(source: Path, target: Path) -> Records:
     """Opens two text files with the same number of lines as a table with the columns ``source`` and ``target``."""
     for path in (source, target):
         check_no_subtitles(path)
-    counts = [sum(1 for _ in text_lines(path)) for path in (source, target)]
+    counts = _count_lines(source), _count_lines(target)
+    for path in (source, target):
+        next(text_lines(path), None)  # a file whose lines cannot be read has no lines to count
     if counts[0] != counts[1]:
         raise DataError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}; "
@@ -334,11 +336,25 @@ def aligned_records(source: Path, target: Path) -> Records:
         )
 
     def rows(_: object) -> Iterator[tuple[str, dict[str, str]]]:
-        for number, (one, other) in enumerate(zip(text_lines(source), text_lines(target), strict=True), 1):
+        for number, (one, other) in enumerate(itertools.zip_longest(text_lines(source), text_lines(target)), 1):
+            if one is None or other is None:  # a byte order mark alone counts as a line
+                raise DataError(
+                    f"{source if one is None else target} ends before line {number}, which the other file has"
+                )
             yield f"line {number}", {"source": one, "target": other}
 
     where = f"{source} and {target}"
     return Records(where, where, ["source", "target"], rows)
+
+
+def _count_lines(path: Path) -> int:
+    """Returns the number of lines of a file; a last line without a line end counts."""
+    lines, last = 0, b"\n"
+    with open_utf8(path) as file:
+        while chunk := file.read(CHUNK):
+            lines += chunk.count(b"\n")
+            last = chunk[-1:]
+    return lines + (last != b"\n")
 
 
 _TIME_CODE = re.compile(

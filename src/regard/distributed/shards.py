@@ -245,7 +245,7 @@ class _Join(torch.autograd.Function):
 def agree_backward(
     shards: Shards, number: int, gradients: Sequence[Tensor | None], versions: Versions | None = None
 ) -> None:
-    """Returns when all processes begin the backward pass of the same call.
+    """Waits until all processes begin the backward pass of the same call.
 
     Raises:
         BackendError: they do not; a second or batched derivative is taken; a tensor of the call was changed.

@@ -120,7 +120,6 @@ class TextPredictor(Module, ABC):
     def step(self, tokens: Tensor, state: Any) -> SearchStep:
         """Runs one search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
 
-    @abstractmethod
     def decode(
         self,
         encoded: Encoded,
@@ -142,6 +141,7 @@ class TextPredictor(Module, ABC):
                 2015); in [0, 1]. A Transformer, which decodes all tokens at once, takes only 0.
             need_weights: whether the weights are requested; a decoder that computes them anyway always returns them.
         """
+        raise NotImplementedError(f"{type(self).__name__} defines no decode")
 
     def search(
         self,

@@ -1,6 +1,7 @@
 """The texts of a dataclass's fields: the docstrings below them."""
 
 import dataclasses
+import functools
 import inspect
 from typing import Any, TypeVar
 
@@ -9,9 +10,15 @@ Kind = TypeVar("Kind", bound=type[Any])
 
 def field_texts(kind: type[Any]) -> dict[str, str]:
     """Returns the text of each field of a dataclass and of its bases: the docstring below it, in one paragraph."""
+    return {name: text for base in reversed(kind.__mro__[:-1]) for name, text in _texts_of_class(base).items()}
+
+
+@functools.cache
+def _texts_of_class(kind: type[Any]) -> dict[str, str]:
+    """Returns the texts in the source of one class, which takes milliseconds to read."""
     from docstring_parser import parse_from_object
 
-    parameters = [one for base in reversed(kind.__mro__[:-1]) for one in parse_from_object(base).params]
+    parameters = parse_from_object(kind).params
     return {one.arg_name: " ".join((one.description or "").split()) for one in parameters}
 
 

@@ -122,7 +122,7 @@ def _runs_in(folder: Path, left_out: list[str]) -> list[Path]:
 
 
 def _snapshots_in(cache: Path, left_out: list[str]) -> Iterator[Path]:
-    """Returns the folder of each model of a cache: the revision that its name means, or the newest."""
+    """Yields the folder of each model of a cache: the revision that its name means, or the newest."""
     for model in sorted(path for path in _folders(cache, left_out) if path.name.startswith("models--")):
         revisions = []
         named = _main_revision(model)

@@ -141,7 +141,7 @@ def _check_settings(path: Path, content: Any) -> None:
 
 
 def _fields(content: Any) -> Iterator[tuple[str, Any]]:
-    """Returns every named value of a configuration and of its parts."""
+    """Yields every named value of a configuration and of its parts."""
     if isinstance(content, Mapping):
         for name, value in content.items():
             yield name, value

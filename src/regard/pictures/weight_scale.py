@@ -122,7 +122,7 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
 
 
 def _draw_line(axes: Axes, value: float, horizontal: bool) -> None:
-    """Returns a line over the bar that is visible on any colour."""
+    """Draws a line over the bar that is visible on any colour."""
     draw = axes.axvline if horizontal else axes.axhline
     draw(value, color="white", linewidth=2.4)
     draw(value, color=ACCENT, linewidth=1.2)

@@ -282,7 +282,8 @@ class _Installation:
             wrapped = [
                 (holder, attribute, wrapper)
                 for kind, attribute, wrapper in _WRAPPED_NAMES.get(name, ())
-                if (holder := names.get(kind) if kind else names) and attribute in _names_of(holder)
+                # A class that lacks the name is of an unknown version: its replacement raises KeyError.
+                if (holder := names.get(kind) if kind else names) and (kind or attribute in names)
             ]
             self._wrapped += wrapped
             if not wrapped and type(names.get(_FLEX_NAME)) is FunctionType:

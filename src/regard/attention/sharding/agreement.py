@@ -31,7 +31,7 @@ _PROCESS_DETAILS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=cuda):\d+|(?<=xpu):\d+")
 def begin_call(
     problem: Problem, backend: str, verb: str, read: Readings | None = None, need_weights: bool = False
 ) -> None:
-    """Returns when every process makes the same sharded call.
+    """Waits until every process makes the same sharded call.
 
     Args:
         problem: the whole problem, with ``placed``.

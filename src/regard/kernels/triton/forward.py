@@ -50,7 +50,7 @@ Rows = namedtuple("Rows", "rows queries reference threshold outputs", defaults=(
 
 @triton.jit
 def add_top(top, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr):
-    """Raises the rows' maxima to those of a tile."""
+    """Updates the rows' maxima with those of a tile."""
     keys = features_of(columns, head.key, FORM)
     scores, _, _ = tile_scores(at.queries, keys, at.rows, columns, head, False, FULL, FORM)
     return tl.maximum(top, tl.max(scores, 1))

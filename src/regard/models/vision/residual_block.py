@@ -29,7 +29,7 @@ def residual_layers(channels: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(channels, channels, 3, padding=1, bias=False),
         BatchNorm2d(channels),
-        nn.ReLU(inplace=True),
+        nn.ReLU(),
         nn.Conv2d(channels, channels, 3, padding=1, bias=False),
         BatchNorm2d(channels),
     )

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
-
 from regard.tasks.lazy import np, pictures, torch
 
 if TYPE_CHECKING:
@@ -26,13 +24,20 @@ def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels
     return pictures.save(pictures.confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
 
 
+def cell_length(text: str) -> int:
+    """Returns how many cells of a terminal a text takes."""
+    from rich.cells import cell_len  # which takes a twentieth of a second to import
+
+    return cell_len(text)
+
+
 def cells(text: str, width: int) -> str:
     """Returns a text padded to a width in cells of a terminal, of which a wide character takes two.
 
     Args:
         width: the width; a negative one puts the spaces before the text.
     """
-    spaces = " " * (abs(width) - cell_len(text))
+    spaces = " " * (abs(width) - cell_length(text))
     return text + spaces if width >= 0 else spaces + text
 
 
@@ -42,7 +47,7 @@ def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
     Args:
         unit: what an example is, in the plural, at most six letters.
     """
-    width = max(5, *(cell_len(one.label) for one in by_label))
+    width = max(5, *(cell_length(one.label) for one in by_label))
     rows = [
         f"  {cells(one.label, width)}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
         + (f"  (none of these {unit} has this label)" if one.texts == 0 else "")
@@ -55,7 +60,7 @@ def confusion_lines(confusion: Sequence[Sequence[int]], labels: Sequence[str]) -
     """Returns the lines of the confusion matrix, or a line that says where it is for more than `MOST_SHOWN_LABELS`."""
     if len(labels) > MOST_SHOWN_LABELS:
         return [f"  the confusion matrix of {len(labels)} labels is in the results"]
-    width = max(4, *(cell_len(label) for label in labels))
+    width = max(4, *(cell_length(label) for label in labels))
     digits = max(width, *(len(str(number)) for row in confusion for number in row))
     head = f"  {'true':<{width}} | " + " ".join(cells(label, -digits) for label in labels) + "  (found)"
     rows = [
