@@ -120,6 +120,9 @@ class TextPredictor(Module, ABC):
     def step(self, tokens: Tensor, state: Any) -> SearchStep:
         """Runs one search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
 
+    def check_whole(self) -> None:
+        """Raises ArgumentError before anything is encoded, if tensors are parts and the decoder needs whole targets."""
+
     def decode(
         self,
         encoded: Encoded,

@@ -92,6 +92,9 @@ class TransformerPredictor(TextPredictor):
         rows = rows.view(tokens.shape[0], -1)  # an exporter's have an axis of length
         return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
 
+    def check_whole(self) -> None:
+        refuse_parts(type(self).__name__)
+
     def decode(
         self,
         encoded: Encoded,
@@ -101,7 +104,6 @@ class TransformerPredictor(TextPredictor):
         sampling_probability: float = 0.0,
         need_weights: bool = True,
     ) -> TranslatorOutput:
-        refuse_parts(type(self).__name__)
         if sampling_probability:
             raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
         # The last token of a target predicts nothing.

@@ -54,6 +54,7 @@ class Translator(TextPredictor):
             source_lengths: ``int64 [batch]``, tokens of each source.
             target, target_lengths, sampling_probability, need_weights: as for `decode`.
         """
+        self.check_whole()
         encoded = self.encode(source, source_lengths)
         return self.decode(
             encoded, target, target_lengths, sampling_probability=sampling_probability, need_weights=need_weights

@@ -58,7 +58,8 @@ KEYWORDS = by_name(
         'write backend="auto", or the name of a backend': "implementation",
     }
 )  # fmt: skip
-"""A keyword argument elsewhere → what to do here; ``{0}`` stands for the argument."""
+KEYWORDS = {name: line.format(name) for name, line in KEYWORDS.items()}
+"""A keyword argument elsewhere → what to do here; in the lines ``{0}`` stands for the argument."""
 
 CACHES = ("cache", "caches", "kv_cache", "past_key_value", "past_key_values", "layer_past", "incremental_state",
           "use_cache")  # fmt: skip
@@ -221,7 +222,7 @@ def unknown_keyword(verb: Callable[..., object], keywords: Mapping[str, object])
     name = next(iter(keywords))
     message = f"{verb.__name__} has no argument {name!r}"
     if name in KEYWORDS:
-        return f"{message}: {KEYWORDS[name].format(name)}"
+        return f"{message}: {KEYWORDS[name]}"
     return f"{message}{_nearest(name, argument_names(verb))}"
 
 
