@@ -31,7 +31,7 @@ label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(
 .label { color: var(--muted); font-size: 13px; white-space: nowrap; }
 button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
   padding: 2px 8px; min-height: 30px; max-width: 100%; }
-select { max-width: min(20em, 70vw); }
+select { max-width: min(24em, 90vw); }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 button { cursor: pointer; }
 button:disabled { cursor: default; color: var(--muted); opacity: .6; }

@@ -34,6 +34,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 .settings label[hidden] { display: none; }
 .settings output { grid-column: 2; font-size: 12px; color: var(--muted); }
 .settings select { width: 100%; max-width: none; }
+@media (max-width: 420px) { .try { padding: 8px 6px; } .settings label { grid-template-columns: minmax(0, 1fr); } .settings output { grid-column: 1; } .settings select { padding: 2px; } }
 .track { position: relative; display: block; }
 .track input { width: 100%; margin: 0; accent-color: var(--accent); }
 .own { position: absolute; bottom: -3px; width: 2px; height: 8px; margin-left: -1px; background: var(--text); }
