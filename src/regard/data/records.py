@@ -94,7 +94,7 @@ def file_errors(name: object, advice: str = "check the file") -> Iterator[None]:
     except RegardError:
         raise
     except FileNotFoundError as error:
-        raise DataError(f"{name}: no such file or folder; check the path") from error
+        raise DataError(f"{name}: no such file; check the path") from error
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise DataError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error}); {advice}") from error
 
