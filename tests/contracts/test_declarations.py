@@ -1,15 +1,12 @@
 """Declarations read alike: one class a name, constants that say what they hold, docstrings that begin with a verb."""
 
 import ast
-import functools
 import re
 from collections import defaultdict
 from pathlib import Path
 
 from regard.cli.commands import COMMANDS
-
-SOURCE = Path(__file__).parents[2] / "src" / "regard"
-FILES = sorted(SOURCE.rglob("*.py"))
+from sources import FILES, SOURCE, parsed
 
 NOUNS = re.compile(
     r"Arguments|Axes|Batches|Blocks|Classes|Columns|Distances|Examples|Features|Fields|Files|"
@@ -29,11 +26,6 @@ PARTICIPLES = re.compile(
 
 PUBLIC = {"Custom": "regard.scores and regard.normalizers have one each, as they have names"}
 """Class name in two public packages: why."""
-
-
-@functools.cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def test_a_class_name_stands_for_one_class():

@@ -1,7 +1,6 @@
 """The house as DESIGN.md draws it: which room may import which, what each exports, what importing costs."""
 
 import ast
-import functools
 import importlib
 import json
 import re
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sources import FILES, SOURCE, parsed
+
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "regard"
-FILES = sorted(SOURCE.rglob("*.py"))
 NO_ROOMS = ("__init__.py", "__main__.py", "__pycache__", "py.typed")
 
 
@@ -30,12 +29,6 @@ def rooms() -> dict[str, int]:
 
 def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
-
-
-@functools.cache
-def parsed(file: Path) -> ast.Module:
-    """The file's syntax tree."""
-    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def imports(file: Path):
