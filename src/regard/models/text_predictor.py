@@ -144,6 +144,7 @@ class TextPredictor(Module, ABC):
                 2015); in [0, 1]. A Transformer, which decodes all tokens at once, takes only 0.
             need_weights: whether the weights are requested; a decoder that computes them anyway always returns them.
         """
+        # Not abstract: a subclass may define `forward` by itself, and `search` needs no `decode`.
         raise NotImplementedError(f"{type(self).__name__} defines no decode")
 
     def search(

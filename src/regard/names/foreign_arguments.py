@@ -20,7 +20,9 @@ _ROTATED = "rotary = positions.Rotary(dim), and regard.attend(rotary(query), rot
 
 _HEADS_AXIS = "heads are an axis of the tensors, [batch, heads, length, dim]; nn.MultiheadAttention splits features"
 
-KEYWORDS = by_name(
+KEYWORDS = {
+    name: line.format(name)
+    for name, line in by_name(
     {
         'write mask="causal", or mask=masks.causal(align="start") as PyTorch, JAX and Keras align lengths': "is_causal",
         'write mask="causal"': "causal use_causal_mask",
@@ -56,9 +58,8 @@ KEYWORDS = by_name(
         "pass all keys and values so far: cache = cache.appended(key, value), and regard.attend(query, cache.key, "
         'cache.value, mask="causal")': "cache kv_cache past_key_value past_key_values use_cache",
         'write backend="auto", or the name of a backend': "implementation",
-    }
-)  # fmt: skip
-KEYWORDS = {name: line.format(name) for name, line in KEYWORDS.items()}
+    }).items()
+}  # fmt: skip
 """A keyword argument elsewhere → what to do here; in the lines ``{0}`` stands for the argument."""
 
 CACHES = ("cache", "caches", "kv_cache", "past_key_value", "past_key_values", "layer_past", "incremental_state",

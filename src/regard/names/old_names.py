@@ -29,7 +29,7 @@ RENAMED_FIELDS: dict[str, tuple[str, ...]] = {
 
 FOREIGN_FIELDS: dict[str, tuple[str, ...]] = {
     name: tuple(here.split())
-    for here, names in {
+    for name, here in by_name({
         "batch_size tokens_per_batch": "batch bs",
         "tokens_per_batch": "batch_size",
         "batch_size": "tokens_per_batch",
@@ -91,8 +91,7 @@ FOREIGN_FIELDS: dict[str, tuple[str, ...]] = {
         "threads": "num_workers workers n_jobs",
         "init_from": "checkpoint",
         "init_from backbone_weights": "pretrained",
-    }.items()
-    for name in names.split()
+    }).items()
 }  # fmt: skip
 """Field of another program, or of another task → what it may be called here; the first that a command has counts."""
 

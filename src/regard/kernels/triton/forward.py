@@ -183,13 +183,13 @@ def forward(arguments, outputs, FORM: tl.constexpr):
     if FORM.normalizer == SOFTMAX:
         mixed = mixed / tl.where(summed == 0.0, 1.0, summed)[:, None]
     channels = tl.arange(0, BLOCK_V)
-    places = head.pair * head.query.length + rows
+    elements = head.pair * head.query.length + rows
     is_row = rows < head.query.length
     inside = (rows[:, None] < head.query.length) & (channels[None, :] < FORM.value_dim)
-    output = outputs.output + places[:, None] * FORM.value_dim + channels[None, :]
+    output = outputs.output + elements[:, None] * FORM.value_dim + channels[None, :]
     tl.store(output, mixed.to(outputs.output.dtype.element_ty), mask=inside)
-    tl.store(outputs.maximum + places, top, mask=is_row)
-    tl.store(outputs.total + places, summed, mask=is_row)
+    tl.store(outputs.maximum + elements, top, mask=is_row)
+    tl.store(outputs.total + elements, summed, mask=is_row)
     if outputs.sloped is not None:
-        tl.store(outputs.sloped + places[:, None] * FORM.value_dim + channels[None, :], slopes_mixed, mask=inside)
-        tl.store(outputs.slope_total + places, slopes_summed, mask=is_row)
+        tl.store(outputs.sloped + elements[:, None] * FORM.value_dim + channels[None, :], slopes_mixed, mask=inside)
+        tl.store(outputs.slope_total + elements, slopes_summed, mask=is_row)

@@ -55,9 +55,9 @@ def read_rows(arguments, readings, FORM: tl.constexpr):
     head = row_head(arguments, FORM)
     rows = head.block * BLOCK_Q + tl.arange(0, BLOCK_Q)
     queries = features_of(rows, head.query, FORM)
-    places, is_row = head.pair * head.query.length + rows, rows < head.query.length
-    top = tl.load(readings.maximum + places, mask=is_row, other=0.0)
-    row_total = tl.load(readings.total + places, mask=is_row, other=1.0)
+    elements, is_row = head.pair * head.query.length + rows, rows < head.query.length
+    top = tl.load(readings.maximum + elements, mask=is_row, other=0.0)
+    row_total = tl.load(readings.total + elements, mask=is_row, other=1.0)
     reference = tl.where(top == float("-inf"), 0.0, top)
     summed = row_total
     if FORM.normalizer == SOFTMAX:
@@ -71,17 +71,17 @@ def read_rows(arguments, readings, FORM: tl.constexpr):
     # The statistics of softmax without a sink are the log-sum-exp; others need a sum of exponentials of their own.
     factor = head.numbers.factor
     if FORM.normalizer != SOFTMAX or FORM.has_sink:
-        tl.store(readings.lse + places, highest * factor + tl.log(exponentials), mask=is_row)
+        tl.store(readings.lse + elements, highest * factor + tl.log(exponentials), mask=is_row)
     else:
-        tl.store(readings.lse + places, top * factor + tl.log(row_total), mask=is_row)
+        tl.store(readings.lse + elements, top * factor + tl.log(row_total), mask=is_row)
     if readings.entropy is not None:
         if FORM.normalizer == SOFTMAX:
             whole = tl.where(top == float("-inf"), 0.0, 1.0)
             if FORM.has_sink:
                 whole = exponentials * tl.exp2((highest - reference) * (factor * LOG2E)) * summed
             entropies += tl.where(whole == 0.0, 0.0, whole * tl.log(row_total))
-        tl.store(readings.entropy + places, entropies, mask=is_row)
+        tl.store(readings.entropy + elements, entropies, mask=is_row)
     if readings.peak is not None:
-        tl.store(readings.peak + places, largest, mask=is_row)
+        tl.store(readings.peak + elements, largest, mask=is_row)
     if readings.distance is not None:
-        tl.store(readings.distance + places, distances, mask=is_row)
+        tl.store(readings.distance + elements, distances, mask=is_row)

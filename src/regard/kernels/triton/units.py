@@ -22,8 +22,8 @@ def unit_powers(
     for begin in range(0, UNITS, BLOCK_D):
         unit = begin + features
         inside = (positions[:, None] < L) & (unit[None, :] < D)
-        places = (pair * L + positions)[:, None] * D + unit[None, :]
-        block = tl.load(units + places, mask=inside, other=0.0).to(tl.float32)
+        elements = (pair * L + positions)[:, None] * D + unit[None, :]
+        block = tl.load(units + elements, mask=inside, other=0.0).to(tl.float32)
         # Not a number counts as large.
         sizes = tl.where(block == block, tl.abs(block), float("inf"))
         largest = tl.maximum(largest, tl.max(sizes, 1))
