@@ -234,6 +234,11 @@ class KernelInputs(NamedTuple):
         dropout: probability of dropping a weight.
         seed: seed of dropout.
         return_weights: whether to return the weights before dropout, which takes quadratic memory.
+        score_function, score_gradient: addresses of the functions that change a row of scores before the bias, and the
+            gradient of these scores; see `bodies.row_functions`. 0 for none.
+        mask_function: address of the function that hides keys of a row; 0 for none.
+        function_data: what these functions read, int64.
+        function_row: index of the first query, for these functions.
     """
 
     query: Annotated[Tensor, Strides(_MATRIX, repeats=False), DIFFERENTIABLE]
@@ -261,6 +266,11 @@ class KernelInputs(NamedTuple):
     seed: int = 0
     return_weights: bool = False
     relu: bool = False
+    score_function: int = 0
+    score_gradient: int = 0
+    mask_function: int = 0
+    function_data: Tensor | None = None
+    function_row: int = 0
 
     @property
     def units(self) -> str:
@@ -287,11 +297,13 @@ class KernelInputs(NamedTuple):
         """Whether returned weights are saved for the backward pass.
 
         Recomputing an additive score takes longer than reading it. Weights of longer inputs would need more memory than
-        a linear pass may use. If scores are capped or weights multiplied by a window, weights alone are not enough.
+        a linear pass may use. If scores are capped or changed by a function, or weights multiplied by a window, weights
+        alone are not enough.
         """
         batch, heads, queries, _ = self.query.shape
         few = batch * heads * queries * self.key.shape[2] <= SAVED_WEIGHTS
-        return self.weight is not None and few and not self.cap and self.center is None
+        is_plain = not self.cap and not self.score_function and self.center is None
+        return self.weight is not None and few and is_plain
 
     @property
     def runs(self) -> int:
@@ -365,6 +377,8 @@ class ReadingOptions(NamedTuple):
             and inputs.key.shape[2] <= MAX_LANE_KEYS
             and inputs.runs == 1
             and inputs.cap == 0
+            and inputs.score_function == 0
+            and inputs.mask_function == 0
             and inputs.temperature == 1
             and not self.top_k
             and not self.pooled
@@ -504,6 +518,14 @@ PRODUCT_RECORD = np.dtype(
     ]
 )
 """Arguments of the kernel that multiplies: ``c = factor · a b + beta · c``; see `bodies.wide_product`."""
+
+FUNCTION_RECORD = np.dtype(
+    [
+        *((name, np.int64) for name in ("data", "batch", "head", "group", "row", "chunk")),
+        *((name, np.int64) for name in ("first", "keys", "scores", "gradient")),
+    ]
+)
+"""Arguments of the functions of a row of scores; see `bodies.row_functions`."""
 
 PACKED_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
 

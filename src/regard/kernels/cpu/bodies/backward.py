@@ -35,7 +35,7 @@ from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, routine_of
-from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
+from regard.kernels.cpu.bodies.row_adjustments import adjust_row, call_function, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.bodies.row_gradients import differentiate
 from regard.kernels.cpu.bodies.row_normalizers import log_weight, normalizer_reader, recompute_weights
 from regard.kernels.cpu.bodies.visible_keys import COLUMN, clear_hidden, column_span, fill_gaps, range_at, runs_of_row
@@ -180,6 +180,8 @@ def differentiate_block(
         slopes, visible_gradient, visible_mixed = gradients.slopes[:n], gradient[r, low:high], mixed[r, low:high]
         if p.cap > 0:
             cap_slopes(p, weights[r, low:high], slopes)
+        elif p.score_gradient != 0:
+            copy(weights[r, low:high], slopes)
         visible = weights[r, low:high]
         if p.returned_weights == 0:
             adjust_row(p, block, r, runs, weights[r])
@@ -202,6 +204,12 @@ def differentiate_block(
         if p.cap > 0:
             for j in range(n):
                 visible_gradient[j] *= slopes[j]
+        elif p.score_gradient != 0:
+            for number in range(runs.size):
+                run = range_at(runs.ranges, number)
+                run_scores = slopes[run.column - low : run.column - low + run.keys]
+                run_gradient = gradient[r, run.column : run.column + run.keys]
+                call_function(p, p.score_gradient, block, chunk, r, run.first, run_scores, run_gradient)
         # The slopes in gaps belong to hidden scores.
         fill_gaps(runs, gradient[r], visible_gradient.dtype.type(0))
     differentiate_values(p, block, chunk, routine, mixed)

@@ -36,7 +36,7 @@ class GradientScratch(NamedTuple):
     Attributes:
         gradient: gradient of the weights, later of the scores, ``[rows, width]``.
         mixed: the weights that mixed the values, after window and dropout, ``[rows, width]``.
-        slopes: derivative of the cap, ``[width]``, or empty.
+        slopes: derivative of the cap, or scores before a function changes them, ``[width]``, or empty.
         sums: gradients of an additive score's queries, ``[rows, even dim]``.
         key_sums: gradients of its keys, ``[even dim · padded keys]``, summed over the blocks of a chunk.
         partial: see `partial_sums`.
@@ -58,7 +58,8 @@ class GradientScratch(NamedTuple):
 def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> GradientScratch:
     """Returns unfilled memory for the largest block, see `scratch_at`."""
     size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
-    capped, dim, padded = width if p.cap > 0 else 0, p.dim if additive else 0, padded_length(p.keys)
+    capped = width if p.cap > 0 or p.score_gradient != 0 else 0
+    dim, padded = p.dim if additive else 0, padded_length(p.keys)
     mixed = gradient + p.block * width * size
     slopes = mixed + p.block * width * size
     sums = slopes + capped * size

@@ -1,4 +1,5 @@
-"""Adjustments of a row: cap, bias, temperature and mask before normalization; Gaussian window and dropout after it.
+"""Adjustments of a row: cap, function, bias, temperature and mask before normalization; Gaussian window and dropout
+after it.
 
 They depend on the keys of the scores, so they process one run of visible keys at a time.
 """
@@ -7,17 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from regard.kernels.cpu.bodies.arguments import function_at
 from regard.kernels.cpu.bodies.block import QueryBlock
 from regard.kernels.cpu.bodies.elementary import exp
-from regard.kernels.cpu.bodies.intrinsics import array_at
+from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, call_kernel, stack_memory
 from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.bodies.visible_keys import column_span, fill_gaps, range_at
+from regard.kernels.cpu.kernel_arguments import FUNCTION_RECORD
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
+
+FUNCTION_SIZE = FUNCTION_RECORD.itemsize
 
 
 @embedded
 def adjust_row(p: Any, block: QueryBlock, r: int, runs: Any, scores: Any) -> Any:
-    """Applies cap, bias, temperature and mask to the visible scores of a block's row ``r``; writes −∞ between its runs.
+    """Applies all adjustments before normalization to the visible scores of a block's row ``r``; writes −∞ between its
+    runs.
 
     Args:
         runs: runs of the row, at least one.
@@ -36,7 +42,8 @@ def adjust_row(p: Any, block: QueryBlock, r: int, runs: Any, scores: Any) -> Any
 
 @inlined
 def adjust_run(p: Any, block: QueryBlock, r: int, begin: int, scores: Any) -> None:
-    """Applies cap, bias, temperature and mask to the scores of a block's row ``r`` for the keys from ``begin`` on."""
+    """Applies all adjustments before normalization to the scores of a block's row ``r`` for the keys from ``begin``
+    on."""
     real = scores.dtype.type
     n = scores.size
     b, h, row = block.batch, block.head, block.row + r
@@ -44,6 +51,8 @@ def adjust_run(p: Any, block: QueryBlock, r: int, begin: int, scores: Any) -> No
         cap, inverse = real(p.cap), real(2.0 / p.cap)
         for j in range(n):
             scores[j] = cap * tanh_of_half(scores[j] * inverse)
+    if p.score_function != 0:
+        call_function(p, p.score_function, block, 0, r, begin, scores, scores)
     if p.bias_kind == DENSE_BIAS:
         offset = b * p.bias_batch + h * p.bias_head + row * p.bias_row + begin * p.bias_key
         bias = array_at(p.bias + offset * scores.itemsize, (n - 1) * p.bias_key + 1 if n > 0 else 0, real(0))
@@ -66,6 +75,21 @@ def adjust_run(p: Any, block: QueryBlock, r: int, begin: int, scores: Any) -> No
         visible = array_at(p.mask + b * p.mask_batch + h * p.mask_head + row * p.mask_row + begin, n, np.int8(0))
         for j in range(n):
             scores[j] = scores[j] if visible[j] != 0 else real(-np.inf)
+    if p.mask_function != 0:
+        call_function(p, p.mask_function, block, 0, r, begin, scores, scores)
+
+
+@inlined
+def call_function(
+    p: Any, function: int, block: QueryBlock, chunk: int, r: int, begin: int, scores: Any, gradient: Any
+) -> None:
+    """Calls a function of a row of scores (`row_functions`) for the keys from ``begin`` on."""
+    record = stack_memory(FUNCTION_SIZE)
+    f = function_at(record)
+    f.data, f.batch, f.head, f.group = p.function_data, block.batch, block.head, block.group
+    f.row, f.chunk, f.first, f.keys = p.function_row + block.row + r, chunk, begin, scores.size
+    f.scores, f.gradient = address_of(scores), address_of(gradient)
+    call_kernel(function, record)
 
 
 @inlined
