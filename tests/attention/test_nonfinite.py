@@ -11,6 +11,7 @@ from regard import masks, nn, normalizers
 from regard.attention.isolation import cleaned
 from regard.attention.problem import validate
 from regard.shapes.grid import Grid
+from regard.tracing.transforms import SERIAL_SUM, is_finite
 
 everywhere = pytest.mark.parametrize("backend", EVERY)
 DTYPES = (torch.float32, torch.bfloat16)
@@ -536,3 +537,14 @@ def test_tensors_without_what_is_hidden_lie_in_memory_as_before(dim):
     for name in ("query", "key", "value"):
         before, after = getattr(given, name), getattr(cleaned(given), name)
         assert before.stride() == after.stride()
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_a_sum_on_one_thread_finds_each_number_that_is_not_finite(number):
+    numbers = torch.randn(2, SERIAL_SUM.start)
+    assert is_finite(numbers)
+    for index in (0, numbers.numel() // 2 + 1, numbers.numel() - 1):
+        poisoned = numbers.clone()
+        poisoned.view(-1)[index] = number
+        assert not is_finite(poisoned)
+        assert not is_finite(poisoned.mT)

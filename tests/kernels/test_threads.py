@@ -10,7 +10,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import outcome, tensors
 from regard import masks, normalizers
-from regard.kernels.cpu import launch
+from regard.kernels.cpu import kernels, launch
 from regard.kernels.cpu import launch as launch_module
 from regard.kernels.cpu.kernel_arguments import POSITIONS, KernelInputs
 from regard.scores import Additive
@@ -134,6 +134,18 @@ def test_the_number_of_threads_is_left_as_it_was(teams):
     inputs = tensors(query=(1, 2, 257, 17), key=(1, 2, 263, 17), value=(1, 2, 263, 3))
     with_threads(2, lambda: outcome("cpu", inputs))
     assert torch.get_num_threads() == 2
+
+
+def test_a_stage_begins_after_all_tasks_of_the_stage_before(teams, monkeypatch):
+    """The transposed keys of a few heads overwrite those of the heads before."""
+    monkeypatch.setattr(kernels, "is_wide", lambda inputs: True)
+    for name in ("SERIAL_WORK", "TRANSPOSED_ELEMENTS", "THREAD_TASKS"):
+        monkeypatch.setattr(launch_module, name, 1)
+    query, key, value = torch.randn(3, 1, 12, 40, 16)
+    wanted = with_threads(1, lambda: regard.attend(query, key, value, backend="cpu"))
+    for _ in range(30):
+        assert torch.equal(with_threads(4, lambda: regard.attend(query, key, value, backend="cpu")), wanted)
+    assert len(teams) >= 30
 
 
 def test_blocks_depend_on_shapes_alone():

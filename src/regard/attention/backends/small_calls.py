@@ -4,7 +4,6 @@
 """
 
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import cast
 
 import torch
@@ -100,7 +99,7 @@ class BoundSteps:
             with plain_rows():
                 weights = self.normalizer.weigh(scores, self.grid)
         output = torch.bmm(weights.flatten(0, 1), value.flatten(0, 1)).view(*query.shape[:3], -1)
-        return output if isfinite(output.detach().sum()) else None
+        return output if is_finite(output) else None
 
     def visible(self, mask: object, keys: int) -> Tensor:
         """Returns a mask as a tensor to add to scores, or as bools if a gradient is wanted."""

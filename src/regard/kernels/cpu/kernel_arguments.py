@@ -469,6 +469,8 @@ its own sums; a row has a few runs of visible keys."""
 _LAUNCH_FIELDS = (
     # The next task, and the number of tasks. The counter is first: tasks are counted at the record's own address.
     ("counter", "tasks"),
+    # Whether an output was not finite: a forward kernel writes 1.
+    ("nonfinite",),
     # C's malloc and free.
     ("malloc", "free"),
     # BLAS's gemm, and the function that limits its threads; 0 for none. Transposed keys and values for the microkernel,
@@ -526,6 +528,9 @@ FUNCTION_RECORD = np.dtype(
     ]
 )
 """Arguments of the functions of a row of scores; see `bodies.row_functions`."""
+
+STAGE_RECORD = np.dtype([(name, np.int64) for name in ("kernel", "arguments", "entered", "left")])
+"""A stage of a launch: the addresses of the kernel and of its arguments, and how many threads have entered and left."""
 
 PACKED_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
 

@@ -124,6 +124,11 @@ def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
     return _kernel("packed_attention", "packed_attention_gradients", _dtype_name(dtype))
 
 
+def stages() -> Kernel:
+    """Returns the kernel that runs several others, one after the other."""
+    return _kernel("stages", "run_stages")
+
+
 def multiply(dtype: torch.dtype) -> Kernel:
     """Returns the kernel of one matrix product, which other kernels call."""
     return _kernel("multiply", "multiply", _dtype_name(dtype))
@@ -177,9 +182,9 @@ def _preparing_kernels(dtype: torch.dtype, units: str) -> list[Kernel]:
     """Returns the kernels that prepare keys and compute products, for inputs of any size."""
     kernels = [multiply(dtype)] if dtype == torch.float32 or not gemm_address(dtype) else []
     if units != "product":
-        kernels.append(exponentials(dtype))
+        kernels += exponentials(dtype), stages()
     if dtype == torch.float32 and microkernel_is_faster():
-        kernels.append(transposed(dtype))
+        kernels += transposed(dtype), stages()
     return kernels
 
 

@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -33,14 +33,27 @@ _PACKED_FORMAT = struct.Struct("".join(FORMATS.values()))
 _C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 _SHARED_ARGUMENTS: list[float] = [0] * len(FORMATS)
 """The arguments that all launches share: the addresses of ``malloc`` and ``free``."""
+
+
+def _c_function(name: str) -> int:
+    """Returns the address of a function of the C library; 0 if there is none."""
+    return ctypes.cast(getattr(_C, name, None), ctypes.c_void_p).value or 0
+
+
 for _name in ("malloc", "free"):
-    _SHARED_ARGUMENTS[POSITIONS[_name]] = ctypes.cast(getattr(_C, _name), ctypes.c_void_p).value or 0
+    _SHARED_ARGUMENTS[POSITIONS[_name]] = _c_function(_name)
+
+_GIVE_WAY = _c_function("sched_yield")
+"""The address of the function that lets another thread run on this core; 0 where there is none."""
 
 _SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
 _INPUTS = Writer(KernelInputs, POSITIONS)
-_COUNTER, _TASKS, _KEY_TRANSPOSED, _GEMM, _LIMIT_THREADS, _PRODUCTS, _MULTIPLY = (
-    POSITIONS[name] for name in ("counter", "tasks", "key_transposed", "gemm", "limit_threads", "products", "multiply")
-)
+_COUNTER, _TASKS, _NONFINITE, _KEY_TRANSPOSED, _GEMM, _LIMIT_THREADS, _PRODUCTS, _MULTIPLY = (
+    POSITIONS[name]
+    for name in (
+        "counter", "tasks", "nonfinite", "key_transposed", "gemm", "limit_threads", "products", "multiply",
+    )
+)  # fmt: skip
 _BIAS_KIND, _INVERSE_TEMPERATURE, _DROPOUT_SCALE, _THRESHOLD, _SINK, _SHIFT = (
     POSITIONS[name] for name in ("bias_kind", "inverse_temperature", "dropout_scale", "threshold", "sink", "shift")
 )
@@ -147,18 +160,26 @@ class Transposition(NamedTuple):
         tasks, work = self.heads * self.tiles, self.heads * self.work
         return PreparedLaunch.of(self.kernel, self.arguments, tasks, work, ("key", "key_transposed"))
 
-    def run(self, output: int, heads: range) -> None:
-        """Transposes some heads, counted through all batch rows; ``output`` is the address that head 0 would have."""
+    def stage(self, output: int, heads: range) -> "Stage":
+        """Returns the stage for some heads, counted through all batch rows.
+
+        Args:
+            output: the address that head 0 would have.
+        """
         self.arguments[_KEY_TRANSPOSED] = output
-        launch(self.kernel, self.arguments, heads.stop * self.tiles, len(heads) * self.work, heads.start * self.tiles)
+        work, first = len(heads) * self.work, heads.start * self.tiles
+        return Stage.of(self.kernel, self.arguments, heads.stop * self.tiles, work, first)
 
 
-def transposed(tensor: Tensor) -> Tensor:
-    """Returns keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
+def transposed(tensor: Tensor) -> "tuple[Tensor, Stage]":
+    """Returns memory for transposed keys or values, ``[batch, kv_heads, dim, padded keys]``, and what fills it.
+
+    Args:
+        tensor: ``[batch, kv_heads, keys, dim]``.
+    """
     batch, heads, keys, dim = tensor.shape
     output, transposition = tensor.new_empty(batch, heads, dim, padded_length(keys)), Transposition.of(tensor)
-    transposition.run(address_of(output), range(transposition.heads))
-    return output
+    return output, transposition.stage(address_of(output), range(transposition.heads))
 
 
 def launch_on_transposed(kernel: Kernel, arguments: list[float], key: Tensor, tasks: int, work: float) -> None:
@@ -172,32 +193,65 @@ def launch_on_transposed(kernel: Kernel, arguments: list[float], key: Tensor, ta
     heads = transposition.heads
     head_tasks, min_tasks = tasks // heads, THREAD_TASKS * torch.get_num_threads()
     step = min(heads, max(TRANSPOSED_ELEMENTS // transposition.elements, ceil_div(min_tasks, head_tasks)))
-    memory = key.new_empty(step * transposition.elements)
+    memory, stages = key.new_empty(step * transposition.elements), []
     for first in range(0, heads, step):
         group = range(first, min(first + step, heads))
         address = address_of(memory) - first * transposition.elements * memory.element_size()
-        transposition.run(address, group)
+        stages.append(transposition.stage(address, group))
         arguments[_KEY_TRANSPOSED] = address
-        launch(kernel, arguments, group.stop * head_tasks, work * len(group) / heads, group.start * head_tasks)
+        part = work * len(group) / heads
+        stages.append(Stage.of(kernel, arguments, group.stop * head_tasks, part, group.start * head_tasks))
+    run_stages(stages)
 
 
-def launch(kernel: Kernel, arguments: list[float], tasks: int, work: float, first: int = 0) -> None:
+def launch(kernel: Kernel, arguments: list[float], tasks: int, work: float) -> None:
     """Runs a kernel.
 
     Args:
         tasks: the number of tasks, counted from 0.
         work: a rough number of elementary operations.
-        first: the first task to run.
     """
-    arguments[_COUNTER], arguments[_TASKS] = first, tasks
-    _run(kernel, packed(arguments), tasks, work, first)
+    run_stages([Stage.of(kernel, arguments, tasks, work)])
 
 
-def _run(kernel: Kernel, record: "array[int]", tasks: int, work: float, first: int = 0) -> None:
-    run_on_threads(kernel, record.buffer_info()[0], tasks - first, work)
-    # A thread without memory takes no task and leaves all of them to the others.
-    if record[_COUNTER] < tasks:
-        raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")
+class Stage(NamedTuple):
+    """A kernel with its arguments, as a part of a launch.
+
+    Attributes:
+        record: the arguments, as kernels read them.
+        work: a rough number of elementary operations.
+    """
+
+    kernel: Kernel
+    record: "array[int]"
+    work: float
+
+    @classmethod
+    def of(cls, kernel: Kernel, arguments: list[float], tasks: int, work: float, first: int = 0) -> "Stage":
+        """Returns the stage that runs the tasks from ``first`` on; ``tasks`` is the end of their numbers."""
+        arguments[_COUNTER], arguments[_TASKS] = first, tasks
+        return cls(kernel, packed(arguments), work)
+
+
+def run_stages(stages: "Sequence[Stage]") -> None:
+    """Runs kernels, one after the other: no task begins before all tasks of the stage before are done.
+
+    All stages are one parallel region. Each region ends with a wait for all threads, and one that shares its core with
+    another process may come milliseconds later.
+    """
+    tasks = [record[_TASKS] - record[_COUNTER] for _, record, _ in stages]
+    total = sum(work for _, _, work in stages)
+    if len(stages) == 1 or _threads(max(tasks), total) == 1:
+        for (kernel, record, work), count in zip(stages, tasks, strict=True):
+            run_on_threads(kernel, record.buffer_info()[0], count, work)
+    else:
+        numbers = (number for stage in stages for number in (stage.kernel.address, stage.record.buffer_info()[0], 0, 0))
+        sequence = array("q", (len(stages), _GIVE_WAY, *numbers))
+        run_on_threads(kernels.stages(), sequence.buffer_info()[0], max(tasks), total)
+    for kernel, record, _ in stages:
+        # A thread without memory takes no task and leaves all of them to the others.
+        if record[_COUNTER] < record[_TASKS]:
+            raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")
 
 
 class PreparedLaunch(NamedTuple):
@@ -206,13 +260,12 @@ class PreparedLaunch(NamedTuple):
     Attributes:
         record: the bytes of its arguments, with the addresses of an earlier launch.
         positions: name and position of each argument that changes from launch to launch.
-        tasks, work: as for `launch`.
+        work: as for `launch`.
     """
 
     kernel: Kernel
     record: bytes
     positions: tuple[tuple[str, int], ...]
-    tasks: int
     work: float
 
     @classmethod
@@ -227,14 +280,24 @@ class PreparedLaunch(NamedTuple):
         """
         arguments[_TASKS] = tasks
         positions = tuple((name, POSITIONS[name]) for name in names)
-        return cls(kernel, packed(arguments).tobytes(), positions, tasks, work)
+        return cls(kernel, packed(arguments).tobytes(), positions, work)
 
-    def launch(self, changed: Mapping[str, int]) -> None:
-        """Runs the kernel with these values of the arguments that change, and maybe of others."""
+    def stage(self, changed: Mapping[str, int]) -> Stage:
+        """Returns the launch with these values of the arguments that change, and maybe of others."""
         record = array("q", self.record)
         for name, position in self.positions:
             record[position] = changed[name]
-        _run(self.kernel, record, self.tasks, self.work)
+        return Stage(self.kernel, record, self.work)
+
+
+class PreparedLaunches(tuple[PreparedLaunch, ...]):
+    """Prepared launches that run one after the other."""
+
+    def run(self, changed: Mapping[str, int]) -> bool:
+        """Runs the launches with these values, as `PreparedLaunch.stage`; returns whether the output is finite."""
+        stages = [launch.stage(changed) for launch in self]
+        run_stages(stages)
+        return stages[-1].record[_NONFINITE] == 0
 
 
 def packed(arguments: list[float]) -> "array[int]":
@@ -260,8 +323,8 @@ def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> N
         kernel: a kernel that takes tasks from the counter in its arguments.
         arguments: the address of the arguments.
     """
-    threads = min(torch.get_num_threads(), tasks) if work >= SERIAL_WORK else 1
-    if threads <= 1:
+    threads = _threads(tasks, work)
+    if threads == 1:
         function_at(kernel.address)(arguments)
         return
     parallel = openmp()
@@ -275,6 +338,11 @@ def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> N
     call(arguments)
     for thread in other_threads:
         thread.join()
+
+
+def _threads(tasks: int, work: float) -> int:
+    """Returns how many threads a launch uses."""
+    return max(1, min(torch.get_num_threads(), tasks)) if work >= SERIAL_WORK else 1
 
 
 @cache

@@ -24,11 +24,13 @@ from regard.kernels.cpu.kernel_arguments import (
     sum_of_chunks,
 )
 from regard.kernels.cpu.launch import (
+    Stage,
     as_matrix,
     check_inputs,
     fill_arguments,
     launch,
     launch_on_transposed,
+    run_stages,
     transposed,
     write_named,
 )
@@ -54,8 +56,11 @@ _LIBRARY.define(f"readings({_INPUTS}, {_OPTIONS}) -> Tensor[]")
 GRADIENTS = differentiable(KernelInputs)
 """The gradients that the backward operator returns, in this order; an empty tensor for an input that is None."""
 
-_CLEARED_GRADIENTS = ("key", "value")
-"""The largest gradients; the kernel itself sets their sums to zero."""
+_TRANSPOSED = ("key", "value")
+"""The inputs that the microkernel may read transposed."""
+
+_CLEARED_GRADIENTS = ("query", *_TRANSPOSED)
+"""The largest gradients; the kernel itself sets them to zero."""
 
 
 def _exponentials(key: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
@@ -112,20 +117,20 @@ def _attend_backward(
     for name, shape in shapes.items():
         new = inputs.query.new_empty if name in _CLEARED_GRADIENTS else inputs.query.new_zeros
         grads[name] = new(shape if getattr(inputs, name) is not None else 0)
-    key_transposed, value_transposed = _transposed(inputs, "key"), _transposed(inputs, "value")
+    filled = {name: transposed(getattr(inputs, name)) for name in _TRANSPOSED if kernels.needs_transposed(inputs, name)}
     arguments = fill_arguments(
         inputs,
         inputs.block,
         chunks,
-        key_transposed=key_transposed,
-        value_transposed=value_transposed,
+        **{f"{name}_transposed": tensor for name, (tensor, _) in filled.items()},
         statistics=statistics,
         returned_weights=saved_weights,
         grad_output=grad_output,
         grad_weights=grad_weights,
         **{f"grad_{name}": tensor for name, tensor in grads.items()},
     )
-    launch(kernels.backward(inputs), arguments, B * KV * chunks, 3.0 * inputs.work)
+    backward = Stage.of(kernels.backward(inputs), arguments, B * KV * chunks, 3.0 * inputs.work)
+    run_stages([*(stage for _, stage in filled.values()), backward])
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
     if inputs.weight is not None:
         grads["weight"] = grads["weight"][..., :D].sum((0, 2))
@@ -250,10 +255,6 @@ def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, arguments: list[fl
         launch_on_transposed(kernel, arguments, inputs.key, tasks, inputs.work)
     else:
         launch(kernel, arguments, tasks, inputs.work)
-
-
-def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:
-    return transposed(getattr(inputs, name)) if kernels.needs_transposed(inputs, name) else None
 
 
 for _name, _run, _shapes in (

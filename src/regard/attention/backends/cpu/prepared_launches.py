@@ -7,7 +7,6 @@ of the same sizes and strides the arguments are the same but for the addresses o
 
 import threading
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
@@ -26,7 +25,7 @@ from regard.scores import Additive, ScaledDot, TanhSum
 from regard.tracing.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:
-    from regard.kernels.cpu.launch import PreparedLaunch
+    from regard.kernels.cpu.launch import PreparedLaunches
 
 ROWS = 16
 """Number of rows of a head up to which one block has them all, whatever the number of keys."""
@@ -62,7 +61,7 @@ class PreparedCall:
         steps: the visible keys of later calls, if the numbers of keys differ.
     """
 
-    launches: "tuple[PreparedLaunch, ...]"
+    launches: "PreparedLaunches"
     output: tuple[int, ...]
     scratch: dict[str, int]
     any_keys: bool
@@ -73,7 +72,13 @@ class PreparedCall:
     def of(cls, problem: Problem, any_keys: bool = False) -> "PreparedCall | None":
         """Prepares the call of a problem that the fused kernels run; returns None if launches alone are not enough."""
         from regard.kernels.cpu import kernels, operators
-        from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition, fill_arguments
+        from regard.kernels.cpu.launch import (
+            TRANSPOSED_ELEMENTS,
+            PreparedLaunch,
+            PreparedLaunches,
+            Transposition,
+            fill_arguments,
+        )
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
         tensors = {"query": problem.query, "key": problem.key, "value": problem.value}
@@ -119,7 +124,14 @@ class PreparedCall:
         launches.append(
             PreparedLaunch.of(kernel, numbers, tasks, inputs.work, (*tensors, *scratch, "output", *changed))
         )
-        return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys, spans, steps)
+        return cls(
+            PreparedLaunches(launches),
+            (*problem.query.shape[:3], problem.value.shape[3]),
+            scratch,
+            any_keys,
+            spans,
+            steps,
+        )
 
     def run(self, query: Tensor, key: Tensor, value: Tensor, score: object, mask: object) -> Tensor | None:
         """Returns the output for tensors of the same sizes and strides (but for ``any_keys``).
@@ -154,9 +166,8 @@ class PreparedCall:
                 first = spans.start.element_size() * spans.runs * row
                 ends = address_of(spans.start) + first, address_of(spans.stop) + first
                 filled |= zip(_OF_SPANS, (*ends, spans.runs, 1), strict=True)
-        for launch in self.launches:
-            launch.launch(filled)
-        return output if self.spans is None or isfinite(output.sum()) else None
+        is_finite = self.launches.run(filled)
+        return output if self.spans is None or is_finite else None
 
 
 class ReadingMemory(NamedTuple):
@@ -201,7 +212,7 @@ class PreparedReading:
     """
 
     statistics: tuple[int, ...]
-    launches: "tuple[PreparedLaunch, ...]"
+    launches: "PreparedLaunches"
     initial: Tensor
     parts: dict[str, ReadingMemory]
     transposed: int
@@ -227,7 +238,7 @@ class PreparedReading:
         if why_missing() is not None or obstacle(problem) is not None or problem.lowered.dense_mask is not None:
             return None
         from regard.kernels.cpu import kernel, kernels, operators
-        from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition
+        from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, PreparedLaunches, Transposition
 
         inputs, grid = kernel_inputs(problem), problem.grid
         as_given = inputs.query is query and address_of(inputs.key) == address_of(key)
@@ -265,7 +276,9 @@ class PreparedReading:
         names = ("query", "key", *("key_transposed",) * bool(transposed), *parts)
         reading_kernel, tasks = kernels.readings(inputs, options), grid.batch * grid.heads * chunks
         launches.append(PreparedLaunch.of(reading_kernel, arguments, tasks, inputs.work, names))
-        return cls(statistics(read), tuple(launches), initial, parts, transposed, (inputs.start, inputs.stop))
+        return cls(
+            statistics(read), PreparedLaunches(launches), initial, parts, transposed, (inputs.start, inputs.stop)
+        )
 
     def take(self, query: Tensor, key: Tensor) -> tuple[Tensor, int]:
         """Takes the readings of tensors of the same sizes and strides.
@@ -285,8 +298,7 @@ class PreparedReading:
         filled = {"query": address_of(query), "key": address_of(key), "key_transposed": address_of(keys)}
         for name, part in self.parts.items():
             filled[name] = address + 4 * part.first
-        for launch in self.launches:
-            launch.launch(filled)
+        self.launches.run(filled)
         return memory, index
 
     def named(self, memory: Tensor, index: int) -> dict[str, Tensor]:

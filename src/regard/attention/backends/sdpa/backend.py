@@ -12,7 +12,6 @@ magnitude 10⁴ and more that queries and keys make, and values of 10¹⁸ and m
 
 import math
 from functools import partial
-from math import isfinite
 
 import torch
 from torch import Tensor
@@ -118,10 +117,10 @@ def _attend(
     scale: float, is_causal: bool, is_short: bool, query: Tensor, key: Tensor, value: Tensor, *_: object
 ) -> Tensor | None:
     """Returns the output of a bound call; None if a NaN could be lost, or if something hidden may have reached it."""
-    if is_short and not isfinite(query.sum()):
+    if is_short and not is_finite(query):
         return None
     output = F.scaled_dot_product_attention(query, key, value, None, 0.0, is_causal, scale=scale)
-    return None if is_causal and not isfinite(output.sum()) else output
+    return None if is_causal and not is_finite(output) else output
 
 
 def _attend_with_gradient(
@@ -136,8 +135,8 @@ def _attend_with_gradient(
         return None
     torch._C._set_grad_enabled(False)
     try:
-        are_small = (not is_short or isfinite(query.sum())) and (
-            not is_causal or (isfinite(key.sum()) and torch.linalg.vector_norm(value).item() < LARGEST_VALUE)
+        are_small = (not is_short or is_finite(query)) and (
+            not is_causal or (is_finite(key) and torch.linalg.vector_norm(value).item() < LARGEST_VALUE)
         )
     finally:
         torch._C._set_grad_enabled(True)

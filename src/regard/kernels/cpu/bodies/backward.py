@@ -241,6 +241,8 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
                 for index in blocks_of_chunk(p, chunk):
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
+                        size = block.rows * p.dim
+                        array_at(p.grad_query + block.flat_row * p.dim * size_of(zero), size, zero)[:] = zero
                         continue
                     if p.returned_weights == 0:
                         score(p, block, routine, scratch)

@@ -110,6 +110,15 @@ def mix_values(p: Any, block: QueryBlock, routine: Routine, weights: Any, sparse
 
 
 @inlined
+def has_finite_sum(numbers: Any) -> bool:
+    """Whether all numbers are finite; False if their sum overflows."""
+    total = numbers.dtype.type(0)
+    for j in range(numbers.size):
+        total += numbers[j]
+    return total - total == numbers.dtype.type(0)
+
+
+@inlined
 def can_mix_sparsely(p: Any, block: QueryBlock, routine: Routine, zero: Any) -> bool:
     """Whether skipping weights of 0 leaves the output of a block's head unchanged, bit for bit."""
     if routine.method != WIDE or p.value_dim % LANES != 0:
@@ -139,7 +148,9 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
             if task >= p.tasks:
                 break
             h = task // blocks % p.heads
-            block = block_of(p, task // blocks // p.heads, h, task % blocks, scratch.segments)
+            # Under a causal mask the last blocks are the largest; they begin first.
+            index = blocks - 1 - task % blocks
+            block = block_of(p, task // blocks // p.heads, h, index, scratch.segments)
             rows = block.rows
             statistics = array_at(p.statistics + block.flat_row * 2 * size_of(zero), 2 * rows, zero)
             output = array_at(p.output + block.flat_row * p.value_dim * size_of(zero), rows * p.value_dim, zero)
@@ -174,6 +185,8 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
             if may_be_sparse and rows > FEW_ROWS and group != checked_group:
                 checked_group, sparse = group, can_mix_sparsely(p, block, routine, zero)
             mix_values(p, block, routine, scores, sparse)
+            if not has_finite_sum(output):
+                p.nonfinite = 1
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 

@@ -114,7 +114,18 @@ def fetch_add(typing: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         int64 = ir.IntType(64)
         pointer = builder.inttoptr(arguments[0], int64.as_pointer())
-        return builder.atomic_rmw("add", pointer, ir.Constant(int64, 1), "monotonic")
+        return builder.atomic_rmw("add", pointer, ir.Constant(int64, 1), "acq_rel")
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def load_shared(typing: Any, address: Any) -> Any:
+    """Returns the int64 at an address that other threads change, and sees what they wrote before they changed it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load_atomic(pointer, "acquire", align=8)
 
     return types.int64(types.int64), generate
 
