@@ -50,6 +50,7 @@ CALLS: dict[str, Callable[[float], dict[str, Any]]] = {
     "LINEAR_ELEMENTS": lambda size: pairs(size, score=scores.Features("elu"), normalizer="ratio"),
     "FEW_ROWS_NUMBERS": few_rows,
     "FEW_ROWS_NUMBERS_WITHOUT_BLAS": few_rows,
+    "FEW_ROWS_HALF_NUMBERS": lambda size: few_rows(size, dtype=torch.bfloat16),
     "FEW_ROWS_HIDDEN": lambda size: few_rows(size, mask=masks.window(256, 0)),
     "FEW_ROWS_STEP": lambda size: few_rows(size, mask=masks.window(16, 0)),
     "DEVICE_ELEMENTS": lambda size: pairs(size, normalizer="sparsemax"),

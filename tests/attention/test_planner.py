@@ -115,13 +115,25 @@ def test_short_rows_with_a_gradient_run_on_the_specification_under_a_mask():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_with_a_gradient_avoids_a_slow_backward_pass(dtype, monkeypatch):
-    monkeypatch.setattr("regard.attention.planner.microkernel_is_faster", lambda: True)
-    for tiles, small, large in ((False, "reference", "cpu"), (True, "sdpa", "sdpa")):
+def test_half_precision_avoids_slow_products(dtype, monkeypatch):
+    for tiles, wide, small, large in ((False, False, "reference", "cpu"), (True, True, "sdpa", "sdpa")):
+        monkeypatch.setattr("regard.attention.planner.microkernel_is_faster", lambda wide=wide: wide)
         monkeypatch.setattr("regard.attention.planner.multiplies_half_in_tiles", lambda tiles=tiles: tiles)
         assert regard.plan(*attended(dtype, 2**15)).backend == small
         assert regard.plan(*attended(dtype, 2**19)).backend == large
-        assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == "sdpa"
+        forward = "sdpa" if tiles or dtype == torch.bfloat16 else "cpu"
+        assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == forward
+    monkeypatch.setattr("regard.attention.planner.microkernel_is_faster", lambda: True)
+    monkeypatch.setattr("regard.attention.planner.multiplies_half_in_tiles", lambda: False)
+    assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == "cpu"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_few_queries_read_half_precision_as_it_is(dtype):
+    query, key = torch.zeros(1, 8, 1, 64, dtype=dtype), torch.zeros(1, 8, 512, 64, dtype=dtype)
+    assert regard.plan(query, key, key).backend == "cpu"
+    assert regard.plan(query, key[:, :, :128], key[:, :, :128]).backend == "sdpa"
+    assert regard.plan(query[..., 1:], key[..., 1:], key[..., 1:]).backend == "sdpa"
 
 
 def test_rules_of_processors_are_not_those_of_other_devices():

@@ -13,6 +13,7 @@ import torch
 from regard.attention import trials
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.documents import packed_call
+from regard.attention.backends.cpu.inputs import is_stored_in_half
 from regard.attention.device_runs import device_runs
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
@@ -21,6 +22,7 @@ from regard.attention.steps import follows_last_key
 from regard.attention.thresholds import (
     COMPILED_PAIRS,
     DEVICE_ELEMENTS,
+    FEW_ROWS_HALF_NUMBERS,
     FEW_ROWS_HIDDEN,
     FEW_ROWS_NUMBERS,
     FEW_ROWS_NUMBERS_WITHOUT_BLAS,
@@ -254,7 +256,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
     if reason is not None:
         return reason
     wants_gradient = _wants_gradient(problem)
-    # PyTorch multiplies in half precision in its forward pass, which is faster still; its backward pass is slower.
+    # PyTorch's backward pass in half precision takes several times as long as that in float32.
     slow_half = wants_gradient and problem.query.dtype in HALF_DTYPES and not multiplies_half_in_tiles()
     small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
     if slow_half and problem.pairs < small:
@@ -263,12 +265,26 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
         return None
     if problem.pairs < small and not plain and not problem.lowered.needs_no_mask:
         return f"with a mask or a bias made dense 'reference' is faster below {small:,} pairs"
-    wide = (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
+    wide = _multiplies_slowly(problem, wants_gradient)
     limit = WIDE_PAIRS if wide and not wants_gradient else FUSED_PAIRS
     if problem.pairs < limit or (plain and not wide) or not candidates.runs("cpu"):
         return None
     where = "on this processor" if plain else "under a mask or a bias"
     return f"{where} 'cpu' is faster from {limit:,} pairs on"
+
+
+def _multiplies_slowly(problem: Problem, wants_gradient: bool) -> bool:
+    """Whether the fused kernels multiply faster than PyTorch's kernel, so that they are faster without a mask, too.
+
+    In half precision they multiply in float32. On a processor with AVX2 alone, PyTorch's kernel took 1.9 times as long
+    in float16, in both half dtypes eight times as long with a gradient, and as long in bfloat16 without one.
+    """
+    dtype = problem.query.dtype
+    if dtype in HALF_DTYPES:
+        if multiplies_half_in_tiles():
+            return False
+        return wants_gradient or dtype == torch.float16 or microkernel_is_faster()
+    return dtype == torch.float32 and microkernel_is_faster()
 
 
 def flex_is_no_faster(problem: Problem, candidates: Candidates) -> str | None:
@@ -361,29 +377,33 @@ def _slower_for_documents(problem: Problem, candidates: Candidates) -> str | Non
 def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None:
     """Returns why the fused kernels are faster for few rows, or None if they are not."""
     query, key, value = problem.query, problem.key, problem.value
-    if query.dtype != torch.float32 or _wants_gradient(problem):
+    if _wants_gradient(problem) or not (query.dtype == torch.float32 or is_stored_in_half(problem)):
         return None
     read = problem.pairs * (key.shape[3] + value.shape[3]) if problem.may_hide else key.numel() + value.numel()
     is_step = query.shape[2] == 1 and problem.bias is None and follows_last_key(problem.hiding_mask)
     if is_step and read >= FEW_ROWS_STEP and candidates.runs("cpu"):
         return "for one query under a mask by position 'cpu' is faster, which reads the visible keys alone"
-    if not are_few_rows(query.shape[2], read, problem.may_hide) or not candidates.runs("cpu"):
+    half = query.dtype == torch.float16 or (query.dtype == torch.bfloat16 and query.shape[1] == key.shape[1])
+    if not are_few_rows(query.shape[2], read, problem.may_hide, half) or not candidates.runs("cpu"):
         return None
     return "for a few queries with so many keys 'cpu' is faster"
 
 
-def are_few_rows(queries: int, read: int, may_hide: bool) -> bool:
+def are_few_rows(queries: int, read: int, may_hide: bool, half: bool = False) -> bool:
     """Whether there are so few queries and so many keys that the fused kernels' products of few rows are faster.
 
     Args:
         queries: number of queries of each head.
         read: number of elements of keys and values; with ``may_hide`` counted for each pair.
         may_hide: whether there is a mask or a bias.
+        half: whether they are in half precision, and PyTorch does not join heads that share keys in bfloat16.
     """
     if queries > FEW_ROWS:
         return False
     if may_hide:
         return read >= FEW_ROWS_HIDDEN * queries
+    if half:
+        return read >= FEW_ROWS_HALF_NUMBERS
     return read >= FEW_ROWS_NUMBERS or (read >= FEW_ROWS_NUMBERS_WITHOUT_BLAS and is_slow_for_mkl())
 
 

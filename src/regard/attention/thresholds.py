@@ -33,7 +33,9 @@ FUSED_PAIRS = Threshold(
     1 << 19, "pairs", "cpu", "sdpa",
     "under a mask or a bias; for all calls if products are made of wider vectors than BLAS's",
 )  # fmt: skip
-WIDE_PAIRS = Threshold(1 << 17, "pairs", "cpu", "sdpa", "with products of wider vectors, without a gradient")
+WIDE_PAIRS = Threshold(
+    1 << 17, "pairs", "cpu", "sdpa", "with products of wider vectors, or in float16, without a gradient"
+)
 SMALL_PAIRS = Threshold(
     1 << 17, "pairs", "sdpa", "reference",
     "with a mask or a bias made dense; with a gradient it is FUSED_PAIRS, by a factor of two for short rows",
@@ -52,6 +54,10 @@ FEW_ROWS_NUMBERS = Threshold(
 FEW_ROWS_NUMBERS_WITHOUT_BLAS = Threshold(
     1 << 21, "numbers", "cpu", "sdpa", "the same where BLAS uses half of the processor's vectors"
 )
+FEW_ROWS_HALF_NUMBERS = Threshold(
+    1 << 18, "numbers", "cpu", "sdpa",
+    "the same in half precision, but for query heads that share keys in bfloat16: PyTorch converts what it reads",
+)  # fmt: skip
 FEW_ROWS_HIDDEN = Threshold(
     1 << 20, "numbers", "cpu", "sdpa",
     "the same under a mask or a bias, where PyTorch reads what is hidden too; counted for each query head",

@@ -211,7 +211,7 @@ class KernelInputs(NamedTuple):
 
     Attributes:
         query: ``[batch, heads, queries, dim]``.
-        key: ``[batch, kv_heads, keys, dim]``.
+        key: ``[batch, kv_heads, keys, dim]``; in half precision it `is_stored_in_half`, as the values.
         value: ``[batch, kv_heads, keys, value_dim]``.
         weight: weight of an additive score, ``[heads or 1, dim]``; None for an inner product.
         relu: whether the units of an additive score are rectified instead of tanh.
@@ -285,12 +285,17 @@ class KernelInputs(NamedTuple):
         batch, heads, queries, _ = self.query.shape
         cached = max(16, min(64, CACHE_SCORES // max(self.key.shape[2], 1)))
         balanced = ceil_div(batch * heads * queries, MIN_TASKS)
-        return max(1, min(cached, balanced, queries))
+        return max(1, min(cached, balanced, queries, FEW_ROWS if self.is_stored_in_half else queries))
+
+    @property
+    def is_stored_in_half(self) -> bool:
+        """Whether keys and values are in half precision, which the products of few rows convert in registers."""
+        return self.key.element_size() < self.query.element_size()
 
     @property
     def transposes(self) -> bool:
         """Whether there are enough rows that transposing keys and values for wide vectors pays off."""
-        return self.query.shape[2] >= TRANSPOSED_ROWS
+        return self.query.shape[2] >= TRANSPOSED_ROWS and not self.is_stored_in_half
 
     @property
     def saves_weights(self) -> bool:
@@ -369,7 +374,7 @@ class ReadingOptions(NamedTuple):
         from torch import float32
 
         queries = inputs.query.shape[2]
-        plain = inputs.query.dtype == float32 and inputs.weight is None and inputs.normalizer == SOFTMAX
+        plain = inputs.key.dtype == float32 and inputs.weight is None and inputs.normalizer == SOFTMAX
         others = (inputs.sink, inputs.bias, inputs.mask, inputs.center, self.row_slots)
         return (
             plain
@@ -479,6 +484,8 @@ _LAUNCH_FIELDS = (
     # The default method for products, and the kernel for all methods but BLAS; 0 if it is not needed.
     ("products", "multiply"),
     SIZES,
+    # Bytes of an element of keys and values, which may be stored in half precision.
+    ("stored_bytes",),
     # A code of `regard.kernels.kinds`.
     ("bias_kind",),
     # Dropout: weights whose 32 random bits are below the threshold are dropped.

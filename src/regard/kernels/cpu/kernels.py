@@ -130,7 +130,8 @@ def stages() -> Kernel:
 
 
 def multiply(dtype: torch.dtype) -> Kernel:
-    """Returns the kernel of one matrix product, which other kernels call."""
+    """Returns the kernel of one matrix product, which other kernels call; in half precision, of a few rows with keys or
+    values that are stored so."""
     return _kernel("multiply", "multiply", _dtype_name(dtype))
 
 

@@ -25,7 +25,7 @@ from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_arguments import FORMATS, POSITIONS, SIZES, KernelInputs, Writer, address_of
 from regard.kernels.cpu.libraries import limit_address, openmp
-from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
+from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, padded_length
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 from regard.tracing.transforms import in_memory
 
@@ -54,9 +54,12 @@ _COUNTER, _TASKS, _NONFINITE, _KEY_TRANSPOSED, _GEMM, _LIMIT_THREADS, _PRODUCTS,
         "counter", "tasks", "nonfinite", "key_transposed", "gemm", "limit_threads", "products", "multiply",
     )
 )  # fmt: skip
-_BIAS_KIND, _INVERSE_TEMPERATURE, _DROPOUT_SCALE, _THRESHOLD, _SINK, _SHIFT = (
-    POSITIONS[name] for name in ("bias_kind", "inverse_temperature", "dropout_scale", "threshold", "sink", "shift")
-)
+_STORED_BYTES, _BIAS_KIND, _INVERSE_TEMPERATURE, _DROPOUT_SCALE, _THRESHOLD, _SINK, _SHIFT = (
+    POSITIONS[name]
+    for name in (
+        "stored_bytes", "bias_kind", "inverse_temperature", "dropout_scale", "threshold", "sink", "shift",
+    )
+)  # fmt: skip
 
 
 SERIAL_WORK = 1 << 17
@@ -92,12 +95,13 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
         arguments[_SINK] = 0
     if inputs.normalizer != SIGMOID:
         arguments[_SHIFT] = 0
+    arguments[_STORED_BYTES] = value.element_size()
     arguments[_SIZES] = batch, heads, kv_heads, queries, keys, dim, value_dim, block, chunks, inputs.runs
     if block:
         method, arguments[_GEMM] = kernels.products(inputs)
         arguments[_PRODUCTS], arguments[_LIMIT_THREADS] = method, limit_address()
         if kernels.needs_multiply(method, query.dtype, block):
-            arguments[_MULTIPLY] = kernels.multiply(query.dtype).address
+            arguments[_MULTIPLY] = kernels.multiply(inputs.key.dtype).address
     arguments[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
     arguments[_DROPOUT_SCALE], arguments[_THRESHOLD] = dropout_numbers(inputs.dropout)
     write_named(more, arguments)
@@ -309,11 +313,18 @@ def check_inputs(inputs: KernelInputs) -> None:
     """Raises ValueError for inputs with which a kernel would read beyond a tensor; operators may be called directly."""
     query, key, value = inputs.query, inputs.key, inputs.value
     real = (torch.float32, torch.float64)
-    if query.dtype not in real or not query.dtype == key.dtype == value.dtype:
+    is_stored = query.dtype == torch.float32 and inputs.weight is None and is_readable_in_half(key, value)
+    if query.dtype not in real or not (query.dtype == key.dtype == value.dtype or is_stored):
         raise ValueError(f"operators take float32 or float64; got {query.dtype}, {key.dtype}, {value.dtype}")
     B, H, _Q, D = query.shape
     if key.shape[0] != B or H % key.shape[1] or key.shape[3] != D or value.shape[:3] != key.shape[:3]:
         raise ValueError(f"shapes do not fit: {list(query.shape)}, {list(key.shape)}, {list(value.shape)}")
+
+
+def is_readable_in_half(key: Tensor, value: Tensor) -> bool:
+    """Whether the products of few rows read keys and values in half precision as they are."""
+    is_half = key.dtype == value.dtype and key.dtype in (torch.bfloat16, torch.float16)
+    return is_half and key.shape[-1] % LANES == 0 == value.shape[-1] % LANES
 
 
 def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> None:

@@ -1,6 +1,7 @@
 """The kernels as PyTorch operators: ``torch.ops.regard_cpu.attend`` and its backward pass, with shapes for compilers.
 
-Callers prepare the inputs: float32 or float64 on a CPU, four axes, contiguous features, no empty tensors.
+Callers prepare the inputs: float32 or float64 on a CPU, four axes, contiguous features, no empty tensors. Keys and
+values of a few queries may be in half precision.
 """
 
 from typing import Any
@@ -101,6 +102,8 @@ def _attend_backward(
     grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, saved_weights: Tensor | None, *fields: Any
 ) -> list[Tensor]:
     inputs = readable(KernelInputs(*fields))
+    if inputs.is_stored_in_half:
+        raise ValueError(f"gradients need keys and values in float32; got {inputs.key.dtype}")
     B, H, Q, D = inputs.query.shape
     KV, K, V = inputs.key.shape[1], inputs.key.shape[2], inputs.value.shape[3]
     chunks = inputs.chunks(D + V, B * KV)

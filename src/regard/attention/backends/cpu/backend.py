@@ -13,7 +13,13 @@ from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.documents import attend_documents, packed_call
-from regard.attention.backends.cpu.inputs import kernel_inputs, obstacle, with_exponentials, with_heads_as_rows
+from regard.attention.backends.cpu.inputs import (
+    is_stored_in_half,
+    kernel_inputs,
+    obstacle,
+    with_exponentials,
+    with_heads_as_rows,
+)
 from regard.attention.backends.cpu.prepared_launches import PreparedCall
 from regard.attention.backends.cpu.readings import read
 from regard.attention.backends.tiled import read_shares
@@ -83,7 +89,9 @@ class Fused(Backend):
     def bind(self, problem: Problem, any_keys: bool) -> Bound | None:
         score = problem.score
         is_plain = type(score) in (Dot, ScaledDot) or (type(score) is Additive and _has_plain_weight(score))
-        if not is_plain or problem.bias is not None or problem.wants_gradient or problem.query.dtype != torch.float32:
+        if not is_plain or problem.bias is not None or problem.wants_gradient:
+            return None
+        if problem.query.dtype != torch.float32 and not is_stored_in_half(problem):
             return None
         if problem.lowered.dense_mask is not None or fixed_kind(problem.hiding_mask) is None:
             return None
@@ -153,4 +161,6 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
     normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
     dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
     required = kernels.for_calls(dtype, units, normalizer, problem.wants_gradient)
+    if is_stored_in_half(problem):
+        required = (*required, kernels.multiply(problem.value.dtype))
     return required if gatherer is None else (*required, *kernels.for_readings(dtype, units, normalizer))

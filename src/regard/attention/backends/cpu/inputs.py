@@ -68,8 +68,9 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     lowered, grid = problem.lowered, problem.grid
     prepared, row, spans = lowered.score, lowered.row, lowered.spans
     assert row is not None
-    query, key, value = upcast(prepared.query), upcast(prepared.key), upcast(problem.value)
-    value = value.to(query.dtype)
+    query, key, value = upcast(prepared.query), prepared.key, problem.value
+    if not is_stored_in_half(problem):
+        key, value = upcast(key), upcast(value).to(query.dtype)
     scale, weight = prepared.scale, None
     if isinstance(scale, Tensor):
         query, scale = query * scale.to(query.dtype), 1.0
@@ -103,6 +104,16 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         dropout=problem.dropout,
         **kernels.row_normalizer(row.kind, row.temperature, row.alpha),  # type: ignore[arg-type]
     )
+
+
+def is_stored_in_half(problem: Problem) -> bool:
+    """Whether the kernels read keys and values in half precision as they are: those of a few queries, without a
+    gradient."""
+    from regard.kernels.cpu.launch import is_readable_in_half
+
+    prepared = problem.lowered.score
+    few = prepared.query.shape[2] <= FEW_ROWS and not problem.wants_gradient
+    return few and isinstance(prepared.primitive, InnerProduct) and is_readable_in_half(prepared.key, problem.value)
 
 
 def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:

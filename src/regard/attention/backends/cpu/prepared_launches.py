@@ -22,6 +22,7 @@ from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Mask, Spans
 from regard.normalizers import softmax
 from regard.scores import Additive, ScaledDot, TanhSum
+from regard.shapes.grid import upcast
 from regard.tracing.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ MOST_CALLS = 8
 
 @dataclass(eq=False)
 class PreparedCall:
-    """The launches of a call without bias, dropout and gradient, of float32 tensors on a CPU.
+    """The launches of a call without bias, dropout and gradient, of tensors on a CPU in float32, or in half precision
+    if `is_stored_in_half`.
 
     Attributes:
         scratch: the number of elements of the other tensors that kernels write, by name.
@@ -82,6 +84,8 @@ class PreparedCall:
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
         tensors = {"query": problem.query, "key": problem.key, "value": problem.value}
+        if inputs.is_stored_in_half and not isinstance(problem.prepared.scale, Tensor):
+            tensors["query"] = inputs.query  # each call converts its own
         if isinstance(primitive, TanhSum):
             # The scale of an additive score is 1.
             tensors["weight"] = torch.atleast_2d(primitive.weight)
@@ -143,6 +147,7 @@ class PreparedCall:
             score: the score; an additive one has a weight of the same layout.
             mask: hides the same keys; for ``any_keys`` those of a single query.
         """
+        query = upcast(query)
         output, scratch = query.new_empty(self.output), query.new_empty(sum(self.scratch.values()))
         filled = {
             "query": address_of(query),
@@ -167,7 +172,7 @@ class PreparedCall:
                 ends = address_of(spans.start) + first, address_of(spans.stop) + first
                 filled |= zip(_OF_SPANS, (*ends, spans.runs, 1), strict=True)
         is_finite = self.launches.run(filled)
-        return output if self.spans is None or is_finite else None
+        return output.to(value.dtype) if self.spans is None or is_finite else None
 
 
 class ReadingMemory(NamedTuple):

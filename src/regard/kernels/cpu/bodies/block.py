@@ -123,17 +123,17 @@ def query_matrix(p: Any, block: QueryBlock, example: Any) -> Matrix:
 
 
 @inlined
-def key_matrix(p: Any, block: QueryBlock, segment: KeyRange, example: Any) -> Matrix:
-    """Returns the keys of a segment."""
+def key_matrix(p: Any, block: QueryBlock, segment: KeyRange) -> Matrix:
+    """Returns the keys of a segment, as they are stored."""
     offset = block.batch * p.key_batch + block.group * p.key_head + segment.first * p.key_row
-    return Matrix(p.key + offset * size_of(example), p.key_row, 1)
+    return Matrix(p.key + offset * p.stored_bytes, p.key_row, 1)
 
 
 @inlined
-def value_matrix(p: Any, block: QueryBlock, segment: KeyRange, example: Any) -> Matrix:
-    """Returns the values of a segment."""
+def value_matrix(p: Any, block: QueryBlock, segment: KeyRange) -> Matrix:
+    """Returns the values of a segment, as they are stored."""
     offset = block.batch * p.value_batch + block.group * p.value_head + segment.first * p.value_row
-    return Matrix(p.value + offset * size_of(example), p.value_row, 1)
+    return Matrix(p.value + offset * p.stored_bytes, p.value_row, 1)
 
 
 @inlined
@@ -160,7 +160,7 @@ def _score_product(p: Any, block: QueryBlock, routine: Routine, scratch: Scratch
     query, scale = query_matrix(p, block, example), scores.dtype.type(p.scale)
     for s in range(block.segment_count):
         segment = range_at(block.segments, s)
-        key = key_matrix(p, block, segment, example)
+        key = key_matrix(p, block, segment)
         transposed = transposed_matrix(p.key_transposed, p, block, segment, p.dim, example)
         size = Size(block.rows, segment.keys, p.dim)
         if is_single(example) and routine.multiply != 0 and block.rows <= FEW_ROWS:

@@ -187,7 +187,7 @@ def _differentiate_product(
     query = query_matrix(p, block, example)
     for s in range(block.segment_count):
         segment = range_at(block.segments, s)
-        grad_scores, key = column_matrix(gradient, segment), key_matrix(p, block, segment, example)
+        grad_scores, key = column_matrix(gradient, segment), key_matrix(p, block, segment)
         product(routine, Size(block.rows, p.dim, segment.keys), scale, grad_scores, key, grad_query, min(s, 1))
         grad_key = Matrix(p.grad_key + (head * p.keys + segment.first) * p.dim * size, p.dim, 1)
         product_of_transposed(routine, Size(segment.keys, p.dim, block.rows), scale, grad_scores, query, grad_key, 1)
@@ -216,7 +216,7 @@ def differentiate_mixture(p: Any, block: QueryBlock, routine: Routine, gradient:
     for s in range(block.segment_count):
         segment = range_at(block.segments, s)
         transposed = transposed_matrix(p.value_transposed, p, block, segment, p.value_dim, example)
-        size, value = Size(block.rows, segment.keys, p.value_dim), value_matrix(p, block, segment, example)
+        size, value = Size(block.rows, segment.keys, p.value_dim), value_matrix(p, block, segment)
         product_with_keys(routine, size, one, grad_output, value, transposed, column_matrix(gradient, segment))
 
 

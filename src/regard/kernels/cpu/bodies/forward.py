@@ -99,7 +99,7 @@ def mix_values(p: Any, block: QueryBlock, routine: Routine, weights: Any, sparse
     result = Matrix(p.output + block.flat_row * p.value_dim * weights.itemsize, p.value_dim, 1)
     for s in range(block.segment_count):
         segment = range_at(block.segments, s)
-        size, value = Size(block.rows, p.value_dim, segment.keys), value_matrix(p, block, segment, weights[0, 0])
+        size, value = Size(block.rows, p.value_dim, segment.keys), value_matrix(p, block, segment)
         weight_matrix = column_matrix(weights, segment)
         if is_single(real(1)) and routine.multiply != 0 and block.rows <= FEW_ROWS and p.value_dim % LANES == 0:
             mixtures_of_few_rows(routine, size, real(1), weight_matrix, value, result, min(s, 1))
@@ -123,7 +123,7 @@ def can_mix_sparsely(p: Any, block: QueryBlock, routine: Routine, zero: Any) -> 
     """Whether skipping weights of 0 leaves the output of a block's head unchanged, bit for bit."""
     if routine.method != WIDE or p.value_dim % LANES != 0:
         return False
-    return are_finite(Size(p.keys, p.value_dim, 0), value_matrix(p, block, KeyRange(0, p.keys, 0), zero), zero)
+    return are_finite(Size(p.keys, p.value_dim, 0), value_matrix(p, block, KeyRange(0, p.keys, 0)), zero)
 
 
 def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:

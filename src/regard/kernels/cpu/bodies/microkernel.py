@@ -16,6 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from regard.kernels.cpu.bodies.stored_numbers import STORED_BYTES, load_stored
 from regard.kernels.cpu.bodies.vectors import prefetch, splat
 from regard.kernels.cpu.sizes import LANES
 
@@ -28,30 +29,32 @@ def _multiply_add(builder: Any, number: Any, vector: Any, sums: Any) -> Any:
     )
 
 
-def tile(rows: int, vectors: int, prefetch_rows: int = 0) -> Any:
+def tile(rows: int, vectors: int, prefetch_rows: int = 0, stored: str = "float32") -> Any:
     """Returns an intrinsic ``(a, b, c, depth, factor, beta) -> None``.
 
     ``c[i, j] = factor · Σ_k a[i, k] b[k, j] + beta · c[i, j]`` for ``rows`` rows and ``vectors · LANES`` columns of
     float32. Each matrix is a tuple of its address in bytes and its row and column strides in elements; the column
-    stride of ``b`` and ``c`` is 1. ``beta`` is 0 or 1. ``b`` is prefetched ``prefetch_rows`` rows ahead.
+    stride of ``b`` and ``c`` is 1. ``beta`` is 0 or 1. ``b`` is prefetched ``prefetch_rows`` rows ahead, and may be
+    ``stored`` in half precision.
     """
 
     @intrinsic
     def run(typing, a, b, c, depth, factor, beta):  # type: ignore[no-untyped-def]
-        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(rows, vectors, prefetch_rows)
+        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(
+            rows, vectors, prefetch_rows, stored
+        )
 
     return run
 
 
-def _generator(rows: int, vectors: int, prefetch_rows: int) -> Any:
-
+def _generator(rows: int, vectors: int, prefetch_rows: int, stored: str) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         left, right, result, depth, factor, beta = arguments
         a, a_row, a_step = (builder.extract_value(left, index) for index in range(3))
         b, b_step = (builder.extract_value(right, index) for index in range(2))
         c, c_row = (builder.extract_value(result, index) for index in range(2))
         int64, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
-        four = ir.Constant(int64, 4)
+        four, size = ir.Constant(int64, 4), ir.Constant(int64, STORED_BYTES[stored])
 
         def pointer(base: Any, offset: Any, kind: Any) -> Any:
             return builder.inttoptr(builder.add(base, builder.mul(offset, four)), kind.as_pointer())
@@ -73,10 +76,10 @@ def _generator(rows: int, vectors: int, prefetch_rows: int) -> Any:
         loaded = []
         later = builder.add(b_offset, builder.mul(b_step, ir.Constant(int64, prefetch_rows)))
         for v in range(vectors if prefetch_rows else 0):
-            prefetch(builder, builder.add(b, builder.mul(builder.add(later, ir.Constant(int64, v * LANES)), four)))
+            prefetch(builder, builder.add(b, builder.mul(builder.add(later, ir.Constant(int64, v * LANES)), size)))
         for v in range(vectors):
-            address = pointer(b, builder.add(b_offset, ir.Constant(int64, v * LANES)), vector)
-            loaded.append(builder.load(address, align=4))
+            offset = builder.mul(builder.add(b_offset, ir.Constant(int64, v * LANES)), size)
+            loaded.append(load_stored(builder, builder.add(b, offset), stored))
         updated = []
         for i in range(rows):
             number = splat(builder, builder.load(pointer(starts[i], a_offset, ir.FloatType()), align=4), LANES)

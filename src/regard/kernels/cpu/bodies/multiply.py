@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import product_at
-from regard.kernels.cpu.bodies.few_rows import mixtures_of_few_rows, scores_of_few_rows
+from regard.kernels.cpu.bodies.few_rows import products_of_few_rows
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.wide_product import (
     Matrix,
@@ -30,15 +30,29 @@ def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:
 
 
 def multiply(dtype: str) -> Callable[[int], None]:
-    """Returns the body that computes one product, described by a `PRODUCT`; float64 has plain loops only."""
+    """Returns the body that computes one product, described by a `PRODUCT_RECORD`.
+
+    Args:
+        dtype: float64 has plain loops only; in half precision, it is the dtype of the keys or values that a few rows of
+            float32 are multiplied with.
+    """
+    few_scores, few_mixtures = products_of_few_rows("float32" if dtype == "float64" else dtype)
+
+    def half(address: int) -> None:
+        p = product_at(address)
+        (size, a, b, c), factor = _matrices(p), np.float32(p.factor)
+        if p.method == FEW_SCORES:
+            few_scores(size, factor, a, b, c)
+        else:
+            few_mixtures(size, factor, a, b, c, p.beta)
 
     def single(address: int) -> None:
         p = product_at(address)
         (size, a, b, c), factor = _matrices(p), np.float32(p.factor)
         if p.method == FEW_SCORES:
-            scores_of_few_rows(size, factor, a, b, c)
+            few_scores(size, factor, a, b, c)
         elif p.method == FEW_MIXTURES:
-            mixtures_of_few_rows(size, factor, a, b, c, p.beta)
+            few_mixtures(size, factor, a, b, c, p.beta)
         elif p.method == PLAIN:
             plain_product(0, size, factor, a, b, c, p.beta)
         elif p.method == PLAIN_TRANSPOSED:
@@ -54,4 +68,4 @@ def multiply(dtype: str) -> Callable[[int], None]:
         else:
             plain_product(0, size, p.factor, a, b, c, p.beta)
 
-    return {"float32": single, "float64": double}[dtype]
+    return {"float32": single, "float64": double}.get(dtype, half)

@@ -75,7 +75,7 @@ def differentiate_scores(
         segment = range_at(block.segments, s)
         product_with_transposed(
             routine, Size(p.queries, segment.keys, p.value_dim), gradient.dtype.type(1), grad_output,
-            value_matrix(p, block, segment, zero), column_matrix(gradient, segment),
+            value_matrix(p, block, segment), column_matrix(gradient, segment),
         )  # fmt: skip
     for row in range(p.queries):
         row_offset = (flat_row + row) * p.keys * size
@@ -153,7 +153,7 @@ def query_gradients(p: Any, block: QueryBlock, routine: Routine, gradient: Any) 
         array_at(address, p.queries * p.dim, zero)[:] = zero
     for s in range(block.segment_count):
         segment = range_at(block.segments, s)
-        size, key = Size(p.queries, p.dim, segment.keys), key_matrix(p, block, segment, zero)
+        size, key = Size(p.queries, p.dim, segment.keys), key_matrix(p, block, segment)
         grad_scores, scale = column_matrix(gradient, segment), gradient.dtype.type(p.scale)
         product(routine, size, scale, grad_scores, key, Matrix(address, p.dim, 1), min(s, 1))
 
