@@ -9,6 +9,7 @@ from cases import B, D, H, K, problem
 from covering import covering
 from regard import masks, normalizers, scores
 from regard.errors import BackendError
+from regard.kernels.availability import why_missing
 
 
 def rand(*shape, seed=0):
@@ -67,6 +68,52 @@ def test_results_gradients_and_readings_are_those_of_the_specification(score, ma
         buffers = {name: buffer.requires_grad_() for name, buffer in scoring.named_buffers()}
         results.append(measure(backend, inputs, buffers, **arguments))
     assert_same(results[1], results[0], rtol=1e-9, atol=1e-10)
+
+
+IDS = torch.tensor([[5, 5, 5, 2, 2, 9, 9], [0, 1, 1, 1, 1, -1, -1]])
+
+
+@pytest.mark.parametrize("score", [name for name in SCORES if name != "location"])
+def test_recurrences_of_documents_are_those_of_each_alone(score):
+    (query, key, value), scoring = problem(queries=K), SCORES[score]()
+    arguments = {"normalizer": normalizer_of(score)}
+    mask = masks.causal() & masks.documents(IDS)
+    results = []
+    for backend in ("reference", "linear"):
+        buffers = {name: buffer.requires_grad_() for name, buffer in scoring.named_buffers()}
+        results.append(measure(backend, (query, key, value), buffers, score=scoring, mask=mask, **arguments))
+    assert_same(results[1], results[0], rtol=1e-9, atol=1e-10)
+    output = regard.attend(query, key, value, score=scoring, mask=mask, backend="linear", **arguments)
+    own = DOCUMENT_SCORES[score](slice(1, 2), slice(1, 5)) if score in DOCUMENT_SCORES else scoring
+    document = [tensor[1:, :, 1:5] for tensor in (query, key, value)]
+    alone = regard.attend(*document, score=own, mask="causal", backend="reference", **arguments)
+    torch.testing.assert_close(output[1:, :, 1:5], alone, rtol=1e-9, atol=1e-10)
+    assert not output[1, :, 5:].any()
+
+
+DOCUMENT_SCORES = {
+    "gates": lambda rows, span: scores.Decayed(scores.Features("elu"), -rand(B, H, K)[rows, :, span]),
+    "gates of features": lambda rows, span: scores.Decayed("dot", -rand(B, 1, K, D)[rows, :, span]),
+    "delta": lambda rows, span: scores.DeltaRule("cosine", rand(B, H, K)[rows, :, span]),
+    "gated delta": lambda rows, span: scores.DeltaRule(
+        scores.Decayed("cosine", -rand(B, H, K)[rows, :, span]), rand(1, H, K)[:, :, span]
+    ),
+}
+"""The scores with a number for each token, of the tokens of a document alone."""
+
+
+def test_tokens_of_documents_that_are_interleaved_have_no_recurrence():
+    inputs, mask = problem(queries=K), masks.causal() & masks.documents(torch.arange(K) % 2)
+    arguments = {"score": SCORES["delta"](), "normalizer": "identity", "mask": mask}
+    with pytest.raises(BackendError, match="documents in runs of tokens"):
+        regard.attend(*inputs, backend="linear", **arguments)
+    every_other = [tensor[:, :, ::2] for tensor in inputs]
+    alone = regard.attend(
+        *every_other, score=scores.DeltaRule("cosine", rand(B, H, K)[:, :, ::2]), normalizer="identity", mask="causal"
+    )
+    for backend in ("reference", "tiled"):
+        output = regard.attend(*inputs, backend=backend, **arguments)
+        torch.testing.assert_close(output[:, :, ::2], alone, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("backend", ["reference", "tiled", "linear"])
@@ -149,6 +196,15 @@ def test_linear_declines_with_its_reason(reason):
     arguments = {"score": "dot", "normalizer": "identity", **DECLINED[reason]}
     with pytest.raises(BackendError, match=reason):
         regard.attend(*problem(queries=K), backend="linear", **arguments)
+
+
+def test_plan_says_which_form_of_linear_runs():
+    inputs = problem(torch.float32, queries=K)
+    arguments = {"score": SCORES["delta"]().float(), "normalizer": "identity", "mask": "causal", "backend": "linear"}
+    expected = "PyTorch's operations run it" if why_missing() else "fused kernels run it"
+    assert expected in regard.plan(*inputs, **arguments).reasons["linear"]
+    plain = regard.plan(*problem(queries=K), **arguments | {"score": SCORES["delta"]()})
+    assert "PyTorch's operations run it" in plain.reasons["linear"]
 
 
 def test_auto_takes_it_for_long_sequences_and_plan_says_why():

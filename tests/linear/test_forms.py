@@ -30,6 +30,21 @@ def form(name):
     return recurrent if name == "recurrent" else lambda *inputs: chunked(*inputs, chunk=name)
 
 
+@covering(chunk=[1, 3, 6, 64], gates=GATES, delta=[False, True], starts=[False, True])
+def test_a_document_begins_with_an_empty_state(chunk, gates, delta, starts):
+    *given, state = tokens(13, gates, delta)
+    begins = torch.tensor([[i in (0, 1, 5, 6) for i in range(13)], [i == 7 for i in range(13)]])
+    results = []
+    for run in (by_loops, lambda *inputs: chunked(*inputs, chunk=chunk)):
+        leaves = [None if tensor is None else tensor.clone().requires_grad_() for tensor in (*given, state)]
+        leaves[-1] = leaves[-1] if starts else None
+        output, last = run(*leaves, begins)
+        wanted = [tensor for tensor in leaves if tensor is not None]
+        results.append([output, last, *torch.autograd.grad(output.sin().sum() + last.cos().sum(), wanted)])
+    for got, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
 @covering(
     name=["recurrent", 1, 3, 6, 13, 64], gates=GATES, delta=[False, True], length=[1, 13], strong=[False, True],
     starts=[False, True],

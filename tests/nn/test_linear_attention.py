@@ -107,6 +107,16 @@ def test_padding_changes_nothing_whatever_it_holds(name):
 
 
 @layers
+def test_documents_of_a_recurrent_layer_are_read_alone(name):
+    layer, x = layer_of(name), torch.randn(2, LENGTH, DIM, dtype=torch.float64)
+    mask = masks.causal() & masks.documents(torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]))
+    output = layer(x, mask=mask).output
+    # A rotation by positions is the same for all pairs of one distance.
+    for row, span in ((0, slice(0, 3)), (0, slice(3, 5)), (1, slice(0, 1)), (1, slice(1, 5))):
+        torch.testing.assert_close(output[row, span], layer(x[row : row + 1, span], mask="causal").output[0])
+
+
+@layers
 def test_a_query_of_padding_reads_nothing(name):
     layer, x = layer_of(name), torch.randn(2, LENGTH, DIM, dtype=torch.float64)
     lengths = torch.tensor([LENGTH, 3])

@@ -3,8 +3,11 @@
 import torch
 
 
-def by_loops(query, key, value, decay=None, beta=None, state=None):
-    """Outputs and last state by equation 10 of gated DeltaNet, or the older ones without a decay or a strength."""
+def by_loops(query, key, value, decay=None, beta=None, state=None, begins=None):
+    """Outputs and last state by equation 10 of gated DeltaNet, or the older ones without a decay or a strength.
+
+    Where a document begins, the state is a new one.
+    """
     batch, heads, length, dim = query.shape
     outputs = torch.zeros(value.shape, dtype=value.dtype)
     states = torch.zeros(batch, heads, dim, value.shape[-1], dtype=value.dtype)
@@ -13,6 +16,8 @@ def by_loops(query, key, value, decay=None, beta=None, state=None):
             matrix = torch.zeros(states.shape[2:], dtype=value.dtype) if state is None else state[b, h]
             for t in range(length):
                 q, k, v = query[b, h, t], key[b, h, t], value[b, h, t]
+                if begins is not None and begins[b, t]:
+                    matrix = torch.zeros(states.shape[2:], dtype=value.dtype)
                 if decay is not None:
                     matrix = torch.diag(decay[b, h, t].exp().expand(dim)) @ matrix
                 if beta is None:

@@ -166,9 +166,9 @@ class CallKind(NamedTuple):
         return validate(*inputs, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
 
     def _width(self) -> int:
-        """Returns the width of the queries, to which decays, strengths and positions add columns."""
+        """Returns the width of the queries, to which decays, documents and positions add columns."""
         decays = int(self.primitive.rpartition(" ")[2]) if "DecayedProduct" in self.primitive else 0
-        return self.dim - (2 * decays + 1 if decays else 0) - self.primitive.startswith("DeltaProduct")
+        return self.dim - (2 * decays + 1 if decays else 0) - 2 * self.primitive.startswith("DeltaProduct")
 
     def _lengths(self, length: int | None) -> tuple[int, int]:
         """Returns the numbers of queries and keys of a problem."""

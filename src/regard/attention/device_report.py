@@ -32,8 +32,8 @@ inner products."""
 REPETITIONS = 3
 
 RECURRENT = (
-    ("DecayedProduct of 1", 67), ("DecayedProduct of 64", 193), ("DeltaProduct", 65),
-    ("DeltaProduct of DecayedProduct of 1", 68),
+    ("DecayedProduct of 1", 67), ("DecayedProduct of 64", 193), ("DeltaProduct", 66),
+    ("DeltaProduct of DecayedProduct of 1", 69),
 )  # fmt: skip
 """Primitives whose prepared queries have more columns than a head's 64 features."""
 

@@ -234,7 +234,8 @@ def _kind_of_part(part: object) -> Hashable:
         raise _NoKindError
     parts = [kind, *_methods_of(kind)(kind)]
     if type(part) is Documents:
-        parts.append(part.longest)  # short documents have a kernel of their own
+        # Short documents have a kernel of their own, and recurrences need tokens that follow one another.
+        parts.append((part.longest, part.begins is None))
     for field in fields:
         value = getattr(part, field)
         parts.append((type(value), value or repr(value)) if type(value) in _VALUES else _kind_of_part(value))

@@ -229,6 +229,9 @@ def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
         else:
             passed_over = _passed_over(backend.name, candidates)
             reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
+    form = chosen.form(candidates.problem)
+    if form is not None:
+        reasons[chosen.name] += f": {form}"
     if trials.is_pending(chosen, candidates.problem):
         reasons[chosen.name] += "; its first call on the device is compared with 'reference'"
     return Plan(chosen.name, reasons, candidates)

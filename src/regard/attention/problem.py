@@ -20,10 +20,11 @@ from regard.attention.result import Attended
 from regard.attention.sharding.placement import Placed, is_placed
 from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, BackendError, KindError, RegardError, ShapeError
-from regard.masks import Band, Mask, Spans, as_mask, causal
+from regard.masks import Band, Documents, Mask, Spans, as_mask, causal
+from regard.masks.mask import joined_masks
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
-from regard.scores import Prepared, Primitive, Score, Scoring, as_score
+from regard.scores import DeltaRule, Prepared, Primitive, Score, Scoring, as_score
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import Grid, is_open, upcast
@@ -225,7 +226,11 @@ class Problem:
                 "only attend, attend_with_weights, observe, plan and layers that call them take sharded sequences: "
                 "write regard.distributed.gather(tensor) for each tensor of this call"
             )
-        prepared = self.score.prepare(self.query, self.key)
+        within = _documents_of(self.mask) if isinstance(self.score, DeltaRule) else None
+        if within is None:
+            prepared = self.score.prepare(self.query, self.key)
+        else:
+            prepared = self.score.prepare(self.query, self.key, within)
         return Lowered(prepared, self.normalizer, self.row, self.hiding_mask, self.bias, self.query, self.key)
 
     @once
@@ -495,10 +500,20 @@ def _check_parts(problem: Problem) -> None:
         problem.bias.check(problem.query, problem.grid)
 
 
+def _documents_of(mask: Mask | None) -> tuple[Tensor, Tensor] | None:
+    """Returns the documents of queries and of keys that a mask separates; None if it separates none."""
+    for part in joined_masks(mask):
+        if isinstance(part, Documents):
+            return part.query_ids, part.query_ids if part.key_ids is None else part.key_ids
+    return None
+
+
 def _check_causal(score: Score, mask: Mask, grid: Grid) -> None:
-    """Raises ArgumentError unless a mask is causal and aligns the ends."""
-    offset = mask.offset_on(grid) if isinstance(mask, Band) and mask.is_causal else None
-    if offset is None or isinstance(offset, Tensor) or offset != grid.offset:
+    """Raises ArgumentError unless a mask is causal and aligns the ends; for the delta rule also within documents."""
+    band, *others = sorted(joined_masks(mask), key=lambda part: isinstance(part, Documents))
+    offset = band.offset_on(grid) if isinstance(band, Band) and band.is_causal else None
+    takes_others = len(others) <= isinstance(score, DeltaRule) and all(isinstance(part, Documents) for part in others)
+    if offset is None or isinstance(offset, Tensor) or offset != grid.offset or not takes_others:
         raise ArgumentError(
             f"mask must be 'causal' or None with the score {type(score).__name__}, whose weights depend on all keys up "
             f"to the query; it is {mask!r}: for padding, set its beta to 0 there"

@@ -14,17 +14,18 @@ section 3.2)
 
 .. math:: (I + \\mathrm{diag}(\\beta) \\, R) \\, U = \\mathrm{diag}(\\beta) \\, (V - (K \\odot e^{G}) \\, S)
 
+Where a document begins, the state is 0: no product of pairs crosses it, nothing enters from before, and only tokens
+after it leave the chunk.
+
 A sum of log-decays over a run of tokens is at most 0, so every exponential here is at most 1: no decay, however strong,
 can overflow. Sums are float64, since differences of large sums decide.
 """
-
-from itertools import repeat
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.shapes.axes import Float
+from regard.shapes.axes import Bool, Float
 from regard.tracing.transforms import exact_dtype
 
 CHUNK = 64
@@ -35,22 +36,20 @@ DIRECT_TOKENS = 4
 """Tokens of a block whose products are computed one by one, with an exponential for each gate of each pair."""
 
 
-def chunked(
+def by_operations(
     query: Float[Tensor, "batch heads length dim"],
     key: Float[Tensor, "batch heads length dim"],
     value: Float[Tensor, "batch heads length value_dim"],
     log_decay: Float[Tensor, "batch heads length gates"] | None = None,
     beta: Float[Tensor, "batch heads length"] | None = None,
     state: Float[Tensor, "batch heads dim value_dim"] | None = None,
+    begins: Bool[Tensor, "batch length"] | None = None,
     chunk: int = CHUNK,
 ) -> tuple[Float[Tensor, "batch heads length value_dim"], Float[Tensor, "batch heads dim value_dim"]]:
-    """Returns what `regard.linear.recurrent` returns, a chunk of tokens at a time.
-
-    A chunk as long as the sequence is the parallel form: one product of all pairs.
+    """Returns what `regard.linear.chunked` returns, by PyTorch's operations, for any dtype, device and derivative.
 
     Args:
-        query, key, value, log_decay, beta, state: as `regard.linear.recurrent` takes them.
-        chunk: tokens of a chunk; the last one may be shorter.
+        query, key, value, log_decay, beta, state, begins, chunk: as `regard.linear.chunked` takes them.
     """
     sizes = query.shape[:2]
     if query.shape[2] == 0:
@@ -59,10 +58,12 @@ def chunked(
     outputs = []
     carried = None if state is None else state.flatten(0, 1)
     queries, keys, values = (_split(tensor, chunk) for tensor in (query, key, value))
-    decays = repeat(None, len(queries)) if log_decay is None else _split(log_decay, chunk)
-    betas = repeat(None, len(queries)) if beta is None else _split(beta[..., None], chunk)
-    for q, k, v, g, b in zip(queries, keys, values, decays, betas, strict=True):
-        output, carried = _chunk(q, k, v, g, b, carried)
+    none = [None] * len(queries)
+    decays = none if log_decay is None else _split(log_decay, chunk)
+    betas = none if beta is None else _split(beta[..., None], chunk)
+    starts = none if begins is None else _split(begins[:, None, :, None].expand(-1, sizes[1], -1, 1), chunk)
+    for q, k, v, g, b, d in zip(queries, keys, values, decays, betas, starts, strict=True):
+        output, carried = _chunk(q, k, v, g, b, carried, None if d is None else d.cumsum(1))
         outputs.append(output)
     assert carried is not None
     return torch.cat(outputs, dim=1).unflatten(0, sizes), carried.unflatten(0, sizes)
@@ -77,23 +78,40 @@ def _split(tensor: Tensor, chunk: int) -> tuple[Tensor, ...]:
 
 
 def _chunk(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, beta: Tensor | None, state: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor | None,
+    beta: Tensor | None,
+    state: Tensor | None,
+    document: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the outputs ``[batch · heads, tokens, value_dim]`` of one chunk, and the state after it."""
+    """Returns the outputs ``[batch · heads, tokens, value_dim]`` of one chunk, and the state after it.
+
+    Args:
+        document: the documents that have begun in the chunk up to each token, ``[batch · heads, tokens, 1]``.
+    """
     decay = None if log_decay is None else log_decay.to(exact_dtype(log_decay.device)).cumsum(1)
     entering = None if decay is None else _kept(decay, key)
+    hides = None if document is None else document != document.mT
     update = value
     if beta is not None:
         if state is not None:
-            update = torch.baddbmm(update, _scaled(key, entering), state, alpha=-1)
-        strengths = beta * decayed_products(key, key, decay)
+            update = torch.baddbmm(update, _scaled(key, entering, document), state, alpha=-1)
+        strengths = beta * _hidden(decayed_products(key, key, decay), hides)
         update = torch.linalg.solve_triangular(strengths, beta * update, upper=False, unitriangular=True)
-    products = decayed_products(query, key, decay).tril()
-    output = products @ update if state is None else torch.baddbmm(_scaled(query, entering) @ state, products, update)
+    products = _hidden(decayed_products(query, key, decay).tril(), hides)
+    if state is None:
+        output = products @ update
+    else:
+        output = torch.baddbmm(_scaled(query, entering, document) @ state, products, update)
     if decay is not None:
         total = decay[:, -1:]
         key = key * _kept(total - decay, key)
         state = None if state is None else state * _kept(total, state).mT
+    if document is not None:
+        key = _hidden(key, document != document[:, -1:])
+        state = None if state is None else _hidden(state, document[:, -1:] > 0)
     return output, key.mT @ update if state is None else torch.baddbmm(state, key.mT, update)
 
 
@@ -102,8 +120,14 @@ def _kept(log_decay: Tensor, like: Tensor) -> Tensor:
     return log_decay.clamp(max=0.0).to(like.dtype).exp()
 
 
-def _scaled(tensor: Tensor, factor: Tensor | None) -> Tensor:
-    return tensor if factor is None else tensor * factor
+def _scaled(tensor: Tensor, factor: Tensor | None, document: Tensor | None) -> Tensor:
+    """Returns queries or keys as they read the state before a chunk, which those of a new document do not."""
+    scaled = tensor if factor is None else tensor * factor
+    return scaled if document is None else _hidden(scaled, document > 0)
+
+
+def _hidden(tensor: Tensor, hides: Tensor | None) -> Tensor:
+    return tensor if hides is None else tensor.masked_fill(hides, 0.0)
 
 
 def decayed_products(

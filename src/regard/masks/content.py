@@ -149,6 +149,7 @@ class Documents(Mask, fields=("query_ids", "key_ids")):
         self.key_ids = None if key_ids is None else _ids("key_ids", key_ids)
         self._cached_spans: tuple[Grid, Spans | None] | None = None
         self._cached_rows: tuple[int, DocumentRows | None] = (-1, None)
+        self._cached_begins: tuple[Tensor | None] | None = None
 
     def check(self, grid: Grid) -> None:
         if self.key_ids is None and grid.queries != grid.keys:
@@ -214,6 +215,31 @@ class Documents(Mask, fields=("query_ids", "key_ids")):
         query, key = self._both_ids
         rows = self.rows(max(query.shape[0] if query.dim() == 2 else 1, key.shape[0] if key.dim() == 2 else 1))
         return 0 if rows is None else rows.longest
+
+    @property
+    def begins(self) -> Tensor | None:
+        """Whether a document, or a run of padding, begins with a token, bool ``[batch or 1, length]``.
+
+        None if the tokens of a document do not follow one another, or if queries and keys are not the same tokens.
+        """
+        if self._cached_begins is None:
+            if not self._is_known:
+                return None
+            with torch.inference_mode(False):  # as for spans
+                self._cached_begins = (self._compute_begins() if self.key_ids is None else None,)
+        return self._cached_begins[0]
+
+    def _compute_begins(self) -> Tensor | None:
+        ids = self.query_ids.view(-1, self.query_ids.shape[-1])
+        begins = torch.ones_like(ids, dtype=torch.bool)
+        begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
+        runs = (begins & (ids >= 0)).sum(1)
+        if bool((ids[:, 1:] >= ids[:, :-1]).all()):
+            return begins
+        ordered = ids.sort(1).values
+        differs = torch.ones_like(begins)
+        differs[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        return begins if torch.equal((differs & (ordered >= 0)).sum(1), runs) else None
 
     def rows(self, batch: int) -> DocumentRows | None:
         """Returns the rows of each document of so many batch rows; None if there is padding or ids do not ascend."""

@@ -74,7 +74,9 @@ def _kept(difference: Tensor, is_later: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class DeltaProduct(Primitive):
-    """Computes the weights of the delta rule, of rows that end with the strength of a key and the position.
+    """Computes the weights of the delta rule, of rows that end with the strength of a key, the document, the position.
+
+    A key corrects what earlier keys of its document hold, and a query reads keys of its document.
 
     Attributes:
         inner: the product of queries with keys, and of keys with keys.
@@ -82,8 +84,9 @@ class DeltaProduct(Primitive):
     Example:
         >>> import torch
         >>> from regard import scores
-        >>> key = torch.tensor([[[[1.0, 1.0, 0.0], [1.0, 0.5, 1.0]]]])  # one feature, strength, position
-        >>> query = torch.tensor([[[[1.0, 1.0]]]])
+        >>> # a feature, a strength, a document, a position
+        >>> key = torch.tensor([[[[1.0, 1.0, 0.0, 0.0], [1.0, 0.5, 0.0, 1.0]]]])
+        >>> query = torch.tensor([[[[1.0, 0.0, 1.0]]]])
         >>> scores.DeltaProduct(scores.InnerProduct())(query, key)
         tensor([[[[0.5000, 0.5000]]]])
     """
@@ -92,10 +95,10 @@ class DeltaProduct(Primitive):
 
     def __call__(self, query: Queries, key: Float[Tensor, "#batch kv_heads keys key_dim"]) -> Pairs:
         key = spread_heads(upcast(key), query.shape[1])
-        rows, beta, position = key[..., :-2], key[..., -2:-1], key[..., -1]
-        query, at = upcast(query[..., :-1]), query[..., -1:]
-        reads = torch.where(position[..., None, :] <= at, self.inner(query, rows), 0.0)
-        strengths = beta * self.inner(rows, rows)
+        rows, beta, document, position = key[..., :-3], key[..., -3:-2], key[..., -2:-1], key[..., -1:]
+        query, within, at = upcast(query[..., :-2]), query[..., -2:-1], query[..., -1:]
+        reads = torch.where((position.mT <= at) & (document.mT == within), self.inner(query, rows), 0.0)
+        strengths = beta * torch.where(document.mT == document, self.inner(rows, rows), 0.0)
         return torch.linalg.solve_triangular(strengths, reads, upper=False, left=False, unitriangular=True) * beta.mT
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
@@ -221,8 +224,9 @@ class DeltaRule(WrappingScore, fields=("score", "beta")):
     al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", section 2.2 and the UT
     transform of section 3.2; Yang et al. 2025, "Gated Delta Networks", equation 10, with ``Decayed``.
 
-    A weight depends on all keys up to the query, so there is no other mask than ``"causal"`` (with equal ends), and no
-    mask means the same: later keys have weight 0. The normalizer is ``"identity"`` in the papers.
+    A weight depends on all keys up to the query, so there is no other mask than ``"causal"`` (with equal ends), alone
+    or with `masks.documents`, each of which has a state of its own. No mask means a causal one: later keys have weight
+    0. The normalizer is ``"identity"`` in the papers.
 
     Args:
         score: a score that lowers to an inner product, or its name, or `Decayed` of one; keys of unit length, as those
@@ -266,15 +270,43 @@ class DeltaRule(WrappingScore, fields=("score", "beta")):
         if queries > keys:
             raise ArgumentError(f"the delta rule needs a key for each query; there are {queries} queries, {keys} keys")
 
-    def prepare(self, query: Queries, key: Keys) -> Prepared:
+    def prepare(self, query: Queries, key: Keys, documents: tuple[Tensor, Tensor] | None = None) -> Prepared:
+        """Lowers this score for one problem.
+
+        Args:
+            query, key: as for every score.
+            documents: the documents of queries and of keys, ``[length]`` or ``[batch, length]``; None: there is one.
+        """
         prepared = _product_of(self, query, key)
         queries, keys = query.shape[2], key.shape[2]
         dtype = upcast(query).dtype
         position = torch.arange(keys, device=query.device).to(dtype)[None, None, :, None]
+        of_queries, of_keys = _document_columns(documents, queries, keys, position)
         beta = self.beta.to(dtype)[..., None].expand(-1, -1, keys, -1)
-        rows = _with_columns(_with_columns(prepared.key, beta), position)
-        read = _with_columns(prepared.query, position[:, :, keys - queries :])
+        rows = prepared.key
+        for column in (beta, of_keys, position):
+            rows = _with_columns(rows, column)
+        read = _with_columns(_with_columns(prepared.query, of_queries), position[:, :, keys - queries :])
         return replace(prepared, query=read, key=rows, primitive=DeltaProduct(prepared.primitive))
+
+
+def _document_columns(
+    documents: tuple[Tensor, Tensor] | None, queries: int, keys: int, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns columns ``[batch or 1, 1, length, 1]`` that are equal for a query and a key of one document.
+
+    A document's number is how many keys have a smaller one, since an id may exceed what a floating-point number holds.
+    """
+    if documents is None:
+        column = torch.zeros_like(like[:, :, :1])
+        return column.expand(-1, -1, queries, -1), column.expand(-1, -1, keys, -1)
+    of_queries, of_keys = (ids.view(-1, ids.shape[-1]) for ids in documents)
+    ordered = of_keys.sort(1).values
+    if len(of_queries) > len(ordered):
+        ordered = ordered.expand(len(of_queries), -1).contiguous()
+    numbers = (torch.searchsorted(ordered, ids.expand(len(ordered), -1).contiguous()) for ids in (of_queries, of_keys))
+    of_queries, of_keys = (number.to(like.dtype)[:, None, :, None] for number in numbers)
+    return of_queries, of_keys
 
 
 def _product_of(wrapper: WrappingScore, query: Tensor, key: Tensor, places: Places | None = None) -> Prepared:

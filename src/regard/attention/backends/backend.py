@@ -83,6 +83,14 @@ class Backend(ABC):
         """
         return CallKind.of(problem)
 
+    def form(self, problem: Problem) -> str | None:
+        """Returns which of its forms runs the problem now, for `plan`, if the backend has several; else None.
+
+        Args:
+            problem: a problem that the backend does not decline.
+        """
+        return None
+
     def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
         """Returns what a call would have to wait for before this backend runs, such as a compiler; None if nothing.
 

@@ -2,13 +2,13 @@
 
 A product of queries and keys can be taken in another order where no normalizer stands between the scores and the
 values: keys with values first, into a state that all queries read. Under a causal mask the state grows token by token;
-`regard.linear` computes that a chunk at a time. The sum of a row, which `Ratio` divides by, is the output for a value
-of 1, so it is one more column of the values.
+`regard.linear` computes that a chunk at a time, in fused kernels on a CPU. A document begins with an empty state. The
+sum of a row, which `Ratio` divides by, is the output for a value of 1, so it is one more column of the values.
 """
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,11 +18,11 @@ from regard.attention.backends.backend import Backend
 from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.linear import chunked, divided, with_ones
-from regard.masks import Band
+from regard.linear import chunked, divided, form_of, with_ones
+from regard.masks import Band, Documents
 from regard.masks.content import Lengths
 from regard.masks.mask import joined_masks
-from regard.scores import DecayedProduct, DeltaProduct, InnerProduct, Primitive
+from regard.scores import Decayed, DeltaRule, InnerProduct, Prepared
 from regard.shapes.grid import Grid, spread_heads, upcast
 
 ROWS = ("identity", "ratio")
@@ -35,14 +35,16 @@ class RecurrenceOrder:
 
     Attributes:
         offset: the position among the keys of query 0, which sees the keys up to it; None: every query sees all keys.
+        documents: the documents of the tokens, each of which has a state of its own; None: there is one.
     """
 
     offset: int | None
     lengths: tuple[Lengths, ...] = ()
+    documents: Documents | None = None
 
 
 class Linear(Backend):
-    """Runs products of features under causal masks and lengths, in linear time and memory."""
+    """Runs products of features under causal masks, lengths and documents, in linear time and memory."""
 
     name = "linear"
     isolates = True
@@ -52,10 +54,10 @@ class Linear(Backend):
         row = problem.row
         if row is None or row.kind not in ROWS or row.center is not None:
             return "the normalizer is neither 'identity' nor 'ratio'"
-        prepared = problem.prepared
-        if not isinstance(_product(prepared.primitive), InnerProduct | DecayedProduct):
-            return f"the score lowers to {type(prepared.primitive).__name__}, which is no product of features"
-        if prepared.modifiers:
+        recurrence = RecurrentForm.of(problem)
+        if not isinstance(recurrence.product.primitive, InnerProduct):
+            return f"the score lowers to {type(recurrence.product.primitive).__name__}, which is no product of features"
+        if recurrence.product.modifiers:
             return "the score is modified after its product"
         if problem.bias is not None:
             return "a bias is added to the scores, which are never made"
@@ -63,33 +65,35 @@ class Linear(Backend):
             return "weights are dropped, which are never made"
         order = order_of(problem)
         if order is None:
-            return "the mask is neither causal, with one offset, nor one of lengths"
-        decays = isinstance(_product(prepared.primitive), DecayedProduct)
-        if decays and order.offset != problem.grid.offset:
+            return "the mask is neither causal, with one offset, nor one of lengths, nor of documents in runs of tokens"
+        if recurrence.log_decay is not None and order.offset != problem.grid.offset:
             return "the score decays, and the mask is not causal with equal ends"
         return None
+
+    def form(self, problem: Problem) -> str | None:
+        recurrence, order = RecurrentForm.of(problem), order_of(problem)
+        if order is None or order.offset is None:
+            return None
+        gates = (gate if gate is None else upcast(gate) for gate in (recurrence.log_decay, recurrence.beta))
+        return form_of(upcast(problem.query), upcast(problem.key), upcast(problem.value), *gates)
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         order = order_of(problem)
         assert order is not None
-        prepared, grid = problem.prepared, problem.grid
-        key, value = (
-            spread_heads(upcast(tensor).expand(grid.batch, -1, -1, -1), grid.heads)
-            for tensor in (prepared.key, problem.value)
-        )
-        query, key, log_decay, beta = _factors(prepared.primitive, upcast(prepared.query), key)
-        scale = upcast(prepared.scale) if isinstance(prepared.scale, Tensor) else prepared.scale
-        query = query if isinstance(scale, float) and scale == 1.0 else query * scale
+        recurrence, grid = RecurrentForm.of(problem), problem.grid
+        query, key, value, *gates = recurrence.tokens(problem)
         for mask in order.lengths:
             key = torch.where(mask.of_keys.with_four_axes(grid).mT, key, 0.0)
+        if order.documents is not None:
+            key = torch.where(grid.of_keys(order.documents.query_ids).mT >= 0, key, 0.0)
         is_ratio = problem.row is not None and problem.row.kind == "ratio"
-        inputs = query, key, value, log_decay, beta
+        inputs = query, key, value, *gates
         # On a CPU a look at the output tells whether elements have to be kept apart.
         poisoned = None
         if problem.may_hide and is_guarded(value):
             inputs, poisoned = _with_finite_keys(problem, order, *inputs)
         with nullcontext() if poisoned is None else finite_saved_tensors():
-            output = _output(inputs, order.offset, is_ratio)
+            output = _output(inputs, order, is_ratio)
         if poisoned is not None:
             output = output * torch.where(poisoned, torch.nan, 1.0)
             rows = _rows_that_see(order, grid)
@@ -97,7 +101,58 @@ class Linear(Backend):
         for mask in order.lengths:
             if mask.queries is not None:
                 output = torch.where(grid.query_index < mask.queries.on(grid), output, 0.0)
+        if order.documents is not None:
+            output = torch.where(grid.of_queries(order.documents.query_ids) >= 0, output, 0.0)
         return output.to(problem.value.dtype)
+
+
+class RecurrentForm(NamedTuple):
+    """A score in terms of a recurrence.
+
+    Attributes:
+        product: the innermost score, lowered.
+        log_decay: logarithms of decays, as `Decayed` has them; None: nothing decays.
+        beta: strengths of the delta rule, ``[batch or 1, heads or 1, keys or 1]``; None: values are added.
+    """
+
+    product: Prepared
+    log_decay: Tensor | None
+    beta: Tensor | None
+
+    @classmethod
+    def of(cls, problem: Problem) -> "RecurrentForm":
+        """Returns the recurrence of a problem, without the columns that a score's own form adds to queries and keys."""
+        known = vars(problem).get("recurrence")
+        if known is not None:
+            return known
+        score, log_decay, beta = problem.score, None, None
+        if type(score) is DeltaRule:
+            score, beta = score.score, score.beta
+        if type(score) is Decayed:
+            score, log_decay = score.score, score.log_decay
+        product = problem.prepared if score is problem.score else score.prepare(problem.query, problem.key)
+        vars(problem)["recurrence"] = cls(product, log_decay, beta)
+        return vars(problem)["recurrence"]
+
+    def tokens(self, problem: Problem) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Returns queries, keys, values, log-decays and strengths for `regard.linear.chunked`, of every batch row and
+        head."""
+        grid, product = problem.grid, self.product
+        rows = grid.batch, grid.heads
+        key, value = (
+            spread_heads(upcast(tensor).expand(grid.batch, -1, -1, -1), grid.heads)
+            for tensor in (product.key, problem.value)
+        )
+        query, dtype = upcast(product.query), upcast(product.query).dtype
+        scale = upcast(product.scale) if isinstance(product.scale, Tensor) else product.scale
+        query = query if isinstance(scale, float) and scale == 1.0 else query * scale
+        log_decay, beta = self.log_decay, self.beta
+        if log_decay is not None:
+            if log_decay.dim() < 4:
+                log_decay = log_decay[None, :, None, None] if log_decay.dim() == 1 else log_decay[..., None]
+            log_decay = log_decay.to(dtype).expand(*rows, grid.keys, -1)
+        beta = None if beta is None else beta.to(dtype).expand(*rows, grid.keys)
+        return query, key, value, log_decay, beta
 
 
 def _with_finite_keys(
@@ -144,64 +199,48 @@ def _rows_that_see(order: RecurrenceOrder, grid: Grid) -> Tensor | None:
     return rows
 
 
-def _output(inputs: tuple[Any, ...], offset: int | None, is_ratio: bool) -> Tensor:
+def _output(inputs: tuple[Any, ...], order: RecurrenceOrder, is_ratio: bool) -> Tensor:
     query, key, value, log_decay, beta = inputs
-    output = _attend(query, key, with_ones(value) if is_ratio else value, log_decay, beta, offset)
+    output = _attend(query, key, with_ones(value) if is_ratio else value, log_decay, beta, order)
     return divided(output) if is_ratio else output
 
 
 def order_of(problem: Problem) -> RecurrenceOrder | None:
-    """Returns what the mask of a problem says; None if it is not causal, with one offset for all rows, or lengths."""
-    if problem.score.is_causal:
-        return RecurrenceOrder(problem.grid.offset)
-    grid, offset, lengths = problem.grid, None, []
+    """Returns what the mask of a problem says; None if a recurrence cannot follow it."""
+    grid, offset, lengths, documents = problem.grid, None, [], None
     for part in joined_masks(problem.hiding_mask):
         if isinstance(part, Lengths):
             lengths.append(part)
+        elif isinstance(part, Documents) and documents is None and part.begins is not None:
+            documents = part
         elif isinstance(part, Band) and part.is_causal and offset is None:
             offset = part.offset_on(grid)
             if not isinstance(offset, int):
                 return None
         else:
             return None
-    if offset is None and grid.queries == 1:
+    if offset is None and (grid.queries == 1 or problem.score.is_causal):
         # The only query sees what the last one sees.
         offset = grid.offset
-    return RecurrenceOrder(offset, tuple(lengths))
-
-
-def _product(primitive: Primitive) -> Primitive:
-    return primitive.inner if isinstance(primitive, DeltaProduct) else primitive
-
-
-def _factors(primitive: Primitive, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Returns the vectors of prepared queries and keys, and the log-decay and the strength of each key."""
-    beta = log_decay = None
-    if isinstance(primitive, DeltaProduct):
-        query, key, beta = query[..., :-1], key[..., :-2], key[..., -2]
-        primitive = primitive.inner
-    if isinstance(primitive, DecayedProduct):
-        query, *_ = primitive.parts(query)
-        key, sums, rest, _ = primitive.parts(key)
-        log_decay = _steps(sums) + _steps(rest)
-    return query, key, log_decay, beta
-
-
-def _steps(sums: Tensor) -> Tensor:
-    """Returns the terms of cumulative sums; the first one decays a state of 0, so its value has no effect."""
-    return F.pad(sums[:, :, 1:] - sums[:, :, :-1], (0, 0, 1, 0))
+    return None if documents is not None and offset != 0 else RecurrenceOrder(offset, tuple(lengths), documents)
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, beta: Tensor | None, offset: int | None
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, beta: Tensor | None, order: RecurrenceOrder
 ) -> Tensor:
     """Returns ``[batch, heads, queries, value_dim]``: query i reads the keys up to ``i + offset``, or all of them."""
+    offset = order.offset
     if offset is None:
         return query @ (key.mT @ value)
+    begins = None if order.documents is None else order.documents.begins
+    if begins is not None:
+        begins = begins.expand(len(query), -1)
     unseeing, skipped = min(max(-offset, 0), query.shape[2]), max(offset, 0)
-    read_rows = F.pad(query[:, :, unseeing:], (0, 0, skipped, 0))
-    shortfall = read_rows.shape[2] - key.shape[2]
-    # A negative padding cuts off the keys behind the last query.
-    key, value = (F.pad(tensor, (0, 0, 0, shortfall)) for tensor in (key, value))
-    output, _ = chunked(read_rows, key, value, log_decay, beta)
-    return F.pad(output[:, :, skipped:], (0, 0, unseeing, 0))
+    read_rows, shortfall = query[:, :, unseeing:], query.shape[2] - unseeing + skipped - key.shape[2]
+    if skipped:
+        read_rows = F.pad(read_rows, (0, 0, skipped, 0))
+    if shortfall:
+        # A negative padding cuts off the keys behind the last query.
+        key, value = (F.pad(tensor, (0, 0, 0, shortfall)) for tensor in (key, value))
+    output, _ = chunked(read_rows, key, value, log_decay, beta, begins=begins)
+    return F.pad(output[:, :, skipped:], (0, 0, unseeing, 0)) if unseeing else output[:, :, skipped:]

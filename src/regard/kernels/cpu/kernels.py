@@ -159,6 +159,23 @@ def for_documents(gradient: bool) -> tuple[Kernel, ...]:
     return (*kernels, packed_attention_gradients(torch.float32)) if gradient else kernels
 
 
+def linear_chunks(dtype: torch.dtype) -> Kernel:
+    """Returns the kernel of linear attention in chunks; float32."""
+    return _kernel("linear_chunks", "linear_chunks", _dtype_name(dtype))
+
+
+def linear_gradients(dtype: torch.dtype) -> Kernel:
+    """Returns the kernel of the gradients of `linear_chunks`."""
+    return _kernel("linear_gradients", "linear_gradients", _dtype_name(dtype))
+
+
+@cache
+def for_linear(gradient: bool) -> tuple[Kernel, ...]:
+    """Returns all kernels of linear attention; ``gradient`` as for `for_calls`."""
+    kernels = multiply(torch.float32), linear_chunks(torch.float32)
+    return (*kernels, linear_gradients(torch.float32)) if gradient else kernels
+
+
 @cache
 def for_readings(dtype: torch.dtype, units: str, normalizer: int) -> tuple[Kernel, ...]:
     """Returns all kernels that readings of such calls may need."""

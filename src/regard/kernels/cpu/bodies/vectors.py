@@ -24,6 +24,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, register_model
 
 from regard.kernels.cpu.bodies.parts import has_feature
+from regard.kernels.cpu.sizes import LANES
 
 _CONTRACTION = ("contract",)
 """A product and a sum may be contracted. Without any flag, Numba would add those of the function."""
@@ -74,6 +75,13 @@ def _zeros(many: int, few: int) -> Any:
 one_register, two_registers, four_registers = _zeros(1, 1), _zeros(2, 1), _zeros(4, 2)
 """``(example) -> vector``: zeros of a number's type that fill one, two or four registers; on processors with few
 registers, one, one or two."""
+
+
+@intrinsic
+def padded_zeros(typing: Any, example: Any) -> Any:
+    """Returns zeros of a number's type in as many lanes as padded rows are multiples of."""
+    kind = Vector(types.unliteral(example), LANES)
+    return kind(example), lambda context, builder, signature, arguments: ir.Constant(context.get_value_type(kind), None)
 
 
 @intrinsic

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from regard.kernels.cpu.bodies.intrinsics import array_at, is_single, size_of
 from regard.kernels.cpu.bodies.microkernel import tile
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.sizes import LANES
+from regard.kernels.cpu.bodies.vectors import register_bytes
+from regard.kernels.cpu.sizes import LANES, REGISTER
 
 DEPTH = 128
 """Terms of a sum that are added in one pass: so many rows of ``b``, 64 wide, fit in a first-level cache."""
@@ -103,12 +104,41 @@ def columns_from(matrix: Matrix, column: int) -> Matrix:
     return Matrix(matrix.address + column * matrix.column * 4, matrix.row, matrix.column)
 
 
-def _columns_of(vectors: int) -> Any:
-    """Returns the product for this many vectors of columns and any number of rows."""
-    return over_rows(lambda rows: tile(rows, vectors), (6, 4, 2, 1))
+def _over_columns(widths: tuple[int, ...]) -> Any:
+    """Returns the part ``(rows, columns, a, b, c, depth, factor, beta) -> None`` that multiplies columns of whole
+    vectors by tiles.
+
+    Args:
+        widths: vectors of the tiles, in decreasing order to 1.
+    """
+    vectors, *smaller = widths
+    columns_of_tile = vectors * LANES
+    run_tiles = over_rows(lambda rows: tile(rows, vectors), (6, 4, 2, 1))
+    if not smaller:
+
+        @inlined
+        def single(
+            rows: int, columns: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, beta: int
+        ) -> None:
+            for j in range(0, columns, LANES):
+                run_tiles(rows, a, columns_from(b, j), columns_from(c, j), depth, factor, beta)
+
+        return single
+    run_rest = _over_columns(tuple(smaller))
+
+    @inlined
+    def tiles(rows: int, columns: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, beta: int) -> None:
+        j = 0
+        while j + columns_of_tile <= columns:
+            run_tiles(rows, a, columns_from(b, j), columns_from(c, j), depth, factor, beta)
+            j += columns_of_tile
+        run_rest(rows, columns - j, a, columns_from(b, j), columns_from(c, j), depth, factor, beta)
+
+    return tiles
 
 
-_four_vectors, _two_vectors, _one_vector = (_columns_of(vectors) for vectors in (4, 2, 1))
+# The sums of a tile stay in registers: 24 of the 32 of AVX-512, 12 of the 16 of AVX2.
+_run_columns = _over_columns((4, 2, 1) if register_bytes() == REGISTER else (1,))
 
 
 @inlined
@@ -118,17 +148,7 @@ def _whole_vectors(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, bet
     for k in range(0, max(size.depth, 1), DEPTH):
         terms = min(DEPTH, size.depth - k)
         part_beta = beta if k == 0 else 1
-        left, right = columns_from(a, k), rows_from(b, k)
-        j = 0
-        while j + 4 * LANES <= vector_end:
-            _four_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, part_beta)
-            j += 4 * LANES
-        while j + 2 * LANES <= vector_end:
-            _two_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, part_beta)
-            j += 2 * LANES
-        while j < vector_end:
-            _one_vector(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, part_beta)
-            j += LANES
+        _run_columns(size.rows, vector_end, columns_from(a, k), rows_from(b, k), c, terms, factor, part_beta)
 
 
 @inlined

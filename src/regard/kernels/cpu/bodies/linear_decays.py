@@ -1,0 +1,189 @@
+"""Decays within a chunk of linear attention, all at most 1.
+
+With one log-decay a token, sums are kept as two numbers of float32 each, so that differences of large sums are exact.
+
+With one for each feature, decays are products of those within blocks and of whole blocks. Those within a block are
+products of the decays of its tokens; those of whole blocks come from sums in float64, since they enter the state.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from regard.kernels.cpu.bodies.elementary import exp_of
+from regard.kernels.cpu.bodies.intrinsics import array_at
+from regard.kernels.cpu.bodies.linear_memory import (
+    BLOCK,
+    HeadMemory,
+    feature_matrix,
+    multiply_rows,
+    pair_matrix,
+    scale_row,
+    vector_at,
+)
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, where_less
+from regard.kernels.cpu.bodies.wide_product import Matrix
+from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.kernels.cpu.sizes import LANES, ceil_div
+
+# Matrices of tokens × features: inputs, the same decayed since the chunk began or until it ends, and with a decay for
+# each feature, decays of tokens, those since the block began and until it ends, and inputs decayed by these.
+QUERY, KEY, ENTERED_QUERY, ENTERED_KEY, LEAVING_KEY = range(5)
+TOKEN_DECAY, SINCE_BLOCK, UNTIL_BLOCK, BLOCK_QUERY, BLOCK_KEY, LATER_KEY, TRANSPOSED_KEY = range(5, 12)
+
+# Matrices of tokens × tokens: products of queries and of keys with keys, and decays.
+READS, RECALLS, DECAYS = range(3)
+
+# Vectors: positions; for each token its strength, the two parts of its sum, and what is left since the chunk began and
+# until it ends; for each feature what is left of a state. Then, for each feature, a vector for each block of what is
+# left before it and after it, and sums in float64, two vectors each.
+POSITIONS, BETA, HIGH, LOW, SINCE, UNTIL, KEPT_SHARE = range(7)
+BEFORE_BLOCK, AFTER_BLOCK, SUMS = 8, 12, 16
+
+
+@inlined
+def decay_chunk(m: HeadMemory, tokens: int, gates: Matrix, zero: Any) -> None:
+    """Computes all decays of a chunk, and its queries and keys decayed since the chunk began and until it ends.
+
+    Without decays nothing is computed: see `decayed`.
+    """
+    if m.gates == 1:
+        _decay_by_token(m, tokens, gates, zero)
+    elif m.gates > 1:
+        _decay_by_feature(m, tokens, gates, zero)
+
+
+@inlined
+def decayed(m: HeadMemory, index: int, plain: int) -> Matrix:
+    """Returns a decayed matrix, or the plain one where nothing decays."""
+    return feature_matrix(m, plain if m.gates == 0 else index)
+
+
+@inlined
+def _decay_by_token(m: HeadMemory, tokens: int, gates: Matrix, zero: Any) -> None:
+    zeros, real = padded_zeros(zero), type(zero)
+    high, low = array_at(vector_at(m, HIGH), CHUNK, zero), array_at(vector_at(m, LOW), CHUNK, zero)
+    total = 0.0
+    for t in range(tokens):
+        total += np.float64(array_at(gates.address + t * gates.row * 4, 1, zero)[0])
+        high[t] = real(total)
+        low[t] = real(total - np.float64(high[t]))
+    last_high, last_low = broadcast(high[tokens - 1], zeros), broadcast(low[tokens - 1], zeros)
+    for j in range(0, CHUNK * 4, LANES * 4):
+        highs, lows = load(vector_at(m, HIGH) + j, zeros), load(vector_at(m, LOW) + j, zeros)
+        store(exp_of(_at_most_zero(highs, zeros)), vector_at(m, SINCE) + j)
+        store(exp_of(_at_most_zero((last_high - highs) + (last_low - lows), zeros)), vector_at(m, UNTIL) + j)
+    since, until = array_at(vector_at(m, SINCE), CHUNK, zero), array_at(vector_at(m, UNTIL), CHUNK, zero)
+    shares = array_at(vector_at(m, KEPT_SHARE), m.features, zero)
+    for d in range(m.features):
+        shares[d] = since[tokens - 1]
+    query, key, leaving_key = _address(m, QUERY), _address(m, KEY), _address(m, LEAVING_KEY)
+    entered_query, entered_key = _address(m, ENTERED_QUERY), _address(m, ENTERED_KEY)
+    for t in range(tokens):
+        row = t * m.features * 4
+        scale_row(query + row, since[t], entered_query + row, m.features, zero)
+        scale_row(key + row, until[t], leaving_key + row, m.features, zero)
+        if m.is_delta != 0:
+            scale_row(key + row, since[t], entered_key + row, m.features, zero)
+    decays = pair_matrix(m, DECAYS)
+    for t in range(tokens):
+        own_high, own_low = broadcast(high[t], zeros), broadcast(low[t], zeros)
+        row = decays.address + t * CHUNK * 4
+        for j in range(0, (t // BLOCK + 1) * BLOCK * 4, LANES * 4):
+            difference = (own_high - load(vector_at(m, HIGH) + j, zeros)) + (
+                own_low - load(vector_at(m, LOW) + j, zeros)
+            )
+            store(exp_of(_at_most_zero(difference, zeros)), row + j)
+
+
+@inlined
+def _address(m: HeadMemory, index: int) -> int:
+    return feature_matrix(m, index).address
+
+
+@inlined
+def _at_most_zero(numbers: Any, zeros: Any) -> Any:
+    return where_less(zeros, numbers, zeros, numbers)
+
+
+@inlined
+def _decay_by_feature(m: HeadMemory, tokens: int, gates: Matrix, zero: Any) -> None:
+    zeros, real = padded_zeros(zero), type(zero)
+    row_bytes = m.features * 4
+    decay, since, until = _address(m, TOKEN_DECAY), _address(m, SINCE_BLOCK), _address(m, UNTIL_BLOCK)
+    for t in range(tokens):
+        source = array_at(gates.address + t * gates.row * 4, m.dim, zero)
+        row = array_at(decay + t * row_bytes, m.features, zero)
+        for d in range(m.dim):
+            row[d] = source[d]
+        for d in range(m.dim, m.features):
+            row[d] = zero
+    blocks = ceil_div(tokens, BLOCK)
+    for block in range(blocks):
+        sums = array_at(vector_at(m, SUMS + 2 * block), m.features, 0.0)
+        if block == 0:
+            for d in range(m.features):
+                sums[d] = 0.0
+        else:
+            earlier = array_at(vector_at(m, SUMS + 2 * block - 2), m.features, 0.0)
+            for d in range(m.features):
+                sums[d] = earlier[d]
+        for t in range(block * BLOCK, min(tokens, (block + 1) * BLOCK)):
+            row = array_at(decay + t * row_bytes, m.features, zero)
+            for d in range(m.features):
+                sums[d] += np.float64(row[d])
+    total = array_at(vector_at(m, SUMS + 2 * blocks - 2), m.features, 0.0)
+    for block in range(blocks):
+        sums = array_at(vector_at(m, SUMS + 2 * block), m.features, 0.0)
+        earlier = array_at(vector_at(m, SUMS + 2 * max(block - 1, 0)), m.features, 0.0)
+        before = array_at(vector_at(m, BEFORE_BLOCK + block), m.features, zero)
+        after = array_at(vector_at(m, AFTER_BLOCK + block), m.features, zero)
+        for d in range(m.features):
+            before[d] = real(earlier[d] if block > 0 else 0.0)
+            after[d] = real(total[d] - sums[d])
+        _exponentials(vector_at(m, BEFORE_BLOCK + block), m.features, zero)
+        _exponentials(vector_at(m, AFTER_BLOCK + block), m.features, zero)
+    shares = array_at(vector_at(m, KEPT_SHARE), m.features, zero)
+    for d in range(m.features):
+        shares[d] = real(total[d])
+    _exponentials(vector_at(m, KEPT_SHARE), m.features, zero)
+    _exponentials(decay, tokens * m.features, zero)
+    ones = broadcast(real(1), zeros)
+    for block in range(blocks):
+        first, last = block * BLOCK, min(tokens, (block + 1) * BLOCK)
+        for j in range(0, row_bytes, LANES * 4):
+            kept_since = ones
+            for t in range(first, last):
+                kept_since = kept_since * load(decay + t * row_bytes + j, zeros)
+                store(kept_since, since + t * row_bytes + j)
+            kept_until = ones
+            for t in range(last - 1, first - 1, -1):
+                store(kept_until, until + t * row_bytes + j)
+                kept_until = kept_until * load(decay + t * row_bytes + j, zeros)
+    query, key = _address(m, QUERY), _address(m, KEY)
+    block_query, block_key, later_key = _address(m, BLOCK_QUERY), _address(m, BLOCK_KEY), _address(m, LATER_KEY)
+    entered_query, entered_key, leaving_key = (
+        _address(m, ENTERED_QUERY), _address(m, ENTERED_KEY), _address(m, LEAVING_KEY),
+    )  # fmt: skip
+    for t in range(tokens):
+        row = t * row_bytes
+        before, after = vector_at(m, BEFORE_BLOCK + t // BLOCK), vector_at(m, AFTER_BLOCK + t // BLOCK)
+        multiply_rows(query + row, since + row, block_query + row, m.features, zero)
+        multiply_rows(block_query + row, before, entered_query + row, m.features, zero)
+        multiply_rows(key + row, until + row, later_key + row, m.features, zero)
+        multiply_rows(later_key + row, after, leaving_key + row, m.features, zero)
+        if m.is_delta != 0:
+            multiply_rows(key + row, since + row, block_key + row, m.features, zero)
+            multiply_rows(block_key + row, before, entered_key + row, m.features, zero)
+    for t in range(tokens, blocks * BLOCK):
+        for j in range(0, row_bytes, LANES * 4):
+            store(zeros, later_key + t * row_bytes + j)
+
+
+@inlined
+def _exponentials(address: int, count: int, zero: Any) -> None:
+    """Replaces numbers, a multiple of LANES, by their exponentials; those above 0 by 1."""
+    zeros = padded_zeros(zero)
+    for j in range(0, count * 4, LANES * 4):
+        store(exp_of(_at_most_zero(load(address + j, zeros), zeros)), address + j)

@@ -1,0 +1,452 @@
+"""The gradients of linear attention in chunks, from the last chunk to the first: a task is a batch row and a head.
+
+States before chunks were saved. The products of pairs are computed again. For a decay, with rows the tokens that read
+and columns those that are read, the gradient of a sum of log-decays is that of the row times the row minus that of the
+column times the column; products of a token with itself do not decay and are left out.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at
+from regard.kernels.cpu.bodies.intrinsics import array_at, fetch_add
+from regard.kernels.cpu.bodies.linear_chunks import (
+    begins_at,
+    decay_state,
+    read_chunk,
+    rows_at,
+    saved_state,
+    write_positions,
+)
+from regard.kernels.cpu.bodies.linear_decays import (
+    AFTER_BLOCK,
+    BEFORE_BLOCK,
+    BETA,
+    BLOCK_KEY,
+    BLOCK_QUERY,
+    ENTERED_KEY,
+    ENTERED_QUERY,
+    KEPT_SHARE,
+    KEY,
+    LATER_KEY,
+    LEAVING_KEY,
+    QUERY,
+    READS,
+    SINCE,
+    SINCE_BLOCK,
+    TOKEN_DECAY,
+    UNTIL,
+    UNTIL_BLOCK,
+    decayed,
+)
+from regard.kernels.cpu.bodies.linear_memory import (
+    BLOCK,
+    HeadMemory,
+    clear,
+    column_matrix,
+    feature_matrix,
+    memory_of,
+    multiply,
+    pair_matrix,
+    read_rows,
+    scale_row,
+    state_matrix,
+    transpose_rows,
+    transposed_state,
+    transposed_values,
+    vector_at,
+    write_rows,
+)
+from regard.kernels.cpu.bodies.linear_pairs import decay_pairs, solve_transposed
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, sum_of
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size, rows_from
+from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.kernels.cpu.sizes import LANES, ceil_div
+
+# Matrices of tokens × features after those of `linear_decays`: the gradients of queries, and of keys as rows and as
+# columns of pairs, and a product.
+GRAD_QUERY, GRAD_ROW, GRAD_COLUMN, PRODUCT = range(12, 16)
+
+# Matrices of tokens × columns.
+RESIDUAL, UPDATE, GRAD_OUTPUT, GRAD_UPDATE, GRAD_VALUE, TRANSPOSED_UPDATE = range(6)
+
+# Matrices of tokens × tokens after those of `linear_decays`.
+GRAD_READS, GRAD_RECALLS = 3, 4
+
+# Matrices of features × columns.
+STATE, GRAD_STATE, TRANSPOSED_STATE = range(3)
+
+OWN_GRADIENT, SUM_GRADIENT = 28, 29
+"""Vectors: the gradient of each token's product with itself; for each feature, of the sum of a chunk's log-decays."""
+
+
+@inlined
+def start_of_chunk(p: Any, batch: int, end: int) -> int:
+    """Returns the first token of the chunk before a token."""
+    first = (end - 1) // CHUNK * CHUNK
+    for token in range(end - 1, first if p.begins != 0 else end, -1):
+        if begins_at(p, batch, token):
+            return token
+    return first
+
+
+@inlined
+def _scaled_by(m: HeadMemory, index: int, tokens: int, since: int, zero: Any) -> None:
+    """Multiplies a matrix by what is left since the chunk began, or until it ends."""
+    zeros, row_bytes = padded_zeros(zero), m.features * 4
+    address = feature_matrix(m, index).address
+    factors = array_at(vector_at(m, SINCE if since != 0 else UNTIL), CHUNK, zero)
+    decays = feature_matrix(m, SINCE_BLOCK if since != 0 else UNTIL_BLOCK).address
+    for t in range(tokens if m.gates != 0 else 0):
+        row = address + t * row_bytes
+        if m.gates == 1:
+            scale_row(row, factors[t], row, m.features, zero)
+        else:
+            block = vector_at(m, (BEFORE_BLOCK if since != 0 else AFTER_BLOCK) + t // BLOCK)
+            for j in range(0, row_bytes, LANES * 4):
+                decay = load(decays + t * row_bytes + j, zeros) * load(block + j, zeros)
+                store(load(row + j, zeros) * decay, row + j)
+
+
+@inlined
+def _differentiate_updates(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, start: int, zero: Any) -> None:
+    """Computes the gradients of updates, values, strengths and products of pairs."""
+    update, grad_output = column_matrix(m, UPDATE), column_matrix(m, GRAD_OUTPUT)
+    grads, grad_value = column_matrix(m, GRAD_UPDATE), column_matrix(m, GRAD_VALUE)
+    reads = pair_matrix(m, READS).address
+    size = Size(tokens, m.columns, m.dim)
+    multiply(p, size, 1.0, decayed(m, LEAVING_KEY, KEY), state_matrix(m, GRAD_STATE), grads, 0)
+    for first in range(0, tokens, BLOCK):
+        size = Size(min(BLOCK, tokens - first), m.columns, tokens - first)
+        of_columns = Matrix(reads + (first * CHUNK + first) * 4, 1, CHUNK)
+        multiply(p, size, 1.0, of_columns, rows_from(grad_output, first), rows_from(grads, first), 1)
+    transposed = transposed_values(m, TRANSPOSED_UPDATE)
+    transpose_rows(update, ceil_div(tokens, BLOCK) * BLOCK, m.columns, transposed, zero)
+    _multiply_pairs(p, m, tokens, 1.0, grad_output, transposed, pair_matrix(m, GRAD_READS))
+    own, grad_reads = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero), pair_matrix(m, GRAD_READS)
+    for t in range(tokens):
+        own[t] = array_at(grad_reads.address + (t * CHUNK + t) * 4, 1, zero)[0]
+    decay_pairs(m, tokens, grad_reads, 0, zero)
+    if m.is_delta == 0:
+        return
+    solve_transposed(p, m, tokens, grads, grad_value, zero)
+    _multiply_pairs(p, m, tokens, -1.0, grad_value, transposed, pair_matrix(m, GRAD_RECALLS))
+    decay_pairs(m, tokens, pair_matrix(m, GRAD_RECALLS), 0, zero)
+    residual, zeros = column_matrix(m, RESIDUAL).address, padded_zeros(zero)
+    grad_beta = rows_at(p.grad_beta, p.grad_beta_batch, p.grad_beta_head, p.grad_beta_row, batch, head, start)
+    for t in range(tokens if p.grad_beta != 0 else 0):
+        total = zeros
+        for j in range(t * m.columns * 4, (t + 1) * m.columns * 4, LANES * 4):
+            total = total + load(grads.address + j, zeros) * load(residual + j, zeros)
+        array_at(grad_beta.address + t * grad_beta.row * 4, 1, zero)[0] = sum_of(total)
+
+
+@inlined
+def _multiply_pairs(
+    p: Any, m: HeadMemory, tokens: int, factor: float, a: Matrix, transposed: Matrix, pairs: Matrix
+) -> None:
+    """Computes the products of rows of columns with all up to their own block."""
+    for first in range(0, tokens, BLOCK):
+        size = Size(min(BLOCK, tokens - first), first + BLOCK, m.value_dim)
+        multiply(p, size, factor, rows_from(a, first), transposed, rows_from(pairs, first), 0)
+
+
+@inlined
+def _differentiate_states(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
+    """Computes the gradients that reach queries, keys and decays through the states, and that of the state before."""
+    state, grad_state = state_matrix(m, STATE), state_matrix(m, GRAD_STATE)
+    transposed, size = transposed_state(m, TRANSPOSED_STATE), Size(tokens, m.features, m.value_dim)
+    grad_output, grad_value = column_matrix(m, GRAD_OUTPUT), column_matrix(m, GRAD_VALUE)
+    transpose_rows(state, m.features, m.columns, transposed, zero)
+    multiply(p, size, 1.0, grad_output, transposed, feature_matrix(m, GRAD_QUERY), 0)
+    _scaled_by(m, GRAD_QUERY, tokens, 1, zero)
+    if m.is_delta != 0:
+        multiply(p, size, -1.0, grad_value, transposed, feature_matrix(m, GRAD_ROW), 0)
+        _scaled_by(m, GRAD_ROW, tokens, 1, zero)
+    transpose_rows(grad_state, m.features, m.columns, transposed, zero)
+    multiply(p, size, 1.0, column_matrix(m, UPDATE), transposed, feature_matrix(m, GRAD_COLUMN), 0)
+    _scaled_by(m, GRAD_COLUMN, tokens, 0, zero)
+    if m.gates != 0 and p.grad_log_decay != 0:
+        _differentiate_sums(m, tokens, zero)
+    decay_state(m, grad_state, zero)
+    size = Size(m.dim, m.columns, tokens)
+    query, key = decayed(m, ENTERED_QUERY, QUERY), decayed(m, ENTERED_KEY, KEY)
+    multiply(p, size, 1.0, Matrix(query.address, 1, m.features), grad_output, grad_state, 1)
+    if m.is_delta != 0:
+        multiply(p, size, -1.0, Matrix(key.address, 1, m.features), grad_value, grad_state, 1)
+
+
+@inlined
+def _differentiate_sums(m: HeadMemory, tokens: int, zero: Any) -> None:
+    """Computes the gradients of the sums of a chunk's log-decays: of the state, and of keys that enter the next one."""
+    zeros = padded_zeros(zero)
+    sums, shares = (
+        array_at(vector_at(m, SUM_GRADIENT), m.features, zero),
+        array_at(vector_at(m, KEPT_SHARE), m.features, zero),
+    )
+    state, grad_state = state_matrix(m, STATE).address, state_matrix(m, GRAD_STATE).address
+    for d in range(m.features):
+        total = zeros
+        for j in range(d * m.columns * 4, (d + 1) * m.columns * 4, LANES * 4):
+            total = total + load(state + j, zeros) * load(grad_state + j, zeros)
+        sums[d] = shares[d] * sum_of(total)
+    key, grad = feature_matrix(m, KEY).address, feature_matrix(m, GRAD_COLUMN).address
+    for j in range(0, m.features * 4, LANES * 4):
+        total = load(vector_at(m, SUM_GRADIENT) + j, zeros)
+        for t in range(tokens):
+            row = t * m.features * 4 + j
+            total = total + load(key + row, zeros) * load(grad + row, zeros)
+        store(total, vector_at(m, SUM_GRADIENT) + j)
+
+
+@inlined
+def _differentiate_pairs(p: Any, m: HeadMemory, tokens: int) -> None:
+    """Adds the gradients of products of pairs, which are decayed already, to those of queries and keys."""
+    query, key = feature_matrix(m, QUERY), feature_matrix(m, KEY)
+    grad_query, grad_row, grad_column = (
+        feature_matrix(m, GRAD_QUERY), feature_matrix(m, GRAD_ROW), feature_matrix(m, GRAD_COLUMN),
+    )  # fmt: skip
+    reads, recalls = pair_matrix(m, GRAD_READS), pair_matrix(m, GRAD_RECALLS)
+    for first in range(0, tokens, BLOCK):
+        rows, end = min(BLOCK, tokens - first), min(first + BLOCK, tokens)
+        size = Size(rows, m.features, end)
+        multiply(p, size, 1.0, rows_from(reads, first), key, rows_from(grad_query, first), 1)
+        size = Size(rows, m.features, tokens - first)
+        corner = (first * CHUNK + first) * 4
+        columns, target = Matrix(reads.address + corner, 1, CHUNK), rows_from(grad_column, first)
+        multiply(p, size, 1.0, columns, rows_from(query, first), target, 1)
+        if m.is_delta != 0:
+            columns = Matrix(recalls.address + corner, 1, CHUNK)
+            multiply(p, size, 1.0, columns, rows_from(key, first), target, 1)
+            size = Size(rows, m.features, end)
+            multiply(p, size, 1.0, rows_from(recalls, first), key, rows_from(grad_row, first), 1)
+
+
+@inlined
+def _differentiate_blocks(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
+    """Adds the gradients of products of pairs with a decay for each feature to those of queries and keys."""
+    later, product = feature_matrix(m, LATER_KEY), feature_matrix(m, PRODUCT)
+    grad_column = feature_matrix(m, GRAD_COLUMN)
+    reads, recalls = pair_matrix(m, GRAD_READS), pair_matrix(m, GRAD_RECALLS)
+    for first in range(0, tokens, BLOCK):
+        rows = min(BLOCK, tokens - first)
+        _differentiate_block(m, first, rows, zero)
+        if first > 0:
+            _decay_rows(m, later, first - BLOCK, first - BLOCK, zero)
+            size, decays = Size(rows, m.features, first), rows_from(feature_matrix(m, SINCE_BLOCK), first)
+            multiply(p, size, 1.0, rows_from(reads, first), later, product, 0)
+            _add_products(decays, product, rows_from(feature_matrix(m, GRAD_QUERY), first), rows * m.features, zero)
+            if m.is_delta != 0:
+                multiply(p, size, 1.0, rows_from(recalls, first), later, product, 0)
+                _add_products(decays, product, rows_from(feature_matrix(m, GRAD_ROW), first), rows * m.features, zero)
+    last = (tokens - 1) // BLOCK * BLOCK
+    clear(product.address, last * m.features, zero)
+    for first in range(last, 0, -BLOCK):
+        size = Size(first, m.features, min(BLOCK, tokens - first))
+        columns = Matrix(reads.address + first * CHUNK * 4, 1, CHUNK)
+        multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, BLOCK_QUERY), first), product, 1)
+        if m.is_delta != 0:
+            columns = Matrix(recalls.address + first * CHUNK * 4, 1, CHUNK)
+            multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, BLOCK_KEY), first), product, 1)
+        block = first - BLOCK
+        decays = rows_from(feature_matrix(m, UNTIL_BLOCK), block)
+        _add_products(decays, rows_from(product, block), rows_from(grad_column, block), BLOCK * m.features, zero)
+        _decay_rows(m, product, block, block, zero)
+
+
+@inlined
+def _decay_rows(m: HeadMemory, matrix: Matrix, rows: int, block: int, zero: Any) -> None:
+    """Multiplies the first rows of a matrix by what is left after a block of tokens."""
+    zeros, row_bytes = padded_zeros(zero), m.features * 4
+    decays = feature_matrix(m, SINCE_BLOCK).address + (block + BLOCK - 1) * row_bytes
+    for j in range(0, row_bytes, LANES * 4):
+        decay = load(decays + j, zeros)
+        for t in range(rows):
+            address = matrix.address + t * row_bytes + j
+            store(decay * load(address, zeros), address)
+
+
+@inlined
+def _add_products(a: Matrix, b: Matrix, target: Matrix, count: int, zero: Any) -> None:
+    """Adds ``a · b`` to the target, element by element."""
+    zeros = padded_zeros(zero)
+    for j in range(0, count * 4, LANES * 4):
+        product = load(a.address + j, zeros) * load(b.address + j, zeros)
+        store(load(target.address + j, zeros) + product, target.address + j)
+
+
+@inlined
+def _differentiate_block(m: HeadMemory, first: int, rows: int, zero: Any) -> None:
+    """Adds the gradients of the products within a block on the diagonal: decays are multiplied token by token."""
+    zeros, real, row_bytes = padded_zeros(zero), type(zero), m.features * 4
+    query, key, decays = (
+        feature_matrix(m, QUERY).address, feature_matrix(m, KEY).address, feature_matrix(m, TOKEN_DECAY).address,
+    )  # fmt: skip
+    grad_query, grad_row, grad_column = (
+        feature_matrix(m, GRAD_QUERY).address, feature_matrix(m, GRAD_ROW).address,
+        feature_matrix(m, GRAD_COLUMN).address,
+    )  # fmt: skip
+    for t in range(first + 1, first + rows):
+        pairs = t * CHUNK * 4
+        of_reads = array_at(pair_matrix(m, GRAD_READS).address + pairs, CHUNK, zero)
+        of_recalls = array_at(pair_matrix(m, GRAD_RECALLS).address + pairs, CHUNK, zero)
+        for j in range(0, row_bytes, LANES * 4):
+            row = t * row_bytes + j
+            decay, own_query, own_key = broadcast(real(1), zeros), load(query + row, zeros), load(key + row, zeros)
+            to_query, to_key = load(grad_query + row, zeros), load(grad_row + row, zeros)
+            for s in range(t - 1, first - 1, -1):
+                column = s * row_bytes + j
+                decay = decay * load(decays + column + row_bytes, zeros)
+                factor, decayed_key = broadcast(of_reads[s], zeros), decay * load(key + column, zeros)
+                to_query = to_query + factor * decayed_key
+                read = factor * own_query
+                if m.is_delta != 0:
+                    factor = broadcast(of_recalls[s], zeros)
+                    to_key = to_key + factor * decayed_key
+                    read = read + factor * own_key
+                store(load(grad_column + column, zeros) + decay * read, grad_column + column)
+            store(to_query, grad_query + row)
+            if m.is_delta != 0:
+                store(to_key, grad_row + row)
+
+
+@inlined
+def _write_decays(p: Any, m: HeadMemory, tokens: int, target: Matrix, zero: Any) -> None:
+    """Writes the gradients of log-decays: sums over all later tokens of the chunk of those of sums of log-decays."""
+    zeros, row_bytes = padded_zeros(zero), m.features * 4
+    query, key = feature_matrix(m, QUERY).address, feature_matrix(m, KEY).address
+    grad_query, grad_row, grad_column = (
+        feature_matrix(m, GRAD_QUERY).address, feature_matrix(m, GRAD_ROW).address,
+        feature_matrix(m, GRAD_COLUMN).address,
+    )  # fmt: skip
+    sums, total = vector_at(m, SUM_GRADIENT), 0.0
+    if m.gates == 1:
+        for value in array_at(sums, m.dim, zero):
+            total += np.float64(value)
+    for t in range(tokens - 1, -1, -1):
+        lanes = zeros
+        for j in range(0, row_bytes, LANES * 4):
+            row = t * row_bytes + j
+            of_key = zeros - load(grad_column + row, zeros)
+            if m.is_delta != 0:
+                of_key = of_key + load(grad_row + row, zeros)
+            change = load(query + row, zeros) * load(grad_query + row, zeros) + load(key + row, zeros) * of_key
+            if m.gates == 1:
+                lanes = lanes + change
+            else:
+                store(load(sums + j, zeros) + change, sums + j)
+        output = array_at(target.address + t * target.row * 4, m.gates, zero)
+        if m.gates == 1:
+            total += np.float64(sum_of(lanes))
+            output[0] = type(zero)(total)
+        else:
+            values = array_at(sums, m.dim, zero)
+            for d in range(m.dim):
+                output[d] = values[d]
+
+
+@inlined
+def _write_features(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, start: int, zero: Any) -> None:
+    """Adds the gradients of tokens' products with themselves, and writes the gradients of queries and keys."""
+    zeros, row_bytes = padded_zeros(zero), m.features * 4
+    query, key = feature_matrix(m, QUERY).address, feature_matrix(m, KEY).address
+    grad_query, grad_row, grad_column = (
+        feature_matrix(m, GRAD_QUERY), feature_matrix(m, GRAD_ROW).address, feature_matrix(m, GRAD_COLUMN),
+    )  # fmt: skip
+    own = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero)
+    for t in range(tokens):
+        factor = broadcast(own[t], zeros)
+        for j in range(t * row_bytes, (t + 1) * row_bytes, LANES * 4):
+            of_query = load(grad_query.address + j, zeros) + factor * load(key + j, zeros)
+            of_key = load(grad_column.address + j, zeros) + factor * load(query + j, zeros)
+            if m.is_delta != 0:
+                of_key = of_key + load(grad_row + j, zeros)
+            store(of_query, grad_query.address + j)
+            store(of_key, grad_column.address + j)
+    target = rows_at(p.grad_query, p.grad_query_batch, p.grad_query_head, p.grad_query_row, batch, head, start)
+    write_rows(grad_query, tokens, m.dim, target, zero)
+    target = rows_at(p.grad_key, p.grad_key_batch, p.grad_key_head, p.grad_key_row, batch, head, start)
+    write_rows(grad_column, tokens, m.dim, target, zero)
+
+
+@inlined
+def _read_updates(p: Any, m: HeadMemory, task: int, tokens: int, start: int, zero: Any) -> None:
+    """Reads the updates of a chunk: values, or residuals times their strengths."""
+    batch, head = task // p.heads, task % p.heads
+    update, residual = column_matrix(m, UPDATE), column_matrix(m, RESIDUAL)
+    if m.is_delta == 0:
+        value = rows_at(p.value, p.value_batch, p.value_head, p.value_row, batch, head, start)
+        read_rows(value, tokens, m.value_dim, update, zero)
+        return
+    beta = array_at(vector_at(m, BETA), CHUNK, zero)
+    saved = Matrix(p.residuals + (task * p.length + start) * m.columns * 4, m.columns, 1)
+    read_rows(saved, tokens, m.columns, residual, zero)
+    clear(update.address, ceil_div(tokens, BLOCK) * BLOCK * m.columns, zero)
+    for t in range(tokens):
+        row = t * m.columns * 4
+        scale_row(residual.address + row, beta[t], update.address + row, m.columns, zero)
+
+
+def linear_gradients(dtype: str) -> Callable[[int], None]:
+    """Returns the body of `regard.kernels.cpu.linear_attention.gradients`; float32."""
+    zero = ZEROS[dtype]
+
+    def body(address: int) -> None:
+        p = linear_at(address)
+        m = memory_of(p, fetch_add(address + 8))
+        write_positions(m, zero)
+        elements = m.features * m.columns
+        state, grad_state = state_matrix(m, STATE), state_matrix(m, GRAD_STATE)
+        while True:
+            task = fetch_add(address)
+            if task >= p.batch * p.heads:
+                break
+            batch, head = task // p.heads, task % p.heads
+            clear(grad_state.address, elements, zero)
+            if p.grad_final != 0:
+                final = p.grad_final + task * m.dim * m.value_dim * 4
+                write_rows(Matrix(final, m.value_dim, 1), m.dim, m.value_dim, grad_state, zero)
+            end = p.length
+            while end > 0:
+                start = start_of_chunk(p, batch, end)
+                tokens, is_first = end - start, begins_at(p, batch, start)
+                if is_first:
+                    clear(state.address, elements, zero)
+                else:
+                    saved = Matrix(saved_state(p, m, task, start), m.columns, 1)
+                    write_rows(saved, m.features, m.columns, state, zero)
+                read_chunk(p, m, batch, head, start, tokens, zero)
+                _read_updates(p, m, task, tokens, start, zero)
+                grad_output = rows_at(
+                    p.grad_output, p.grad_output_batch, p.grad_output_head, p.grad_output_row, batch, head, start
+                )
+                read_rows(grad_output, tokens, m.value_dim, column_matrix(m, GRAD_OUTPUT), zero)
+                _differentiate_updates(p, m, tokens, batch, head, start, zero)
+                grad_value = rows_at(
+                    p.grad_value, p.grad_value_batch, p.grad_value_head, p.grad_value_row, batch, head, start
+                )
+                computed = column_matrix(m, GRAD_VALUE if m.is_delta != 0 else GRAD_UPDATE)
+                write_rows(computed, tokens, m.value_dim, grad_value, zero)
+                _differentiate_states(p, m, tokens, zero)
+                if m.gates > 1:
+                    _differentiate_blocks(p, m, tokens, zero)
+                else:
+                    _differentiate_pairs(p, m, tokens)
+                if m.gates != 0 and p.grad_log_decay != 0:
+                    target = rows_at(
+                        p.grad_log_decay, p.grad_log_decay_batch, p.grad_log_decay_head, p.grad_log_decay_row, batch,
+                        head, start,
+                    )  # fmt: skip
+                    _write_decays(p, m, tokens, target, zero)
+                _write_features(p, m, tokens, batch, head, start, zero)
+                if is_first:
+                    clear(grad_state.address, elements, zero)
+                end = start
+            if p.grad_initial != 0:
+                initial = p.grad_initial + task * m.dim * m.value_dim * 4
+                write_rows(grad_state, m.dim, m.value_dim, Matrix(initial, m.value_dim, 1), zero)
+
+    return body

@@ -1,0 +1,171 @@
+"""The memory of a thread that computes linear attention, and operations on its rows, which are padded with zeros."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.kernels.cpu.bodies.intrinsics import array_at, copy
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import Routine, product
+from regard.kernels.cpu.bodies.transposing import transpose
+from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size
+from regard.kernels.cpu.kernel_arguments import WIDE
+from regard.kernels.cpu.linear_arguments import CHUNK, COLUMN_MATRICES, FEATURE_MATRICES, PAIR_MATRICES, STATE_MATRICES
+from regard.kernels.cpu.sizes import LANES, ceil_div, padded_length
+
+BLOCK = LANES
+"""Tokens of a block of a chunk: products of pairs skip blocks above the diagonal."""
+
+PAIR_BYTES = CHUNK * CHUNK * 4
+
+
+class HeadMemory(NamedTuple):
+    """The sizes of a head, and the addresses of a thread's matrices.
+
+    Attributes:
+        dim, value_dim: features of a key, and of a value.
+        features, columns: the same, padded.
+        gates: log-decays of a token: 0, 1 or ``dim``.
+        is_delta: 1 for the delta rule, else 0.
+        of_features, of_columns, of_pairs, of_states, vectors: the first matrix ``[chunk, features]``, ``[chunk,
+            columns]``, ``[chunk, chunk]``, ``[features, columns]``, and the first vector.
+        vector: elements of a vector.
+    """
+
+    dim: int
+    value_dim: int
+    features: int
+    columns: int
+    gates: int
+    is_delta: int
+    of_features: int
+    of_columns: int
+    of_pairs: int
+    of_states: int
+    vectors: int
+    vector: int
+
+
+@inlined
+def memory_of(p: Any, thread: int) -> HeadMemory:
+    """Returns the memory of a thread."""
+    features, columns = padded_length(p.dim), padded_length(p.value_dim)
+    of_features = p.scratch + thread * p.scratch_bytes
+    of_columns = of_features + FEATURE_MATRICES * CHUNK * features * 4
+    of_pairs = of_columns + COLUMN_MATRICES * CHUNK * columns * 4
+    of_states = of_pairs + PAIR_MATRICES * PAIR_BYTES
+    vectors = of_states + STATE_MATRICES * features * columns * 4
+    is_delta = 1 if p.beta != 0 else 0
+    vector = max(CHUNK, max(features, columns))
+    return HeadMemory(
+        p.dim, p.value_dim, features, columns, p.gates, is_delta, of_features, of_columns, of_pairs, of_states, vectors,
+        vector,
+    )  # fmt: skip
+
+
+@inlined
+def feature_matrix(m: HeadMemory, index: int) -> Matrix:
+    """Returns a matrix of tokens × features."""
+    return Matrix(m.of_features + index * CHUNK * m.features * 4, m.features, 1)
+
+
+@inlined
+def transposed_keys(m: HeadMemory, index: int) -> Matrix:
+    """Returns a matrix of features × tokens, in the place of one of tokens × features."""
+    return Matrix(m.of_features + index * CHUNK * m.features * 4, CHUNK, 1)
+
+
+@inlined
+def column_matrix(m: HeadMemory, index: int) -> Matrix:
+    """Returns a matrix of tokens × columns."""
+    return Matrix(m.of_columns + index * CHUNK * m.columns * 4, m.columns, 1)
+
+
+@inlined
+def transposed_values(m: HeadMemory, index: int) -> Matrix:
+    """Returns a matrix of columns × tokens, in the place of one of tokens × columns."""
+    return Matrix(m.of_columns + index * CHUNK * m.columns * 4, CHUNK, 1)
+
+
+@inlined
+def pair_matrix(m: HeadMemory, index: int) -> Matrix:
+    """Returns a matrix of tokens × tokens."""
+    return Matrix(m.of_pairs + index * PAIR_BYTES, CHUNK, 1)
+
+
+@inlined
+def state_matrix(m: HeadMemory, index: int) -> Matrix:
+    """Returns a matrix of features × columns."""
+    return Matrix(m.of_states + index * m.features * m.columns * 4, m.columns, 1)
+
+
+@inlined
+def transposed_state(m: HeadMemory, index: int) -> Matrix:
+    """Returns a matrix of columns × features, in the place of one of features × columns."""
+    return Matrix(m.of_states + index * m.features * m.columns * 4, m.features, 1)
+
+
+@inlined
+def vector_at(m: HeadMemory, index: int) -> int:
+    """Returns the address of a vector."""
+    return m.vectors + index * m.vector * 4
+
+
+@inlined
+def multiply(p: Any, size: Size, factor: float, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
+    """Computes ``c = factor · a b + beta · c``."""
+    product(Routine(WIDE, 0, p.multiply), size, np.float32(factor), a, b, c, beta)
+
+
+@inlined
+def read_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) -> None:
+    """Copies rows and pads them with zeros; rows up to the next whole block become 0."""
+    for i in range(ceil_div(rows, BLOCK) * BLOCK):
+        row = array_at(target.address + i * target.row * 4, target.row, zero)
+        count = width if i < rows else 0
+        if i < rows:
+            values = array_at(source.address + i * source.row * 4, width, zero)
+            for j in range(width):
+                row[j] = values[j]
+        for j in range(count, target.row):
+            row[j] = zero
+
+
+@inlined
+def write_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) -> None:
+    """Copies rows without their padding."""
+    for i in range(rows):
+        values = array_at(source.address + i * source.row * 4, width, zero)
+        copy(values, array_at(target.address + i * target.row * 4, width, zero))
+
+
+@inlined
+def clear(address: int, count: int, zero: Any) -> None:
+    """Sets numbers to 0."""
+    numbers = array_at(address, count, zero)
+    for j in range(count):
+        numbers[j] = zero
+
+
+@inlined
+def transpose_rows(source: Matrix, rows: int, columns: int, target: Matrix, zero: Any) -> None:
+    """Computes ``target [columns, rows] = sourceᵀ``."""
+    transpose(source, rows, columns, target, zero)
+
+
+@inlined
+def multiply_rows(a: int, b: int, c: int, count: int, zero: Any) -> None:
+    """Computes ``c = a · b``, element by element; ``count`` is a multiple of LANES."""
+    zeros = padded_zeros(zero)
+    for j in range(0, count * 4, LANES * 4):
+        store(load(a + j, zeros) * load(b + j, zeros), c + j)
+
+
+@inlined
+def scale_row(source: int, factor: Any, target: int, count: int, zero: Any) -> None:
+    """Computes ``target = factor · source``; ``count`` is a multiple of LANES."""
+    zeros = padded_zeros(zero)
+    factors = broadcast(factor, zeros)
+    for j in range(0, count * 4, LANES * 4):
+        store(factors * load(source + j, zeros), target + j)
