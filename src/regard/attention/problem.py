@@ -226,11 +226,10 @@ class Problem:
                 "only attend, attend_with_weights, observe, plan and layers that call them take sharded sequences: "
                 "write regard.distributed.gather(tensor) for each tensor of this call"
             )
-        within = _documents_of(self.mask) if isinstance(self.score, DeltaRule) else None
-        if within is None:
-            prepared = self.score.prepare(self.query, self.key)
+        if isinstance(self.score, DeltaRule):
+            prepared = self.score.prepare(self.query, self.key, _documents_of(self.mask))
         else:
-            prepared = self.score.prepare(self.query, self.key, within)
+            prepared = self.score.prepare(self.query, self.key)
         return Lowered(prepared, self.normalizer, self.row, self.hiding_mask, self.bias, self.query, self.key)
 
     @once

@@ -42,8 +42,8 @@ def chunked(
                 return _Chunked.apply(begins, *tensors)
             from regard.kernels.cpu.linear_attention import LinearInputs, attend
 
-            return attend(LinearInputs(*tensors, begins), False)[:2]
-    return by_operations(*inputs, begins, chunk)
+            return attend(LinearInputs(begins, *tensors), False)[:2]
+    return by_operations(*inputs, begins=begins, chunk=chunk)
 
 
 def form_of(*inputs: Tensor | None) -> str:
@@ -83,7 +83,7 @@ class _Chunked(torch.autograd.Function):
     def forward(ctx: Any, begins: Tensor | None, *tensors: Any) -> tuple[Tensor, Tensor]:
         from regard.kernels.cpu.linear_attention import LinearInputs, attend
 
-        output, final, saved = attend(LinearInputs(*tensors, begins), True)
+        output, final, saved = attend(LinearInputs(begins, *tensors), True)
         assert saved is not None
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved, begins, *tensors)
@@ -98,7 +98,7 @@ class _Chunked(torch.autograd.Function):
         from regard.kernels.cpu.linear_attention import LinearInputs, SavedStates, gradients
 
         grad_output, grad_final = (gradient if gradient is None else in_memory(gradient) for gradient in grads)
-        inputs = LinearInputs(*tensors, begins)
+        inputs = LinearInputs(begins, *tensors)
         if grad_output is None:
             grad_output = torch.zeros_like(inputs.value)
         return None, *gradients(
@@ -117,7 +117,7 @@ def _gradients_by_operations(
             tensor if tensor is None else tensor.view_as(tensor) if is_recorded else tensor.detach().requires_grad_()
             for tensor in tensors
         ]
-        results = by_operations(*inputs, begins)
+        results = by_operations(*inputs, begins=begins)
     pairs = [(result, grad) for result, grad in zip(results, grads, strict=True) if grad is not None]
     wanted = [tensor for tensor, is_needed in zip(inputs, needed, strict=True) if is_needed]
     computed = iter(

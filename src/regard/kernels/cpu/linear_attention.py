@@ -23,13 +23,13 @@ class LinearInputs(NamedTuple):
         begins: whether the state is cleared before a token, bool ``[batch, length]``; None: never.
     """
 
+    begins: Tensor | None
     query: Tensor
     key: Tensor
     value: Tensor
     log_decay: Tensor | None
     beta: Tensor | None
     state: Tensor | None
-    begins: Tensor | None
 
 
 class SavedStates(NamedTuple):
@@ -78,7 +78,7 @@ def gradients(
     """
     new = {
         f"grad_{name}": None if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        for name, tensor in zip(inputs._fields[:6], inputs[:6], strict=True)
+        for name, tensor in zip(inputs._fields[1:], inputs[1:], strict=True)
     }
     if not decays:
         new["grad_log_decay"] = None
