@@ -37,7 +37,7 @@ def chunked(
 
         gradient = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
         if are_usable(for_linear(gradient)):
-            tensors = [part if part is None else in_memory(part) for part in inputs]
+            tensors: list[Any] = [part if part is None else in_memory(part) for part in inputs]
             if gradient:
                 return _Chunked.apply(begins, *tensors)
             from regard.kernels.cpu.linear_attention import LinearInputs, attend
