@@ -39,7 +39,17 @@ if TYPE_CHECKING:
         viewer,
         watching,
     )
-    from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
+    from regard.attention import (
+        Attended,
+        Observed,
+        Plan,
+        Readings,
+        attend,
+        attend_with_weights,
+        flex_attention,
+        observe,
+        plan,
+    )
     from regard.explanations import Explanation, explain
     from regard.tasks.signatures import load, train
     from regard.viewer.view import View
@@ -50,6 +60,7 @@ __version__ = "0.2.0"
 __all__ = [
     "attend",
     "attend_with_weights",
+    "flex_attention",
     "observe",
     "explain",
     "plan",
@@ -91,6 +102,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.attention": [
                 "attend",
                 "attend_with_weights",
+                "flex_attention",
                 "observe",
                 "plan",
                 "Readings",

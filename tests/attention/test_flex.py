@@ -11,7 +11,7 @@ import regard
 from cases import MASKS
 from regard import masks, normalizers, positions, scores
 from regard.attention.backends.flex import backend, blocks, kernels
-from regard.attention.backends.flex.rules import record
+from regard.attention.pair_rules import record
 from regard.biases import Bias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited

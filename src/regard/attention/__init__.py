@@ -2,6 +2,7 @@
 
 from regard.attention.backends.backend import Backend
 from regard.attention.execution import register_backend, unregister_backend
+from regard.attention.flex_attention import flex_attention
 from regard.attention.planner import Plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Observed, Readings
@@ -18,6 +19,7 @@ __all__ = [
     "Readings",
     "attend",
     "attend_with_weights",
+    "flex_attention",
     "observe",
     "plan",
     "register_backend",

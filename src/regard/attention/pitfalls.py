@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from regard.attention.backends.cpu.row_functions import row_functions
 from regard.attention.problem import Problem
 from regard.masks import Keep, Mask, Not, causal, lengths, window
 from regard.masks.later_keys import later_keys
@@ -77,6 +78,9 @@ def _functions(problem: Problem) -> Iterator[str]:
         yield "this score is your function: no fused kernel computes it"
     if isinstance(problem.normalizer, CustomNormalizer):
         yield "this normalizer is your function: no fused kernel computes it"
+    obstacle = row_functions(problem).mask_obstacle if problem.query.is_cpu else None
+    if obstacle is not None:
+        yield f"{obstacle}; it is made dense, a slice of rows at a time"
 
 
 def _hidden_structure(problem: Problem) -> Iterator[str]:

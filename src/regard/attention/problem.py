@@ -24,13 +24,13 @@ from regard.masks import Band, Documents, Mask, Spans, as_mask, causal
 from regard.masks.mask import joined_masks
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
-from regard.scores import DeltaRule, Prepared, Primitive, Score, Scoring, as_score
+from regard.scores import DeltaRule, Modified, Prepared, Primitive, Score, Scoring, as_score
 from regard.shapes.axes import Float
 from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import Grid, is_open, upcast
 from regard.shapes.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
 from regard.summaries import record_summary
-from regard.tracing.versions import Versions
+from regard.tracing.versions import Versions, tensors_of
 
 Along = Literal["queries", "keys"] | None
 """The positions that an axis counts: queries, keys or none."""
@@ -288,7 +288,7 @@ class Problem:
             return True
         if self.bias is not None and self.bias.needs_gradient(self.query):
             return True
-        return _has_leaf(self.score) or _has_leaf(self.normalizer)
+        return _has_leaf(self.score) or _has_leaf(self.normalizer) or _has_differentiable_function(self.score)
 
     @property
     def versions(self) -> Versions:
@@ -332,6 +332,12 @@ def _has_leaf(module: torch.nn.Module) -> bool:
     if not (module._parameters or module._buffers or module._modules):
         return False
     return any(tensor.requires_grad for tensor in (*module.parameters(), *module.buffers()))
+
+
+def _has_differentiable_function(score: Score) -> bool:
+    """Whether a function that modifies a score reads a tensor that needs a gradient."""
+    functions = [module.fn for module in score.modules() if isinstance(module, Modified)] if score._modules else []
+    return any(tensor.requires_grad for tensor in tensors_of(functions))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ class Where(Mask, fields=("function",)):
                 [False,  True]])
     """
 
+    is_function = True
+
     def __init__(self, function: MaskFunction):
         if not callable(function):
             raise KindError(

@@ -56,6 +56,7 @@ class Mask(Declared, ABC):
     Attributes:
         depth: levels of ``&``, ``|`` and ``~``; 1 for a mask that is not a combination.
         total_parts: number of masks in the combination, at all levels; 1 for a mask that is not a combination.
+        is_function: whether a function of the user's decides, which kernels may compile.
 
     Example:
         >>> import torch
@@ -70,6 +71,7 @@ class Mask(Declared, ABC):
 
     depth: int = 1
     total_parts: int = 1
+    is_function: bool = False
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)

@@ -33,7 +33,8 @@ KEYWORDS = {
         "key_padding_mask",
         "write mask={0}[:, None, None, :], where True means 'may attend'": "key_mask",
         "write mask=masks.lengths({0})": "valid_lens lengths",
-        "write mask=masks.where(mask_mod)": "block_mask mask_mod",
+        "write mask=masks.where(mask_mod), or call regard.flex_attention(query, key, value, score_mod, block_mask)":
+        "block_mask mask_mod",
         "write mask=masks.window(before, after)": "window_size",
         "write mask=masks.window(before, 0)": "sliding_window",
         "write bias={0}": "attn_bias position_bias",

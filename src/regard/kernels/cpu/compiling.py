@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -24,6 +25,8 @@ from regard.kernels.cpu.target import KERNELS, target
 IDLE_SECONDS = 20.0
 """Seconds without a request after which the process ends. Until then, kernels share compiled parts."""
 
+_WORD = re.compile(r"\w+")
+
 
 class KernelSource(NamedTuple):
     """The source of a kernel."""
@@ -34,8 +37,11 @@ class KernelSource(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The kernel's name."""
-        return "_".join((self.maker, *self.words))
+        """The kernel's name; a word that is not one of letters, digits and underscores has a digest in it."""
+        words = (
+            word if _WORD.fullmatch(word) else hashlib.sha256(word.encode()).hexdigest()[:16] for word in self.words
+        )
+        return "_".join((self.maker, *words))
 
     def path(self, folder: Path) -> Path:
         """Returns the kernel's file, whose name is unique among all kernels for the same target."""

@@ -39,8 +39,7 @@ class Kernel:
         module: full name of the module that defines the maker of the kernel's body.
         maker: name of the maker; called with the words, it returns the body, ``(address) -> None``, in the subset of
             Python that Numba compiles. Every thread calls the body with the address of the same arguments.
-        words: what the kernel is specialized for, words of letters, digits and underscores. The kernel is named
-            after them.
+        words: what the kernel is specialized for: words, after which it is named, or a program in JSON.
     """
 
     def __init__(self, module: str, maker: str, *words: str):

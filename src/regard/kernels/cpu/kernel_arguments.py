@@ -234,10 +234,10 @@ class KernelInputs(NamedTuple):
         dropout: probability of dropping a weight.
         seed: seed of dropout.
         return_weights: whether to return the weights before dropout, which takes quadratic memory.
-        score_function, score_gradient: addresses of the functions that change a row of scores before the bias, and the
+        score_function, gradient_function: addresses of the functions that change a row of scores before the bias, and the
             gradient of these scores; see `bodies.row_functions`. 0 for none.
         mask_function: address of the function that hides keys of a row; 0 for none.
-        function_data: what these functions read, int64.
+        score_data, mask_data: what these functions read, int64.
         function_row: index of the first query, for these functions.
     """
 
@@ -267,9 +267,10 @@ class KernelInputs(NamedTuple):
     return_weights: bool = False
     relu: bool = False
     score_function: int = 0
-    score_gradient: int = 0
+    gradient_function: int = 0
     mask_function: int = 0
-    function_data: Tensor | None = None
+    score_data: Tensor | None = None
+    mask_data: Tensor | None = None
     function_row: int = 0
 
     @property
@@ -527,6 +528,9 @@ PRODUCT_RECORD = np.dtype(
     ]
 )
 """Arguments of the kernel that multiplies: ``c = factor · a b + beta · c``; see `bodies.wide_product`."""
+
+LISTED_RUNS = 16
+"""Maximum number of runs of visible keys that are listed of a row of a mask that is a function."""
 
 FUNCTION_RECORD = np.dtype(
     [

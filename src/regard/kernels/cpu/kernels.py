@@ -3,7 +3,7 @@
 Their bodies are in `regard.kernels.cpu.bodies`; naming a kernel imports none of them.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 
@@ -127,6 +127,12 @@ def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
 def stages() -> Kernel:
     """Returns the kernel that runs several others, one after the other."""
     return _kernel("stages", "run_stages")
+
+
+@lru_cache(maxsize=256)
+def row_function(maker: str, program: str, dtype: torch.dtype) -> Kernel:
+    """Returns the function of a row that a program describes: see `bodies.row_functions`."""
+    return Kernel(f"{_BODIES}.row_functions", maker, _dtype_name(dtype), program)
 
 
 def multiply(dtype: torch.dtype) -> Kernel:

@@ -98,6 +98,12 @@ def _attend_shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return new(*rows, inputs.value.shape[3]), new(*rows, 2), weights
 
 
+def chunks_of(inputs: KernelInputs) -> int:
+    """Returns the number of chunks of a head's rows in the backward pass."""
+    batch, kv_heads, _, dim = inputs.key.shape
+    return inputs.chunks(dim + inputs.value.shape[3], batch * kv_heads)
+
+
 def _attend_backward(
     grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, saved_weights: Tensor | None, *fields: Any
 ) -> list[Tensor]:
@@ -106,7 +112,7 @@ def _attend_backward(
         raise ValueError(f"gradients need keys and values in float32; got {inputs.key.dtype}")
     B, H, Q, D = inputs.query.shape
     KV, K, V = inputs.key.shape[1], inputs.key.shape[2], inputs.value.shape[3]
-    chunks = inputs.chunks(D + V, B * KV)
+    chunks = chunks_of(inputs)
     grad_output = in_memory(grad_output).contiguous()
     grad_weights = None if grad_weights is None else in_memory(grad_weights).contiguous()
     # The kernel writes an element for each row of queries, or sums for each chunk of rows.

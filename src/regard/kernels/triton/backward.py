@@ -45,7 +45,7 @@ Statistics = namedtuple("Statistics", "reference total delta")
 
 
 @triton.jit
-def score_gradients(
+def gradient_functions(
     scores, seen, capped, gradients, values, dropout, statistics, head, TRANSPOSED: tl.constexpr, FULL: tl.constexpr,
     FORM: tl.constexpr,
 ):  # fmt: skip
@@ -161,7 +161,7 @@ def add_to_rows(sums, columns, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     dropout = 1.0
     if FORM.has_dropout:
         dropout = kept_pairs(rows, columns, head, TRANSPOSED)
-    _, biased, gradients = score_gradients(
+    _, biased, gradients = gradient_functions(
         scores, seen, capped, row_gradients, values, dropout, statistics, head, TRANSPOSED, FULL, FORM
     )
     if FORM.has_bias_gradient:
@@ -219,7 +219,7 @@ def add_to_columns(sums, rows, at, head, FULL: tl.constexpr, FORM: tl.constexpr)
     dropout = 1.0
     if FORM.has_dropout:
         dropout = kept_pairs(rows, columns, head, TRANSPOSED)
-    weights, _, gradients = score_gradients(
+    weights, _, gradients = gradient_functions(
         scores, seen, capped, row_gradients, values, dropout, statistics, head, TRANSPOSED, FULL, FORM
     )
     mixing = (weights * dropout).to(row_gradients.dtype)

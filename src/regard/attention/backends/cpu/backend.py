@@ -22,6 +22,7 @@ from regard.attention.backends.cpu.inputs import (
 )
 from regard.attention.backends.cpu.prepared_launches import PreparedCall
 from regard.attention.backends.cpu.readings import read
+from regard.attention.backends.cpu.row_functions import row_functions
 from regard.attention.backends.tiled import read_shares
 from regard.attention.kinds import fixed_kind
 from regard.attention.problem import Problem
@@ -29,6 +30,7 @@ from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import KernelInputs
+from regard.masks import Mask
 from regard.scores import Additive, Dot, InnerProduct, ReluSum, ScaledDot, Score
 from regard.tracing.transforms import can_branch_on, has_plain_memory
 
@@ -71,16 +73,18 @@ class Fused(Backend):
                 self.read(problem, gatherer)
             return output
         inputs = _prepared(problem, gatherer)
-        mask = problem.lowered.dense_mask
-        if mask is None:
+        functions, mask = row_functions(problem), _dense_mask(problem)
+        if mask is None and functions.score is None:
             tensors = (part for part in inputs if isinstance(part, Tensor))
             dispatched = problem.wants_gradient or not can_branch_on(*tensors)
             if problem.wants_gradient and inputs.saves_weights:
                 inputs = inputs._replace(return_weights=True)
             attend = operators.attend if dispatched else operators.attend_now
             output = attend(*with_heads_as_rows(inputs))[0].view(*problem.query.shape[:3], -1)
+            functions.check()
         else:
-            output = DenseRows.apply(mask, problem.grid, *inputs)
+            tensors = () if functions.score is None else functions.score.differentiable
+            output = DenseRows.apply(mask, problem.grid, functions, *inputs, *tensors)
         if gatherer is not None:
             read(inputs, mask, gatherer)
             read_shares(problem, gatherer)
@@ -101,7 +105,7 @@ class Fused(Backend):
         return None if prepared is None else prepared.run
 
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
-        read(with_exponentials(kernel_inputs(problem)), problem.lowered.dense_mask, gatherer)
+        read(with_exponentials(kernel_inputs(problem)), _dense_mask(problem), gatherer)
         read_shares(problem, gatherer)
 
     def run_with_weights(self, problem: Problem) -> Attended | None:
@@ -110,7 +114,8 @@ class Fused(Backend):
         if problem.memory is not None:
             attended = problem.memory.attend(problem)
             return None if attended.weights is None else attended
-        if packed_call(problem) is not None or problem.lowered.dense_mask is not None:
+        is_sliced = _dense_mask(problem) is not None or row_functions(problem).score is not None
+        if packed_call(problem) is not None or is_sliced:
             return None
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])
@@ -123,6 +128,11 @@ class Fused(Backend):
 
     def prepare_memory(self, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> FusedMemory | None:
         return None if why_missing() else FusedMemory.prepare(key, value, score, mask)
+
+
+def _dense_mask(problem: Problem) -> Mask | None:
+    """Returns the mask if it has to be made dense."""
+    return problem.lowered.dense_mask if row_functions(problem).mask is None else None
 
 
 def _has_plain_weight(score: Additive) -> bool:
@@ -160,7 +170,9 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
     units = "product" if isinstance(primitive, InnerProduct) else "relu" if isinstance(primitive, ReluSum) else "tanh"
     normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
     dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
-    required = kernels.for_calls(dtype, units, normalizer, problem.wants_gradient)
+    functions = row_functions(problem)
+    gradient = problem.wants_gradient or functions.wants_gradient
+    required = (*kernels.for_calls(dtype, units, normalizer, gradient), *functions.kernels(gradient))
     if is_stored_in_half(problem):
         required = (*required, kernels.multiply(problem.value.dtype))
     return required if gatherer is None else (*required, *kernels.for_readings(dtype, units, normalizer))

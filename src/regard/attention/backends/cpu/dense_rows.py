@@ -1,4 +1,5 @@
-"""Fused attention under masks that are not runs of keys: they are made dense for a slice of rows at a time."""
+"""Fused attention under masks that are not runs of keys, made dense for a slice of rows at a time, and with functions
+of a row of scores."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.attention.backends.cpu.row_functions import RowFunctions
 from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients
 from regard.masks import Mask
@@ -36,6 +38,7 @@ def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> Kerne
     allowed = allowed.expand(allowed.shape[0], allowed.shape[1], len(rows), grid.keys).contiguous()
     start, stop = ends_of(allowed)
     parts: dict[str, Any] = {"mask": allowed, "start": start, "stop": stop, "seed": inputs.seed + rows.start}
+    parts["function_row"] = rows.start
     for name in (*FROM_ROWS, "bias"):
         whole = getattr(inputs, name)
         parts[name] = None if whole is None else part_of(whole, name, inputs, rows)
@@ -51,20 +54,25 @@ def ends_of(allowed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class DenseRows(torch.autograd.Function):
-    """Computes attention slice by slice. The backward pass makes each slice's mask again, so that none is stored."""
+    """Computes attention slice by slice. The backward pass makes each slice's mask again, so that none is stored.
+
+    The tensors that a function of scores differentiates follow the fields of the inputs.
+    """
 
     @staticmethod
-    def forward(ctx: Any, mask: Mask, grid: Grid, *fields: Any) -> Tensor:
+    def forward(ctx: Any, mask: Mask | None, grid: Grid, functions: RowFunctions, *fields: Any) -> Tensor:
         from regard.kernels.cpu import operators
 
-        inputs = KernelInputs(*fields)
+        inputs = KernelInputs(*fields[: len(KernelInputs._fields)])
         outputs, statistics = [], []
         for part, _ in row_slices(inputs, mask, grid):
             output, statistic, _ = operators.attend(*part)
             outputs.append(output)
             statistics.append(statistic)
-        ctx.mask, ctx.grid = mask, grid
-        ctx.versions = Versions(mask=mask) if any(ctx.needs_input_grad) else None
+        functions.check()
+        ctx.mask, ctx.grid, ctx.functions = mask, grid, functions
+        read = [] if functions.score is None else functions.score.program.tensors
+        ctx.versions = Versions(mask=mask, score=read) if any(ctx.needs_input_grad) else None
         ctx.indices = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
         ctx.constants = [None if isinstance(value, Tensor) else value for value in inputs]
         ctx.save_for_backward(*statistics, *(inputs[index] for index in ctx.indices))
@@ -72,7 +80,7 @@ class DenseRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        from regard.kernels.cpu.operators import GRADIENTS, attend_backward
+        from regard.kernels.cpu.operators import GRADIENTS, attend_backward, chunks_of
 
         refuse_batched_gradients(*gradients)
         tensors = ctx.saved_tensors
@@ -84,12 +92,21 @@ class DenseRows(torch.autograd.Function):
         inputs = KernelInputs(*values)
         tensors_by_name = {name: getattr(inputs, name) for name in GRADIENTS}
         sums = {name: torch.zeros_like(tensor) for name, tensor in tensors_by_name.items() if tensor is not None}
+        score = ctx.functions.score
+        read = [] if score is None else [tensor for tensor in score.program.tensors if tensor.requires_grad]
+        grads = [torch.zeros_like(tensor) for tensor in read]
         for (part, rows), statistic in zip(row_slices(inputs, ctx.mask, ctx.grid), statistics, strict=True):
+            memory: list[Tensor] = []
+            if score is not None:
+                data, memory = score.with_sums(part, chunks_of(part))
+                part = part._replace(score_data=data)
             passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, None, *part)
+            for gradient, own in zip(grads, memory, strict=True):
+                gradient += own.sum((0, 1, 2)).view(gradient.shape)
             for name, gradient in zip(GRADIENTS, passed, strict=True):
                 if name in sums:
                     part_of(sums[name], name, inputs, rows).add_(gradient)
-        return (None, None, *(sums.get(name) for name in KernelInputs._fields))
+        return (None, None, None, *(sums.get(name) for name in KernelInputs._fields), *grads)
 
 
 def part_of(whole: Tensor, name: str, inputs: KernelInputs, rows: range) -> Tensor:

@@ -1,8 +1,11 @@
 """The inputs of the fused kernels: why a problem has none, and how it is turned into them."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from regard.attention.backends.cpu.row_functions import row_functions
 from regard.attention.problem import Capabilities, Problem
 from regard.biases import Bias, TensorBias
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
@@ -30,7 +33,12 @@ def obstacle(problem: Problem) -> str | None:
     if problem.pairs == 0:
         return "there are no pairs"
     lowered = problem.lowered
-    reason = CAPABILITIES.obstacle(lowered)
+    functions = row_functions(problem)
+    if functions.score is None:
+        reason = functions.score_obstacle or CAPABILITIES.obstacle(lowered)
+    else:
+        plain = replace(lowered, score=replace(lowered.score, modifiers=()))
+        reason = functions.score_obstacle or CAPABILITIES.obstacle(plain)
     if reason is not None:
         return reason
     prepared = lowered.score
@@ -58,7 +66,7 @@ def _bias_obstacle(problem: Problem, bias: Bias) -> str | None:
 
 
 def kernel_inputs(problem: Problem) -> KernelInputs:
-    """Returns the kernels' inputs for a problem that has no `obstacle`.
+    """Returns the kernels' inputs for a problem that has no `obstacle`; the functions of a row are compiled.
 
     A mask that is not a few runs of keys in each row is not part of them, nor are the seed and an additive score's
     exponentials.
@@ -68,6 +76,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     lowered, grid = problem.lowered, problem.grid
     prepared, row, spans = lowered.score, lowered.row, lowered.spans
     assert row is not None
+    functions = row_functions(problem)
     query, key, value = upcast(prepared.query), prepared.key, problem.value
     if not is_stored_in_half(problem):
         key, value = upcast(key), upcast(value).to(query.dtype)
@@ -84,7 +93,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     if row.kind == "hard":
         query, key = query.detach(), key.detach()
         weight, bias = (None if one is None else one.detach() for one in (weight, bias))
-    return KernelInputs(
+    inputs = KernelInputs(
         query=query,
         key=key,
         value=value,
@@ -100,10 +109,13 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         center=None if row.center is None else _each_row("center", row.center, rows, query),
         sigma=None if row.sigma is None else _each_row("sigma", row.sigma, rows, query),
         scale=float(scale),
-        cap=next((modifier.cap for modifier in prepared.modifiers if isinstance(modifier, Cap)), 0.0),
+        cap=next((one.cap for one in prepared.modifiers if isinstance(one, Cap)), 0.0)
+        if functions.score is None
+        else 0.0,
         dropout=problem.dropout,
         **kernels.row_normalizer(row.kind, row.temperature, row.alpha),  # type: ignore[arg-type]
     )
+    return inputs._replace(**functions.fields(grid, gradient=problem.wants_gradient or functions.wants_gradient))
 
 
 def is_stored_in_half(problem: Problem) -> bool:
@@ -123,7 +135,8 @@ def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:
     """
     batch, heads, queries, dim = inputs.query.shape
     kv_heads = inputs.key.shape[1]
-    if kv_heads == heads or queries > FEW_ROWS or inputs.bias is not None:
+    is_function = inputs.score_function != 0 or inputs.mask_function != 0
+    if kv_heads == heads or queries > FEW_ROWS or inputs.bias is not None or is_function:
         return inputs
     of_heads = (inputs.weight, inputs.sink, inputs.shift, inputs.alphas)
     if any(tensor is not None and tensor.shape[0] != 1 for tensor in of_heads):

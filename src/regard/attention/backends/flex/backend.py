@@ -1,9 +1,9 @@
 """``flex``: PyTorch's FlexAttention, for inner product × softmax × masks, modifiers and biases with a rule of pairs.
 
-The rules of masks, modifiers and biases become parts of one kernel (`rules`), and blocks of pairs that a mask hides are
-skipped (`blocks`). A kernel is compiled once for each kind of call (`kernels`). This takes seconds, and PyTorch's
-compiler may fail where another backend serves, so only a call that names the backend compiles; ``"auto"`` takes it for
-kinds of calls that are compiled.
+The rules of masks, modifiers and biases become parts of one kernel (`regard.attention.pair_rules`), and blocks of pairs
+that a mask hides are skipped (`blocks`). A kernel is compiled once for each kind of call (`kernels`). This takes
+seconds, and PyTorch's compiler may fail where another backend serves, so only a call that names the backend compiles;
+``"auto"`` takes it for kinds of calls that are compiled.
 
 The kernel multiplies half-precision inputs in their dtype and accumulates in float32; scores are modified in float32,
 and weights are rounded to the inputs' dtype before they are multiplied with values. The backward pass computes weights
@@ -23,7 +23,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.flex import kernels
 from regard.attention.backends.flex.blocks import blocks_of
 from regard.attention.backends.flex.kernels import FlexCall
-from regard.attention.backends.flex.rules import LARGEST_INTEGER, NotPointwiseError, Rule, record
+from regard.attention.pair_rules import LARGEST_INTEGER, NotPointwiseError, Rule, record
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.biases.bias import PairBias

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.backends.flex.rules import Rule
+from regard.attention.pair_rules import Rule
 from regard.masks import Mask, Spans
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import sent

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx.experimental import _config as shapes_config
 
 from regard.attention.backends.flex.blocks import BLOCK, FlexBlocks
-from regard.attention.backends.flex.rules import Rule
+from regard.attention.pair_rules import SHORT_LENGTH, Rule
 from regard.errors import BackendError
 
 COMPILER = "inductor"
@@ -26,9 +26,6 @@ CACHED_KERNELS = 128
 
 LONGEST_REASON = 300
 """Characters of a compiler's message that are shown."""
-
-SHORT_LENGTH = 1 << 15
-"""Number of keys or queries up to which the product of two indices is exact in int32."""
 
 
 class FlexCall(NamedTuple):

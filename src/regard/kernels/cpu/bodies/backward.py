@@ -180,7 +180,7 @@ def differentiate_block(
         slopes, visible_gradient, visible_mixed = gradients.slopes[:n], gradient[r, low:high], mixed[r, low:high]
         if p.cap > 0:
             cap_slopes(p, weights[r, low:high], slopes)
-        elif p.score_gradient != 0:
+        elif p.gradient_function != 0:
             copy(weights[r, low:high], slopes)
         visible = weights[r, low:high]
         if p.returned_weights == 0:
@@ -204,12 +204,14 @@ def differentiate_block(
         if p.cap > 0:
             for j in range(n):
                 visible_gradient[j] *= slopes[j]
-        elif p.score_gradient != 0:
+        elif p.gradient_function != 0:
             for number in range(runs.size):
                 run = range_at(runs.ranges, number)
                 run_scores = slopes[run.column - low : run.column - low + run.keys]
                 run_gradient = gradient[r, run.column : run.column + run.keys]
-                call_function(p, p.score_gradient, block, chunk, r, run.first, run_scores, run_gradient)
+                call_function(
+                    p, p.gradient_function, p.score_data, block, chunk, r, run.first, run_scores, run_gradient
+                )
         # The slopes in gaps belong to hidden scores.
         fill_gaps(runs, gradient[r], visible_gradient.dtype.type(0))
     differentiate_values(p, block, chunk, routine, mixed)

@@ -58,7 +58,7 @@ class GradientScratch(NamedTuple):
 def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> GradientScratch:
     """Returns unfilled memory for the largest block, see `scratch_at`."""
     size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
-    capped = width if p.cap > 0 or p.score_gradient != 0 else 0
+    capped = width if p.cap > 0 or p.gradient_function != 0 else 0
     dim, padded = p.dim if additive else 0, padded_length(p.keys)
     mixed = gradient + p.block * width * size
     slopes = mixed + p.block * width * size

@@ -52,7 +52,7 @@ def adjust_run(p: Any, block: QueryBlock, r: int, begin: int, scores: Any) -> No
         for j in range(n):
             scores[j] = cap * tanh_of_half(scores[j] * inverse)
     if p.score_function != 0:
-        call_function(p, p.score_function, block, 0, r, begin, scores, scores)
+        call_function(p, p.score_function, p.score_data, block, 0, r, begin, scores, scores)
     if p.bias_kind == DENSE_BIAS:
         offset = b * p.bias_batch + h * p.bias_head + row * p.bias_row + begin * p.bias_key
         bias = array_at(p.bias + offset * scores.itemsize, (n - 1) * p.bias_key + 1 if n > 0 else 0, real(0))
@@ -76,17 +76,17 @@ def adjust_run(p: Any, block: QueryBlock, r: int, begin: int, scores: Any) -> No
         for j in range(n):
             scores[j] = scores[j] if visible[j] != 0 else real(-np.inf)
     if p.mask_function != 0:
-        call_function(p, p.mask_function, block, 0, r, begin, scores, scores)
+        call_function(p, p.mask_function, p.mask_data, block, 0, r, begin, scores, scores)
 
 
 @inlined
 def call_function(
-    p: Any, function: int, block: QueryBlock, chunk: int, r: int, begin: int, scores: Any, gradient: Any
+    p: Any, function: int, data: int, block: QueryBlock, chunk: int, r: int, begin: int, scores: Any, gradient: Any
 ) -> None:
     """Calls a function of a row of scores (`row_functions`) for the keys from ``begin`` on."""
     record = stack_memory(FUNCTION_SIZE)
     f = function_at(record)
-    f.data, f.batch, f.head, f.group = p.function_data, block.batch, block.head, block.group
+    f.data, f.batch, f.head, f.group = data, block.batch, block.head, block.group
     f.row, f.chunk, f.first, f.keys = p.function_row + block.row + r, chunk, begin, scores.size
     f.scores, f.gradient = address_of(scores), address_of(gradient)
     call_kernel(function, record)

@@ -1,4 +1,4 @@
-"""Rules of single pairs: masks, modifiers of scores and biases as the functions that FlexAttention compiles.
+"""Rules of single pairs: masks, modifiers of scores and biases as functions that a compiler can take.
 
 Each part states its rule once, for a whole tile: `Mask.allows`, a score's modifiers, `Bias.of_pairs`. `Pair` is a grid
 of one pair, whose indices are tensors without axes, and `record` notes the operations that a rule applies to them.
@@ -24,6 +24,9 @@ from regard.tracing.transforms import sent
 LARGEST_INTEGER = 1 << 29
 """Integers of rules may not exceed this magnitude, so that sums of a few of them are exact in int32."""
 
+SHORT_LENGTH = 1 << 15
+"""Number of keys or queries up to which the product of two indices is exact in int32."""
+
 STAND_IN_DEVICE = torch.device("cpu")
 """The device of the tensors on which a rule runs while it is recorded."""
 
@@ -43,6 +46,26 @@ class NotPointwiseError(Exception):
     """A part has no rule of single pairs; the message says why."""
 
 
+class Name(str):
+    """The name of a tensor in a rule: that of an argument, ``v0`` of the first operation, ``inputs[0]``."""
+
+
+class Operation(NamedTuple):
+    """One operation of a rule.
+
+    Attributes:
+        name: the name of PyTorch's function or method.
+        arguments, keywords: its arguments, with names in place of tensors.
+        dtype, shape: those of the result.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    dtype: torch.dtype
+    shape: torch.Size
+
+
 class Rule(NamedTuple):
     """A function of single pairs.
 
@@ -51,12 +74,16 @@ class Rule(NamedTuple):
         inputs: the tensors that it reads, on the device of the problem.
         values: the integers of each of these tensors where the host knows them, else None.
         wide: whether the indices must be int64, since products of two of them may exceed int32.
+        operations: the operations of the source; ``v0`` is the result of the first one.
+        result: the name of the result.
     """
 
     text: str
     inputs: tuple[Tensor, ...]
     values: tuple[int | tuple[int, ...] | None, ...]
     wide: bool
+    operations: tuple[Operation, ...]
+    result: str
 
     @property
     def function(self) -> Callable[..., Tensor]:
@@ -169,6 +196,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.device = device
         self.lines: list[str] = []
+        self.operations: list[Operation] = []
         self.names: dict[int, str] = {}
         self.inputs: list[Tensor] = []
         self.values: dict[int, int | tuple[int, ...]] = {}
@@ -218,6 +246,9 @@ class _Recorder(TorchFunctionMode):
             self.inputs.append(tensor)
         return self.names[id(tensor)]
 
+    def _operand(self, value: Any) -> Any:
+        return Name(self._name(value)) if isinstance(value, Tensor) else value
+
     def _depends(self, value: Any) -> bool:
         """Whether a tensor depends on the pair."""
         return isinstance(value, Tensor) and not self.names.get(id(value), "inputs").startswith("inputs")
@@ -249,14 +280,18 @@ class _Recorder(TorchFunctionMode):
             text = f"{resolve_name(func)}({', '.join(texts)})"
         if name not in _NARROW_INTEGERS and not result.is_floating_point() and result.dtype != torch.bool:
             self.wide = True
+        operands = tree_map(self._operand, args), tree_map(self._operand, kwargs)
+        self.operations.append(Operation(name, *operands, result.dtype, result.shape))
         self.lines.append(f"    v{len(self.lines)} = {text}")
         return self._named(result, f"v{len(self.lines) - 1}")
 
     def rule(self, result: Tensor) -> Rule:
         """Returns the rule that ends with this tensor."""
-        self.lines.append(f"    return {self._name(result)}")
+        name = self._name(result)
+        self.lines.append(f"    return {name}")
         text = "\n".join((f"def rule({', '.join(self.arguments)}, inputs):", *self.lines))
-        return Rule(text, tuple(self.inputs), tuple(self.values.get(id(tensor)) for tensor in self.inputs), self.wide)
+        values = tuple(self.values.get(id(tensor)) for tensor in self.inputs)
+        return Rule(text, tuple(self.inputs), values, self.wide, tuple(self.operations), name)
 
 
 def _stand_in(value: Any) -> Any:
