@@ -234,8 +234,8 @@ class KernelInputs(NamedTuple):
         dropout: probability of dropping a weight.
         seed: seed of dropout.
         return_weights: whether to return the weights before dropout, which takes quadratic memory.
-        score_function, gradient_function: addresses of the functions that change a row of scores before the bias, and the
-            gradient of these scores; see `bodies.row_functions`. 0 for none.
+        score_function, gradient_function: addresses of the functions that change a row of scores before the bias, and
+            the gradient of these scores; see `bodies.row_functions`. 0 for none.
         mask_function: address of the function that hides keys of a row; 0 for none.
         score_data, mask_data: what these functions read, int64.
         function_row: index of the first query, for these functions.
