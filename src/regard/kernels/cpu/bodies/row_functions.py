@@ -238,13 +238,13 @@ class _Source:
 
     def gradients(self) -> tuple[list[str], list[str], list[str]]:
         """Returns the lines before the loop, in the loop and after it that compute gradients."""
-        wanted = {"score"}
+        differentiated = {"score"}
         for number, (name, kind, *arguments) in enumerate(self.program["operations"]):
             if name == "load":
                 if self.program["inputs"][arguments[0]][2]:
-                    wanted.add(f"v{number}")
-            elif any(argument in wanted for argument in _differentiable(name, kind, arguments)):
-                wanted.add(f"v{number}")
+                    differentiated.add(f"v{number}")
+            elif any(argument in differentiated for argument in _differentiable(name, kind, arguments)):
+                differentiated.add(f"v{number}")
         before: list[str] = []
         loop: list[str] = []
         after: list[str] = []
@@ -253,10 +253,10 @@ class _Source:
         operations = list(enumerate(self.program["operations"]))
         for number, operation in reversed(operations):
             result = f"v{number}"
-            if result in self.of_pair and result in wanted and result in sums:
+            if result in self.of_pair and result in differentiated and result in sums:
                 loop.append(f"d_{result} = {' + '.join(sums[result])}")
-                self._pass_on(result, operation, wanted, sums, carried, loop)
-        if self.program["result"] not in self.of_pair and self.program["result"] in wanted:
+                self._pass_on(result, operation, differentiated, sums, carried, loop)
+        if self.program["result"] not in self.of_pair and self.program["result"] in differentiated:
             carried[self.program["result"]] = ["g"]
         for name, parts in carried.items():
             before.append(f"d_{name} = real(0)")
@@ -266,16 +266,16 @@ class _Source:
         sums = {name: [f"d_{name}"] for name in carried}
         for number, operation in reversed(operations):
             result = f"v{number}"
-            if result not in self.of_pair and result in wanted and result in sums:
+            if result not in self.of_pair and result in differentiated and result in sums:
                 after.append(f"d_{result} = {' + '.join(sums[result])}")
-                self._pass_on(result, operation, wanted, sums, None, after)
+                self._pass_on(result, operation, differentiated, sums, None, after)
         return before, loop, after
 
     def _pass_on(
         self,
         result: str,
         operation: Any,
-        wanted: set[str],
+        differentiated: set[str],
         sums: dict[str, list[str]],
         carried: dict[str, list[str]] | None,
         lines: list[str],
@@ -301,7 +301,7 @@ class _Source:
             return
         formula = OPERATIONS[kind][name]
         for argument, gradient in zip(arguments, formula.gradients, strict=False):
-            if not gradient or argument not in wanted:
+            if not gradient or argument not in differentiated:
                 continue
             term = "(" + gradient.format(*map(_text, arguments), g=f"d_{result}", r=result) + ")"
             is_carried = carried is not None and argument not in self.of_pair
