@@ -22,6 +22,7 @@ from kernels.tiny import broken, call, tiny
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import cache, compiling_process, kernel
+from regard.kernels.cpu.compiling import compile_and_store
 from regard.kernels.cpu.compiling_process import BACKGROUND
 
 pytestmark = pytest.mark.usefixtures("no_kernel_awaited")
@@ -97,6 +98,20 @@ def test_without_a_worker_auto_serves_otherwise_and_a_named_backend_compiles_in_
     assert "cannot be compiled in the background: no" in kernel.delay([one]).replace("there is no", "no")
     assert call(one) == 2
     assert len([line for line in said() if "Resource temporarily" in line]) == (reason == "no process")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows locks no folders")
+def test_processes_at_low_priority_compile_a_kernel_once(folder):
+    one = tiny(2)
+    path = one.source.path(folder)
+    with cache.one_process(folder):
+        kernel.request([one])
+        time.sleep(0.1)
+        compile_and_store(one.source)  # as a third process does
+        stored = path.stat().st_ino
+    BACKGROUND.wait()
+    assert path.stat().st_ino == stored
+    assert call(one) == 2
 
 
 def worker():

@@ -12,7 +12,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -127,6 +127,21 @@ def open_folder(fingerprint: str, content: str = "kernels") -> Path | None:
         except _UntrustedFolderError as error:
             LOG.warning("no %s are stored in %s: %s", content, root.joinpath(*names), error)
     return None
+
+
+@contextmanager
+def one_process(folder: Path | None) -> Iterator[None]:
+    """Waits until no other process is in this context for the folder, where the system can lock one."""
+    with ExitStack() as stack:
+        # Windows has no such module, and some file systems no locks.
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            if folder is not None:
+                descriptor = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def is_writable(folder: Path) -> bool:

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,7 +114,9 @@ def _serve() -> None:
         module, maker, *words = json.loads(line)
         source, started, failure = KernelSource(module, maker, tuple(words)), time.monotonic(), None
         try:
-            compile_and_store(source)
+            # Nobody waits for a kernel at low priority: another process may be compiling the same one.
+            with cache.one_process(cache.cache_folder()) if int(sys.argv[1]) else nullcontext():
+                compile_and_store(source)
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
         # If the requesting process has ended, the kernel serves the next one.

@@ -37,7 +37,8 @@ _SHARED_ARGUMENTS: list[float] = [0] * len(FORMATS)
 
 def _c_function(name: str) -> int:
     """Returns the address of a function of the C library; 0 if there is none."""
-    return ctypes.cast(getattr(_C, name, None), ctypes.c_void_p).value or 0
+    function = getattr(_C, name, None)
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 for _name in ("malloc", "free"):
