@@ -34,6 +34,12 @@ def few_rows(size: float, **options: Any) -> dict[str, Any]:
     return {"queries": 1, "keys": round(size / (2 * HEADS * DIM)), **options}
 
 
+def listed(queries: int, keys: int) -> dict[str, Any]:
+    """Returns a call in which each query sees a random eighth of the keys."""
+    index = torch.rand(queries, keys).topk(-(-keys // 8)).indices
+    return {"queries": queries, "keys": keys, "mask": masks.columns(index)}
+
+
 def sparse_pairs(dtype: torch.dtype) -> str:
     """Returns the name of the threshold for a dtype."""
     return f"SPARSE_PAIRS {str(dtype).removeprefix('torch.')}"
@@ -53,6 +59,7 @@ CALLS: dict[str, Callable[[float], dict[str, Any]]] = {
     "FEW_ROWS_HALF_NUMBERS": lambda size: few_rows(size, dtype=torch.bfloat16),
     "FEW_ROWS_HIDDEN": lambda size: few_rows(size, mask=masks.window(256, 0)),
     "FEW_ROWS_STEP": lambda size: few_rows(size, mask=masks.window(16, 0)),
+    "LISTED_PAIRS": lambda size: listed(**pairs(size)),
     "DEVICE_ELEMENTS": lambda size: pairs(size, normalizer="sparsemax"),
     "COMPILED_PAIRS": lambda size: pairs(size, mask=masks.window(64, 0)),
     **{

@@ -166,6 +166,10 @@ MADE = {
         masks.Blocks(square(0.7)[:rows, :columns], *sizes)
         for rows, columns, *sizes in ((LENGTH, 3, 2), (LENGTH, 2, 3), (3, 3, 2, 2))
     ],
+    masks.Columns: lambda: [
+        masks.Columns(torch.arange(rows * 3).view(rows, 3) % 3, *sizes)
+        for rows, *sizes in ((LENGTH, 1), (LENGTH, 2), (3, 1, 2))
+    ],
     masks.Compressed: lambda: [
         masks.Compressed(masks.causal(), 10, 2, 2),
         masks.Compressed(masks.keep(number(LENGTH, 10) > 0.7), 10, 2, 2),

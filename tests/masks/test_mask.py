@@ -70,6 +70,8 @@ def simple_masks(grid: Grid) -> st.SearchStrategy[Mask]:
         st.builds(
             masks.blocks, bools(grid.batch, 1, -(-grid.queries // 2), -(-grid.keys // 2)), st.just(2), st.just(2)
         ),
+        listed(grid.batch, 1, grid.queries, 3, blocks=grid.keys).map(masks.columns),
+        listed(1, -(-grid.queries // 2), 2, blocks=-(-grid.keys // 3)).map(lambda index: masks.columns(index, 3, 2)),
         st.builds(
             masks.Compressed,
             st.sampled_from([masks.window(9, 2), masks.dilated(3)]),
@@ -80,6 +82,11 @@ def simple_masks(grid: Grid) -> st.SearchStrategy[Mask]:
         *([on_grids] if grid.queries <= grid.keys else []),
         st.just(masks.where(lambda b, h, i, j: (b + h + i) % 3 > j % 2)),
     )
+
+
+def listed(*shape: int, blocks: int) -> st.SearchStrategy[torch.Tensor]:
+    """Lists of blocks of keys, in some of which keys are missing or occur twice."""
+    return st.integers(0, 2**16).map(lambda seed: torch.randint(-1, blocks, shape, generator=_generator(seed)))
 
 
 def _generator(seed: int) -> torch.Generator:
@@ -309,6 +316,7 @@ def test_equal_operands_and_double_negation_collapse():
         lambda: masks.AppendedMask(causal(), 2),
         lambda: masks.keep(tensor),
         lambda: masks.blocks(tensor, 2),
+        lambda: masks.columns(offsets),
         lambda: masks.neighborhood(3, (4, 5)),
         lambda: masks.where(torch.equal),  # pyright: ignore[reportArgumentType]
     ]

@@ -93,6 +93,7 @@ MASKS = {
         masks.neighborhood(3, dilation=2) & masks.shifted_windows(6, 2)
         | masks.blocks(_weights(H, 2, 3) > 0, 3, 4) & masks.Compressed(masks.window(5, 2), 2 * K, 3, 2)
     ),
+    "listed": lambda: masks.columns((9 * _weights(B, 1, Q, 3)).long().clamp(-1, K - 1)) & masks.lengths([K, 5]),
     "nobody": lambda: masks.keep(torch.zeros(1, 1, 1, 1, dtype=torch.bool)),
 }
 

@@ -12,6 +12,7 @@ import torch
 
 from regard.attention import trials
 from regard.attention.backends.backend import Backend
+from regard.attention.backends.cpu.columns import column_call
 from regard.attention.backends.cpu.documents import packed_call
 from regard.attention.backends.cpu.inputs import is_stored_in_half
 from regard.attention.device_runs import device_runs
@@ -32,6 +33,7 @@ from regard.attention.thresholds import (
     FUSED_PAIRS,
     FUSED_SPARSE_ELEMENTS,
     LINEAR_ELEMENTS,
+    LISTED_PAIRS,
     SMALL_PAIRS,
     SPARSE_PAIRS,
     WHOLE_ELEMENTS,
@@ -255,7 +257,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
         if flex_is_no_faster(problem, candidates) is None and candidates.runs("flex"):
             return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
         return None
-    reason = _slower_for_documents(problem, candidates) or _slower_for_few_rows(problem, candidates)
+    reason = _slower_for_lists(problem, candidates) or _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
     wants_gradient = _wants_gradient(problem)
@@ -315,7 +317,7 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
     """Returns why another backend is faster than `reference`, which needs so much memory."""
     if problem.pairs == 0:
         return None
-    reason = _slower_for_documents(problem, candidates) or _slower_for_few_rows(problem, candidates)
+    reason = _slower_for_lists(problem, candidates) or _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
     elements = _elements(problem)
@@ -370,11 +372,15 @@ RULES: dict[str, Rule] = {
 """The rules, by the name of the backend; a backend without a rule is never passed over."""
 
 
-def _slower_for_documents(problem: Problem, candidates: Candidates) -> str | None:
-    """Returns why the kernel of short documents is faster; None if it is not, or does not run this."""
-    if packed_call(problem) is None or not candidates.runs("cpu"):
+def _slower_for_lists(problem: Problem, candidates: Candidates) -> str | None:
+    """Returns why a kernel of short documents or of listed keys is faster; None if it is not, or none runs this."""
+    if packed_call(problem) is not None:
+        reason = "for short documents 'cpu' is faster, which attends within each"
+    elif problem.pairs >= LISTED_PAIRS and column_call(problem) is not None:
+        reason = "for listed keys 'cpu' is faster, which reads them alone"
+    else:
         return None
-    return "for short documents 'cpu' is faster, which attends within each"
+    return reason if candidates.runs("cpu") else None
 
 
 def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None:

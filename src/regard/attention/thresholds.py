@@ -69,6 +69,7 @@ FEW_ROWS_STEP = Threshold(
     "reference",
     "for a single query under a mask by position, without a gradient, from the third call on",
 )
+LISTED_PAIRS = Threshold(1 << 11, "pairs", "cpu", "reference", "under a list of keys that names at most half of them")
 DEVICE_ELEMENTS = Threshold(1 << 24, "elements", "triton", "reference", "on a device: 64 MiB of float32 (H100: 0.5)")
 SPARSE_PAIRS = {
     torch.float32: Threshold(1 << 28, "pairs", "triton", "sdpa", "on a device under a window, in float32 (H100: 1.0)"),

@@ -2,6 +2,7 @@
 
 from regard.masks.appended import AppendedMask
 from regard.masks.blocks import Blocks, Compressed, blocks, top_blocks
+from regard.masks.columns import Columns, columns
 from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.explicit import Keep, Where, ignore, keep, where
 from regard.masks.grids import GridMask, Neighborhood, ShiftedWindows, neighborhood, shifted_windows
@@ -17,6 +18,7 @@ __all__ = [
     "AppendedMask",
     "Band",
     "Blocks",
+    "Columns",
     "Compressed",
     "Dilated",
     "Documents",
@@ -35,6 +37,7 @@ __all__ = [
     "as_mask",
     "blocks",
     "causal",
+    "columns",
     "dilated",
     "documents",
     "ignore",

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.errors import ShapeError
+from regard.masks.columns import Columns
 from regard.masks.explicit import check_bool, runs_of_keys
 from regard.masks.mask import Mask, Visibility, as_part, check_size
 from regard.masks.positional import causal
@@ -141,7 +142,7 @@ def top_blocks(query: Tensor, key: Tensor, size: int, count: int) -> Mask:
         count: number of blocks that each query sees, its own among them.
 
     Returns:
-        ``causal() & blocks(selected, size)``. For up to 16 blocks, kernels take it as runs of keys.
+        ``causal() & columns(index, size)``: kernels read the selected blocks alone.
 
     Raises:
         ShapeError, KindError, ArgumentError: an argument is invalid; the message names it.
@@ -178,24 +179,20 @@ def top_blocks(query: Tensor, key: Tensor, size: int, count: int) -> Mask:
         own = (torch.arange(queries, device=query.device) + (keys - queries))[:, None] // size
         block = torch.arange(mean.shape[2], device=query.device)
         scores = scores.masked_fill(block == own, torch.inf)
-        selected = largest_blocks(scores, block <= own, count)
-    return causal() & Blocks(selected, size)
+        index = largest_blocks(scores, block <= own, count)
+    return causal() & Columns(index, size)
 
 
-def largest_blocks(
-    scores: Tensor, eligible: Bool[Tensor, "..."], count: int
-) -> Bool[Tensor, "batch heads queries blocks"]:
-    """Returns which blocks have the largest scores of each query.
+def largest_blocks(scores: Tensor, eligible: Bool[Tensor, "..."], count: int) -> Tensor:
+    """Returns the blocks with the largest scores of each query, int64 ``[batch, heads, queries, count]``.
 
     Args:
         scores: ``[batch, heads, queries, blocks]``.
         eligible: which blocks may be selected; broadcasts to the scores.
-        count: number of blocks to select; all, where fewer are eligible.
+        count: number of blocks to select; all, where there are fewer. Where fewer are eligible, −1 is added.
     """
-    scores = scores.masked_fill(~eligible, -torch.inf)
-    index = scores.topk(min(count, scores.shape[-1]), dim=-1).indices
-    selected = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, index, True)
-    return selected & eligible
+    best = scores.masked_fill(~eligible, -torch.inf).topk(min(count, scores.shape[-1]), dim=-1).indices
+    return best.masked_fill(~eligible.expand(scores.shape).gather(-1, best), -1)
 
 
 class Compressed(Mask, fields=("mask", "keys", "size", "stride")):

@@ -19,6 +19,7 @@ WITH_ARGUMENTS = {
     "neighborhood": ("its size", "masks.neighborhood(size, shape)"),
     "shifted_windows": ("its windows", "masks.shifted_windows(window, shift, shape)"),
     "blocks": ("a bool for each block", "masks.blocks(visible, size)"),
+    "columns": ("a list of keys for each query", "masks.columns(index)"),
     "top_blocks": ("queries and keys", "masks.top_blocks(query, key, size, count)"),
     "lengths": ("the lengths", "masks.lengths(lengths)"),
     "documents": ("the ids of the documents", "masks.documents(ids)"),

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from regard.attention.verbs import BackendName
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
-from regard.masks import Compressed, Mask, blocks, window
+from regard.masks import Compressed, Mask, columns, window
 from regard.masks.blocks import largest_blocks
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import SequenceCache
@@ -59,11 +59,11 @@ class NativeSparseAttention(ProjectedAttention):
     first block, the token's own and the one before it are always selected. As published, no gradient passes through
     the selection; the gates and both other branches are learned as usual.
 
-    Each branch is one call of attention; the masks are computed from the data, and kernels take them as runs of keys
-    where a row has few of them. A compressed token is seen where all of its tokens may be seen. Positions are those of
-    tokens: ``rotary`` before the compression; a bias is added to the scores of tokens, not to those of compressed ones.
-    The weights that are returned are the sum of the three, times their gates, where a compressed token's weight is
-    spread evenly over its tokens.
+    Each branch is one call of attention; the masks are computed from the data, and kernels read the selected blocks
+    alone (`regard.masks.columns`). A compressed token is seen where all of its tokens may be seen. Positions are those
+    of tokens: ``rotary`` before the compression; a bias is added to the scores of tokens, not to those of compressed
+    ones. The weights that are returned are the sum of the three, times their gates, where a compressed token's weight
+    is spread evenly over its tokens.
 
     Args:
         embed_dim: features of a token.
@@ -155,7 +155,7 @@ class NativeSparseAttention(ProjectedAttention):
             query, self.compress_key(self._blocks(coarse)), self.compress_value(self._blocks(coarse_value)),
             None if visible is None else Compressed(visible, grid.keys, self.compressed, self.stride), None, True,
         )  # fmt: skip
-        chosen: Mask = blocks(self._selected(summary.weights, visible, grid), self.block)
+        chosen: Mask = columns(self._selected(summary.weights, visible, grid), self.block)
         around: Mask = window(self.near - 1, self.near - 1)
         if visible is not None:
             chosen, around = chosen & visible, around & visible
@@ -190,7 +190,7 @@ class NativeSparseAttention(ProjectedAttention):
         return self._shared(weights, 1, keys) / self.compressed
 
     def _selected(self, weights: Tensor, visible: Mask | None, grid: Grid) -> Tensor:
-        """Returns the selected blocks of each token, bool ``[batch, num_heads, queries, blocks]``."""
+        """Returns the selected blocks of each token, ``[batch, kv_heads, queries, selected]``, −1 for none."""
         count = -(-grid.keys // self.block)
         with torch.no_grad():
             groups = (self.kv_heads, self.num_heads // self.kv_heads)
@@ -204,5 +204,4 @@ class NativeSparseAttention(ProjectedAttention):
                 of_blocks = Grid.whole(grid.batch, grid.heads, grid.queries, count, grid.device)
                 reached = ~Compressed(~visible, grid.keys, self.block, self.block)
                 eligible = reached.dense(of_blocks).unflatten(1, groups).any(2)
-            selected = largest_blocks(scores.masked_fill(always, torch.inf), eligible, self.selected)
-        return selected.repeat_interleave(groups[1], dim=1)
+            return largest_blocks(scores.masked_fill(always, torch.inf), eligible, self.selected)

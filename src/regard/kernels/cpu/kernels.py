@@ -135,6 +135,16 @@ def row_function(maker: str, program: str, dtype: torch.dtype) -> Kernel:
     return Kernel(f"{_BODIES}.row_functions", maker, _dtype_name(dtype), program)
 
 
+def column_attention(dtype: torch.dtype) -> Kernel:
+    """Returns the kernel of attention to listed float32 keys; a task is a chunk of the rows of a key head."""
+    return _kernel("column_attention", "column_attention", _dtype_name(dtype))
+
+
+def column_attention_gradients(dtype: torch.dtype) -> Kernel:
+    """Returns the kernel of the gradients of `column_attention`."""
+    return _kernel("column_attention", "column_attention_gradients", _dtype_name(dtype))
+
+
 def multiply(dtype: torch.dtype) -> Kernel:
     """Returns the kernel of one matrix product, which other kernels call; in half precision, of a few rows with keys or
     values that are stored so."""
@@ -180,6 +190,13 @@ def for_linear(gradient: bool) -> tuple[Kernel, ...]:
     """Returns all kernels of linear attention; ``gradient`` as for `for_calls`."""
     kernels = multiply(torch.float32), linear_chunks(torch.float32)
     return (*kernels, linear_gradients(torch.float32)) if gradient else kernels
+
+
+@cache
+def for_columns(gradient: bool) -> tuple[Kernel, ...]:
+    """Returns all kernels of attention to listed keys; ``gradient`` as for `for_calls`."""
+    kernels = (column_attention(torch.float32),)
+    return (*kernels, column_attention_gradients(torch.float32)) if gradient else kernels
 
 
 @cache

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend, Bound
 from regard.attention.backends.cpu.cached_memory import FusedMemory
+from regard.attention.backends.cpu.columns import attend_columns, column_call
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.documents import attend_documents, packed_call
 from regard.attention.backends.cpu.inputs import (
@@ -66,9 +67,12 @@ class Fused(Backend):
 
         if problem.memory is not None:
             return problem.memory.attend(problem).output
-        call = packed_call(problem)
-        if call is not None:
-            output = attend_documents(call, problem)
+        output = None
+        if (documents := packed_call(problem)) is not None:
+            output = attend_documents(documents, problem)
+        elif (columns := column_call(problem)) is not None:
+            output = attend_columns(columns, problem)
+        if output is not None:
             if gatherer is not None:
                 self.read(problem, gatherer)
             return output
@@ -116,6 +120,8 @@ class Fused(Backend):
             return None if attended.weights is None else attended
         is_sliced = _dense_mask(problem) is not None or row_functions(problem).score is not None
         if packed_call(problem) is not None or is_sliced:
+            return None
+        if column_call(problem) is not None:
             return None
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])
@@ -166,6 +172,8 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
         return ()
     if gatherer is None and packed_call(problem) is not None:
         return kernels.for_documents(problem.wants_gradient)
+    if gatherer is None and column_call(problem) is not None:
+        return kernels.for_columns(problem.wants_gradient)
     primitive = problem.prepared.primitive
     units = "product" if isinstance(primitive, InnerProduct) else "relu" if isinstance(primitive, ReluSum) else "tanh"
     normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]

@@ -6,6 +6,7 @@ import numpy as np
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
+from regard.kernels.cpu.column_arguments import COLUMN_RECORD
 from regard.kernels.cpu.kernel_arguments import FUNCTION_RECORD, LAYOUT, PACKED_RECORD, PRODUCT_RECORD, STAGE_RECORD
 from regard.kernels.cpu.linear_arguments import LINEAR_RECORD
 
@@ -30,8 +31,8 @@ def _generate_pointer(context: Any, builder: Any, signature: Any, arguments: Any
     return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
 
-arguments_at, product_at, packed_at, function_at, stage_at, linear_at = map(
-    _record_reader, (LAYOUT, PRODUCT_RECORD, PACKED_RECORD, FUNCTION_RECORD, STAGE_RECORD, LINEAR_RECORD)
+arguments_at, product_at, packed_at, function_at, stage_at, linear_at, columns_at = map(
+    _record_reader, (LAYOUT, PRODUCT_RECORD, PACKED_RECORD, FUNCTION_RECORD, STAGE_RECORD, LINEAR_RECORD, COLUMN_RECORD)
 )
-"""Intrinsics ``(address) -> record``: arguments of attention, products, packed rows, functions of a row and linear
-attention; stages."""
+"""Intrinsics ``(address) -> record``: arguments of attention, products, packed rows, functions of a row, linear
+attention and listed keys; stages."""
