@@ -155,10 +155,8 @@ def _products_of_one(x: int, keys: tuple[int, int, int, int], depth: int, factor
         d = d + own * load(k3 + offset, zeros)
     _four_sums(a, b, c, d, factor, target)
     if whole < depth:
-        _add_products(x, k0, whole, depth, factor, target)
-        _add_products(x, k1, whole, depth, factor, target + 4)
-        _add_products(x, k2, whole, depth, factor, target + 8)
-        _add_products(x, k3, whole, depth, factor, target + 12)
+        for n in range(4):
+            _add_products(x, keys[n], whole, depth, factor, target + 4 * n)
 
 
 @embedded
@@ -369,7 +367,7 @@ def _list_keys(p: Any, rows: ListedRows, number: int, memory: ColumnScratch) -> 
             low, high = min(low, start), max(high, stop)
     head = rows.head * p.index_heads // p.heads
     offset = rows.batch * p.index_batch + head * p.index_head + rows.row * p.index_row
-    first, stop = low // p.size, ceil_div(high, p.size)
+    first, stop = low // p.size, -(-high // p.size)
     marks, count = memory.marks, np.int64(0)
     for n in range(p.listed):
         listed = array_at(p.index + 8 * (offset + n), 1, np.int64(0))[0]
