@@ -116,6 +116,7 @@ def test_short_rows_with_a_gradient_run_on_the_specification_under_a_mask():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_avoids_slow_products(dtype, monkeypatch):
+    monkeypatch.setattr("regard.attention.planner.multiplies_bfloat16", lambda: False)
     for tiles, wide, small, large in ((False, False, "reference", "cpu"), (True, True, "sdpa", "sdpa")):
         monkeypatch.setattr("regard.attention.planner.microkernel_is_faster", lambda wide=wide: wide)
         monkeypatch.setattr("regard.attention.planner.multiplies_half_in_tiles", lambda tiles=tiles: tiles)
@@ -123,9 +124,11 @@ def test_half_precision_avoids_slow_products(dtype, monkeypatch):
         assert regard.plan(*attended(dtype, 2**19)).backend == large
         forward = "sdpa" if tiles or dtype == torch.bfloat16 else "cpu"
         assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == forward
-    monkeypatch.setattr("regard.attention.planner.microkernel_is_faster", lambda: True)
     monkeypatch.setattr("regard.attention.planner.multiplies_half_in_tiles", lambda: False)
-    assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == "cpu"
+    for name in ("microkernel_is_faster", "multiplies_bfloat16"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"regard.attention.planner.{name}", lambda: True)
+            assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == "cpu"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

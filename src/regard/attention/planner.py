@@ -39,7 +39,12 @@ from regard.attention.thresholds import (
     WHOLE_ELEMENTS,
     WIDE_PAIRS,
 )
-from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
+from regard.kernels.availability import (
+    is_slow_for_mkl,
+    microkernel_is_faster,
+    multiplies_bfloat16,
+    multiplies_half_in_tiles,
+)
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.records.shaded_table import shade
 from regard.scores import InnerProduct, TanhSum
@@ -281,14 +286,15 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
 def _multiplies_slowly(problem: Problem, wants_gradient: bool) -> bool:
     """Whether the fused kernels multiply faster than PyTorch's kernel, so that they are faster without a mask, too.
 
-    In half precision they multiply in float32. On a processor with AVX2 alone, PyTorch's kernel took 1.9 times as long
-    in float16, in both half dtypes eight times as long with a gradient, and as long in bfloat16 without one.
+    In half precision they multiply in float32, or in bfloat16 by instructions for it. On a processor with AVX2 alone,
+    PyTorch's kernel took 1.9 times as long in float16, in both half dtypes eight times as long with a gradient, and as
+    long in bfloat16 without one.
     """
     dtype = problem.query.dtype
     if dtype in HALF_DTYPES:
         if multiplies_half_in_tiles():
             return False
-        return wants_gradient or dtype == torch.float16 or microkernel_is_faster()
+        return wants_gradient or dtype == torch.float16 or microkernel_is_faster() or multiplies_bfloat16()
     return dtype == torch.float32 and microkernel_is_faster()
 
 

@@ -53,6 +53,16 @@ def multiplies_half_in_tiles() -> bool:
 
 
 @cache
+def multiplies_bfloat16() -> bool:
+    """Whether the processor multiplies vectors of bfloat16 (AVX512_BF16), which the kernels of `regard.kernels.cpu`
+    use."""
+    import torch
+
+    is_supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return is_supported is not None and bool(is_supported())
+
+
+@cache
 def microkernel_is_faster() -> bool:
     """Whether the microkernel of `regard.kernels.cpu` multiplies float32 matrices faster than PyTorch's BLAS.
 

@@ -215,6 +215,7 @@ class KernelInputs(NamedTuple):
         value: ``[batch, kv_heads, keys, value_dim]``.
         weight: weight of an additive score, ``[heads or 1, dim]``; None for an inner product.
         relu: whether the units of an additive score are rectified instead of tanh.
+        paired: whether queries, keys and values are bfloat16 numbers, which are multiplied in pairs.
         exponentials, extents: what ``torch.ops.regard_cpu.exponentials`` returns for an additive score's keys; for
             rectified units, the transposed keys themselves.
         start, stop: the runs of visible keys of each row, ascending, with a gap between neighbours and empty runs last,
@@ -266,6 +267,7 @@ class KernelInputs(NamedTuple):
     seed: int = 0
     return_weights: bool = False
     relu: bool = False
+    paired: bool = False
     score_function: int = 0
     gradient_function: int = 0
     mask_function: int = 0
@@ -516,9 +518,9 @@ POSITIONS = {name: position for position, name in enumerate(FORMATS)}
 
 LAYOUT = np.dtype([(name, np.int64 if kind == "q" else np.float64) for name, kind in FORMATS.items()])
 
-BLAS, WIDE, PLAIN, PLAIN_TRANSPOSED, FEW_SCORES, FEW_MIXTURES = range(6)
-"""Methods of matrix products: BLAS, the microkernel, plain loops (``a b`` or ``a bᵀ``), and for an ``a`` of few rows,
-scores (``a bᵀ``) and mixtures of values (``a b``)."""
+BLAS, WIDE, PAIRED, PLAIN, PLAIN_TRANSPOSED, FEW_SCORES, FEW_MIXTURES = range(7)
+"""Methods of matrix products: BLAS, the microkernel, the same with pairs of bfloat16, plain loops (``a b`` or
+``a bᵀ``), and for an ``a`` of few rows, scores (``a bᵀ``) and mixtures of values (``a b``)."""
 
 PRODUCT_RECORD = np.dtype(
     [

@@ -9,7 +9,7 @@ import torch
 
 from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_arguments import BLAS, FEW_ROWS, PLAIN, WIDE, KernelInputs, ReadingOptions
+from regard.kernels.cpu.kernel_arguments import BLAS, FEW_ROWS, PAIRED, PLAIN, WIDE, KernelInputs, ReadingOptions
 from regard.kernels.cpu.libraries import gemm_address
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, NORMALIZERS, SIGMOID, SOFTMAX, SPARSEMAX
@@ -52,6 +52,8 @@ def is_wide(inputs: KernelInputs) -> bool:
 
     With additive scores, products are a small part of the work and would need transposed values.
     """
+    if inputs.paired:
+        return True
     if inputs.query.dtype != torch.float32 or not microkernel_is_faster():
         return False
     return inputs.units == "product" or gemm_address(torch.float32) == 0
@@ -64,8 +66,11 @@ def needs_transposed(inputs: KernelInputs, name: str) -> bool:
 
 
 def products(inputs: KernelInputs) -> tuple[int, int]:
-    """Returns how products are computed, `BLAS`, `WIDE` or `PLAIN`, and the address of BLAS's ``gemm``."""
+    """Returns how products are computed, `BLAS`, `WIDE`, `PAIRED` or `PLAIN`, and the address of BLAS's
+    ``gemm``."""
     gemm = gemm_address(inputs.query.dtype)
+    if inputs.paired:
+        return PAIRED, gemm
     return WIDE if is_wide(inputs) else BLAS if gemm else PLAIN, gemm
 
 
@@ -149,6 +154,11 @@ def multiply(dtype: torch.dtype) -> Kernel:
     """Returns the kernel of one matrix product, which other kernels call; in half precision, of a few rows with keys or
     values that are stored so."""
     return _kernel("multiply", "multiply", _dtype_name(dtype))
+
+
+def multiply_pairs() -> Kernel:
+    """Returns the kernel of one product of matrices that are rounded to bfloat16, which other kernels call."""
+    return _kernel("multiply", "multiply", "pairs")
 
 
 def needs_multiply(method: int, dtype: torch.dtype, block: int) -> bool:

@@ -102,7 +102,8 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
         method, arguments[_GEMM] = kernels.products(inputs)
         arguments[_PRODUCTS], arguments[_LIMIT_THREADS] = method, limit_address()
         if kernels.needs_multiply(method, query.dtype, block):
-            arguments[_MULTIPLY] = kernels.multiply(inputs.key.dtype).address
+            multiply = kernels.multiply_pairs() if inputs.paired else kernels.multiply(inputs.key.dtype)
+            arguments[_MULTIPLY] = multiply.address
     arguments[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
     arguments[_DROPOUT_SCALE], arguments[_THRESHOLD] = dropout_numbers(inputs.dropout)
     write_named(more, arguments)

@@ -15,6 +15,7 @@ from regard.attention.backends.cpu.columns import attend_columns, column_call
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.documents import attend_documents, packed_call
 from regard.attention.backends.cpu.inputs import (
+    is_paired,
     is_stored_in_half,
     kernel_inputs,
     obstacle,
@@ -183,4 +184,6 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
     required = (*kernels.for_calls(dtype, units, normalizer, gradient), *functions.kernels(gradient))
     if is_stored_in_half(problem):
         required = (*required, kernels.multiply(problem.value.dtype))
+    if is_paired(problem):
+        required = (*required, kernels.multiply_pairs(), kernels.transposed(torch.float32))
     return required if gatherer is None else (*required, *kernels.for_readings(dtype, units, normalizer))

@@ -8,7 +8,8 @@ from torch import Tensor
 from regard.attention.backends.cpu.row_functions import row_functions
 from regard.attention.problem import Capabilities, Problem
 from regard.biases import Bias, TensorBias
-from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
+from regard.kernels.availability import multiplies_bfloat16
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS, TRANSPOSED_ROWS, KernelInputs
 from regard.normalizers.local import check_each_row
 from regard.scores import InnerProduct, ReluSum, TanhSum
 from regard.scores.additive_scores import UnitSum
@@ -99,6 +100,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         value=value,
         weight=weight,
         relu=isinstance(prepared.primitive, ReluSum),
+        paired=is_paired(problem),
         start=None if spans is None else spans.start,
         stop=None if spans is None else spans.stop,
         bias=bias,
@@ -126,6 +128,16 @@ def is_stored_in_half(problem: Problem) -> bool:
     prepared = problem.lowered.score
     few = prepared.query.shape[2] <= FEW_ROWS and not problem.wants_gradient
     return few and isinstance(prepared.primitive, InnerProduct) and is_readable_in_half(prepared.key, problem.value)
+
+
+def is_paired(problem: Problem) -> bool:
+    """Whether the kernels multiply bfloat16 queries, keys and values in pairs, and round weights to bfloat16."""
+    prepared = problem.lowered.score
+    if not multiplies_bfloat16() or prepared.query.shape[2] < TRANSPOSED_ROWS:
+        return False
+    dtypes = {prepared.query.dtype, prepared.key.dtype, problem.value.dtype}
+    is_product = isinstance(prepared.primitive, InnerProduct) and not isinstance(prepared.scale, Tensor)
+    return is_product and dtypes == {torch.bfloat16}
 
 
 def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:

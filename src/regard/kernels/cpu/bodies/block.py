@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, copy, is_single, matrix_at, size_of
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import Routine, product_with_keys, scores_of_few_rows
+from regard.kernels.cpu.bodies.products import Routine, are_few_rows, product_with_keys, scores_of_few_rows
 from regard.kernels.cpu.bodies.relu_sum import copy_row, score_rectified
 from regard.kernels.cpu.bodies.tanh_sum import (
     Queries,
@@ -24,7 +24,6 @@ from regard.kernels.cpu.bodies.tanh_sum import (
 )
 from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, range_at, write_segments
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
 
 
@@ -163,7 +162,7 @@ def _score_product(p: Any, block: QueryBlock, routine: Routine, scratch: Scratch
         key = key_matrix(p, block, segment)
         transposed = transposed_matrix(p.key_transposed, p, block, segment, p.dim, example)
         size = Size(block.rows, segment.keys, p.dim)
-        if is_single(example) and routine.multiply != 0 and block.rows <= FEW_ROWS:
+        if is_single(example) and are_few_rows(routine, block.rows):
             scores_of_few_rows(routine, size, scale, query, key, column_matrix(scores, segment))
         else:
             product_with_keys(routine, size, scale, query, key, transposed, column_matrix(scores, segment))

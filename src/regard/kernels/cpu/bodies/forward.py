@@ -28,7 +28,14 @@ from regard.kernels.cpu.bodies.intrinsics import (
     size_of,
 )
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
+from regard.kernels.cpu.bodies.products import (
+    Routine,
+    are_few_rows,
+    limit_threads,
+    mixtures_of_few_rows,
+    product,
+    routine_of,
+)
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import fill_nan, normalize, normalizer_reader, sum_of_nonfinite
 from regard.kernels.cpu.bodies.sparse_mixture import SPARSE_NORMALIZERS, are_few, are_finite, mix_sparsely
@@ -101,7 +108,7 @@ def mix_values(p: Any, block: QueryBlock, routine: Routine, weights: Any, sparse
         segment = range_at(block.segments, s)
         size, value = Size(block.rows, p.value_dim, segment.keys), value_matrix(p, block, segment)
         weight_matrix = column_matrix(weights, segment)
-        if is_single(real(1)) and routine.multiply != 0 and block.rows <= FEW_ROWS and p.value_dim % LANES == 0:
+        if is_single(real(1)) and are_few_rows(routine, block.rows) and p.value_dim % LANES == 0:
             mixtures_of_few_rows(routine, size, real(1), weight_matrix, value, result, min(s, 1))
         elif sparse and are_few(size, weight_matrix, real(0)):
             mix_sparsely(size, weight_matrix, value, result, min(s, 1))

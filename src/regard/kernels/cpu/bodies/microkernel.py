@@ -9,6 +9,7 @@ A tile is a few rows times a few vectors of LANES float32 elements, all in regis
 vectors of ``b``, broadcasts an element of each row of ``a``, and multiplies and adds.
 """
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -16,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from regard.kernels.cpu.bodies.stored_numbers import STORED_BYTES, load_stored
+from regard.kernels.cpu.bodies.stored_numbers import PAIRS, STORED_BYTES, dot_pairs, load_stored, multiplies_pairs
 from regard.kernels.cpu.bodies.vectors import prefetch, splat
 from regard.kernels.cpu.sizes import LANES
 
@@ -35,7 +36,7 @@ def tile(rows: int, vectors: int, prefetch_rows: int = 0, stored: str = "float32
     ``c[i, j] = factor · Σ_k a[i, k] b[k, j] + beta · c[i, j]`` for ``rows`` rows and ``vectors · LANES`` columns of
     float32. Each matrix is a tuple of its address in bytes and its row and column strides in elements; the column
     stride of ``b`` and ``c`` is 1. ``beta`` is 0 or 1. ``b`` is prefetched ``prefetch_rows`` rows ahead, and may be
-    ``stored`` in half precision.
+    ``stored`` in half precision. If ``a`` and ``b`` are pairs of bfloat16, they are the elements, and k counts them.
     """
 
     @intrinsic
@@ -54,6 +55,9 @@ def _generator(rows: int, vectors: int, prefetch_rows: int, stored: str) -> Any:
         b, b_step = (builder.extract_value(right, index) for index in range(2))
         c, c_row = (builder.extract_value(result, index) for index in range(2))
         int64, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+        number_type, multiply_add = ir.FloatType(), _multiply_add
+        if stored == PAIRS:
+            number_type, multiply_add = ir.IntType(32), partial(dot_pairs, hardware=multiplies_pairs())
         four, size = ir.Constant(int64, 4), ir.Constant(int64, STORED_BYTES[stored])
 
         def pointer(base: Any, offset: Any, kind: Any) -> Any:
@@ -82,10 +86,10 @@ def _generator(rows: int, vectors: int, prefetch_rows: int, stored: str) -> Any:
             loaded.append(load_stored(builder, builder.add(b, offset), stored))
         updated = []
         for i in range(rows):
-            number = splat(builder, builder.load(pointer(starts[i], a_offset, ir.FloatType()), align=4), LANES)
+            number = splat(builder, builder.load(pointer(starts[i], a_offset, number_type), align=4), LANES)
             row = sums[i * vectors : (i + 1) * vectors]
             updated += [
-                _multiply_add(builder, number, one, accumulator) for one, accumulator in zip(loaded, row, strict=True)
+                multiply_add(builder, number, one, accumulator) for one, accumulator in zip(loaded, row, strict=True)
             ]
         following = builder.add(k, ir.Constant(int64, 1))
         k.add_incoming(following, loop)

@@ -7,7 +7,9 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import product_at
 from regard.kernels.cpu.bodies.few_rows import products_of_few_rows
+from regard.kernels.cpu.bodies.paired_product import paired_product
 from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.stored_numbers import PAIRS
 from regard.kernels.cpu.bodies.wide_product import (
     Matrix,
     Size,
@@ -34,9 +36,9 @@ def multiply(dtype: str) -> Callable[[int], None]:
 
     Args:
         dtype: float64 has plain loops only; in half precision, it is the dtype of the keys or values that a few rows of
-            float32 are multiplied with.
+            float32 are multiplied with; ``pairs`` for matrices that are rounded to bfloat16.
     """
-    few_scores, few_mixtures = products_of_few_rows("float32" if dtype == "float64" else dtype)
+    few_scores, few_mixtures = products_of_few_rows("float32" if dtype in ("float64", PAIRS) else dtype)
 
     def half(address: int) -> None:
         p = product_at(address)
@@ -45,6 +47,14 @@ def multiply(dtype: str) -> Callable[[int], None]:
             few_scores(size, factor, a, b, c)
         else:
             few_mixtures(size, factor, a, b, c, p.beta)
+
+    def pairs(address: int) -> None:
+        p = product_at(address)
+        (size, a, b, c), factor = _matrices(p), np.float32(p.factor)
+        if p.method == PLAIN_TRANSPOSED:
+            plain_product_with_transposed(size, factor, a, b, c)
+        else:
+            paired_product(size, factor, a, b, c, p.beta)
 
     def single(address: int) -> None:
         p = product_at(address)
@@ -68,4 +78,4 @@ def multiply(dtype: str) -> Callable[[int], None]:
         else:
             plain_product(0, size, p.factor, a, b, c, p.beta)
 
-    return {"float32": single, "float64": double}.get(dtype, half)
+    return {"float32": single, "float64": double, PAIRS: pairs}.get(dtype, half)

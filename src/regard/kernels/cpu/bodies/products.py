@@ -11,7 +11,16 @@ from regard.kernels.cpu.bodies.arguments import product_at
 from regard.kernels.cpu.bodies.intrinsics import call_gemm, call_int32, call_kernel, stack_memory
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.kernel_arguments import BLAS, FEW_MIXTURES, FEW_SCORES, PLAIN_TRANSPOSED, PRODUCT_RECORD, WIDE
+from regard.kernels.cpu.kernel_arguments import (
+    BLAS,
+    FEW_MIXTURES,
+    FEW_ROWS,
+    FEW_SCORES,
+    PAIRED,
+    PLAIN_TRANSPOSED,
+    PRODUCT_RECORD,
+    WIDE,
+)
 from regard.kernels.cpu.sizes import padded_length
 
 _PRODUCT_SIZE = PRODUCT_RECORD.itemsize
@@ -27,7 +36,7 @@ class Routine(NamedTuple):
     """How a launch computes products.
 
     Attributes:
-        method: `BLAS`, `WIDE` or `PLAIN`.
+        method: `BLAS`, `WIDE`, `PAIRED` or `PLAIN`.
         gemm: address of BLAS's ``gemm``, which runs on one thread; 0: there is none.
         multiply: address of the kernel of `multiply`, for all other methods; 0: it is not needed.
     """
@@ -106,11 +115,17 @@ def product_with_keys(
 
     Rows of ``transposed`` and ``c`` are padded to a multiple of LANES.
     """
-    if routine.method == WIDE and transposed.address != 0:
+    if (routine.method == WIDE or routine.method == PAIRED) and transposed.address != 0:
         padded = Size(size.rows, padded_length(size.columns), size.depth)
-        _multiply(routine, WIDE, padded, factor, a, transposed, c, 0)
+        _multiply(routine, routine.method, padded, factor, a, transposed, c, 0)
     else:
         product_with_transposed(routine, size, factor, a, b, c)
+
+
+@inlined
+def are_few_rows(routine: Routine, rows: int) -> bool:
+    """Whether the products of few rows in float32 compute the scores and the mixtures of a block of so many rows."""
+    return routine.multiply != 0 and routine.method != PAIRED and rows <= FEW_ROWS
 
 
 @inlined
