@@ -88,6 +88,12 @@ def exact(inputs, function=None, mask=None, normalize=None):
     return exponentials / exponentials.sum(-1, keepdim=True).clamp(min=1e-300) @ value
 
 
+def program_text(inputs, score):
+    functions = row_functions(validate(*inputs, score=score))
+    assert functions.score is not None
+    return functions.score.program.text
+
+
 def assert_equal_with_gradients(output, expected, inputs):
     torch.testing.assert_close(output.double(), expected, rtol=2e-5, atol=2e-5)
     gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
@@ -115,6 +121,7 @@ def test_functions_of_masks_become_runs_of_keys():
     output = regard.attend(*inputs, mask=problem.mask, backend="cpu")
     functions = row_functions(problem)
     assert functions.mask is not None
+    assert problem.mask is not None
     fields = functions.fields(problem.grid, gradient=True)
     assert "mask_function" not in fields
     allowed = problem.mask.dense(problem.grid)[:, :1]
@@ -207,7 +214,7 @@ def test_changed_numbers_of_a_function_are_read_anew():
         state.update(factor=factor, offset=offset)
         output = regard.attend(*inputs, score=score, backend="cpu")
         torch.testing.assert_close(output.double(), exact(inputs, function), rtol=2e-5, atol=2e-5)
-        programs.add(row_functions(validate(*inputs, score=score)).score.program.text)
+        programs.add(program_text(inputs, score))
     assert len(programs) == 1
 
 
@@ -218,7 +225,7 @@ def test_changed_code_of_a_function_is_compiled_anew():
         output = regard.attend(*inputs, score=score, backend="cpu")
         expected = exact(inputs, lambda score, *pair, power=power: score**power)
         torch.testing.assert_close(output.double(), expected, rtol=2e-5, atol=2e-5)
-        texts.add(row_functions(validate(*inputs, score=score)).score.program.text)
+        texts.add(program_text(inputs, score))
     assert len(texts) == 2
 
 
@@ -267,6 +274,25 @@ def test_plans_name_what_keeps_a_mask_from_kernels():
     torch.testing.assert_close(output.double(), exact(inputs, mask=mask.function), rtol=2e-5, atol=2e-5)
 
 
+def test_second_derivatives_of_functions_are_refused():
+    inputs = draw()
+    output = regard.attend(*inputs, score=scores.Modified("scaled_dot", _distance), backend="cpu")
+    for leaf in (TABLE, inputs[0]):
+        (gradient,) = torch.autograd.grad(output.sum(), leaf, create_graph=True, retain_graph=True)
+        with pytest.raises(BackendError, match="no second derivative"):
+            torch.autograd.grad(gradient.square().sum(), [TABLE, *inputs], allow_unused=True)
+
+
+def test_transforms_of_functions_run_elsewhere():
+    inputs = [tensor.detach()[:1, :, :5] for tensor in draw()]
+    score = scores.Modified("scaled_dot", lambda score, batch, head, query, key: score + TABLE[head, query - key + 9])
+    with pytest.raises(BackendError, match="transform"):
+        torch.func.vmap(lambda query: regard.attend(query, *inputs[1:], score=score, backend="cpu"))(inputs[0][None])
+    expected = regard.attend(*inputs, score=score, backend="cpu")
+    batched = torch.func.vmap(lambda query: regard.attend(query, *inputs[1:], score=score))(inputs[0][None])
+    torch.testing.assert_close(batched[0], expected)
+
+
 def test_indices_outside_of_a_tensor_are_refused():
     inputs = draw(requires_grad=False)
     short = torch.zeros(20)
@@ -290,8 +316,7 @@ def test_programs_contain_nothing_but_known_operations():
     from regard.kernels.cpu.bodies.row_functions import OPERATIONS
 
     for function in FUNCTIONS.values():
-        functions = row_functions(validate(*draw(), score=scores.Modified("scaled_dot", function)))
-        program = json.loads(functions.score.program.text)
+        program = json.loads(program_text(draw(), scores.Modified("scaled_dot", function)))
         for name, kind, *_ in program["operations"]:
             assert name == "load" or name in OPERATIONS[kind]
 

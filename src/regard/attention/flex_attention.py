@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Never, overload
+from typing import Any, Never
 
 import torch
 from torch import Tensor
@@ -85,29 +85,6 @@ class ListedBlocks(Mask, fields=("listed", "full", "query_size", "function")):
         return self.full[index] | (self.listed[index] & allowed)
 
 
-@overload
-def flex_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score_mod: Callable[..., Tensor] | None = None,
-    block_mask: Any = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    return_lse: Literal[False] = False,
-) -> Tensor: ...
-@overload
-def flex_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score_mod: Callable[..., Tensor] | None = None,
-    block_mask: Any = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    *,
-    return_lse: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
 def flex_attention(
     query: Tensor,
     key: Tensor,
@@ -118,7 +95,7 @@ def flex_attention(
     enable_gqa: bool = False,
     return_lse: bool = False,
     **unknown: Never,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     """Takes a call of PyTorch's FlexAttention as it is written there, and trains on a CPU as well.
 
     .. math:: output_i = \\sum_j softmax_j(score\\_mod(scale \\; q_i · k_j, b, h, i, j)) \\; value_j

@@ -2,14 +2,14 @@
 of a row of scores."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.row_functions import RowFunctions
 from regard.kernels.cpu.kernel_arguments import KernelInputs
-from regard.kernels.cpu.second_derivative import refuse_batched_gradients
+from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.masks import Mask
 from regard.shapes.grid import Grid
 from regard.tracing.versions import Versions
@@ -106,7 +106,21 @@ class DenseRows(torch.autograd.Function):
             for name, gradient in zip(GRADIENTS, passed, strict=True):
                 if name in sums:
                     part_of(sums[name], name, inputs, rows).add_(gradient)
+        if grads:
+            grads = Underivable.apply(len(grads), *grads, *tensors)
         return (None, None, None, *(sums.get(name) for name in KernelInputs._fields), *grads)
+
+
+class Underivable(torch.autograd.Function):
+    """Returns gradients that depend on tensors in a way that has no derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tensors[:count]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
+        refuse_second_derivative()
 
 
 def part_of(whole: Tensor, name: str, inputs: KernelInputs, rows: range) -> Tensor:

@@ -33,6 +33,9 @@ def obstacle(problem: Problem) -> str | None:
     """Returns why the kernels cannot run a problem; None if they can."""
     if problem.pairs == 0:
         return "there are no pairs"
+    transform = active_transform()
+    if transform is not None:
+        return f"{transform}, and the fused kernels have a reverse mode only"
     lowered = problem.lowered
     functions = row_functions(problem)
     if functions.score is None:
@@ -47,9 +50,6 @@ def obstacle(problem: Problem) -> str | None:
         return "there are no features"
     if isinstance(prepared.primitive, UnitSum) and isinstance(prepared.scale, Tensor):
         return "the scale of an additive score is a tensor"
-    transform = active_transform()
-    if transform is not None:
-        return f"{transform}, and the fused kernels have a reverse mode only"
     return None if problem.bias is None else _bias_obstacle(problem, problem.bias)
 
 

@@ -9,25 +9,25 @@ are not compiled again. What cannot be recorded runs elsewhere, and the plan say
 import struct
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dis import get_instructions
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.row_programs import PairProgram, program_of
 from regard.attention.pair_rules import NotPointwiseError, record
-from regard.attention.problem import Problem
+from regard.attention.problem import Problem, once
 from regard.errors import ArgumentError
 from regard.kernels.cpu.kernel_arguments import FUNCTION_RECORD, LISTED_RUNS, MIN_TASKS, KernelInputs, address_of
 from regard.masks import Mask, Spans
 from regard.masks.mask import Combination, Not
 from regard.scores.modifiers import Cap
 from regard.shapes.grid import Grid, upcast
-from regard.tracing.transforms import in_memory
+from regard.tracing.transforms import active_transform, in_memory
 from regard.tracing.versions import leaves_of
 
 if TYPE_CHECKING:
@@ -46,35 +46,43 @@ _STORES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_ATT
 """Instructions of a function that changes something."""
 
 
-@dataclass(eq=False)
-class BoundProgram:
-    """A program with the memory of its tensors, which must outlive a launch.
+class _Memory(NamedTuple):
+    """What the functions of a program read.
 
     Attributes:
-        tensors: the tensors as functions read them: contiguous, in the kernels' types.
-        data: what a function reads, see `bodies.row_functions`.
+        tensors: the tensors, contiguous, in the kernels' types.
+        data: see `bodies.row_functions`.
+        gradients_at: of each tensor of real numbers, where in the data its gradient is.
     """
+
+    tensors: tuple[Tensor, ...]
+    data: Tensor
+    gradients_at: dict[int, int]
+
+
+@dataclass(eq=False)
+class BoundProgram:
+    """A program with the memory of its tensors, which must outlive a launch."""
 
     program: PairProgram
     dtype: torch.dtype
-    tensors: tuple[Tensor, ...] = field(init=False)
-    data: Tensor = field(init=False)
-    gradients_at: dict[int, int] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @once
+    def memory(self) -> "_Memory":
+        """Returns the memory of the tensors, as functions read them."""
         integers = torch.int32 if '"int32"' in self.program.text else torch.int64
-        data, copies, self.gradients_at = [0], [], {}
+        data, copies, gradients_at = [0], [], {}
         for number, tensor in enumerate(self.program.tensors):
             kind = torch.bool if tensor.dtype == torch.bool else integers
             copy = in_memory(tensor.detach().to(self.dtype if tensor.is_floating_point() else kind)).contiguous()
             copies.append(copy)
             data += [address_of(copy), *copy.shape]
             if tensor.is_floating_point():
-                self.gradients_at[number] = len(data)
+                gradients_at[number] = len(data)
                 data += [0, 0, 0, 0]
         for value in self.program.numbers:
             data.append(struct.unpack("q", struct.pack("d", value))[0] if isinstance(value, float) else value)
-        self.tensors, self.data = tuple(copies), torch.tensor(data, dtype=torch.int64)
+        return _Memory(tuple(copies), torch.tensor(data, dtype=torch.int64), gradients_at)
 
     def kernel(self, maker: str) -> "Kernel":
         """Returns the function of this maker in `bodies.row_functions`."""
@@ -85,7 +93,7 @@ class BoundProgram:
 
     def check(self) -> None:
         """Raises ArgumentError if a function read an element that a tensor does not have."""
-        if int(self.data[0]):
+        if int(self.memory.data[0]):
             raise ArgumentError(
                 "a function of the score or of the mask reads a tensor at an index that it does not have"
             )
@@ -103,14 +111,14 @@ class BoundProgram:
         Its axes are batch rows, key heads and chunks, each of length 1 if its rows read elements of their own, and the
         elements.
         """
-        data, sums = self.data.clone(), []
+        data, sums = self.memory.data.clone(), []
         for number, tensor in enumerate(self.program.tensors):
             if not tensor.requires_grad:
                 continue
             shape = self._sums_of(number, inputs.query.shape[0], inputs.key.shape[1], chunks)
             memory = torch.zeros(*shape, tensor.numel(), dtype=self.dtype)
             strides = (0 if length == 1 else stride for length, stride in zip(shape, memory.stride(), strict=False))
-            position = self.gradients_at[number]
+            position = self.memory.gradients_at[number]
             data[position : position + 4] = torch.tensor([address_of(memory), *strides])
             sums.append(memory)
         return data, sums
@@ -165,7 +173,8 @@ class RowFunctions:
         """Returns the fields of `KernelInputs` that the functions decide."""
         fields: dict[str, Any] = {}
         if self.score is not None:
-            fields |= {"score_function": self.score.kernel("score_function").address, "score_data": self.score.data}
+            function, data = self.score.kernel("score_function").address, self.score.memory.data
+            fields |= {"score_function": function, "score_data": data}
             if gradient:
                 fields["gradient_function"] = self.score.kernel("gradient_function").address
         if self.mask is not None:
@@ -174,7 +183,8 @@ class RowFunctions:
             spans, is_exact = self._spans
             fields |= {"start": spans.start, "stop": spans.stop}
             if not is_exact:
-                fields |= {"mask_function": self.mask.kernel("mask_function").address, "mask_data": self.mask.data}
+                function, data = self.mask.kernel("mask_function").address, self.mask.memory.data
+                fields |= {"mask_function": function, "mask_data": data}
         return fields
 
     def check(self) -> None:
@@ -188,10 +198,11 @@ _FUNCTIONS: "weakref.WeakKeyDictionary[Problem, RowFunctions]" = weakref.WeakKey
 
 
 def row_functions(problem: Problem) -> RowFunctions:
-    """Returns the functions of a problem, recorded once."""
+    """Returns the functions of a problem on a CPU, recorded once; none under a transform, which has no kernels."""
     functions = _FUNCTIONS.get(problem)
     if functions is None:
-        functions = _FUNCTIONS[problem] = _recorded(problem)
+        is_here = problem.query.is_cpu and active_transform() is None
+        functions = _FUNCTIONS[problem] = _recorded(problem) if is_here else RowFunctions()
     return functions
 
 
@@ -264,12 +275,12 @@ def visible_spans(mask: BoundProgram, grid: Grid) -> tuple[Spans, bool]:
         length if name in mask.program.uses else 1 for name, length in (("batch", grid.batch), ("head", grid.heads))
     )
     ends = torch.empty(batch, heads, grid.queries, LISTED_RUNS, 2, dtype=torch.int32)
-    scratch = torch.empty(grid.keys, dtype=torch.int8)
+    scratch, names = torch.empty(grid.keys, dtype=torch.int8), FUNCTION_RECORD.names or ()
     run, most = function_at(mask.kernel("visible_runs").address), 0
     for b in range(batch):
         for h in range(heads):
             fields = {
-                "data": address_of(mask.data),
+                "data": address_of(mask.memory.data),
                 "batch": b,
                 "head": h,
                 "group": grid.queries,
@@ -277,8 +288,8 @@ def visible_spans(mask: BoundProgram, grid: Grid) -> tuple[Spans, bool]:
                 "scores": address_of(scratch),
                 "gradient": address_of(ends[b, h]),
             }
-            record = torch.tensor([fields.get(name, 0) for name in FUNCTION_RECORD.names])
+            record = torch.tensor([fields.get(name, 0) for name in names])
             run(address_of(record))
-            most = max(most, int(record[FUNCTION_RECORD.names.index("chunk")]))
+            most = max(most, int(record[names.index("chunk")]))
     start, stop = (ends[..., : max(1, min(most, LISTED_RUNS)), end].contiguous() for end in range(2))
     return Spans(start, stop), most <= LISTED_RUNS

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.attention.pair_rules import LARGEST_INTEGER, SHORT_LENGTH, Name, NotPointwiseError, Operation, Rule
 from regard.shapes.grid import Grid
+from regard.tracing.transforms import has_host_data
 
 LARGEST_POWER = 8
 """Largest integer power that is computed by products."""
@@ -45,6 +46,9 @@ _CASTS = {
     "float": "real", "double": "real", "half": "real", "bfloat16": "real", "int": "integer", "long": "integer",
     "bool": "boolean", "to": None, "type_as": None, "type": None,
 }  # fmt: skip
+
+_IGNORED = frozenset({"copy", "inplace", "non_blocking"})
+"""Arguments that do not change a result."""
 
 _UNCHANGED = frozenset({"clone", "contiguous", "alias", "positive", "__pos__"})
 
@@ -172,12 +176,12 @@ class _Writer:
 
     def _operation(self, operation: Operation) -> Any:
         kind = _type_of(operation.dtype, _shown(operation))
-        name, arguments, keywords = operation.name, operation.arguments, dict(operation.keywords)
+        name, arguments = operation.name, operation.arguments
+        keywords = {key: item for key, item in operation.keywords.items() if key not in _IGNORED}
         bare = name.strip("_") if name.startswith("__") else name
         if keywords.pop("alpha", 1) != 1 or keywords.pop("memory_format", None) is not None:
             raise NotPointwiseError(f"it uses an option of {_shown(operation)}")
         rounding = keywords.pop("rounding_mode", None)
-        keywords.pop("copy", None), keywords.pop("non_blocking", None), keywords.pop("inplace", None)
         if bare in _CASTS:
             return self.value(arguments[0], kind)
         names = "min", "max", "other", "exponent", "value", "fill_value"
@@ -201,7 +205,8 @@ class _Writer:
             both = "real" if any(self._kind(argument) == "real" for argument in arguments) else "integer"
             return self.add(_COMPARISONS[bare], "boolean", *(self.value(argument, both) for argument in arguments))
         if bare in ("where", "masked_fill"):
-            condition, first, second = arguments if bare == "where" else (arguments[1], arguments[2], arguments[0])
+            order = (0, 1, 2) if bare == "where" else (1, 2, 0)
+            condition, first, second = (arguments[index] for index in order)
             values = self.value(condition, "boolean"), self.value(first, kind), self.value(second, kind)
             return self.add("where", kind, *values)
         reverse = bare[:1] == "r" and bare[1:] in (*_ARITHMETIC, *_LOGICAL) and name != "round"
@@ -219,12 +224,12 @@ class _Writer:
         return "real" if isinstance(argument, float) else "integer"
 
     def _clamp(self, name: str, arguments: Any, named: dict[str, Any], kind: str) -> str:
-        value, *bounds = arguments
+        value, bounds = arguments[0], arguments[1:]
         if name == "clamp_max":
-            low, high = None, (*bounds, named.get("max"))[0]
+            low, high = None, bounds[0] if bounds else named.get("max")
         else:
-            low, high = (*bounds, None, None)[:2]
-            low, high = named.get("min", low), named.get("max", high)
+            low = named.get("min", bounds[0] if bounds else None)
+            high = named.get("max", bounds[1] if len(bounds) > 1 else None)
         result = self.value(value, kind)
         if low is not None:
             result = self.add("at_least", kind, result, self.value(low, kind))
@@ -246,7 +251,7 @@ class _Writer:
                 raise NotPointwiseError(f"it divides with rounding_mode={rounding!r}")
             name = "floordiv"
         if name == "pow":
-            return self._power(*pair, kind)
+            return self._power(pair[0], pair[1], kind)
         if name in ("floordiv", "mod"):
             return self._division(operation, name, pair, kind)
         return self.add(name, kind, *(self.value(argument, kind) for argument in pair))
@@ -288,8 +293,9 @@ class _Writer:
             return self.add("div", kind, self.add("constant", kind, 1), self._power(base, -exponent, kind))
         if isinstance(exponent, (int, float)) and float(exponent).is_integer():
             raise NotPointwiseError(f"it raises a number to the power {exponent}")
-        if not isinstance(base, Name) and base <= 0:
-            raise NotPointwiseError(f"it raises {base} to a power")
+        is_base = not isinstance(base, Name) and base > 0
+        if not is_base and isinstance(exponent, Name):
+            raise NotPointwiseError("it raises a number that may be negative to a power that may be an integer")
         return self.add("pow", kind, self.value(base, kind), self.value(exponent, kind))
 
     def _composed(self, operation: Operation, name: str, arguments: Any, kind: str) -> str:
@@ -332,6 +338,8 @@ def program_of(rule: Rule, grid: Grid, kind: str) -> PairProgram:
     Raises:
         NotPointwiseError: the kernels' functions cannot compute it; the message says why.
     """
+    if not has_host_data(*rule.inputs) or not all(tensor.numel() for tensor in rule.inputs):
+        raise NotPointwiseError("it reads a tensor without elements")
     writer = _Writer(rule)
     writer.write()
     result = writer.value(Name(rule.result), kind)
