@@ -198,6 +198,14 @@ def test_linear_declines_with_its_reason(reason):
         regard.attend(*problem(queries=K), backend="linear", **arguments)
 
 
+def test_calls_of_the_delta_rule_without_a_mask_stay_causal():
+    arguments = {"score": SCORES["gated delta"](), "normalizer": "identity"}
+    for number in range(3):
+        inputs = [tensor + number for tensor in problem(queries=K)]
+        expected = regard.attend(*inputs, mask="causal", backend="reference", **arguments)
+        torch.testing.assert_close(regard.attend(*inputs, backend="linear", **arguments), expected)
+
+
 def test_plan_says_which_form_of_linear_runs():
     inputs = problem(torch.float32, queries=K)
     arguments = {"score": SCORES["delta"]().float(), "normalizer": "identity", "mask": "causal", "backend": "linear"}

@@ -107,6 +107,16 @@ def test_padding_changes_nothing_whatever_it_holds(name):
 
 
 @layers
+def test_a_later_token_of_a_cached_call_reaches_no_earlier_one(name):
+    layer, x = layer_of(name), torch.randn(2, LENGTH, DIM, dtype=torch.float64)
+    clean = layer(x, mask="causal", cache=layer.new_cache()).output
+    x[:, 3] = torch.nan
+    output = layer(x, mask="causal", cache=layer.new_cache()).output
+    torch.testing.assert_close(output[:, :3], clean[:, :3])
+    assert output[:, 3:].isnan().all()
+
+
+@layers
 def test_documents_of_a_recurrent_layer_are_read_alone(name):
     layer, x = layer_of(name), torch.randn(2, LENGTH, DIM, dtype=torch.float64)
     mask = masks.causal() & masks.documents(torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]))

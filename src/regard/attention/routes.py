@@ -15,7 +15,7 @@ from regard.attention.kinds import ANY_KEYS, BACKEND, Kind, Layout, fixed_kind, 
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
 from regard.biases import Bias, bias_for
-from regard.masks import Band, Keep, Mask, as_mask
+from regard.masks import Band, Keep, Mask, as_mask, causal
 from regard.normalizers import as_normalizer
 from regard.scores import Scoring, as_score
 from regard.shapes.grid import Grid
@@ -74,7 +74,10 @@ class Route:
         if rank == 3:
             mask = None if mask is None else mask.map_tensors(pairs_by_batch)
             bias = None if bias is None else bias.map_tensors(pairs_by_batch)
-        parts = as_score(score), as_normalizer(normalizer), mask, bias
+        checked_score = as_score(score)
+        if mask is None and checked_score.is_causal:
+            mask = causal()
+        parts = checked_score, as_normalizer(normalizer), mask, bias
         problem = Problem(query, key, value, *parts, dropout, rank)
         problem.take(self, self.hides, self.grid)
         if type(score) is not str:
@@ -177,7 +180,7 @@ def keep_route(problem: Problem, backend: Backend) -> None:
 
     Calls that are transformed or traced keep none.
     """
-    if problem.kind is None or problem.placed is not None or problem.score.is_causal or problem.memory is not None:
+    if problem.kind is None or problem.placed is not None or problem.memory is not None:
         return
     if not reverse_mode_only(problem.query):
         return

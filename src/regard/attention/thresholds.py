@@ -46,7 +46,9 @@ FUSED_ADDITIVE_ELEMENTS = Threshold(1 << 14, "elements", "cpu", "reference", "fo
 WHOLE_ELEMENTS = Threshold(
     1 << 21, "elements", "tiled", "reference", "where no kernel is compiled: a CPU's last cache holds fewer"
 )
-LINEAR_ELEMENTS = Threshold(1 << 17, "elements", "linear", "reference", "where no weights are made")
+LINEAR_ELEMENTS = Threshold(
+    1 << 15, "elements", "linear", "reference", "where no weights are made; with decays or the delta rule it is below"
+)
 FEW_ROWS_NUMBERS = Threshold(
     1 << 24, "numbers", "cpu", "sdpa",
     "for a few queries without a gradient: they come from memory, which the kernels read once and ahead of time",

@@ -188,6 +188,12 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
         encoder = regard.nn.TransformerEncoder.create(1, regard.nn.LayerConfig(8, 2, 8)).to(kind)
         encoder(torch.zeros(1, 3, 8, dtype=kind), lengths=torch.tensor([2])).sum().backward()
 
+    def recur() -> None:
+        score = regard.scores.DeltaRule("dot", torch.ones(1, heads, 7, dtype=kind))
+        query, key, value = inputs()
+        arguments = {"score": score, "normalizer": "identity", "mask": "causal", "backend": "linear"}
+        regard.attend(query, key, value, **arguments).sum().backward()
+
     for additive in (False, True):
         for normalizer in NORMALIZERS:
             for verb in (attend, observe, look):
@@ -195,4 +201,6 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
                 name = f"{dtype} {'additive' if additive else 'inner product'} {normalizer} {verb.__name__}"
                 yield name, lambda verb=verb, additive=additive, normalizer=normalizer: verb(additive, normalizer)
     yield f"{dtype} rows", normalize
+    if dtype == "float32":
+        yield f"{dtype} linear time", recur
     yield f"{dtype} training", train

@@ -26,7 +26,7 @@ from regard.positions import Rotary
 from regard.scores import Decayed, DeltaRule, Features, ScaledDot, Score
 from regard.shapes.grid import Grid, upcast
 from regard.tracing.portable import vector
-from regard.tracing.transforms import sent
+from regard.tracing.transforms import can_read, is_finite, sent
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,11 @@ class RecurrentAttention(SequenceAttention, ABC):
         is_ratio = self.normalizer == "ratio"
         value = with_ones(upcast(inputs.value)) if is_ratio else upcast(inputs.value)
         length = query.shape[2]
-        form = recurrent if length == 1 else chunked
-        output, state = form(query, key, value, inputs.log_decay, inputs.beta, past.state)
+        tokens = query, key, value, inputs.log_decay, inputs.beta, past.state
+        output, state = recurrent(*tokens) if length == 1 else chunked(*tokens)
+        if length > 1 and can_read(output) and not is_finite(output):
+            # Products within a chunk let a token that is not finite reach earlier ones.
+            output, state = recurrent(*tokens)
         output = divided(output) if is_ratio else output
         return output.to(inputs.value.dtype), LinearState(state, past.length + length)
 
