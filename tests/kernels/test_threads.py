@@ -190,3 +190,36 @@ def test_a_thread_without_memory_leaves_its_tasks_to_others(memory, monkeypatch)
     memory[:] = [False] + [True] * 50
     torch.set_num_threads(2)
     assert torch.equal(regard.attend(query, query, query, normalizer="entmax15", backend="cpu"), wanted)
+
+
+def test_a_stage_without_memory_ends_before_the_next_stage(memory, monkeypatch):
+    """The first thread gets no memory for the first stage; the second one comes when the first one has left."""
+    query, key = torch.randn(2, 2, 70, 16), torch.randn(2, 2, 70, 16)
+    row = kernels.row_normalizer("entmax", 1.0, 1.5)
+
+    def attended_twice():
+        stages, tensors = [], [query]
+        for _ in range(2):
+            inputs = KernelInputs(tensors[-1], key, key, **row)
+            output, statistics = torch.full_like(query, torch.nan), torch.empty(2, 2, 70, 2)
+            tensors += statistics, output
+            kernel, tasks = kernels.forward(inputs)
+            numbers = launch.fill_arguments(inputs, inputs.block, output=output, statistics=statistics)
+            stages.append(launch.Stage.of(kernel, numbers, tasks, 1e9))
+        launch.run_stages(stages)
+        return tensors[-1]
+
+    def one_after_the_other(kernel, arguments, tasks, work):
+        for _ in range(2):
+            launch.function_at(kernel.address)(arguments)
+
+    memory[:] = [True] * 4
+    torch.set_num_threads(1)
+    wanted = attended_twice()
+    torch.set_num_threads(2)
+    monkeypatch.setattr(launch, "run_on_threads", one_after_the_other)
+    memory[:] = [False, True, True]
+    assert torch.equal(attended_twice(), wanted)
+    memory[:] = [False, False]
+    with pytest.raises(MemoryError, match="attention_forward"):
+        attended_twice()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from regard.kernels.cpu.bodies.arguments import stage_at
+from regard.kernels.cpu.bodies.arguments import arguments_at, stage_at
 from regard.kernels.cpu.bodies.intrinsics import array_at, call_int32, call_kernel, fetch_add, load_shared
 from regard.kernels.cpu.kernel_arguments import STAGE_RECORD
 
@@ -19,7 +19,8 @@ def run_stages() -> Callable[[int], None]:
     """Returns the body that runs the stages of a launch: no task begins before all tasks of the stage before are done.
 
     A thread that finds no task left waits for those that are in the stage, and not for those that have not come yet: on
-    a busy machine, these may wait for a core. A thread that comes late finds no task and goes on.
+    a busy machine, these may wait for a core. A thread that comes late finds no task and goes on. Where tasks are left,
+    no thread that was there got memory: it ends, and the stage belongs to those that come later.
     """
 
     def body(address: int) -> None:
@@ -37,5 +38,8 @@ def run_stages() -> Callable[[int], None]:
                 polls += 1
                 if polls % _POLLS == 0 and give_way != 0:
                     call_int32(give_way, np.int32(0))
+            # Kernels count their next task in the first field of their arguments.
+            if load_shared(stage.arguments) < arguments_at(stage.arguments).tasks:
+                return
 
     return body
