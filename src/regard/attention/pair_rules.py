@@ -7,7 +7,7 @@ diagonals of a bias, and integers that differ between calls. So two calls of one
 key of their compiled kernel, whatever their lengths and numbers are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils._pytree import tree_leaves, tree_map
 
 from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
@@ -255,19 +254,20 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = dict(kwargs or {})
-        if not any(map(self._depends, tree_leaves((args, kwargs)))):
-            moved_args, moved_kwargs = tree_map(self._on_device, args), tree_map(self._on_device, kwargs)
-            return func(*moved_args, **moved_kwargs)
         name = getattr(func, "__name__", str(func))
         is_property = name == "__get__"
+        if is_property or name in _OF_SHAPE:
+            result = func(*args, **kwargs)
+            if not isinstance(result, Tensor):
+                return result
+        if not any(map(self._depends, _leaves((args, kwargs)))):
+            return func(*_mapped(self._on_device, args), **_mapped(self._on_device, kwargs))
         if (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")) or name == "__setitem__":
             raise NotPointwiseError("it changes a tensor in place")
         if name.endswith("_") and not name.endswith("__"):
             raise NotPointwiseError("it changes a tensor in place")
-        result = _indexed(*args) if name == "__getitem__" else func(*tree_map(_stand_in, args), **kwargs)
+        result = _indexed(*args) if name == "__getitem__" else func(*_mapped(_stand_in, args), **kwargs)
         if not isinstance(result, Tensor):
-            if is_property or name in _OF_SHAPE:
-                return result
             raise NotPointwiseError(f"it reads numbers of a pair ({name}), as Python's 'if' does")
         if is_property:
             raise NotPointwiseError("it reads a property of a tensor that is a tensor")
@@ -280,7 +280,7 @@ class _Recorder(TorchFunctionMode):
             text = f"{resolve_name(func)}({', '.join(texts)})"
         if name not in _NARROW_INTEGERS and not result.is_floating_point() and result.dtype != torch.bool:
             self.wide = True
-        operands = tree_map(self._operand, args), tree_map(self._operand, kwargs)
+        operands = _mapped(self._operand, args), _mapped(self._operand, kwargs)
         self.operations.append(Operation(name, *operands, result.dtype, result.shape))
         self.lines.append(f"    v{len(self.lines)} = {text}")
         return self._named(result, f"v{len(self.lines) - 1}")
@@ -292,6 +292,25 @@ class _Recorder(TorchFunctionMode):
         text = "\n".join((f"def rule({', '.join(self.arguments)}, inputs):", *self.lines))
         values = tuple(self.values.get(id(tensor)) for tensor in self.inputs)
         return Rule(text, tuple(self.inputs), values, self.wide, tuple(self.operations), name)
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Returns tuples, lists and dictionaries with a function of each of their items."""
+    if isinstance(value, (tuple, list)):
+        items = [_mapped(function, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: _mapped(function, item) for key, item in value.items()}
+    return function(value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yields the items of tuples, lists and dictionaries, at all levels."""
+    if isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _stand_in(value: Any) -> Any:
