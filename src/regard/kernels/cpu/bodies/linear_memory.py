@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.bodies.intrinsics import array_at, copy
+from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product
 from regard.kernels.cpu.bodies.transposing import transpose
@@ -121,23 +121,24 @@ def multiply(p: Any, size: Size, factor: float, a: Matrix, b: Matrix, c: Matrix,
 @inlined
 def read_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) -> None:
     """Copies rows and pads them with zeros; rows up to the next whole block become 0."""
+    write_rows(source, rows, width, target, zero)
     for i in range(ceil_div(rows, BLOCK) * BLOCK):
         row = array_at(target.address + i * target.row * 4, target.row, zero)
-        count = width if i < rows else 0
-        if i < rows:
-            values = array_at(source.address + i * source.row * 4, width, zero)
-            for j in range(width):
-                row[j] = values[j]
-        for j in range(count, target.row):
+        for j in range(width if i < rows else 0, target.row):
             row[j] = zero
 
 
 @inlined
 def write_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) -> None:
     """Copies rows without their padding."""
+    zeros, whole = padded_zeros(zero), width - width % LANES
     for i in range(rows):
-        values = array_at(source.address + i * source.row * 4, width, zero)
-        copy(values, array_at(target.address + i * target.row * 4, width, zero))
+        start, copied = source.address + i * source.row * 4, target.address + i * target.row * 4
+        for j in range(0, whole * 4, LANES * 4):
+            store(load(start + j, zeros), copied + j)
+        rest = array_at(copied, width, zero)
+        for j in range(whole, width):
+            rest[j] = array_at(start, width, zero)[j]
 
 
 @inlined

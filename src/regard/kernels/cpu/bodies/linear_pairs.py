@@ -187,10 +187,26 @@ def _subtract_rows(
     m: HeadMemory, factors: Any, step: int, start: int, stop: int, target: Matrix, row: int, source: Matrix, zero: Any
 ) -> None:
     """Subtracts rows ``start`` to ``stop`` of the source, each times its factor, from a row of the target."""
-    zeros, row_bytes = padded_zeros(zero), m.columns * 4
-    for j in range(0, row_bytes, LANES * 4):
-        address = target.address + row * row_bytes + j
-        total = load(address, zeros)
+    zeros, row_bytes, size = padded_zeros(zero), m.columns * 4, LANES * 4
+    result, j = target.address + row * m.columns * 4, 0
+    # Four sums at a time, since each waits for its own previous term.
+    while j + 4 * size <= row_bytes:
+        first, second = load(result + j, zeros), load(result + j + size, zeros)
+        third, fourth = load(result + j + 2 * size, zeros), load(result + j + 3 * size, zeros)
         for s in range(start, stop):
-            total = total - broadcast(factors[s * step], zeros) * load(source.address + s * row_bytes + j, zeros)
-        store(total, address)
+            factor, address = broadcast(factors[s * step], zeros), source.address + s * row_bytes + j
+            first = first - factor * load(address, zeros)
+            second = second - factor * load(address + size, zeros)
+            third = third - factor * load(address + 2 * size, zeros)
+            fourth = fourth - factor * load(address + 3 * size, zeros)
+        store(first, result + j)
+        store(second, result + j + size)
+        store(third, result + j + 2 * size)
+        store(fourth, result + j + 3 * size)
+        j += 4 * size
+    while j < row_bytes:
+        first = load(result + j, zeros)
+        for s in range(start, stop):
+            first = first - broadcast(factors[s * step], zeros) * load(source.address + s * row_bytes + j, zeros)
+        store(first, result + j)
+        j += size
