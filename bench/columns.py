@@ -14,10 +14,13 @@ COLUMNS = {
     "jax": "JAX",
     "onnxruntime": "onnxruntime",
     "x-transformers": "x-transformers",
+    "openvino": "OpenVINO",
+    "flex": "FlexAttention",
+    "transformers": "transformers",
 }
 """The columns in their order, and their headings."""
 
-CPU_COLUMNS = {"regard-cpu", "keras", "jax", "onnxruntime"}
+CPU_COLUMNS = {"regard-cpu", "keras", "jax", "onnxruntime", "openvino"}
 """The implementations that are measured on CPUs alone."""
 
 ACCELERATOR_COLUMNS = {"regard-flex", "regard-triton"}
@@ -33,6 +36,9 @@ LINES = {
     "jax": ("#E69F00", "P", "-"),
     "onnxruntime": ("#6E6E6E", "<", "--"),
     "x-transformers": ("#8C564B", ">", ":"),
+    "openvino": ("#0072B2", "h", "--"),
+    "flex": ("#009E73", "*", "--"),
+    "transformers": ("#D55E00", "d", "--"),
 }
 """Color, marker and line style of each implementation but regard's own backends, which are not plotted: the colors of
 Okabe and Ito, and two more colors with other line styles."""

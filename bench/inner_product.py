@@ -219,6 +219,39 @@ def onnxruntime(*, keep: Keep | None = None, causal: bool = False, note: str = "
     return Implementation("onnxruntime", build, note=note, bytes=quadratic(2.0))
 
 
+def openvino(*, causal: bool = False, note: str = "") -> Implementation:
+    """The operation ``ScaledDotProductAttention`` of OpenVINO on its CPU plugin, in the dtype of the inputs."""
+
+    def build(inputs: Inputs) -> PreparedCall:
+        module, operations = load("openvino"), load("openvino", "openvino.opset13")
+        dtype = inputs["query"].dtype
+        kind, name, bits = {
+            torch.float32: (module.Type.f32, "f32", torch.int32),
+            torch.bfloat16: (module.Type.bf16, "bf16", torch.int16),
+            torch.float16: (module.Type.f16, "f16", torch.int16),
+        }[dtype]
+        parameters = [operations.parameter(list(inputs[each].shape), kind) for each in QKV]
+        model = module.Model([operations.scaled_dot_product_attention(*parameters, causal=causal)], parameters)
+        options = {
+            "INFERENCE_PRECISION_HINT": name, "INFERENCE_NUM_THREADS": torch.get_num_threads(), "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY", "ENABLE_CPU_PINNING": False,
+        }  # fmt: skip
+        request = module.Core().compile_model(model, "CPU", options).create_infer_request()
+        # NumPy has no bfloat16: the tensors share the memory of PyTorch's, as bits.
+        shared = [inputs[each].contiguous().view(bits).numpy() for each in QKV]
+        tensors = [module.Tensor(array, module.Shape(array.shape), kind) for array in shared]
+
+        def read(raw: Any) -> Outputs:
+            output = torch.from_numpy(_writable(next(iter(raw.values()))))
+            return {
+                "output": output.view(dtype) if output.dtype != dtype and output.itemsize == dtype.itemsize else output
+            }
+
+        return PreparedCall(lambda: request.infer(tensors, share_outputs=True), read)
+
+    return Implementation("openvino", build, note=note, memory_measured=False)
+
+
 def x_transformers(
     gradients: tuple[str, ...] = (), *, keep: Keep | None = None, causal: bool = False, note: str = "", **options: Any
 ) -> Implementation:
@@ -242,7 +275,7 @@ def all_implementations(gradients: tuple[str, ...] = (), *, causal: bool = False
     """All implementations of scaled dot-product attention."""
     keep = causal_keep if causal else None
     own = regard((lambda inputs: {"mask": masks.causal()}) if causal else None, gradients)
-    forward_only = () if gradients else (onnxruntime(causal=causal),)
+    forward_only = () if gradients else (onnxruntime(causal=causal), openvino(causal=causal))
     # Keras makes its causal mask from quadratic integer tensors, so it is not compared.
     unmasked = () if causal else (keras(gradients),)
     return (

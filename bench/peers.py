@@ -31,4 +31,4 @@ def load(column: str, module: str | None = None) -> Any:
     with warnings.catch_warnings():
         # Peers warn about their own dependencies.
         warnings.simplefilter("ignore")
-        return importlib.import_module(PEER_PACKAGES[column].modules[0] if module is None else module)
+        return importlib.import_module(module or PEER_PACKAGES[column].modules[0])

@@ -3,11 +3,14 @@
 import gc
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from bench.busy_core import TURN_SECONDS as BUSY_TURN_SECONDS
+from bench.busy_core import busy_core
 from bench.limits import Peaks, available_bytes
 from bench.measurement import Measurement
 from bench.memory import measure_memory
@@ -23,7 +26,7 @@ from regard.kernels.availability import kernels_awaited
 MEMORY_SECONDS = {"compile": 7.0, "keras": 6.0, "jax": 4.0}
 """Estimated seconds of a memory measurement, if it takes more than two seconds, mostly for imports."""
 
-BUILD_SECONDS = {"compile": 5.0, "keras": 4.0, "jax": 2.0}
+BUILD_SECONDS = {"compile": 5.0, "flex": 30.0, "keras": 4.0, "jax": 2.0}
 """Estimated seconds to import and to prepare an implementation, if that takes long."""
 
 START_SECONDS = 1.5
@@ -180,7 +183,10 @@ def _time(
         if "regard" in calls:
             run = {column: prepared.call for column, prepared in calls.items()}
             clocks = {column: prepared.seconds for column, prepared in calls.items() if prepared.seconds is not None}
-            for column, timing in time_interleaved(run, options.budget, on_progress, clocks, target.wait).items():
+            budget = replace(options.budget, turn=BUSY_TURN_SECONDS) if task.loaded else options.budget
+            with busy_core() if task.loaded else nullcontext():
+                timings = time_interleaved(run, budget, on_progress, clocks, target.wait)
+            for column, timing in timings.items():
                 results[column] = replace(results[column], seconds=timing.seconds, ratio=timing.ratio)
     calls.clear()
     gc.collect()

@@ -97,6 +97,7 @@ class Task:
         about: a sentence for the report.
         limited_by: what limits the task and what was tried, for the page of a run that is short of a requirement.
         counted: name and number of the items of a call, for a rate, e.g. ``("target words", count)``.
+        loaded: whether another process keeps one core busy while it is timed.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Task:
     about: str = ""
     limited_by: str = ""
     counted: tuple[str, Callable[[Sizes], float]] | None = None
+    loaded: bool = False
 
     def sized(self, quick: bool, on_cpu: bool = True) -> Sizes:
         """The small sizes if ``quick``, else the usual ones of the CPU or of an accelerator."""

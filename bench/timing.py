@@ -31,6 +31,7 @@ class TimingBudget:
         most: largest number of rounds.
         share: seconds of each implementation; one that needs more runs in fewer rounds.
         slow_runs: least number of rounds of an implementation that needs more than its share.
+        turn: least duration of a turn, which repeats its call.
     """
 
     seconds: float = 6.0
@@ -38,6 +39,7 @@ class TimingBudget:
     most: int = 60
     share: float = 1.5
     slow_runs: int = 3
+    turn: float = TURN_SECONDS
 
     @classmethod
     def of(cls, *, quick: bool, repeats: int | None = None) -> "TimingBudget":
@@ -49,7 +51,7 @@ class TimingBudget:
 
     def runs(self, seconds: float) -> int:
         """Largest number of rounds of an implementation whose call takes ``seconds``."""
-        return min(self.most, max(self.slow_runs, int(self.share / max(seconds, TURN_SECONDS))))
+        return min(self.most, max(self.slow_runs, int(self.share / max(seconds, self.turn))))
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def time_interleaved(
         return {}
     names, clocks = list(calls), clocks or {}
     rough = {name: _once(calls[name], wait) for name in names}
-    batch = {name: min(MOST_CALLS, max(1, math.ceil(TURN_SECONDS / max(rough[name], 1e-9)))) for name in names}
+    batch = {name: min(MOST_CALLS, max(1, math.ceil(budget.turn / max(rough[name], 1e-9)))) for name in names}
     allowed = {name: budget.runs(rough[name]) for name in names}
     turns: dict[str, dict[int, float]] = {name: {} for name in names}
     gc.collect()

@@ -7,9 +7,6 @@ regard falls behind PyTorch under this load; the columns without load are measur
 """
 
 import argparse
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,12 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import regard
+from bench.busy_core import busy_core
 from regard import masks, scores
 from regard.kernels.availability import kernels_awaited
-
-BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
-"""The program of the process that keeps one core busy."""
-
 
 TURN_SECONDS = 0.25
 """Least duration of a turn: many time slices of the system."""
@@ -121,7 +115,6 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core that is kept busy")
     parser.add_argument("--backend", default="auto")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -135,12 +128,8 @@ def main() -> None:
         print(f"{'milliseconds':<22}{'regard':>9}{'PyTorch':>9}{'ratio':>8}{'regard':>13}{'PyTorch':>9}{'ratio':>8}")
         for name, both in functions.items():
             found = [measure(both, 3)]
-            with subprocess.Popen([sys.executable, "-c", BUSY, str(options.core)]) as busy:
-                try:
-                    time.sleep(0.2)
-                    found.append(measure(both, options.turns))
-                finally:
-                    busy.kill()
+            with busy_core():
+                found.append(measure(both, options.turns))
             line = f"{name:<22}"
             for taken in found:
                 own, rival = taken["regard"], taken["PyTorch"]

@@ -15,7 +15,8 @@ from regard import masks
 from regard.shapes.grid import spread_heads
 
 
-def _inputs(sizes: Sizes) -> Inputs:
+def inputs(sizes: Sizes) -> Inputs:
+    """One query for each head, and the keys and values of a memory, whose rows differ in length."""
     B, H, KV, K, D = (sizes[name] for name in ("batch", "heads", "kv_heads", "keys", "dim"))
     return {
         "query": random_tensor(B, H, 1, D, seed=0),
@@ -29,12 +30,15 @@ def _keep(inputs: Inputs) -> Tensor:
     return (torch.arange(inputs["key"].shape[2]) < inputs["lengths"][:, None])[:, None, None, :]
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None) -> Tensor:
+def attention_of_groups(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Attention whose heads share keys and values in groups, in plain PyTorch."""
     heads = query.shape[1]
     return eager.attention(query, spread_heads(key, heads), spread_heads(value, heads), keep)
 
 
-def _sdpa(*, ragged: bool, grouped: bool) -> Implementation:
+def sdpa_of_groups(*, grouped: bool, ragged: bool = False) -> Implementation:
+    """PyTorch's kernel; ``ragged``: with a mask of the lengths."""
+
     def bind(inputs: Inputs) -> FunctionAndArguments:
         mask = _keep(inputs) if ragged else None
 
@@ -68,7 +72,7 @@ def _task(
     grouped = sizes["heads"] != sizes["kv_heads"]
 
     def bind(inputs: Inputs) -> FunctionAndArguments:
-        return _attention, (*(inputs[each] for each in QKV), *((_keep(inputs),) if ragged else ()))
+        return attention_of_groups, (*(inputs[each] for each in QKV), *((_keep(inputs),) if ragged else ()))
 
     return Task(
         name=f"decode-{name}",
@@ -76,15 +80,15 @@ def _task(
         group="Decoding",
         sizes=sizes,
         quick={**sizes, "batch": min(sizes["batch"], 2), "keys": 256},
-        inputs=_inputs,
+        inputs=inputs,
         implementations=(
             regard(options),
             *own_backends("cpu", "sdpa", options=options),
             Implementation("eager", torch_builder(bind)),
-            _sdpa(ragged=ragged, grouped=grouped),
+            sdpa_of_groups(grouped=grouped, ragged=ragged),
         ),
         work=lambda sizes: _work(sizes, ragged=ragged),
-        oracle=by_rows(_attention, QKV, keep=_keep if ragged else None),
+        oracle=by_rows(attention_of_groups, QKV, keep=_keep if ragged else None),
         requirements=(requirement,),
         limited_by=LIMITED_BY,
     )

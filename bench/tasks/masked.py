@@ -133,6 +133,52 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
     )
 
 
+CHOSEN = 256
+"""Keys that each query of the tasks of lists chooses."""
+
+
+def _chosen_inputs(sizes: Sizes) -> Inputs:
+    inputs = make_inputs(sizes)
+    Q, K = sizes["queries"], sizes["keys"]
+    chosen = torch.rand(1, 1, Q, K, generator=torch.Generator().manual_seed(9))
+    return {**inputs, "index": chosen.topk(min(CHOSEN, K), -1).indices.sort(-1).values}
+
+
+def _chosen_keep(inputs: Inputs) -> Tensor:
+    index, K = inputs["index"], inputs["key"].shape[2]
+    return torch.zeros(*index.shape[:3], K, dtype=torch.bool).scatter(-1, index, True)
+
+
+def _chosen_work(sizes: Sizes) -> Work:
+    rows = sizes["batch"] * sizes["heads"] * sizes["queries"]
+    return Work(
+        multiply_adds=2.0 * rows * min(CHOSEN, sizes["keys"]) * sizes["dim"],
+        exponentials=1.0 * rows * min(CHOSEN, sizes["keys"]),
+        bytes=16.0 * rows * sizes["dim"],
+        said=f"two matrix products and an exponential for each of {CHOSEN} keys a query",
+    )
+
+
+def _chosen(batch: int, heads: int, length: int, faster: float) -> Task:
+    return Task(
+        name=f"columns-{length}",
+        title=f"{CHOSEN} keys of {{keys}}, chosen by each query, {{batch}}×{{heads}}×{{queries}}×{{dim}}",
+        group="Masks",
+        sizes=sizes(batch, heads, length),
+        quick=sizes(1, 2, 512),
+        inputs=_chosen_inputs,
+        implementations=(
+            regard(lambda inputs: {"mask": masks.columns(inputs["index"])}),
+            *plain(eager.attention, keep=_chosen_keep, matrices=3.0, compiled_matrices=3.0),
+            sdpa(keep=_chosen_keep, note="a dense mask"),
+        ),
+        work=_chosen_work,
+        oracle=by_rows(eager.attention, QKV, keep=_chosen_keep, per_pair=2),
+        requirements=(Requirement("faster", faster, "sdpa"),),
+        about="All heads share a query's list, as of an indexer or the edges of a graph.",
+    )
+
+
 RAGGED_LIMITED_BY = """\
 On a Zen 4 rounds of 21 ms, more than half of the limit, come in turns with rounds of 45 ms. In these the C library has
 given freed memory back to the system before: 6,360 pages of the output and of the threads' own memory are mapped and
@@ -181,6 +227,8 @@ TASKS = (
         requirements=(Requirement("faster", 10, "sdpa", 20),),
         about=f"Each query sees its own key, the {NARROW} before it, and the first {PREFIX} keys as sinks.",
     ),
+    _chosen(1, 8, 2048, 5.0),
+    _chosen(1, 4, 8192, 15.0),
     _ragged(
         "ragged", "unequal lengths", keys_only=False,
         about="Queries and keys have these lengths; padded queries are not compared.",

@@ -54,7 +54,8 @@ def cases(*columns):
         pytest.param(task, implementation, id=f"{task.name}-{implementation.column}")
         for task in TASKS
         for implementation in task.implementations
-        if implementation.column in columns and task.oracle is not None
+        if implementation.column in columns and task.oracle is not None and not task.loaded
+        if not implementation.note.startswith("another function")
     ]
 
 
@@ -65,7 +66,7 @@ def test_contenders_compute_the_same(task, implementation):
         pytest.skip("PyTorch has no LSTM in bfloat16 on this processor")
     for name, error in differences(task, implementation).items():
         assert error is not None
-        assert error < (3e-2 if "bf16" in task.name else 3e-5), name
+        assert error < (3e-2 if re.search("bf16|fp16", task.name) else 3e-5), name
 
 
 @pytest.mark.slow

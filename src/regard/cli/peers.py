@@ -23,6 +23,8 @@ PEER_PACKAGES = {
         Peer("jax", "jax", ("jax", "jaxlib")),
         Peer("onnxruntime", "onnxruntime", ("onnxruntime", "onnx")),
         Peer("x-transformers", "x-transformers", ("x_transformers",)),
+        Peer("openvino", "openvino", ("openvino",)),
+        Peer("transformers", "transformers", ("transformers",)),
     )
 }
 
