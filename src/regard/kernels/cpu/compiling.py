@@ -114,7 +114,7 @@ def _serve() -> None:
         module, maker, *words = json.loads(line)
         source, started, failure = KernelSource(module, maker, tuple(words)), time.monotonic(), None
         try:
-            # Nobody waits for a kernel at low priority: another process may be compiling the same one.
+            # No call waits for a kernel at low priority, and another process may be compiling the same one.
             with cache.one_process(cache.cache_folder()) if int(sys.argv[1]) else nullcontext():
                 compile_and_store(source)
         except Exception as error:
