@@ -92,7 +92,10 @@ def _dense(
         ),
         work=work,
         oracle=by_rows(eager.attention, QKV, gradients, per_pair=4, keep=causal_keep if causal else None),
-        requirements=(Requirement("faster", 1.0, "sdpa"),),
+        requirements=(
+            Requirement("slower", 1.03, "sdpa"),
+            *(() if backward else (Requirement("faster", 1.0, "openvino"),)),
+        ),
         backward=backward,
     )
 
