@@ -325,3 +325,20 @@ def test_auto_takes_compiled_functions_once_they_are_ready():
     inputs = [torch.randn(1, 4, 512, 16) for _ in range(3)]
     with kernels_awaited():
         assert regard.plan(*inputs, score=scores.Modified("scaled_dot", _cap)).backend == "cpu"
+
+
+def test_masks_of_many_runs_keep_what_they_read_for_the_backward_pass():
+    inputs = draw()
+    table = torch.rand(B, K, generator=torch.Generator().manual_seed(2)) < 0.5
+
+    def chosen(batch, head, query, key):
+        return ((key + query) % 2 == 0) ^ (table[batch, key] & (key > 45))
+
+    output = regard.attend(*inputs, mask=masks.where(chosen), backend="cpu")
+    unused = [torch.randn(B, K).bool() for _ in range(9)]
+    assert_equal_with_gradients(output, exact(inputs, mask=chosen), inputs)
+    assert len(unused) == 9
+    output = regard.attend(*inputs, mask=masks.where(chosen), backend="cpu")
+    table.logical_not_()
+    with pytest.raises(BackendError, match="a tensor of mask"):
+        output.sum().backward()

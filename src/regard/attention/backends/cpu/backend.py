@@ -79,7 +79,7 @@ class Fused(Backend):
             return output
         inputs = _prepared(problem, gatherer)
         functions, mask = row_functions(problem), _dense_mask(problem)
-        if mask is None and functions.score is None:
+        if mask is None and functions.score is None and not inputs.mask_function:
             tensors = (part for part in inputs if isinstance(part, Tensor))
             dispatched = problem.wants_gradient or not can_branch_on(*tensors)
             if problem.wants_gradient and inputs.saves_weights:

@@ -71,8 +71,10 @@ class DenseRows(torch.autograd.Function):
             statistics.append(statistic)
         functions.check()
         ctx.mask, ctx.grid, ctx.functions = mask, grid, functions
-        read = [] if functions.score is None else functions.score.program.tensors
-        ctx.versions = Versions(mask=mask, score=read) if any(ctx.needs_input_grad) else None
+        if any(ctx.needs_input_grad):
+            read = [] if functions.score is None else functions.score.program.tensors
+            hides = functions.mask.program.tensors if functions.mask is not None and inputs.mask_function else mask
+            ctx.versions = Versions(mask=hides, score=read)
         ctx.indices = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
         ctx.constants = [None if isinstance(value, Tensor) else value for value in inputs]
         ctx.save_for_backward(*statistics, *(inputs[index] for index in ctx.indices))
