@@ -30,8 +30,6 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "regard.normalizers.entmax(alpha)": "entmax",
             "regard.nn.MultiheadAttention(embed_dim, num_heads)": "MultiheadAttention",
             "regard.nn.Transformer(d_model, nhead)": "Transformer",
-            'regard.attend(query, key, value, score=scores.Modified("scaled_dot", score_mod), '
-            "mask=masks.where(mask_mod))": "flex_attention",
             'regard.attend(query, key, value), or with backend="sdpa"': "flash_attention flash_attn_func",
             'regard.attend(query, key, value, score=scores.Features("elu"), normalizer="ratio")': "linear_attention",
             _ABLATE: "ablate",
