@@ -116,6 +116,19 @@ def test_a_later_token_of_a_cached_call_reaches_no_earlier_one(name):
     assert output[:, 3:].isnan().all()
 
 
+def test_rates_beyond_float32_clear_the_state_and_have_finite_gradients():
+    layer, x = layer_of("gated_delta").float(), torch.randn(2, LENGTH, DIM)
+    with torch.no_grad():
+        layer.log_rate.fill_(100.0)
+        layer.decay_proj.bias.copy_(torch.tensor([9.0, -200.0]))
+    assert (layer.tokens(x, 0).log_decay[:, 0] == -torch.inf).all()
+    output = layer(x, mask="causal").output
+    torch.testing.assert_close(output, layer(x, mask="causal", cache=layer.new_cache()).output)
+    output.sum().backward()
+    for parameter in layer.parameters():
+        assert parameter.grad.isfinite().all()
+
+
 @layers
 def test_documents_of_a_recurrent_layer_are_read_alone(name):
     layer, x = layer_of(name), torch.randn(2, LENGTH, DIM, dtype=torch.float64)

@@ -18,6 +18,9 @@ DECAYS = {
     "shared token": -torch.rand(B, 1, K, generator=torch.Generator().manual_seed(2)).double(),
     "feature": -torch.rand(B, H, K, D, generator=torch.Generator().manual_seed(3)).double(),
 }
+DECAYS["cleared token"], DECAYS["cleared feature"] = (
+    torch.where(DECAYS[name] < -0.6, -torch.inf, DECAYS[name]) for name in ("token", "feature")
+)
 BETA = torch.rand(B, H, K, generator=torch.Generator().manual_seed(4)).double()
 
 
@@ -126,7 +129,7 @@ MISTAKES = {
         {"score": scores.DeltaRule("dot", BETA), "mask": masks.causal(offset=1)}, ArgumentError, "must be 'causal'",
     ),
     "a growing weight": ({"score": scores.Decayed("dot", torch.full((H,), 0.1))}, ArgumentError, "at most 0"),
-    "no decay left": ({"score": scores.Decayed("dot", torch.full((H,), -torch.inf))}, ArgumentError, "finite"),
+    "no number": ({"score": scores.Decayed("dot", torch.full((H,), torch.nan))}, ArgumentError, "at most 0"),
     "other keys": ({"score": scores.Decayed("dot", torch.zeros(B, H, K + 1))}, ShapeError, "log_decay must broadcast"),
     "other strengths": ({"score": scores.DeltaRule("dot", torch.ones(B, H, 3))}, ShapeError, "beta must broadcast"),
     "a capped product": (

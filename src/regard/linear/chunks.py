@@ -25,12 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.linear.log_decays import bounded
 from regard.shapes.axes import Bool, Float
 from regard.tracing.transforms import exact_dtype
-
-CHUNK = 64
-"""Tokens of a chunk. Products inside of a chunk take time proportional to it, and a chunk's operations have a cost of
-their own."""
 
 DIRECT_TOKENS = 4
 """Tokens of a block whose products are computed one by one, with an exponential for each gate of each pair."""
@@ -59,7 +57,7 @@ def by_operations(
     carried = None if state is None else state.flatten(0, 1)
     queries, keys, values = (_split(tensor, chunk) for tensor in (query, key, value))
     none = [None] * len(queries)
-    decays = none if log_decay is None else _split(log_decay, chunk)
+    decays = none if log_decay is None else _split(_recorded(log_decay, state, begins), chunk)
     betas = none if beta is None else _split(beta[..., None], chunk)
     starts = none if begins is None else _split(begins[:, None, :, None].expand(-1, sizes[1], -1, 1), chunk)
     for q, k, v, g, b, d in zip(queries, keys, values, decays, betas, starts, strict=True):
@@ -67,6 +65,15 @@ def by_operations(
         outputs.append(output)
     assert carried is not None
     return torch.cat(outputs, dim=1).unflatten(0, sizes), carried.unflatten(0, sizes)
+
+
+def _recorded(log_decay: Tensor, state: Tensor | None, begins: Tensor | None) -> Tensor:
+    """Returns finite log-decays, without a derivative at tokens before which the state is 0: it would be rounding."""
+    log_decay, starts = bounded(log_decay), begins
+    if state is None:
+        first = torch.arange(log_decay.shape[2], device=log_decay.device) == 0
+        starts = first[None] if begins is None else begins | first
+    return log_decay if starts is None else torch.where(starts[:, None, :, None], log_decay.detach(), log_decay)
 
 
 def _split(tensor: Tensor, chunk: int) -> tuple[Tensor, ...]:

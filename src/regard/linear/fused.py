@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.kernels.availability import must_wait, why_missing
 from regard.linear.chunks import CHUNK, by_operations
+from regard.linear.log_decays import check_log_decay
 from regard.shapes.axes import Bool, Float
 from regard.tracing.transforms import has_dense_cpu_storage, in_memory, reverse_mode_only
 
@@ -26,10 +27,16 @@ def chunked(
     A chunk as long as the sequence is the parallel form: one product of all pairs.
 
     Args:
-        query, key, value, log_decay, beta, state: as `regard.linear.recurrent` takes them.
+        query, key, value, log_decay, beta, state: as `regard.linear.recurrent` takes them; a log-decay of −∞ clears the
+            state, and one above 0 is checked on a CPU and has no meaning elsewhere.
         begins: whether a document begins with a token, so that the state before it is cleared; None: nowhere.
         chunk: tokens of a chunk; the last one may be shorter.
+
+    Raises:
+        ArgumentError: a log-decay is above 0, on a CPU.
     """
+    if log_decay is not None:
+        check_log_decay(log_decay)
     inputs = query, key, value, log_decay, beta, state
     if chunk == CHUNK and why_not_fused(*inputs) is None:
         from regard.kernels.cpu.kernel import are_usable
@@ -59,7 +66,7 @@ def form_of(*inputs: Tensor | None) -> str:
         gradient = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
         if must_wait() or all(kernel.is_compiled for kernel in for_linear(gradient)):
             return "fused kernels run it"
-        reason = "kernels that are not compiled yet"
+        reason = "the kernels are not compiled yet"
     return f"PyTorch's operations run it ({reason})"
 
 

@@ -31,7 +31,8 @@ def recurrent(
     Args:
         query, key, value: the tokens; keys have as many heads as queries.
         log_decay: g, at most 0: the logarithm of what is left of the state at each token. One gate decays the whole
-            state, ``dim`` gates decay a row each. None: nothing decays.
+            state, ``dim`` gates decay a row each. −∞ clears it; one above 0, which would let it grow, is not refused.
+            None: nothing decays.
         beta: the strength of the delta rule; None: each value is added as it is.
         state: the state before the first token; None is 0.
     """

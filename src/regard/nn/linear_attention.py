@@ -399,5 +399,6 @@ class GatedDeltaNet(DeltaNet):
         return super().add_parts(**factory)
 
     def tokens(self, x: Tensor, first: int) -> RecurrenceInputs:
-        rates = F.softplus(upcast(self.decay_proj(x))) * upcast(self.log_rate).exp()
+        # An infinite rate would be NaN times 0; a product that overflows clears the state.
+        rates = F.softplus(upcast(self.decay_proj(x))) * upcast(self.log_rate).clamp(max=88.0).exp()
         return super().tokens(x, first)._replace(log_decay=-rates.transpose(1, 2)[..., None])

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.linear.log_decays import bounded
 from regard.names.answered import answered
 from regard.scores.inner_product import InnerProduct
 from regard.scores.modifiers import WrappingScore
@@ -127,12 +128,13 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
     Args:
         score: a score that lowers to an inner product, or its name; default ``"scaled_dot"`` of the layers.
         log_decay: g: ``[heads]``; ``[batch, heads, keys]``; or ``[batch, heads, keys, features]``, with as many
-            features as the keys of the inner product. Axes of length 1 broadcast. Differentiable.
+            features as the keys of the inner product. Axes of length 1 broadcast. −∞ lets nothing earlier through.
+            Differentiable.
 
     Raises:
         KindError: ``log_decay`` is not a floating-point tensor.
         ShapeError: it has another rank.
-        ArgumentError: it is above 0 or not finite (checked on a CPU, when it is used), there are more queries than keys
+        ArgumentError: it is above 0 or NaN (checked on a CPU, when it is used), there are more queries than keys
             with a decay a token, or the inner score is no inner product.
 
     Numerics: sums of g are taken in float64 and kept as two numbers of the dtype of the calculation, so that the
@@ -173,8 +175,8 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
                     f"log_decay has a decay for each of {keys} keys, so there may be at most as many queries; "
                     f"there are {queries}"
                 )
-        if can_read(self.log_decay) and not bool(((self.log_decay <= 0) & (self.log_decay > -torch.inf)).all()):
-            raise ArgumentError("log_decay must be finite and at most 0: it is the logarithm of a decay in (0, 1]")
+        if can_read(self.log_decay) and not bool((self.log_decay <= 0).all()):
+            raise ArgumentError("log_decay must be at most 0: it is the logarithm of a decay in [0, 1]")
 
     def prepare(self, query: Queries, key: Keys) -> Prepared:
         return self.prepare_at(query, key, Places.whole(query, key))
@@ -196,7 +198,7 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
         """Returns the columns of queries and of keys, ``[batch or 1, heads or 1, length, 2 · gates + 1]``: the sums of
         log-decays as two numbers, and the position."""
         queries, keys, dtype = places.queries, places.keys, upcast(query).dtype
-        exact = self.log_decay.to(exact_dtype(query.device))
+        exact = bounded(self.log_decay).to(exact_dtype(query.device))
         if exact.dim() == 1:
             position = torch.arange(min(keys - queries, 0), keys, device=query.device).to(exact.dtype)
             sums = exact[None, :, None, None] * position[:, None]

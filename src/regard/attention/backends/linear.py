@@ -18,7 +18,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.linear import chunked, divided, form_of, with_ones
+from regard.linear import bounded, chunked, divided, form_of, with_ones
 from regard.masks import Band, Documents
 from regard.masks.content import Lengths
 from regard.masks.mask import joined_masks
@@ -156,7 +156,13 @@ class RecurrentForm(NamedTuple):
 
 
 def _with_finite_keys(
-    problem: Problem, order: RecurrenceOrder, query: Tensor, key: Tensor, value: Tensor, *gates: Tensor | None
+    problem: Problem,
+    order: RecurrenceOrder,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor | None,
+    beta: Tensor | None,
 ) -> tuple[Any, Tensor]:
     """Returns the inputs with 0 for keys and values that are not finite, and which outputs depend on such elements.
 
@@ -166,12 +172,12 @@ def _with_finite_keys(
     Args:
         problem: a problem on a device, whose host cannot look at elements.
         order: what its mask says.
-        query, key, value, gates: ``[batch, heads, length, ...]``; log-decays and strengths of keys, or None.
+        query, key, value, log_decay, beta: as `regard.linear.chunked` takes them.
 
     Returns:
         The inputs, and bool ``[batch, heads, queries or 1, value_dim]``.
     """
-    grid = problem.grid
+    grid, gates = problem.grid, (None if log_decay is None else bounded(log_decay), beta)
     for mask in order.lengths:
         value = torch.where(mask.of_keys.with_four_axes(grid).mT, value, 0.0)
     rows = _rows_that_see(order, grid)

@@ -368,20 +368,27 @@ class KernelArguments:
     """The arguments of kernels with a record of their own.
 
     Args:
-        layout: layout of the record, int64 and float64 fields; the first one is the counter of tasks.
+        layout: layout of the record, of int64, float64 and records of int64; the first one is the counter of tasks.
     """
 
     def __init__(self, layout: np.dtype):
         assert layout.fields is not None
         self._names = tuple(layout.fields)
-        self._format = struct.Struct("".join("d" if kind == np.float64 else "q" for kind, *_ in layout.fields.values()))
+        kinds = [kind for kind, *_ in layout.fields.values()]
+        self._format = struct.Struct(
+            "".join("d" if kind == np.float64 else "q" * (kind.itemsize // 8) for kind in kinds)
+        )
 
-    def launch(self, kernel: Kernel, tasks: int, work: float, **values: float) -> None:
+    def launch(self, kernel: Kernel, tasks: int, work: float, **values: float | tuple[int, ...]) -> None:
         """Runs a kernel.
 
         Args:
-            values: all arguments but the counter, by name.
+            values: all arguments but the counter, by name; those of a record in the record as a tuple.
         """
-        packed = self._format.pack(0, *(values[name] for name in self._names[1:]))
+        numbers: list[float] = [0]
+        for name in self._names[1:]:
+            value = values[name]
+            numbers.extend(value) if isinstance(value, tuple) else numbers.append(value)
+        packed = self._format.pack(*numbers)
         arguments = ctypes.create_string_buffer(packed, len(packed))
         run_on_threads(kernel, ctypes.addressof(arguments), tasks, work)

@@ -13,7 +13,10 @@ from regard.kernels.cpu.linear_arguments import CHUNK, LINEAR_RECORD, LINEAR_TEN
 from regard.kernels.cpu.sizes import CACHE_LINE, ceil_div, padded_length
 
 _ARGUMENTS = KernelArguments(LINEAR_RECORD)
-_NO_ARGUMENTS = dict.fromkeys(LINEAR_RECORD.names or (), 0)
+_NO_TENSOR = (0, 0, 0, 0)
+_NO_ARGUMENTS: dict[str, int | tuple[int, ...]] = {
+    name: _NO_TENSOR if name in LINEAR_TENSORS else 0 for name in LINEAR_RECORD.names or ()
+}
 
 
 class LinearInputs(NamedTuple):
@@ -53,7 +56,9 @@ def attend(inputs: LinearInputs, saves: bool) -> tuple[Tensor, Tensor, SavedStat
     query, value = inputs.query, inputs.value
     batch, heads, length, dim = query.shape
     value_dim = value.shape[3]
-    output = query.new_empty(batch, length, heads, value_dim).transpose(1, 2)
+    # Features of all heads of a token are next to each other. A view could not be changed in place by the caller.
+    strides = length * heads * value_dim, value_dim, heads * value_dim, 1
+    output = query.new_empty_strided((batch, heads, length, value_dim), strides)
     final = query.new_empty(batch, heads, dim, value_dim)
     saved = None
     if saves:
@@ -109,9 +114,7 @@ def _launch(kernel: Kernel, inputs: LinearInputs, tensors: dict[str, Tensor], **
         if tensor.dim() == 4:
             tensor = as_matrix(tensor) if tensor.shape[3] > 1 else tensor
         read_tensors.append(tensor)
-        arguments[name] = address_of(tensor)
-        for axis, stride in zip(("batch", "head", "row"), tensor.stride(), strict=False):
-            arguments[f"{name}_{axis}"] = stride
+        arguments[name] = address_of(tensor), *tensor.stride()[:3]
     begins, initial = inputs.begins, None if inputs.state is None else inputs.state.contiguous()
     if begins is not None:
         begins = begins.contiguous()
@@ -130,4 +133,4 @@ def _launch(kernel: Kernel, inputs: LinearInputs, tensors: dict[str, Tensor], **
         "scratch_bytes": elements * 4, "slots": ceil_div(length, CHUNK),
     }  # fmt: skip
     work = float(batch * heads * length * (dim + CHUNK) * value_dim)
-    _ARGUMENTS.launch(kernel, batch * heads, work, **{name: arguments[name] for name in arguments if name != "counter"})
+    _ARGUMENTS.launch(kernel, batch * heads, work, **arguments)

@@ -12,23 +12,20 @@ import numpy as np
 from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at
 from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add
 from regard.kernels.cpu.bodies.linear_decays import (
-    BETA,
     ENTERED_KEY,
     ENTERED_QUERY,
-    KEPT_SHARE,
     KEY,
     LEAVING_KEY,
-    POSITIONS,
     QUERY,
     READS,
     decay_chunk,
     decayed,
 )
 from regard.kernels.cpu.bodies.linear_memory import (
-    BLOCK,
     HeadMemory,
     clear,
     column_matrix,
+    copy_rows,
     feature_matrix,
     memory_of,
     multiply,
@@ -37,24 +34,25 @@ from regard.kernels.cpu.bodies.linear_memory import (
     scale_row,
     state_matrix,
     vector_at,
-    write_rows,
 )
 from regard.kernels.cpu.bodies.linear_pairs import pair_products, solve
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, rows_from
-from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.kernels.cpu.linear_arguments import BETA, BLOCK, CHUNK, KEPT_SHARE, LINEAR_RECORD, POSITIONS
 
 # Matrices of tokens × columns, and of features × columns.
 VALUE, UPDATE, OUTPUT = range(3)
 STATE = 0
 
+ENTERED = LINEAR_RECORD.fields["entered"][1]  # type: ignore[index]
+"""Where the record counts the threads that have come."""
+
 
 @inlined
-def rows_at(
-    address: int, batch_stride: int, head_stride: int, row_stride: int, batch: int, head: int, row: int
-) -> Matrix:
-    """Returns the rows of a head from a token on."""
-    return Matrix(address + (batch * batch_stride + head * head_stride + row * row_stride) * 4, row_stride, 1)
+def rows_at(tensor: Any, batch: int, head: int, row: int) -> Matrix:
+    """Returns the rows of a head of a tensor from a token on."""
+    offset = batch * tensor.batch + head * tensor.head + row * tensor.row
+    return Matrix(tensor.address + offset * 4, tensor.row, 1)
 
 
 @inlined
@@ -87,18 +85,17 @@ def write_positions(m: HeadMemory, zero: Any) -> None:
 @inlined
 def read_chunk(p: Any, m: HeadMemory, batch: int, head: int, start: int, tokens: int, zero: Any) -> None:
     """Reads queries, keys and strengths of a chunk, and computes decays and products of pairs."""
-    query = rows_at(p.query, p.query_batch, p.query_head, p.query_row, batch, head, start)
-    key = rows_at(p.key, p.key_batch, p.key_head, p.key_row, batch, head, start)
+    query = rows_at(p.query, batch, head, start)
+    key = rows_at(p.key, batch, head, start)
     read_rows(query, tokens, m.dim, feature_matrix(m, QUERY), zero)
     read_rows(key, tokens, m.dim, feature_matrix(m, KEY), zero)
     if m.is_delta != 0:
-        source = rows_at(p.beta, p.beta_batch, p.beta_head, p.beta_row, batch, head, start)
+        source = rows_at(p.beta, batch, head, start)
         beta = array_at(vector_at(m, BETA), CHUNK, zero)
         for t in range(tokens):
             beta[t] = array_at(source.address + t * source.row * 4, 1, zero)[0]
     if m.gates != 0:
-        gates = rows_at(p.log_decay, p.log_decay_batch, p.log_decay_head, p.log_decay_row, batch, head, start)
-        decay_chunk(m, tokens, gates, zero)
+        decay_chunk(m, tokens, rows_at(p.log_decay, batch, head, start), zero)
     pair_products(p, m, tokens, zero)
 
 
@@ -143,7 +140,7 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
 
     def body(address: int) -> None:
         p = linear_at(address)
-        m = memory_of(p, fetch_add(address + 8))
+        m = memory_of(p, fetch_add(address + ENTERED))
         write_positions(m, zero)
         elements = m.features * m.columns
         state = state_matrix(m, STATE)
@@ -155,7 +152,7 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
             clear(state.address, elements, zero)
             if p.initial != 0:
                 initial = p.initial + task * m.dim * m.value_dim * 4
-                write_rows(Matrix(initial, m.value_dim, 1), m.dim, m.value_dim, state, zero)
+                copy_rows(Matrix(initial, m.value_dim, 1), m.dim, m.value_dim, state, zero)
             start = 0
             while start < p.length:
                 if begins_at(p, batch, start):
@@ -167,11 +164,11 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
                     )
                 tokens = end_of_chunk(p, batch, start) - start
                 read_chunk(p, m, batch, head, start, tokens, zero)
-                value = rows_at(p.value, p.value_batch, p.value_head, p.value_row, batch, head, start)
+                value = rows_at(p.value, batch, head, start)
                 read_rows(value, tokens, m.value_dim, column_matrix(m, VALUE), zero)
                 _compute_chunk(p, m, tokens, zero)
-                output = rows_at(p.output, p.output_batch, p.output_head, p.output_row, batch, head, start)
-                write_rows(column_matrix(m, OUTPUT), tokens, m.value_dim, output, zero)
+                output = rows_at(p.output, batch, head, start)
+                copy_rows(column_matrix(m, OUTPUT), tokens, m.value_dim, output, zero)
                 if p.residuals != 0:
                     residuals = p.residuals + (task * p.length + start) * m.columns * 4
                     copy(
@@ -181,6 +178,6 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
                 start += tokens
             if p.final != 0:
                 final = p.final + task * m.dim * m.value_dim * 4
-                write_rows(state, m.dim, m.value_dim, Matrix(final, m.value_dim, 1), zero)
+                copy_rows(state, m.dim, m.value_dim, Matrix(final, m.value_dim, 1), zero)
 
     return body

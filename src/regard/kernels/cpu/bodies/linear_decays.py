@@ -13,18 +13,30 @@ import numpy as np
 from regard.kernels.cpu.bodies.elementary import exp_of
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.linear_memory import (
-    BLOCK,
     HeadMemory,
     feature_matrix,
     multiply_rows,
     pair_matrix,
+    read_rows,
     scale_row,
     vector_at,
 )
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, where_less
 from regard.kernels.cpu.bodies.wide_product import Matrix
-from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.kernels.cpu.linear_arguments import (
+    AFTER_BLOCK,
+    BEFORE_BLOCK,
+    BLOCK,
+    CHUNK,
+    HIGH,
+    KEPT_SHARE,
+    LEAST_LOG_DECAY,
+    LOW,
+    SINCE,
+    SUMS,
+    UNTIL,
+)
 from regard.kernels.cpu.sizes import LANES, ceil_div
 
 # Matrices of tokens × features: inputs, the same decayed since the chunk began or until it ends, and with a decay for
@@ -35,23 +47,17 @@ TOKEN_DECAY, SINCE_BLOCK, UNTIL_BLOCK, BLOCK_QUERY, BLOCK_KEY, LATER_KEY, TRANSP
 # Matrices of tokens × tokens: products of queries and of keys with keys, and decays.
 READS, RECALLS, DECAYS = range(3)
 
-# Vectors: positions; for each token its strength, the two parts of its sum, and what is left since the chunk began and
-# until it ends; for each feature what is left of a state. Then, for each feature, a vector for each block of what is
-# left before it and after it, and sums in float64, two vectors each.
-POSITIONS, BETA, HIGH, LOW, SINCE, UNTIL, KEPT_SHARE = range(7)
-BEFORE_BLOCK, AFTER_BLOCK, SUMS = 8, 12, 16
-
 
 @inlined
-def decay_chunk(m: HeadMemory, tokens: int, gates: Matrix, zero: Any) -> None:
+def decay_chunk(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -> None:
     """Computes all decays of a chunk, and its queries and keys decayed since the chunk began and until it ends.
 
     Without decays nothing is computed: see `decayed`.
     """
     if m.gates == 1:
-        _decay_by_token(m, tokens, gates, zero)
+        _decay_by_token(m, tokens, log_decays, zero)
     elif m.gates > 1:
-        _decay_by_feature(m, tokens, gates, zero)
+        _decay_by_feature(m, tokens, log_decays, zero)
 
 
 @inlined
@@ -61,12 +67,13 @@ def decayed(m: HeadMemory, index: int, plain: int) -> Matrix:
 
 
 @inlined
-def _decay_by_token(m: HeadMemory, tokens: int, gates: Matrix, zero: Any) -> None:
+def _decay_by_token(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -> None:
     zeros, real = padded_zeros(zero), type(zero)
     high, low = array_at(vector_at(m, HIGH), CHUNK, zero), array_at(vector_at(m, LOW), CHUNK, zero)
     total = 0.0
     for t in range(tokens):
-        total += np.float64(array_at(gates.address + t * gates.row * 4, 1, zero)[0])
+        log_decay = array_at(log_decays.address + t * log_decays.row * 4, 1, zero)[0]
+        total += np.float64(real(LEAST_LOG_DECAY) if log_decay < real(LEAST_LOG_DECAY) else log_decay)
         high[t] = real(total)
         low[t] = real(total - np.float64(high[t]))
     last_high, last_low = broadcast(high[tokens - 1], zeros), broadcast(low[tokens - 1], zeros)
@@ -108,17 +115,15 @@ def _at_most_zero(numbers: Any, zeros: Any) -> Any:
 
 
 @inlined
-def _decay_by_feature(m: HeadMemory, tokens: int, gates: Matrix, zero: Any) -> None:
+def _decay_by_feature(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -> None:
     zeros, real = padded_zeros(zero), type(zero)
     row_bytes = m.features * 4
     decay, since, until = _address(m, TOKEN_DECAY), _address(m, SINCE_BLOCK), _address(m, UNTIL_BLOCK)
-    for t in range(tokens):
-        source = array_at(gates.address + t * gates.row * 4, m.dim, zero)
-        row = array_at(decay + t * row_bytes, m.features, zero)
-        for d in range(m.dim):
-            row[d] = source[d]
-        for d in range(m.dim, m.features):
-            row[d] = zero
+    read_rows(log_decays, tokens, m.dim, feature_matrix(m, TOKEN_DECAY), zero)
+    least = broadcast(real(LEAST_LOG_DECAY), zeros)
+    for j in range(0, tokens * row_bytes, LANES * 4):
+        numbers = load(decay + j, zeros)
+        store(where_less(numbers, least, least, numbers), decay + j)
     blocks = ceil_div(tokens, BLOCK)
     for block in range(blocks):
         sums = array_at(vector_at(m, SUMS + 2 * block), m.features, 0.0)

@@ -13,6 +13,7 @@ import numpy as np
 from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at
 from regard.kernels.cpu.bodies.intrinsics import array_at, fetch_add
 from regard.kernels.cpu.bodies.linear_chunks import (
+    ENTERED,
     begins_at,
     decay_state,
     read_chunk,
@@ -21,31 +22,25 @@ from regard.kernels.cpu.bodies.linear_chunks import (
     write_positions,
 )
 from regard.kernels.cpu.bodies.linear_decays import (
-    AFTER_BLOCK,
-    BEFORE_BLOCK,
-    BETA,
     BLOCK_KEY,
     BLOCK_QUERY,
     ENTERED_KEY,
     ENTERED_QUERY,
-    KEPT_SHARE,
     KEY,
     LATER_KEY,
     LEAVING_KEY,
     QUERY,
     READS,
-    SINCE,
     SINCE_BLOCK,
     TOKEN_DECAY,
-    UNTIL,
     UNTIL_BLOCK,
     decayed,
 )
 from regard.kernels.cpu.bodies.linear_memory import (
-    BLOCK,
     HeadMemory,
     clear,
     column_matrix,
+    copy_rows,
     feature_matrix,
     memory_of,
     multiply,
@@ -57,13 +52,24 @@ from regard.kernels.cpu.bodies.linear_memory import (
     transposed_state,
     transposed_values,
     vector_at,
-    write_rows,
 )
 from regard.kernels.cpu.bodies.linear_pairs import decay_pairs, solve_transposed
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, sum_of
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, rows_from
-from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.kernels.cpu.linear_arguments import (
+    AFTER_BLOCK,
+    BEFORE_BLOCK,
+    BETA,
+    BLOCK,
+    CHUNK,
+    KEPT_SHARE,
+    LEAST_LOG_DECAY,
+    OWN_GRADIENT,
+    SINCE,
+    SUM_GRADIENT,
+    UNTIL,
+)
 from regard.kernels.cpu.sizes import LANES, ceil_div
 
 # Matrices of tokens × features after those of `linear_decays`: the gradients of queries, and of keys as rows and as
@@ -79,9 +85,6 @@ GRAD_READS, GRAD_RECALLS = 3, 4
 # Matrices of features × columns.
 STATE, GRAD_STATE, TRANSPOSED_STATE = range(3)
 
-OWN_GRADIENT, SUM_GRADIENT = 28, 29
-"""Vectors: the gradient of each token's product with itself; for each feature, of the sum of a chunk's log-decays."""
-
 
 @inlined
 def start_of_chunk(p: Any, batch: int, end: int) -> int:
@@ -94,7 +97,7 @@ def start_of_chunk(p: Any, batch: int, end: int) -> int:
 
 
 @inlined
-def _scaled_by(m: HeadMemory, index: int, tokens: int, since: int, zero: Any) -> None:
+def _decay_matrix(m: HeadMemory, index: int, tokens: int, since: int, zero: Any) -> None:
     """Multiplies a matrix by what is left since the chunk began, or until it ends."""
     zeros, row_bytes = padded_zeros(zero), m.features * 4
     address = feature_matrix(m, index).address
@@ -126,9 +129,9 @@ def _differentiate_updates(p: Any, m: HeadMemory, tokens: int, batch: int, head:
     transposed = transposed_values(m, TRANSPOSED_UPDATE)
     transpose_rows(update, ceil_div(tokens, BLOCK) * BLOCK, m.columns, transposed, zero)
     _multiply_pairs(p, m, tokens, 1.0, grad_output, transposed, pair_matrix(m, GRAD_READS))
-    own, grad_reads = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero), pair_matrix(m, GRAD_READS)
+    own_gradients, grad_reads = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero), pair_matrix(m, GRAD_READS)
     for t in range(tokens):
-        own[t] = array_at(grad_reads.address + (t * CHUNK + t) * 4, 1, zero)[0]
+        own_gradients[t] = array_at(grad_reads.address + (t * CHUNK + t) * 4, 1, zero)[0]
     decay_pairs(m, tokens, grad_reads, 0, zero)
     if m.is_delta == 0:
         return
@@ -136,8 +139,8 @@ def _differentiate_updates(p: Any, m: HeadMemory, tokens: int, batch: int, head:
     _multiply_pairs(p, m, tokens, -1.0, grad_value, transposed, pair_matrix(m, GRAD_RECALLS))
     decay_pairs(m, tokens, pair_matrix(m, GRAD_RECALLS), 0, zero)
     residual, zeros = column_matrix(m, RESIDUAL).address, padded_zeros(zero)
-    grad_beta = rows_at(p.grad_beta, p.grad_beta_batch, p.grad_beta_head, p.grad_beta_row, batch, head, start)
-    for t in range(tokens if p.grad_beta != 0 else 0):
+    grad_beta = rows_at(p.grad_beta, batch, head, start)
+    for t in range(tokens if p.grad_beta.address != 0 else 0):
         total = zeros
         for j in range(t * m.columns * 4, (t + 1) * m.columns * 4, LANES * 4):
             total = total + load(grads.address + j, zeros) * load(residual + j, zeros)
@@ -162,14 +165,14 @@ def _differentiate_states(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None
     grad_output, grad_value = column_matrix(m, GRAD_OUTPUT), column_matrix(m, GRAD_VALUE)
     transpose_rows(state, m.features, m.columns, transposed, zero)
     multiply(p, size, 1.0, grad_output, transposed, feature_matrix(m, GRAD_QUERY), 0)
-    _scaled_by(m, GRAD_QUERY, tokens, 1, zero)
+    _decay_matrix(m, GRAD_QUERY, tokens, 1, zero)
     if m.is_delta != 0:
         multiply(p, size, -1.0, grad_value, transposed, feature_matrix(m, GRAD_ROW), 0)
-        _scaled_by(m, GRAD_ROW, tokens, 1, zero)
+        _decay_matrix(m, GRAD_ROW, tokens, 1, zero)
     transpose_rows(grad_state, m.features, m.columns, transposed, zero)
     multiply(p, size, 1.0, column_matrix(m, UPDATE), transposed, feature_matrix(m, GRAD_COLUMN), 0)
-    _scaled_by(m, GRAD_COLUMN, tokens, 0, zero)
-    if m.gates != 0 and p.grad_log_decay != 0:
+    _decay_matrix(m, GRAD_COLUMN, tokens, 0, zero)
+    if m.gates != 0 and p.grad_log_decay.address != 0:
         _differentiate_sums(m, tokens, zero)
     decay_state(m, grad_state, zero)
     size = Size(m.dim, m.columns, tokens)
@@ -314,8 +317,14 @@ def _differentiate_block(m: HeadMemory, first: int, rows: int, zero: Any) -> Non
 
 
 @inlined
-def _write_decays(p: Any, m: HeadMemory, tokens: int, target: Matrix, zero: Any) -> None:
-    """Writes the gradients of log-decays: sums over all later tokens of the chunk of those of sums of log-decays."""
+def _write_decays(m: HeadMemory, tokens: int, log_decays: Matrix, is_empty: bool, target: Matrix, zero: Any) -> None:
+    """Writes the gradients of log-decays: sums over all later tokens of the chunk of those of sums of log-decays.
+
+    They are 0 where nothing is left of the state, or none was there; their sums would be what rounding left.
+
+    Args:
+        is_empty: whether the state before the chunk is 0.
+    """
     zeros, row_bytes = padded_zeros(zero), m.features * 4
     query, key = feature_matrix(m, QUERY).address, feature_matrix(m, KEY).address
     grad_query, grad_row, grad_column = (
@@ -338,14 +347,14 @@ def _write_decays(p: Any, m: HeadMemory, tokens: int, target: Matrix, zero: Any)
                 lanes = lanes + change
             else:
                 store(load(sums + j, zeros) + change, sums + j)
-        output = array_at(target.address + t * target.row * 4, m.gates, zero)
         if m.gates == 1:
             total += np.float64(sum_of(lanes))
-            output[0] = type(zero)(total)
-        else:
-            values = array_at(sums, m.dim, zero)
-            for d in range(m.dim):
-                output[d] = values[d]
+            array_at(sums, 1, zero)[0] = type(zero)(total)
+        values, output = array_at(sums, m.gates, zero), array_at(target.address + t * target.row * 4, m.gates, zero)
+        log_decay = array_at(log_decays.address + t * log_decays.row * 4, m.gates, zero)
+        for d in range(m.gates):
+            is_zero = log_decay[d] < type(zero)(LEAST_LOG_DECAY) or (is_empty and t == 0)
+            output[d] = zero if is_zero else values[d]
 
 
 @inlined
@@ -356,9 +365,9 @@ def _write_features(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, s
     grad_query, grad_row, grad_column = (
         feature_matrix(m, GRAD_QUERY), feature_matrix(m, GRAD_ROW).address, feature_matrix(m, GRAD_COLUMN),
     )  # fmt: skip
-    own = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero)
+    own_gradients = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero)
     for t in range(tokens):
-        factor = broadcast(own[t], zeros)
+        factor = broadcast(own_gradients[t], zeros)
         for j in range(t * row_bytes, (t + 1) * row_bytes, LANES * 4):
             of_query = load(grad_query.address + j, zeros) + factor * load(key + j, zeros)
             of_key = load(grad_column.address + j, zeros) + factor * load(query + j, zeros)
@@ -366,10 +375,10 @@ def _write_features(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, s
                 of_key = of_key + load(grad_row + j, zeros)
             store(of_query, grad_query.address + j)
             store(of_key, grad_column.address + j)
-    target = rows_at(p.grad_query, p.grad_query_batch, p.grad_query_head, p.grad_query_row, batch, head, start)
-    write_rows(grad_query, tokens, m.dim, target, zero)
-    target = rows_at(p.grad_key, p.grad_key_batch, p.grad_key_head, p.grad_key_row, batch, head, start)
-    write_rows(grad_column, tokens, m.dim, target, zero)
+    target = rows_at(p.grad_query, batch, head, start)
+    copy_rows(grad_query, tokens, m.dim, target, zero)
+    target = rows_at(p.grad_key, batch, head, start)
+    copy_rows(grad_column, tokens, m.dim, target, zero)
 
 
 @inlined
@@ -378,7 +387,7 @@ def _read_updates(p: Any, m: HeadMemory, task: int, tokens: int, start: int, zer
     batch, head = task // p.heads, task % p.heads
     update, residual = column_matrix(m, UPDATE), column_matrix(m, RESIDUAL)
     if m.is_delta == 0:
-        value = rows_at(p.value, p.value_batch, p.value_head, p.value_row, batch, head, start)
+        value = rows_at(p.value, batch, head, start)
         read_rows(value, tokens, m.value_dim, update, zero)
         return
     beta = array_at(vector_at(m, BETA), CHUNK, zero)
@@ -396,7 +405,7 @@ def linear_gradients(dtype: str) -> Callable[[int], None]:
 
     def body(address: int) -> None:
         p = linear_at(address)
-        m = memory_of(p, fetch_add(address + 8))
+        m = memory_of(p, fetch_add(address + ENTERED))
         write_positions(m, zero)
         elements = m.features * m.columns
         state, grad_state = state_matrix(m, STATE), state_matrix(m, GRAD_STATE)
@@ -408,7 +417,7 @@ def linear_gradients(dtype: str) -> Callable[[int], None]:
             clear(grad_state.address, elements, zero)
             if p.grad_final != 0:
                 final = p.grad_final + task * m.dim * m.value_dim * 4
-                write_rows(Matrix(final, m.value_dim, 1), m.dim, m.value_dim, grad_state, zero)
+                copy_rows(Matrix(final, m.value_dim, 1), m.dim, m.value_dim, grad_state, zero)
             end = p.length
             while end > 0:
                 start = start_of_chunk(p, batch, end)
@@ -417,36 +426,31 @@ def linear_gradients(dtype: str) -> Callable[[int], None]:
                     clear(state.address, elements, zero)
                 else:
                     saved = Matrix(saved_state(p, m, task, start), m.columns, 1)
-                    write_rows(saved, m.features, m.columns, state, zero)
+                    copy_rows(saved, m.features, m.columns, state, zero)
                 read_chunk(p, m, batch, head, start, tokens, zero)
                 _read_updates(p, m, task, tokens, start, zero)
-                grad_output = rows_at(
-                    p.grad_output, p.grad_output_batch, p.grad_output_head, p.grad_output_row, batch, head, start
-                )
+                grad_output = rows_at(p.grad_output, batch, head, start)
                 read_rows(grad_output, tokens, m.value_dim, column_matrix(m, GRAD_OUTPUT), zero)
                 _differentiate_updates(p, m, tokens, batch, head, start, zero)
-                grad_value = rows_at(
-                    p.grad_value, p.grad_value_batch, p.grad_value_head, p.grad_value_row, batch, head, start
-                )
+                grad_value = rows_at(p.grad_value, batch, head, start)
                 computed = column_matrix(m, GRAD_VALUE if m.is_delta != 0 else GRAD_UPDATE)
-                write_rows(computed, tokens, m.value_dim, grad_value, zero)
+                copy_rows(computed, tokens, m.value_dim, grad_value, zero)
                 _differentiate_states(p, m, tokens, zero)
                 if m.gates > 1:
                     _differentiate_blocks(p, m, tokens, zero)
                 else:
                     _differentiate_pairs(p, m, tokens)
-                if m.gates != 0 and p.grad_log_decay != 0:
-                    target = rows_at(
-                        p.grad_log_decay, p.grad_log_decay_batch, p.grad_log_decay_head, p.grad_log_decay_row, batch,
-                        head, start,
-                    )  # fmt: skip
-                    _write_decays(p, m, tokens, target, zero)
+                if m.gates != 0 and p.grad_log_decay.address != 0:
+                    log_decays = rows_at(p.log_decay, batch, head, start)
+                    is_empty = is_first or (start == 0 and p.initial == 0)
+                    target = rows_at(p.grad_log_decay, batch, head, start)
+                    _write_decays(m, tokens, log_decays, is_empty, target, zero)
                 _write_features(p, m, tokens, batch, head, start, zero)
                 if is_first:
                     clear(grad_state.address, elements, zero)
                 end = start
             if p.grad_initial != 0:
                 initial = p.grad_initial + task * m.dim * m.value_dim * 4
-                write_rows(grad_state, m.dim, m.value_dim, Matrix(initial, m.value_dim, 1), zero)
+                copy_rows(grad_state, m.dim, m.value_dim, Matrix(initial, m.value_dim, 1), zero)
 
     return body

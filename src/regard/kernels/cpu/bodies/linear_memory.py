@@ -11,11 +11,15 @@ from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_arguments import WIDE
-from regard.kernels.cpu.linear_arguments import CHUNK, COLUMN_MATRICES, FEATURE_MATRICES, PAIR_MATRICES, STATE_MATRICES
+from regard.kernels.cpu.linear_arguments import (
+    BLOCK,
+    CHUNK,
+    COLUMN_MATRICES,
+    FEATURE_MATRICES,
+    PAIR_MATRICES,
+    STATE_MATRICES,
+)
 from regard.kernels.cpu.sizes import LANES, ceil_div, padded_length
-
-BLOCK = LANES
-"""Tokens of a block of a chunk: products of pairs skip blocks above the diagonal."""
 
 PAIR_BYTES = CHUNK * CHUNK * 4
 
@@ -56,7 +60,7 @@ def memory_of(p: Any, thread: int) -> HeadMemory:
     of_pairs = of_columns + COLUMN_MATRICES * CHUNK * columns * 4
     of_states = of_pairs + PAIR_MATRICES * PAIR_BYTES
     vectors = of_states + STATE_MATRICES * features * columns * 4
-    is_delta = 1 if p.beta != 0 else 0
+    is_delta = 1 if p.beta.address != 0 else 0
     vector = max(CHUNK, max(features, columns))
     return HeadMemory(
         p.dim, p.value_dim, features, columns, p.gates, is_delta, of_features, of_columns, of_pairs, of_states, vectors,
@@ -121,7 +125,7 @@ def multiply(p: Any, size: Size, factor: float, a: Matrix, b: Matrix, c: Matrix,
 @inlined
 def read_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) -> None:
     """Copies rows and pads them with zeros; rows up to the next whole block become 0."""
-    write_rows(source, rows, width, target, zero)
+    copy_rows(source, rows, width, target, zero)
     for i in range(ceil_div(rows, BLOCK) * BLOCK):
         row = array_at(target.address + i * target.row * 4, target.row, zero)
         for j in range(width if i < rows else 0, target.row):
@@ -129,7 +133,7 @@ def read_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) 
 
 
 @inlined
-def write_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) -> None:
+def copy_rows(source: Matrix, rows: int, width: int, target: Matrix, zero: Any) -> None:
     """Copies rows without their padding."""
     zeros, whole = padded_zeros(zero), width - width % LANES
     for i in range(rows):

@@ -4,13 +4,11 @@ from typing import Any
 
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.linear_decays import (
-    BETA,
     BLOCK_KEY,
     BLOCK_QUERY,
     DECAYS,
     KEY,
     LATER_KEY,
-    POSITIONS,
     QUERY,
     READS,
     RECALLS,
@@ -19,7 +17,6 @@ from regard.kernels.cpu.bodies.linear_decays import (
     TRANSPOSED_KEY,
 )
 from regard.kernels.cpu.bodies.linear_memory import (
-    BLOCK,
     HeadMemory,
     feature_matrix,
     multiply,
@@ -32,11 +29,8 @@ from regard.kernels.cpu.bodies.linear_memory import (
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, sum_of, where_less
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, columns_from, rows_from
-from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.kernels.cpu.linear_arguments import BETA, BLOCK, CHUNK, PARTIAL, POSITIONS
 from regard.kernels.cpu.sizes import LANES, ceil_div
-
-PARTIAL = 24
-"""The first vector of those that hold partial sums: `BLOCK` · LANES elements."""
 
 
 @inlined
@@ -70,16 +64,16 @@ def pair_products(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
 
 
 @inlined
-def decay_pairs(m: HeadMemory, tokens: int, pairs: Matrix, own: int, zero: Any) -> None:
+def decay_pairs(m: HeadMemory, tokens: int, pairs: Matrix, diagonal: int, zero: Any) -> None:
     """Decays products with one decay a token, if there is one, and sets those above the diagonal to 0.
 
     Args:
-        own: 1 to keep the diagonal, 0 to set it to 0 too.
+        diagonal: 1 to keep the diagonal, 0 to set it to 0 too.
     """
     zeros, real = padded_zeros(zero), type(zero)
     decays, positions = pair_matrix(m, DECAYS).address, vector_at(m, POSITIONS)
     for t in range(tokens):
-        end, row = broadcast(real(t + own), zeros), t * CHUNK * 4
+        end, row = broadcast(real(t + diagonal), zeros), t * CHUNK * 4
         for j in range(0, (t // BLOCK + 1) * BLOCK * 4, LANES * 4):
             product = load(pairs.address + row + j, zeros)
             if m.gates == 1:
@@ -126,7 +120,9 @@ def decay_transposed_keys(m: HeadMemory, block: int, zero: Any) -> None:
 
 
 @inlined
-def _products_in_block(m: HeadMemory, first: int, rows: int, index: int, own: int, pairs: Matrix, zero: Any) -> None:
+def _products_in_block(
+    m: HeadMemory, first: int, rows: int, index: int, diagonal: int, pairs: Matrix, zero: Any
+) -> None:
     """Computes the products within a block on the diagonal: a row decays token by token, back to each key."""
     zeros, row_bytes = padded_zeros(zero), m.features * 4
     partial = vector_at(m, PARTIAL)
@@ -143,7 +139,7 @@ def _products_in_block(m: HeadMemory, first: int, rows: int, index: int, own: in
                 product = row * load(keys + s * row_bytes + j, zeros)
                 store(product if j == 0 else product + load(sums, zeros), sums)
         for s in range(BLOCK):
-            is_seen = first + s < t + own
+            is_seen = first + s < t + diagonal
             result[s] = sum_of(load(partial + s * LANES * 4, zeros)) if is_seen else zero
 
 
