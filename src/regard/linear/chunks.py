@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.kernels.cpu.linear_arguments import CHUNK
+from regard.kernels.cpu.linear_layout import CHUNK
 from regard.linear.log_decays import bounded
 from regard.shapes.axes import Bool, Float
 from regard.tracing.transforms import exact_dtype

@@ -9,7 +9,8 @@ from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_arguments import address_of
 from regard.kernels.cpu.launch import KernelArguments, as_matrix
-from regard.kernels.cpu.linear_arguments import CHUNK, LINEAR_RECORD, LINEAR_TENSORS, scratch_elements
+from regard.kernels.cpu.linear_arguments import LINEAR_RECORD, LINEAR_TENSORS
+from regard.kernels.cpu.linear_layout import CHUNK, scratch_elements
 from regard.kernels.cpu.sizes import CACHE_LINE, ceil_div, padded_length
 
 _ARGUMENTS = KernelArguments(LINEAR_RECORD)

@@ -12,8 +12,8 @@ KERNELS = "regard.kernels"
 """The package whose sources together identify its kernels; a kernel of another package is identified by its file."""
 
 SOURCES = (
-    "kinds.py", "cpu/kernel_arguments.py", "cpu/linear_arguments.py", "cpu/column_arguments.py", "cpu/sizes.py",
-    "cpu/bodies",
+    "kinds.py", "cpu/kernel_arguments.py", "cpu/linear_arguments.py", "cpu/linear_layout.py", "cpu/column_arguments.py",
+    "cpu/sizes.py", "cpu/bodies",
 )  # fmt: skip
 """The sources of kernel bodies. Launching and compiling may change without recompiling any kernel."""
 

@@ -9,18 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from regard.kernels.cpu import linear_layout as at
 from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at
 from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add
-from regard.kernels.cpu.bodies.linear_decays import (
-    ENTERED_KEY,
-    ENTERED_QUERY,
-    KEY,
-    LEAVING_KEY,
-    QUERY,
-    READS,
-    decay_chunk,
-    decayed,
-)
+from regard.kernels.cpu.bodies.linear_decays import decay_chunk, decayed
 from regard.kernels.cpu.bodies.linear_memory import (
     HeadMemory,
     clear,
@@ -38,11 +30,8 @@ from regard.kernels.cpu.bodies.linear_memory import (
 from regard.kernels.cpu.bodies.linear_pairs import pair_products, solve
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, rows_from
-from regard.kernels.cpu.linear_arguments import BETA, BLOCK, CHUNK, KEPT_SHARE, LINEAR_RECORD, POSITIONS
-
-# Matrices of tokens × columns, and of features × columns.
-VALUE, UPDATE, OUTPUT = range(3)
-STATE = 0
+from regard.kernels.cpu.linear_arguments import LINEAR_RECORD
+from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 
 ENTERED = LINEAR_RECORD.fields["entered"][1]  # type: ignore[index]
 """Where the record counts the threads that have come."""
@@ -77,7 +66,7 @@ def end_of_chunk(p: Any, batch: int, start: int) -> int:
 @inlined
 def write_positions(m: HeadMemory, zero: Any) -> None:
     """Writes 0, 1, 2, …"""
-    positions = array_at(vector_at(m, POSITIONS), CHUNK, zero)
+    positions = array_at(vector_at(m, at.POSITIONS), CHUNK, zero)
     for j in range(CHUNK):
         positions[j] = j
 
@@ -87,11 +76,11 @@ def read_chunk(p: Any, m: HeadMemory, batch: int, head: int, start: int, tokens:
     """Reads queries, keys and strengths of a chunk, and computes decays and products of pairs."""
     query = rows_at(p.query, batch, head, start)
     key = rows_at(p.key, batch, head, start)
-    read_rows(query, tokens, m.dim, feature_matrix(m, QUERY), zero)
-    read_rows(key, tokens, m.dim, feature_matrix(m, KEY), zero)
+    read_rows(query, tokens, m.dim, feature_matrix(m, at.QUERY), zero)
+    read_rows(key, tokens, m.dim, feature_matrix(m, at.KEY), zero)
     if m.is_delta != 0:
         source = rows_at(p.beta, batch, head, start)
-        beta = array_at(vector_at(m, BETA), CHUNK, zero)
+        beta = array_at(vector_at(m, at.BETA), CHUNK, zero)
         for t in range(tokens):
             beta[t] = array_at(source.address + t * source.row * 4, 1, zero)[0]
     if m.gates != 0:
@@ -102,7 +91,7 @@ def read_chunk(p: Any, m: HeadMemory, batch: int, head: int, start: int, tokens:
 @inlined
 def decay_state(m: HeadMemory, state: Matrix, zero: Any) -> None:
     """Lets a state decay by a whole chunk."""
-    shares = array_at(vector_at(m, KEPT_SHARE), m.features, zero)
+    shares = array_at(vector_at(m, at.KEPT_SHARE), m.features, zero)
     for d in range(m.features if m.gates != 0 else 0):
         row = state.address + d * m.columns * 4
         scale_row(row, shares[d], row, m.columns, zero)
@@ -117,20 +106,20 @@ def saved_state(p: Any, m: HeadMemory, task: int, start: int) -> int:
 @inlined
 def _compute_chunk(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     """Computes the outputs and the state after a chunk, whose inputs are in memory."""
-    state, value, output = state_matrix(m, STATE), column_matrix(m, VALUE), column_matrix(m, OUTPUT)
-    size, update = Size(tokens, m.columns, m.dim), column_matrix(m, UPDATE)
+    state, value, output = state_matrix(m, at.STATE), column_matrix(m, at.VALUE), column_matrix(m, at.OUTPUT)
+    size, update = Size(tokens, m.columns, m.dim), column_matrix(m, at.UPDATE)
     if m.is_delta != 0:
-        multiply(p, size, -1.0, decayed(m, ENTERED_KEY, KEY), state, value, 1)
+        multiply(p, size, -1.0, decayed(m, at.ENTERED_KEY, at.KEY), state, value, 1)
         solve(p, m, tokens, value, update, zero)
     else:
         update = value
-    multiply(p, size, 1.0, decayed(m, ENTERED_QUERY, QUERY), state, output, 0)
+    multiply(p, size, 1.0, decayed(m, at.ENTERED_QUERY, at.QUERY), state, output, 0)
     for first in range(0, tokens, BLOCK):
         rows, end = min(BLOCK, tokens - first), min(first + BLOCK, tokens)
-        reads = rows_from(pair_matrix(m, READS), first)
+        reads = rows_from(pair_matrix(m, at.READS), first)
         multiply(p, Size(rows, m.columns, end), 1.0, reads, update, rows_from(output, first), 1)
     decay_state(m, state, zero)
-    key = decayed(m, LEAVING_KEY, KEY)
+    key = decayed(m, at.LEAVING_KEY, at.KEY)
     multiply(p, Size(m.dim, m.columns, tokens), 1.0, Matrix(key.address, 1, m.features), update, state, 1)
 
 
@@ -143,7 +132,7 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
         m = memory_of(p, fetch_add(address + ENTERED))
         write_positions(m, zero)
         elements = m.features * m.columns
-        state = state_matrix(m, STATE)
+        state = state_matrix(m, at.STATE)
         while True:
             task = fetch_add(address)
             if task >= p.batch * p.heads:
@@ -165,14 +154,14 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
                 tokens = end_of_chunk(p, batch, start) - start
                 read_chunk(p, m, batch, head, start, tokens, zero)
                 value = rows_at(p.value, batch, head, start)
-                read_rows(value, tokens, m.value_dim, column_matrix(m, VALUE), zero)
+                read_rows(value, tokens, m.value_dim, column_matrix(m, at.VALUE), zero)
                 _compute_chunk(p, m, tokens, zero)
                 output = rows_at(p.output, batch, head, start)
-                copy_rows(column_matrix(m, OUTPUT), tokens, m.value_dim, output, zero)
+                copy_rows(column_matrix(m, at.OUTPUT), tokens, m.value_dim, output, zero)
                 if p.residuals != 0:
                     residuals = p.residuals + (task * p.length + start) * m.columns * 4
                     copy(
-                        array_at(column_matrix(m, VALUE).address, tokens * m.columns, zero),
+                        array_at(column_matrix(m, at.VALUE).address, tokens * m.columns, zero),
                         array_at(residuals, tokens * m.columns, zero),
                     )
                 start += tokens

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.kernels.cpu import linear_layout as at
 from regard.kernels.cpu.bodies.elementary import exp_of
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.linear_memory import (
@@ -24,28 +25,9 @@ from regard.kernels.cpu.bodies.linear_memory import (
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, where_less
 from regard.kernels.cpu.bodies.wide_product import Matrix
-from regard.kernels.cpu.linear_arguments import (
-    AFTER_BLOCK,
-    BEFORE_BLOCK,
-    BLOCK,
-    CHUNK,
-    HIGH,
-    KEPT_SHARE,
-    LEAST_LOG_DECAY,
-    LOW,
-    SINCE,
-    SUMS,
-    UNTIL,
-)
+from regard.kernels.cpu.linear_arguments import LEAST_LOG_DECAY
+from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 from regard.kernels.cpu.sizes import LANES, ceil_div
-
-# Matrices of tokens × features: inputs, the same decayed since the chunk began or until it ends, and with a decay for
-# each feature, decays of tokens, those since the block began and until it ends, and inputs decayed by these.
-QUERY, KEY, ENTERED_QUERY, ENTERED_KEY, LEAVING_KEY = range(5)
-TOKEN_DECAY, SINCE_BLOCK, UNTIL_BLOCK, BLOCK_QUERY, BLOCK_KEY, LATER_KEY, TRANSPOSED_KEY = range(5, 12)
-
-# Matrices of tokens × tokens: products of queries and of keys with keys, and decays.
-READS, RECALLS, DECAYS = range(3)
 
 
 @inlined
@@ -69,7 +51,7 @@ def decayed(m: HeadMemory, index: int, plain: int) -> Matrix:
 @inlined
 def _decay_by_token(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -> None:
     zeros, real = padded_zeros(zero), type(zero)
-    high, low = array_at(vector_at(m, HIGH), CHUNK, zero), array_at(vector_at(m, LOW), CHUNK, zero)
+    high, low = array_at(vector_at(m, at.HIGH), CHUNK, zero), array_at(vector_at(m, at.LOW), CHUNK, zero)
     total = 0.0
     for t in range(tokens):
         log_decay = array_at(log_decays.address + t * log_decays.row * 4, 1, zero)[0]
@@ -78,28 +60,28 @@ def _decay_by_token(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -
         low[t] = real(total - np.float64(high[t]))
     last_high, last_low = broadcast(high[tokens - 1], zeros), broadcast(low[tokens - 1], zeros)
     for j in range(0, CHUNK * 4, LANES * 4):
-        highs, lows = load(vector_at(m, HIGH) + j, zeros), load(vector_at(m, LOW) + j, zeros)
-        store(exp_of(_at_most_zero(highs, zeros)), vector_at(m, SINCE) + j)
-        store(exp_of(_at_most_zero((last_high - highs) + (last_low - lows), zeros)), vector_at(m, UNTIL) + j)
-    since, until = array_at(vector_at(m, SINCE), CHUNK, zero), array_at(vector_at(m, UNTIL), CHUNK, zero)
-    shares = array_at(vector_at(m, KEPT_SHARE), m.features, zero)
+        highs, lows = load(vector_at(m, at.HIGH) + j, zeros), load(vector_at(m, at.LOW) + j, zeros)
+        store(exp_of(_at_most_zero(highs, zeros)), vector_at(m, at.SINCE) + j)
+        store(exp_of(_at_most_zero((last_high - highs) + (last_low - lows), zeros)), vector_at(m, at.UNTIL) + j)
+    since, until = array_at(vector_at(m, at.SINCE), CHUNK, zero), array_at(vector_at(m, at.UNTIL), CHUNK, zero)
+    shares = array_at(vector_at(m, at.KEPT_SHARE), m.features, zero)
     for d in range(m.features):
         shares[d] = since[tokens - 1]
-    query, key, leaving_key = _address(m, QUERY), _address(m, KEY), _address(m, LEAVING_KEY)
-    entered_query, entered_key = _address(m, ENTERED_QUERY), _address(m, ENTERED_KEY)
+    query, key, leaving_key = _address(m, at.QUERY), _address(m, at.KEY), _address(m, at.LEAVING_KEY)
+    entered_query, entered_key = _address(m, at.ENTERED_QUERY), _address(m, at.ENTERED_KEY)
     for t in range(tokens):
         row = t * m.features * 4
         scale_row(query + row, since[t], entered_query + row, m.features, zero)
         scale_row(key + row, until[t], leaving_key + row, m.features, zero)
         if m.is_delta != 0:
             scale_row(key + row, since[t], entered_key + row, m.features, zero)
-    decays = pair_matrix(m, DECAYS)
+    decays = pair_matrix(m, at.DECAYS)
     for t in range(tokens):
         own_high, own_low = broadcast(high[t], zeros), broadcast(low[t], zeros)
         row = decays.address + t * CHUNK * 4
         for j in range(0, (t // BLOCK + 1) * BLOCK * 4, LANES * 4):
-            difference = (own_high - load(vector_at(m, HIGH) + j, zeros)) + (
-                own_low - load(vector_at(m, LOW) + j, zeros)
+            difference = (own_high - load(vector_at(m, at.HIGH) + j, zeros)) + (
+                own_low - load(vector_at(m, at.LOW) + j, zeros)
             )
             store(exp_of(_at_most_zero(difference, zeros)), row + j)
 
@@ -118,41 +100,41 @@ def _at_most_zero(numbers: Any, zeros: Any) -> Any:
 def _decay_by_feature(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -> None:
     zeros, real = padded_zeros(zero), type(zero)
     row_bytes = m.features * 4
-    decay, since, until = _address(m, TOKEN_DECAY), _address(m, SINCE_BLOCK), _address(m, UNTIL_BLOCK)
-    read_rows(log_decays, tokens, m.dim, feature_matrix(m, TOKEN_DECAY), zero)
+    decay, since, until = _address(m, at.TOKEN_DECAY), _address(m, at.SINCE_BLOCK), _address(m, at.UNTIL_BLOCK)
+    read_rows(log_decays, tokens, m.dim, feature_matrix(m, at.TOKEN_DECAY), zero)
     least = broadcast(real(LEAST_LOG_DECAY), zeros)
     for j in range(0, tokens * row_bytes, LANES * 4):
         numbers = load(decay + j, zeros)
         store(where_less(numbers, least, least, numbers), decay + j)
     blocks = ceil_div(tokens, BLOCK)
     for block in range(blocks):
-        sums = array_at(vector_at(m, SUMS + 2 * block), m.features, 0.0)
+        sums = array_at(vector_at(m, at.SUMS + 2 * block), m.features, 0.0)
         if block == 0:
             for d in range(m.features):
                 sums[d] = 0.0
         else:
-            earlier = array_at(vector_at(m, SUMS + 2 * block - 2), m.features, 0.0)
+            earlier = array_at(vector_at(m, at.SUMS + 2 * block - 2), m.features, 0.0)
             for d in range(m.features):
                 sums[d] = earlier[d]
         for t in range(block * BLOCK, min(tokens, (block + 1) * BLOCK)):
             row = array_at(decay + t * row_bytes, m.features, zero)
             for d in range(m.features):
                 sums[d] += np.float64(row[d])
-    total = array_at(vector_at(m, SUMS + 2 * blocks - 2), m.features, 0.0)
+    total = array_at(vector_at(m, at.SUMS + 2 * blocks - 2), m.features, 0.0)
     for block in range(blocks):
-        sums = array_at(vector_at(m, SUMS + 2 * block), m.features, 0.0)
-        earlier = array_at(vector_at(m, SUMS + 2 * max(block - 1, 0)), m.features, 0.0)
-        before = array_at(vector_at(m, BEFORE_BLOCK + block), m.features, zero)
-        after = array_at(vector_at(m, AFTER_BLOCK + block), m.features, zero)
+        sums = array_at(vector_at(m, at.SUMS + 2 * block), m.features, 0.0)
+        earlier = array_at(vector_at(m, at.SUMS + 2 * max(block - 1, 0)), m.features, 0.0)
+        before = array_at(vector_at(m, at.BEFORE_BLOCK + block), m.features, zero)
+        after = array_at(vector_at(m, at.AFTER_BLOCK + block), m.features, zero)
         for d in range(m.features):
             before[d] = real(earlier[d] if block > 0 else 0.0)
             after[d] = real(total[d] - sums[d])
-        _exponentials(vector_at(m, BEFORE_BLOCK + block), m.features, zero)
-        _exponentials(vector_at(m, AFTER_BLOCK + block), m.features, zero)
-    shares = array_at(vector_at(m, KEPT_SHARE), m.features, zero)
+        _exponentials(vector_at(m, at.BEFORE_BLOCK + block), m.features, zero)
+        _exponentials(vector_at(m, at.AFTER_BLOCK + block), m.features, zero)
+    shares = array_at(vector_at(m, at.KEPT_SHARE), m.features, zero)
     for d in range(m.features):
         shares[d] = real(total[d])
-    _exponentials(vector_at(m, KEPT_SHARE), m.features, zero)
+    _exponentials(vector_at(m, at.KEPT_SHARE), m.features, zero)
     _exponentials(decay, tokens * m.features, zero)
     ones = broadcast(real(1), zeros)
     for block in range(blocks):
@@ -166,14 +148,18 @@ def _decay_by_feature(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any)
             for t in range(last - 1, first - 1, -1):
                 store(kept_until, until + t * row_bytes + j)
                 kept_until = kept_until * load(decay + t * row_bytes + j, zeros)
-    query, key = _address(m, QUERY), _address(m, KEY)
-    block_query, block_key, later_key = _address(m, BLOCK_QUERY), _address(m, BLOCK_KEY), _address(m, LATER_KEY)
+    query, key = _address(m, at.QUERY), _address(m, at.KEY)
+    block_query, block_key, later_key = (
+        _address(m, at.BLOCK_QUERY),
+        _address(m, at.BLOCK_KEY),
+        _address(m, at.LATER_KEY),
+    )
     entered_query, entered_key, leaving_key = (
-        _address(m, ENTERED_QUERY), _address(m, ENTERED_KEY), _address(m, LEAVING_KEY),
+        _address(m, at.ENTERED_QUERY), _address(m, at.ENTERED_KEY), _address(m, at.LEAVING_KEY),
     )  # fmt: skip
     for t in range(tokens):
         row = t * row_bytes
-        before, after = vector_at(m, BEFORE_BLOCK + t // BLOCK), vector_at(m, AFTER_BLOCK + t // BLOCK)
+        before, after = vector_at(m, at.BEFORE_BLOCK + t // BLOCK), vector_at(m, at.AFTER_BLOCK + t // BLOCK)
         multiply_rows(query + row, since + row, block_query + row, m.features, zero)
         multiply_rows(block_query + row, before, entered_query + row, m.features, zero)
         multiply_rows(key + row, until + row, later_key + row, m.features, zero)

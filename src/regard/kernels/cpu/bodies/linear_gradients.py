@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.kernels.cpu import linear_layout as at
 from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at
 from regard.kernels.cpu.bodies.intrinsics import array_at, fetch_add
 from regard.kernels.cpu.bodies.linear_chunks import (
@@ -21,21 +22,7 @@ from regard.kernels.cpu.bodies.linear_chunks import (
     saved_state,
     write_positions,
 )
-from regard.kernels.cpu.bodies.linear_decays import (
-    BLOCK_KEY,
-    BLOCK_QUERY,
-    ENTERED_KEY,
-    ENTERED_QUERY,
-    KEY,
-    LATER_KEY,
-    LEAVING_KEY,
-    QUERY,
-    READS,
-    SINCE_BLOCK,
-    TOKEN_DECAY,
-    UNTIL_BLOCK,
-    decayed,
-)
+from regard.kernels.cpu.bodies.linear_decays import decayed
 from regard.kernels.cpu.bodies.linear_memory import (
     HeadMemory,
     clear,
@@ -48,42 +35,18 @@ from regard.kernels.cpu.bodies.linear_memory import (
     read_rows,
     scale_row,
     state_matrix,
-    transpose_rows,
     transposed_state,
     transposed_values,
     vector_at,
 )
 from regard.kernels.cpu.bodies.linear_pairs import decay_pairs, solve_transposed
 from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, sum_of
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, rows_from
-from regard.kernels.cpu.linear_arguments import (
-    AFTER_BLOCK,
-    BEFORE_BLOCK,
-    BETA,
-    BLOCK,
-    CHUNK,
-    KEPT_SHARE,
-    LEAST_LOG_DECAY,
-    OWN_GRADIENT,
-    SINCE,
-    SUM_GRADIENT,
-    UNTIL,
-)
+from regard.kernels.cpu.linear_arguments import LEAST_LOG_DECAY
+from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 from regard.kernels.cpu.sizes import LANES, ceil_div
-
-# Matrices of tokens × features after those of `linear_decays`: the gradients of queries, and of keys as rows and as
-# columns of pairs, and a product.
-GRAD_QUERY, GRAD_ROW, GRAD_COLUMN, PRODUCT = range(12, 16)
-
-# Matrices of tokens × columns.
-RESIDUAL, UPDATE, GRAD_OUTPUT, GRAD_UPDATE, GRAD_VALUE, TRANSPOSED_UPDATE = range(6)
-
-# Matrices of tokens × tokens after those of `linear_decays`.
-GRAD_READS, GRAD_RECALLS = 3, 4
-
-# Matrices of features × columns.
-STATE, GRAD_STATE, TRANSPOSED_STATE = range(3)
 
 
 @inlined
@@ -101,14 +64,14 @@ def _decay_matrix(m: HeadMemory, index: int, tokens: int, since: int, zero: Any)
     """Multiplies a matrix by what is left since the chunk began, or until it ends."""
     zeros, row_bytes = padded_zeros(zero), m.features * 4
     address = feature_matrix(m, index).address
-    factors = array_at(vector_at(m, SINCE if since != 0 else UNTIL), CHUNK, zero)
-    decays = feature_matrix(m, SINCE_BLOCK if since != 0 else UNTIL_BLOCK).address
+    factors = array_at(vector_at(m, at.SINCE if since != 0 else at.UNTIL), CHUNK, zero)
+    decays = feature_matrix(m, at.SINCE_BLOCK if since != 0 else at.UNTIL_BLOCK).address
     for t in range(tokens if m.gates != 0 else 0):
         row = address + t * row_bytes
         if m.gates == 1:
             scale_row(row, factors[t], row, m.features, zero)
         else:
-            block = vector_at(m, (BEFORE_BLOCK if since != 0 else AFTER_BLOCK) + t // BLOCK)
+            block = vector_at(m, (at.BEFORE_BLOCK if since != 0 else at.AFTER_BLOCK) + t // BLOCK)
             for j in range(0, row_bytes, LANES * 4):
                 decay = load(decays + t * row_bytes + j, zeros) * load(block + j, zeros)
                 store(load(row + j, zeros) * decay, row + j)
@@ -117,28 +80,28 @@ def _decay_matrix(m: HeadMemory, index: int, tokens: int, since: int, zero: Any)
 @inlined
 def _differentiate_updates(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, start: int, zero: Any) -> None:
     """Computes the gradients of updates, values, strengths and products of pairs."""
-    update, grad_output = column_matrix(m, UPDATE), column_matrix(m, GRAD_OUTPUT)
-    grads, grad_value = column_matrix(m, GRAD_UPDATE), column_matrix(m, GRAD_VALUE)
-    reads = pair_matrix(m, READS).address
+    update, grad_output = column_matrix(m, at.UPDATE), column_matrix(m, at.GRAD_OUTPUT)
+    grads, grad_value = column_matrix(m, at.GRAD_UPDATE), column_matrix(m, at.GRAD_VALUE)
+    reads = pair_matrix(m, at.READS).address
     size = Size(tokens, m.columns, m.dim)
-    multiply(p, size, 1.0, decayed(m, LEAVING_KEY, KEY), state_matrix(m, GRAD_STATE), grads, 0)
+    multiply(p, size, 1.0, decayed(m, at.LEAVING_KEY, at.KEY), state_matrix(m, at.GRAD_STATE), grads, 0)
     for first in range(0, tokens, BLOCK):
         size = Size(min(BLOCK, tokens - first), m.columns, tokens - first)
         of_columns = Matrix(reads + (first * CHUNK + first) * 4, 1, CHUNK)
         multiply(p, size, 1.0, of_columns, rows_from(grad_output, first), rows_from(grads, first), 1)
-    transposed = transposed_values(m, TRANSPOSED_UPDATE)
-    transpose_rows(update, ceil_div(tokens, BLOCK) * BLOCK, m.columns, transposed, zero)
-    _multiply_pairs(p, m, tokens, 1.0, grad_output, transposed, pair_matrix(m, GRAD_READS))
-    own_gradients, grad_reads = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero), pair_matrix(m, GRAD_READS)
+    transposed = transposed_values(m, at.TRANSPOSED_UPDATE)
+    transpose(update, ceil_div(tokens, BLOCK) * BLOCK, m.columns, transposed, zero)
+    _multiply_pairs(p, m, tokens, 1.0, grad_output, transposed, pair_matrix(m, at.GRAD_READS))
+    own_gradients, grad_reads = array_at(vector_at(m, at.OWN_GRADIENT), CHUNK, zero), pair_matrix(m, at.GRAD_READS)
     for t in range(tokens):
         own_gradients[t] = array_at(grad_reads.address + (t * CHUNK + t) * 4, 1, zero)[0]
     decay_pairs(m, tokens, grad_reads, 0, zero)
     if m.is_delta == 0:
         return
     solve_transposed(p, m, tokens, grads, grad_value, zero)
-    _multiply_pairs(p, m, tokens, -1.0, grad_value, transposed, pair_matrix(m, GRAD_RECALLS))
-    decay_pairs(m, tokens, pair_matrix(m, GRAD_RECALLS), 0, zero)
-    residual, zeros = column_matrix(m, RESIDUAL).address, padded_zeros(zero)
+    _multiply_pairs(p, m, tokens, -1.0, grad_value, transposed, pair_matrix(m, at.GRAD_RECALLS))
+    decay_pairs(m, tokens, pair_matrix(m, at.GRAD_RECALLS), 0, zero)
+    residual, zeros = column_matrix(m, at.RESIDUAL).address, padded_zeros(zero)
     grad_beta = rows_at(p.grad_beta, batch, head, start)
     for t in range(tokens if p.grad_beta.address != 0 else 0):
         total = zeros
@@ -160,23 +123,23 @@ def _multiply_pairs(
 @inlined
 def _differentiate_states(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     """Computes the gradients that reach queries, keys and decays through the states, and that of the state before."""
-    state, grad_state = state_matrix(m, STATE), state_matrix(m, GRAD_STATE)
-    transposed, size = transposed_state(m, TRANSPOSED_STATE), Size(tokens, m.features, m.value_dim)
-    grad_output, grad_value = column_matrix(m, GRAD_OUTPUT), column_matrix(m, GRAD_VALUE)
-    transpose_rows(state, m.features, m.columns, transposed, zero)
-    multiply(p, size, 1.0, grad_output, transposed, feature_matrix(m, GRAD_QUERY), 0)
-    _decay_matrix(m, GRAD_QUERY, tokens, 1, zero)
+    state, grad_state = state_matrix(m, at.STATE), state_matrix(m, at.GRAD_STATE)
+    transposed, size = transposed_state(m, at.TRANSPOSED_STATE), Size(tokens, m.features, m.value_dim)
+    grad_output, grad_value = column_matrix(m, at.GRAD_OUTPUT), column_matrix(m, at.GRAD_VALUE)
+    transpose(state, m.features, m.columns, transposed, zero)
+    multiply(p, size, 1.0, grad_output, transposed, feature_matrix(m, at.GRAD_QUERY), 0)
+    _decay_matrix(m, at.GRAD_QUERY, tokens, 1, zero)
     if m.is_delta != 0:
-        multiply(p, size, -1.0, grad_value, transposed, feature_matrix(m, GRAD_ROW), 0)
-        _decay_matrix(m, GRAD_ROW, tokens, 1, zero)
-    transpose_rows(grad_state, m.features, m.columns, transposed, zero)
-    multiply(p, size, 1.0, column_matrix(m, UPDATE), transposed, feature_matrix(m, GRAD_COLUMN), 0)
-    _decay_matrix(m, GRAD_COLUMN, tokens, 0, zero)
+        multiply(p, size, -1.0, grad_value, transposed, feature_matrix(m, at.GRAD_ROW), 0)
+        _decay_matrix(m, at.GRAD_ROW, tokens, 1, zero)
+    transpose(grad_state, m.features, m.columns, transposed, zero)
+    multiply(p, size, 1.0, column_matrix(m, at.UPDATE), transposed, feature_matrix(m, at.GRAD_COLUMN), 0)
+    _decay_matrix(m, at.GRAD_COLUMN, tokens, 0, zero)
     if m.gates != 0 and p.grad_log_decay.address != 0:
         _differentiate_sums(m, tokens, zero)
     decay_state(m, grad_state, zero)
     size = Size(m.dim, m.columns, tokens)
-    query, key = decayed(m, ENTERED_QUERY, QUERY), decayed(m, ENTERED_KEY, KEY)
+    query, key = decayed(m, at.ENTERED_QUERY, at.QUERY), decayed(m, at.ENTERED_KEY, at.KEY)
     multiply(p, size, 1.0, Matrix(query.address, 1, m.features), grad_output, grad_state, 1)
     if m.is_delta != 0:
         multiply(p, size, -1.0, Matrix(key.address, 1, m.features), grad_value, grad_state, 1)
@@ -187,32 +150,32 @@ def _differentiate_sums(m: HeadMemory, tokens: int, zero: Any) -> None:
     """Computes the gradients of the sums of a chunk's log-decays: of the state, and of keys that enter the next one."""
     zeros = padded_zeros(zero)
     sums, shares = (
-        array_at(vector_at(m, SUM_GRADIENT), m.features, zero),
-        array_at(vector_at(m, KEPT_SHARE), m.features, zero),
+        array_at(vector_at(m, at.SUM_GRADIENT), m.features, zero),
+        array_at(vector_at(m, at.KEPT_SHARE), m.features, zero),
     )
-    state, grad_state = state_matrix(m, STATE).address, state_matrix(m, GRAD_STATE).address
+    state, grad_state = state_matrix(m, at.STATE).address, state_matrix(m, at.GRAD_STATE).address
     for d in range(m.features):
         total = zeros
         for j in range(d * m.columns * 4, (d + 1) * m.columns * 4, LANES * 4):
             total = total + load(state + j, zeros) * load(grad_state + j, zeros)
         sums[d] = shares[d] * sum_of(total)
-    key, grad = feature_matrix(m, KEY).address, feature_matrix(m, GRAD_COLUMN).address
+    key, grad = feature_matrix(m, at.KEY).address, feature_matrix(m, at.GRAD_COLUMN).address
     for j in range(0, m.features * 4, LANES * 4):
-        total = load(vector_at(m, SUM_GRADIENT) + j, zeros)
+        total = load(vector_at(m, at.SUM_GRADIENT) + j, zeros)
         for t in range(tokens):
             row = t * m.features * 4 + j
             total = total + load(key + row, zeros) * load(grad + row, zeros)
-        store(total, vector_at(m, SUM_GRADIENT) + j)
+        store(total, vector_at(m, at.SUM_GRADIENT) + j)
 
 
 @inlined
 def _differentiate_pairs(p: Any, m: HeadMemory, tokens: int) -> None:
     """Adds the gradients of products of pairs, which are decayed already, to those of queries and keys."""
-    query, key = feature_matrix(m, QUERY), feature_matrix(m, KEY)
+    query, key = feature_matrix(m, at.QUERY), feature_matrix(m, at.KEY)
     grad_query, grad_row, grad_column = (
-        feature_matrix(m, GRAD_QUERY), feature_matrix(m, GRAD_ROW), feature_matrix(m, GRAD_COLUMN),
+        feature_matrix(m, at.GRAD_QUERY), feature_matrix(m, at.GRAD_ROW), feature_matrix(m, at.GRAD_COLUMN),
     )  # fmt: skip
-    reads, recalls = pair_matrix(m, GRAD_READS), pair_matrix(m, GRAD_RECALLS)
+    reads, recalls = pair_matrix(m, at.GRAD_READS), pair_matrix(m, at.GRAD_RECALLS)
     for first in range(0, tokens, BLOCK):
         rows, end = min(BLOCK, tokens - first), min(first + BLOCK, tokens)
         size = Size(rows, m.features, end)
@@ -231,31 +194,33 @@ def _differentiate_pairs(p: Any, m: HeadMemory, tokens: int) -> None:
 @inlined
 def _differentiate_blocks(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     """Adds the gradients of products of pairs with a decay for each feature to those of queries and keys."""
-    later, product = feature_matrix(m, LATER_KEY), feature_matrix(m, PRODUCT)
-    grad_column = feature_matrix(m, GRAD_COLUMN)
-    reads, recalls = pair_matrix(m, GRAD_READS), pair_matrix(m, GRAD_RECALLS)
+    later, product = feature_matrix(m, at.LATER_KEY), feature_matrix(m, at.PRODUCT)
+    grad_column = feature_matrix(m, at.GRAD_COLUMN)
+    reads, recalls = pair_matrix(m, at.GRAD_READS), pair_matrix(m, at.GRAD_RECALLS)
     for first in range(0, tokens, BLOCK):
         rows = min(BLOCK, tokens - first)
         _differentiate_block(m, first, rows, zero)
         if first > 0:
             _decay_rows(m, later, first - BLOCK, first - BLOCK, zero)
-            size, decays = Size(rows, m.features, first), rows_from(feature_matrix(m, SINCE_BLOCK), first)
+            size, decays = Size(rows, m.features, first), rows_from(feature_matrix(m, at.SINCE_BLOCK), first)
             multiply(p, size, 1.0, rows_from(reads, first), later, product, 0)
-            _add_products(decays, product, rows_from(feature_matrix(m, GRAD_QUERY), first), rows * m.features, zero)
+            _add_products(decays, product, rows_from(feature_matrix(m, at.GRAD_QUERY), first), rows * m.features, zero)
             if m.is_delta != 0:
                 multiply(p, size, 1.0, rows_from(recalls, first), later, product, 0)
-                _add_products(decays, product, rows_from(feature_matrix(m, GRAD_ROW), first), rows * m.features, zero)
+                _add_products(
+                    decays, product, rows_from(feature_matrix(m, at.GRAD_ROW), first), rows * m.features, zero
+                )
     last = (tokens - 1) // BLOCK * BLOCK
     clear(product.address, last * m.features, zero)
     for first in range(last, 0, -BLOCK):
         size = Size(first, m.features, min(BLOCK, tokens - first))
         columns = Matrix(reads.address + first * CHUNK * 4, 1, CHUNK)
-        multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, BLOCK_QUERY), first), product, 1)
+        multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, at.BLOCK_QUERY), first), product, 1)
         if m.is_delta != 0:
             columns = Matrix(recalls.address + first * CHUNK * 4, 1, CHUNK)
-            multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, BLOCK_KEY), first), product, 1)
+            multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, at.BLOCK_KEY), first), product, 1)
         block = first - BLOCK
-        decays = rows_from(feature_matrix(m, UNTIL_BLOCK), block)
+        decays = rows_from(feature_matrix(m, at.UNTIL_BLOCK), block)
         _add_products(decays, rows_from(product, block), rows_from(grad_column, block), BLOCK * m.features, zero)
         _decay_rows(m, product, block, block, zero)
 
@@ -264,7 +229,7 @@ def _differentiate_blocks(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None
 def _decay_rows(m: HeadMemory, matrix: Matrix, rows: int, block: int, zero: Any) -> None:
     """Multiplies the first rows of a matrix by what is left after a block of tokens."""
     zeros, row_bytes = padded_zeros(zero), m.features * 4
-    decays = feature_matrix(m, SINCE_BLOCK).address + (block + BLOCK - 1) * row_bytes
+    decays = feature_matrix(m, at.SINCE_BLOCK).address + (block + BLOCK - 1) * row_bytes
     for j in range(0, row_bytes, LANES * 4):
         decay = load(decays + j, zeros)
         for t in range(rows):
@@ -285,17 +250,16 @@ def _add_products(a: Matrix, b: Matrix, target: Matrix, count: int, zero: Any) -
 def _differentiate_block(m: HeadMemory, first: int, rows: int, zero: Any) -> None:
     """Adds the gradients of the products within a block on the diagonal: decays are multiplied token by token."""
     zeros, real, row_bytes = padded_zeros(zero), type(zero), m.features * 4
-    query, key, decays = (
-        feature_matrix(m, QUERY).address, feature_matrix(m, KEY).address, feature_matrix(m, TOKEN_DECAY).address,
-    )  # fmt: skip
+    query, key = feature_matrix(m, at.QUERY).address, feature_matrix(m, at.KEY).address
+    decays = feature_matrix(m, at.TOKEN_DECAY).address
     grad_query, grad_row, grad_column = (
-        feature_matrix(m, GRAD_QUERY).address, feature_matrix(m, GRAD_ROW).address,
-        feature_matrix(m, GRAD_COLUMN).address,
+        feature_matrix(m, at.GRAD_QUERY).address, feature_matrix(m, at.GRAD_ROW).address,
+        feature_matrix(m, at.GRAD_COLUMN).address,
     )  # fmt: skip
     for t in range(first + 1, first + rows):
         pairs = t * CHUNK * 4
-        of_reads = array_at(pair_matrix(m, GRAD_READS).address + pairs, CHUNK, zero)
-        of_recalls = array_at(pair_matrix(m, GRAD_RECALLS).address + pairs, CHUNK, zero)
+        of_reads = array_at(pair_matrix(m, at.GRAD_READS).address + pairs, CHUNK, zero)
+        of_recalls = array_at(pair_matrix(m, at.GRAD_RECALLS).address + pairs, CHUNK, zero)
         for j in range(0, row_bytes, LANES * 4):
             row = t * row_bytes + j
             decay, own_query, own_key = broadcast(real(1), zeros), load(query + row, zeros), load(key + row, zeros)
@@ -326,12 +290,12 @@ def _write_decays(m: HeadMemory, tokens: int, log_decays: Matrix, is_empty: bool
         is_empty: whether the state before the chunk is 0.
     """
     zeros, row_bytes = padded_zeros(zero), m.features * 4
-    query, key = feature_matrix(m, QUERY).address, feature_matrix(m, KEY).address
+    query, key = feature_matrix(m, at.QUERY).address, feature_matrix(m, at.KEY).address
     grad_query, grad_row, grad_column = (
-        feature_matrix(m, GRAD_QUERY).address, feature_matrix(m, GRAD_ROW).address,
-        feature_matrix(m, GRAD_COLUMN).address,
+        feature_matrix(m, at.GRAD_QUERY).address, feature_matrix(m, at.GRAD_ROW).address,
+        feature_matrix(m, at.GRAD_COLUMN).address,
     )  # fmt: skip
-    sums, total = vector_at(m, SUM_GRADIENT), 0.0
+    sums, total = vector_at(m, at.SUM_GRADIENT), 0.0
     if m.gates == 1:
         for value in array_at(sums, m.dim, zero):
             total += np.float64(value)
@@ -361,11 +325,11 @@ def _write_decays(m: HeadMemory, tokens: int, log_decays: Matrix, is_empty: bool
 def _write_features(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, start: int, zero: Any) -> None:
     """Adds the gradients of tokens' products with themselves, and writes the gradients of queries and keys."""
     zeros, row_bytes = padded_zeros(zero), m.features * 4
-    query, key = feature_matrix(m, QUERY).address, feature_matrix(m, KEY).address
+    query, key = feature_matrix(m, at.QUERY).address, feature_matrix(m, at.KEY).address
     grad_query, grad_row, grad_column = (
-        feature_matrix(m, GRAD_QUERY), feature_matrix(m, GRAD_ROW).address, feature_matrix(m, GRAD_COLUMN),
+        feature_matrix(m, at.GRAD_QUERY), feature_matrix(m, at.GRAD_ROW).address, feature_matrix(m, at.GRAD_COLUMN),
     )  # fmt: skip
-    own_gradients = array_at(vector_at(m, OWN_GRADIENT), CHUNK, zero)
+    own_gradients = array_at(vector_at(m, at.OWN_GRADIENT), CHUNK, zero)
     for t in range(tokens):
         factor = broadcast(own_gradients[t], zeros)
         for j in range(t * row_bytes, (t + 1) * row_bytes, LANES * 4):
@@ -385,12 +349,12 @@ def _write_features(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, s
 def _read_updates(p: Any, m: HeadMemory, task: int, tokens: int, start: int, zero: Any) -> None:
     """Reads the updates of a chunk: values, or residuals times their strengths."""
     batch, head = task // p.heads, task % p.heads
-    update, residual = column_matrix(m, UPDATE), column_matrix(m, RESIDUAL)
+    update, residual = column_matrix(m, at.UPDATE), column_matrix(m, at.RESIDUAL)
     if m.is_delta == 0:
         value = rows_at(p.value, batch, head, start)
         read_rows(value, tokens, m.value_dim, update, zero)
         return
-    beta = array_at(vector_at(m, BETA), CHUNK, zero)
+    beta = array_at(vector_at(m, at.BETA), CHUNK, zero)
     saved = Matrix(p.residuals + (task * p.length + start) * m.columns * 4, m.columns, 1)
     read_rows(saved, tokens, m.columns, residual, zero)
     clear(update.address, ceil_div(tokens, BLOCK) * BLOCK * m.columns, zero)
@@ -408,7 +372,7 @@ def linear_gradients(dtype: str) -> Callable[[int], None]:
         m = memory_of(p, fetch_add(address + ENTERED))
         write_positions(m, zero)
         elements = m.features * m.columns
-        state, grad_state = state_matrix(m, STATE), state_matrix(m, GRAD_STATE)
+        state, grad_state = state_matrix(m, at.STATE), state_matrix(m, at.GRAD_STATE)
         while True:
             task = fetch_add(address)
             if task >= p.batch * p.heads:
@@ -430,10 +394,10 @@ def linear_gradients(dtype: str) -> Callable[[int], None]:
                 read_chunk(p, m, batch, head, start, tokens, zero)
                 _read_updates(p, m, task, tokens, start, zero)
                 grad_output = rows_at(p.grad_output, batch, head, start)
-                read_rows(grad_output, tokens, m.value_dim, column_matrix(m, GRAD_OUTPUT), zero)
+                read_rows(grad_output, tokens, m.value_dim, column_matrix(m, at.GRAD_OUTPUT), zero)
                 _differentiate_updates(p, m, tokens, batch, head, start, zero)
                 grad_value = rows_at(p.grad_value, batch, head, start)
-                computed = column_matrix(m, GRAD_VALUE if m.is_delta != 0 else GRAD_UPDATE)
+                computed = column_matrix(m, at.GRAD_VALUE if m.is_delta != 0 else at.GRAD_UPDATE)
                 copy_rows(computed, tokens, m.value_dim, grad_value, zero)
                 _differentiate_states(p, m, tokens, zero)
                 if m.gates > 1:

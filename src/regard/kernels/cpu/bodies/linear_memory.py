@@ -4,21 +4,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from regard.kernels.cpu import linear_layout as at
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product
-from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_arguments import WIDE
-from regard.kernels.cpu.linear_arguments import (
-    BLOCK,
-    CHUNK,
-    COLUMN_MATRICES,
-    FEATURE_MATRICES,
-    PAIR_MATRICES,
-    STATE_MATRICES,
-)
+from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 from regard.kernels.cpu.sizes import LANES, ceil_div, padded_length
 
 PAIR_BYTES = CHUNK * CHUNK * 4
@@ -56,10 +49,10 @@ def memory_of(p: Any, thread: int) -> HeadMemory:
     """Returns the memory of a thread."""
     features, columns = padded_length(p.dim), padded_length(p.value_dim)
     of_features = p.scratch + thread * p.scratch_bytes
-    of_columns = of_features + FEATURE_MATRICES * CHUNK * features * 4
-    of_pairs = of_columns + COLUMN_MATRICES * CHUNK * columns * 4
-    of_states = of_pairs + PAIR_MATRICES * PAIR_BYTES
-    vectors = of_states + STATE_MATRICES * features * columns * 4
+    of_columns = of_features + at.FEATURE_MATRICES * CHUNK * features * 4
+    of_pairs = of_columns + at.COLUMN_MATRICES * CHUNK * columns * 4
+    of_states = of_pairs + at.PAIR_MATRICES * PAIR_BYTES
+    vectors = of_states + at.STATE_MATRICES * features * columns * 4
     is_delta = 1 if p.beta.address != 0 else 0
     vector = max(CHUNK, max(features, columns))
     return HeadMemory(
@@ -151,12 +144,6 @@ def clear(address: int, count: int, zero: Any) -> None:
     numbers = array_at(address, count, zero)
     for j in range(count):
         numbers[j] = zero
-
-
-@inlined
-def transpose_rows(source: Matrix, rows: int, columns: int, target: Matrix, zero: Any) -> None:
-    """Computes ``target [columns, rows] = sourceᵀ``."""
-    transpose(source, rows, columns, target, zero)
 
 
 @inlined

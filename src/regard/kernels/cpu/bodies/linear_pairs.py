@@ -2,34 +2,22 @@
 
 from typing import Any
 
+from regard.kernels.cpu import linear_layout as at
 from regard.kernels.cpu.bodies.intrinsics import array_at
-from regard.kernels.cpu.bodies.linear_decays import (
-    BLOCK_KEY,
-    BLOCK_QUERY,
-    DECAYS,
-    KEY,
-    LATER_KEY,
-    QUERY,
-    READS,
-    RECALLS,
-    SINCE_BLOCK,
-    TOKEN_DECAY,
-    TRANSPOSED_KEY,
-)
 from regard.kernels.cpu.bodies.linear_memory import (
     HeadMemory,
     feature_matrix,
     multiply,
     pair_matrix,
     scale_row,
-    transpose_rows,
     transposed_keys,
     vector_at,
 )
 from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.vectors import broadcast, load, padded_zeros, store, sum_of, where_less
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, columns_from, rows_from
-from regard.kernels.cpu.linear_arguments import BETA, BLOCK, CHUNK, PARTIAL, POSITIONS
+from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 from regard.kernels.cpu.sizes import LANES, ceil_div
 
 
@@ -42,25 +30,25 @@ def pair_products(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     if m.gates > 1:
         _by_blocks(p, m, tokens, zero)
         return
-    transposed = transposed_keys(m, TRANSPOSED_KEY)
-    transpose_rows(feature_matrix(m, KEY), ceil_div(tokens, BLOCK) * BLOCK, m.features, transposed, zero)
+    transposed = transposed_keys(m, at.TRANSPOSED_KEY)
+    transpose(feature_matrix(m, at.KEY), ceil_div(tokens, BLOCK) * BLOCK, m.features, transposed, zero)
     for first in range(0, tokens, BLOCK):
         size = Size(min(BLOCK, tokens - first), first + BLOCK, m.dim)
         multiply(
             p,
             size,
             1.0,
-            rows_from(feature_matrix(m, QUERY), first),
+            rows_from(feature_matrix(m, at.QUERY), first),
             transposed,
-            rows_from(pair_matrix(m, READS), first),
+            rows_from(pair_matrix(m, at.READS), first),
             0,
         )
         if m.is_delta != 0:
-            recalls = rows_from(pair_matrix(m, RECALLS), first)
-            multiply(p, size, 1.0, rows_from(feature_matrix(m, KEY), first), transposed, recalls, 0)
-    decay_pairs(m, tokens, pair_matrix(m, READS), 1, zero)
+            recalls = rows_from(pair_matrix(m, at.RECALLS), first)
+            multiply(p, size, 1.0, rows_from(feature_matrix(m, at.KEY), first), transposed, recalls, 0)
+    decay_pairs(m, tokens, pair_matrix(m, at.READS), 1, zero)
     if m.is_delta != 0:
-        decay_pairs(m, tokens, pair_matrix(m, RECALLS), 0, zero)
+        decay_pairs(m, tokens, pair_matrix(m, at.RECALLS), 0, zero)
 
 
 @inlined
@@ -71,7 +59,7 @@ def decay_pairs(m: HeadMemory, tokens: int, pairs: Matrix, diagonal: int, zero: 
         diagonal: 1 to keep the diagonal, 0 to set it to 0 too.
     """
     zeros, real = padded_zeros(zero), type(zero)
-    decays, positions = pair_matrix(m, DECAYS).address, vector_at(m, POSITIONS)
+    decays, positions = pair_matrix(m, at.DECAYS).address, vector_at(m, at.POSITIONS)
     for t in range(tokens):
         end, row = broadcast(real(t + diagonal), zeros), t * CHUNK * 4
         for j in range(0, (t // BLOCK + 1) * BLOCK * 4, LANES * 4):
@@ -87,22 +75,23 @@ def _by_blocks(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
 
     Earlier keys are kept decayed until the block begins, so that each block of rows has one product with all of them.
     """
-    transposed = transposed_keys(m, TRANSPOSED_KEY)
+    transposed = transposed_keys(m, at.TRANSPOSED_KEY)
     for first in range(0, tokens, BLOCK):
         rows = min(BLOCK, tokens - first)
         if first > 0:
             decay_transposed_keys(m, first - BLOCK, zero)
-            source = rows_from(feature_matrix(m, LATER_KEY), first - BLOCK)
-            transpose_rows(source, BLOCK, m.features, columns_from(transposed, first - BLOCK), zero)
+            source = rows_from(feature_matrix(m, at.LATER_KEY), first - BLOCK)
+            transpose(source, BLOCK, m.features, columns_from(transposed, first - BLOCK), zero)
             size = Size(rows, first, m.dim)
-            query, reads = rows_from(feature_matrix(m, BLOCK_QUERY), first), rows_from(pair_matrix(m, READS), first)
+            query = rows_from(feature_matrix(m, at.BLOCK_QUERY), first)
+            reads = rows_from(pair_matrix(m, at.READS), first)
             multiply(p, size, 1.0, query, transposed, reads, 0)
             if m.is_delta != 0:
-                key = rows_from(feature_matrix(m, BLOCK_KEY), first)
-                multiply(p, size, 1.0, key, transposed, rows_from(pair_matrix(m, RECALLS), first), 0)
-        _products_in_block(m, first, rows, QUERY, 1, pair_matrix(m, READS), zero)
+                key = rows_from(feature_matrix(m, at.BLOCK_KEY), first)
+                multiply(p, size, 1.0, key, transposed, rows_from(pair_matrix(m, at.RECALLS), first), 0)
+        _products_in_block(m, first, rows, at.QUERY, 1, pair_matrix(m, at.READS), zero)
         if m.is_delta != 0:
-            _products_in_block(m, first, rows, KEY, 0, pair_matrix(m, RECALLS), zero)
+            _products_in_block(m, first, rows, at.KEY, 0, pair_matrix(m, at.RECALLS), zero)
 
 
 @inlined
@@ -112,8 +101,8 @@ def decay_transposed_keys(m: HeadMemory, block: int, zero: Any) -> None:
     Args:
         block: the first token of the block.
     """
-    transposed = transposed_keys(m, TRANSPOSED_KEY)
-    factors = array_at(feature_matrix(m, SINCE_BLOCK).address + (block + BLOCK - 1) * m.features * 4, m.dim, zero)
+    transposed = transposed_keys(m, at.TRANSPOSED_KEY)
+    factors = array_at(feature_matrix(m, at.SINCE_BLOCK).address + (block + BLOCK - 1) * m.features * 4, m.dim, zero)
     for d in range(m.dim if block > 0 else 0):
         row = transposed.address + d * CHUNK * 4
         scale_row(row, factors[d], row, block, zero)
@@ -125,9 +114,9 @@ def _products_in_block(
 ) -> None:
     """Computes the products within a block on the diagonal: a row decays token by token, back to each key."""
     zeros, row_bytes = padded_zeros(zero), m.features * 4
-    partial = vector_at(m, PARTIAL)
-    source, keys = feature_matrix(m, index).address, feature_matrix(m, KEY).address
-    decays = feature_matrix(m, TOKEN_DECAY).address
+    partial = vector_at(m, at.PARTIAL)
+    source, keys = feature_matrix(m, index).address, feature_matrix(m, at.KEY).address
+    decays = feature_matrix(m, at.TOKEN_DECAY).address
     for t in range(first, first + rows):
         result = array_at(pairs.address + (t * CHUNK + first) * 4, BLOCK, zero)
         for j in range(0, row_bytes, LANES * 4):
@@ -146,7 +135,7 @@ def _products_in_block(
 @inlined
 def solve(p: Any, m: HeadMemory, tokens: int, residuals: Matrix, updates: Matrix, zero: Any) -> None:
     """Solves ``(I + R diag(β)) Y = X`` in place of X, for the residuals Y of values, and computes ``U = diag(β) Y``."""
-    beta, recalls = array_at(vector_at(m, BETA), CHUNK, zero), pair_matrix(m, RECALLS)
+    beta, recalls = array_at(vector_at(m, at.BETA), CHUNK, zero), pair_matrix(m, at.RECALLS)
     for first in range(0, tokens, BLOCK):
         rows = min(BLOCK, tokens - first)
         if first > 0:
@@ -162,7 +151,7 @@ def solve(p: Any, m: HeadMemory, tokens: int, residuals: Matrix, updates: Matrix
 @inlined
 def solve_transposed(p: Any, m: HeadMemory, tokens: int, grads: Matrix, scaled: Matrix, zero: Any) -> None:
     """Solves ``(I + diag(β) R)ᵀ Z = dU`` in place of dU, and computes ``diag(β) Z``."""
-    beta, recalls = array_at(vector_at(m, BETA), CHUNK, zero), pair_matrix(m, RECALLS)
+    beta, recalls = array_at(vector_at(m, at.BETA), CHUNK, zero), pair_matrix(m, at.RECALLS)
     for first in range((tokens - 1) // BLOCK * BLOCK, -1, -BLOCK):
         rows = min(BLOCK, tokens - first)
         if first + rows < tokens:
