@@ -129,5 +129,16 @@ def test_invalid_calls_of_flex_attention_are_refused():
         regard.flex_attention(query, key, value, block_mask=blocks, enable_gqa=True)
     with pytest.raises(ShapeError, match="query must be a tensor"):
         regard.flex_attention(query[0], key, value)
+    short = flex.create_block_mask(_mask_mod, None, None, Q - 1, K, device="cpu")
+    with pytest.raises(ShapeError, match="block_mask is for"):
+        regard.flex_attention(query, key, value, block_mask=short, enable_gqa=True)
+    for function, message in (
+        (lambda *pair: 1.0, "must return a tensor; it returned"),
+        (lambda score, batch, head, query: score, "score_mod must take 5 tensors"),
+        (lambda score, batch, head, query, key: score if query > key else -score, "torch.where"),
+        (3, "score_mod must be a function"),
+    ):
+        with pytest.raises(KindError, match=message):
+            regard.flex_attention(query, key, value, function, enable_gqa=True)
     with pytest.raises(KindError, match="has no argument 'kernel_options'"):
         regard.flex_attention(query, key, value, enable_gqa=True, kernel_options={})

@@ -254,6 +254,13 @@ def _counting(score, batch, head, query, key):
     [
         (_branching, "__gt__|__bool__|'if'"), (_drawing, "rand"), (_cumulative, "cumsum"), (_counting, "changes"),
         (lambda score, *pair: torch.erfinv(score), "erfinv"),
+        (lambda score, batch, head, query, key: score + query * 0.1 % 0.3, "quotients of real numbers"),
+        (lambda score, batch, head, query, key: score // 0.1 + key, "quotients of real numbers"),
+        (lambda score, batch, head, query, key: score ** (key % 3), "may be negative to a power"),
+        (lambda score, *pair: score.half().float(), "half precision"),
+        (lambda score, batch, head, query, key: score + (key.int() * 99_999) ** 2, "more than 32 bits"),
+        (lambda score, batch, head, query, key: score + (key * 99_999_999) ** 3, "more than 64 bits"),
+        (lambda score, batch, head, query, key: score + key.div(2.0, rounding_mode="floor"), "quotients"),
     ],
 )  # fmt: skip
 def test_plans_name_what_keeps_a_function_from_kernels(function, obstacle):
@@ -272,6 +279,58 @@ def test_plans_name_what_keeps_a_mask_from_kernels():
     assert any("isin" in remark for remark in plan.remarks)
     output = regard.attend(*inputs, mask=mask, backend="cpu")
     torch.testing.assert_close(output.double(), exact(inputs, mask=mask.function), rtol=2e-5, atol=2e-5)
+
+
+LARGE = torch.full((K,), 1 << 28)
+
+
+def _integers(score, batch, head, query, key):
+    is_seen, is_far = query >= key, key > 20
+    truths = [
+        is_seen * is_far, is_seen + is_far, torch.maximum(is_seen, is_far), torch.minimum(is_far, is_seen),
+        is_seen ^ is_far, ~is_seen & is_far, torch.logical_or(is_seen, key), torch.logical_not(key), (key % 2).bool(),
+        torch.eq(query, other=key), query.ne(key), key.gt(3.5), torch.less_equal(query, key), True ^ is_seen,
+    ]  # fmt: skip
+    numbers = [
+        5 - key, torch.rsub(query, 3), key.sub(query), torch.subtract(query, other=key), (query - key) // 3,
+        (query - key) % 5, torch.div(query - key, 7, rounding_mode="floor"), torch.remainder(query - key, 8),
+        (query - key).floor_divide(4), abs(query - key), -key, ~key, (query ^ key) & 3, 6 | key, key.clamp(3, 9),
+        torch.clamp(key, max=7), query.clamp_min(min=4), torch.minimum(query, key), query.maximum(key),
+        torch.where(is_seen, query, key), query.where(is_far, other=key), key.masked_fill(is_seen, 2),
+        torch.full_like(key, 3), torch.square(key), key**3, (key - 20).relu(), (is_far.int() - query).long(),
+        is_seen.long() + is_far, 1 + is_far,
+    ]  # fmt: skip
+    wide = [
+        ((key * 40) ** 3) % 7, (key * 1_000_003 * 50) % 7, (LARGE[key] * 9 + LARGE[key]) % 7,
+        (key + 500_000_000 + 500_000_000 + 500_000_000 + 500_000_000 + 500_000_000) % 7,
+    ]  # fmt: skip
+    terms = [*truths, *numbers, *wide]
+    return score + sum(0.001 * (index + 1) * term for index, term in enumerate(terms))
+
+
+def _reals(score, batch, head, query, key):
+    far = (query - key) * 0.1
+    terms = [
+        score.where(query >= key, score - 3.0), torch.where(key > 3, score, 0.5), far.where(score > 0, other=score),
+        score.masked_fill(key > query, 2.0), 1 - score, torch.rsub(score, 2.0), torch.sub(2, score), 1.0 / (2 + far**2),
+        torch.div(1, far.abs() + 1), 2.0**-score, torch.pow(3.0, score), score.pow(exponent=3), score.abs() ** 1.5,
+        (score * score + 1) ** -2, (score * score + 1) ** -0.5, torch.clamp(score, -0.5, 0.3), score.clamp(max=0.1),
+        torch.clamp_min(score, 0.2), torch.maximum(score, far), score.minimum(far), torch.sign(score) * score,
+        far.floor(), torch.trunc(far), far.round(), torch.relu(score), torch.nn.functional.silu(score), score.tanh(),
+        torch.exp2(score), torch.log2(1 + score.square()), torch.rsqrt(1 + score * score), torch.reciprocal(2 + far**2),
+        torch.zeros_like(score), score.new_full((), 2.0), (score * 5).int() + 0.5, (key > query) / 2,
+        -(key > 5).float(), torch.true_divide(key, 7), torch.lt(score, 0.3).to(score.dtype), score.detach(),
+        +score, score.float(),
+    ]  # fmt: skip
+    return sum(0.03 * (index % 7 + 1) * term for index, term in enumerate(terms))
+
+
+@pytest.mark.parametrize("function", [_integers, _reals])
+def test_operations_on_pairs_give_the_numbers_of_pytorch(function):
+    query, key, value = (tensor.double().detach() for tensor in draw())
+    output = regard.attend(query, key, value, score=scores.Modified("scaled_dot", function), backend="cpu")
+    wanted = exact((query, key, value), function)
+    torch.testing.assert_close(output, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_second_derivatives_of_functions_are_refused():

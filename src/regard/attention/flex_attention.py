@@ -21,7 +21,7 @@ from regard.masks import blocks as whole_blocks
 from regard.names.foreign_arguments import unknown_keyword
 from regard.scores import Modified, ScaledDot, Score
 from regard.shapes.axes import Bool
-from regard.shapes.checks import type_text
+from regard.shapes.checks import check_arguments, type_text
 from regard.shapes.grid import Grid
 
 _MODULE = "torch.nn.attention.flex_attention"
@@ -44,22 +44,39 @@ class PairFunction:
     """A function of FlexAttention, which takes the numbers of one pair, as a function of tensors that broadcast.
 
     Args:
-        function: ``score_mod`` or ``mask_mod``.
+        name: ``score_mod`` or ``mask_mod``.
+        function: the function.
+        arguments: how many arguments it takes.
     """
 
-    def __init__(self, function: Callable[..., Tensor]):
-        self.function = function
+    def __init__(self, name: str, function: Callable[..., Tensor], arguments: int):
+        if not callable(function):
+            raise KindError(f"{name} must be a function; it is {type_text(function)}")
+        check_arguments(name, function, arguments)
+        self.name, self.function = name, function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, *arguments: Tensor) -> Tensor:
         if all(argument.dim() == 0 for argument in arguments):
-            return self.function(*arguments)
-        mapped, scores = self.function, len(arguments) - 4
+            return self._of_pair(*arguments)
+        mapped, scores = self._of_pair, len(arguments) - 4
         for axis in (3, 2, 1, 0):
             axes = tuple(0 if number == axis else None for number in range(4))
             mapped = torch.vmap(mapped, in_dims=(0,) * scores + axes)
         with _ByOperator():
             return mapped(*arguments[:scores], *(argument.flatten() for argument in arguments[scores:]))
+
+    def _of_pair(self, *arguments: Tensor) -> Tensor:
+        try:
+            result = self.function(*arguments)
+        except RuntimeError as error:
+            if "data-dependent control flow" not in str(error):
+                raise
+            message = f"{self.name} reads numbers of a pair, as Python's 'if' does: write torch.where(condition, a, b)"
+            raise KindError(message) from error
+        if not isinstance(result, Tensor):
+            raise KindError(f"{self.name} must return a tensor; it returned {type_text(result)}")
+        return result
 
 
 class ListedBlocks(Mask, fields=("listed", "full", "query_size", "function")):
@@ -98,6 +115,9 @@ def flex_attention(
 ) -> Any:
     """Takes a call of PyTorch's FlexAttention as it is written there, and trains on a CPU as well.
 
+    Two of its arguments are refused: ``kernel_options``, since these kernels have none, and ``return_aux``, for which
+    ``return_lse`` stands.
+
     .. math:: output_i = \\sum_j softmax_j(score\\_mod(scale \\; q_i · k_j, b, h, i, j)) \\; value_j
 
     over the keys that the mask shows. Dong et al. 2024, "Flex Attention: A Programming Model for Generating Optimized
@@ -124,7 +144,8 @@ def flex_attention(
 
     Raises:
         ShapeError: numbers of heads differ without ``enable_gqa``, or the mask is for other sizes.
-        KindError: ``block_mask`` is no BlockMask, or a function does not return what it must.
+        KindError: an argument is unknown, ``block_mask`` is no BlockMask, or a function takes other arguments, returns
+            no tensor of the right type, or reads numbers of a pair, as Python's ``if`` does.
         ArgumentError: a function reads a tensor at an index that it does not have.
 
     Example:
@@ -153,7 +174,7 @@ def flex_attention(
         key, value = (tensor.expand(query.shape[0], -1, -1, -1) for tensor in (key, value))
     score: Score = ScaledDot(scale)
     if score_mod is not None:
-        score = Modified(score, PairFunction(score_mod))
+        score = Modified(score, PairFunction("score_mod", score_mod, 5))
     mask = None if block_mask is None else mask_of(block_mask, query, key)
     if not return_lse:
         return attend(query, key, value, score=score, mask=mask)
@@ -180,8 +201,7 @@ def mask_of(block_mask: Any, query: Tensor, key: Tensor) -> Mask:
     rows, columns = -(-queries // query_size), -(-keys // key_size)
     listed = _listed(block_mask.kv_num_blocks, block_mask.kv_indices)
     lengths = tuple(block_mask.seq_lengths)
-    fits = lengths == (queries, keys) or (rows == columns == 1 and listed.shape[2:] == (1, 1))
-    if not fits or listed.shape[0] not in (1, batch) or listed.shape[1] not in (1, heads):
+    if lengths != (queries, keys) or listed.shape[0] not in (1, batch) or listed.shape[1] not in (1, heads):
         raise ShapeError(
             f"block_mask is for [batch, heads, queries, keys] = {[*listed.shape[:2], *lengths]}; the call has "
             f"{[batch, heads, queries, keys]}: make it anew, for 1 or as many batch rows and heads"
@@ -193,7 +213,7 @@ def mask_of(block_mask: Any, query: Tensor, key: Tensor) -> Mask:
     if block_mask.mask_mod is flex.noop_mask:
         return whole_blocks(listed | full, key_size, query_size)
     listed, full = (blocks.repeat_interleave(min(key_size, keys), -1)[..., :keys] for blocks in (listed, full))
-    return ListedBlocks(listed, full, query_size, PairFunction(block_mask.mask_mod))
+    return ListedBlocks(listed, full, query_size, PairFunction("mask_mod", block_mask.mask_mod, 4))
 
 
 def _listed(numbers: Tensor, indices: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Operation(NamedTuple):
     """One operation of a rule.
 
     Attributes:
-        name: the name of PyTorch's function or method.
+        name: the name of PyTorch's function or method; the method ``where`` has the arguments of the function.
         arguments, keywords: its arguments, with names in place of tensors.
         dtype, shape: those of the result.
     """
@@ -280,6 +280,8 @@ class _Recorder(TorchFunctionMode):
             text = f"{resolve_name(func)}({', '.join(texts)})"
         if name not in _NARROW_INTEGERS and not result.is_floating_point() and result.dtype != torch.bool:
             self.wide = True
+        if func is Tensor.where:
+            args = (args[1], args[0], *args[2:])
         operands = _mapped(self._operand, args), _mapped(self._operand, kwargs)
         self.operations.append(Operation(name, *operands, result.dtype, result.shape))
         self.lines.append(f"    v{len(self.lines)} = {text}")

@@ -540,7 +540,8 @@ FUNCTION_RECORD = np.dtype(
         *((name, np.int64) for name in ("first", "keys", "scores", "gradient")),
     ]
 )
-"""Arguments of the functions of a row of scores; see `bodies.row_functions`."""
+"""Arguments of the functions of a row of scores; see `bodies.row_functions`; `visible_runs` there has other uses
+for some."""
 
 STAGE_RECORD = np.dtype([(name, np.int64) for name in ("kernel", "arguments", "entered", "left")])
 """A stage of a launch: the addresses of the kernel and of its arguments, and how many threads have entered and left."""

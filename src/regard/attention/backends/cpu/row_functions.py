@@ -219,7 +219,7 @@ def _recorded(problem: Problem) -> RowFunctions:
 
         try:
             check_effects(problem.score)
-            program = program_of(record(problem.grid, changed, dtype), problem.grid, "real")
+            program = program_of(record(problem.grid, changed, dtype), problem.grid, "real", dtype)
             functions.score = BoundProgram(program, dtype)
             functions.score_obstacle = functions.score.obstacle(problem.grid.batch, problem.key.shape[1])
         except NotPointwiseError as error:
@@ -227,7 +227,7 @@ def _recorded(problem: Problem) -> RowFunctions:
     if mask is not None and contains_function(mask) and lowered.spans is None:
         try:
             check_effects(mask)
-            program = program_of(record(problem.grid, mask.allows), problem.grid, "boolean")
+            program = program_of(record(problem.grid, mask.allows), problem.grid, "boolean", dtype)
             functions.mask = BoundProgram(program, dtype)
         except NotPointwiseError as error:
             functions.mask_obstacle = f"the function of the mask is not compiled: {error}"

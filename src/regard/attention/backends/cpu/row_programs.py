@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.pair_rules import LARGEST_INTEGER, SHORT_LENGTH, Name, NotPointwiseError, Operation, Rule
+from regard.attention.pair_rules import Name, NotPointwiseError, Operation, Rule
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_host_data
 
@@ -54,6 +54,17 @@ _UNCHANGED = frozenset({"clone", "contiguous", "alias", "positive", "__pos__"})
 
 _INTEGERS = (torch.int64, torch.int32)
 
+_HALVES = (torch.float16, torch.bfloat16)
+
+_OF_BOOLEANS = {"mul": "and", "minimum": "and", "add": "or", "maximum": "or"}
+"""What arithmetic does with two booleans."""
+
+LARGEST_ROUNDED = 1 << 48
+"""Magnitude that real numbers are taken to have at most where they become integers of 64 bits."""
+
+Bounds = tuple[int, int]
+"""The least and the largest value that an integer may have."""
+
 
 class PairProgram(NamedTuple):
     """A rule as a program.
@@ -91,8 +102,13 @@ def _type_of(dtype: torch.dtype, name: str) -> str:
 class _Writer:
     """Writes the program of a rule."""
 
-    def __init__(self, rule: Rule):
-        self.rule = rule
+    def __init__(self, rule: Rule, grid: Grid, dtype: torch.dtype):
+        self.rule, self.is_double, self.is_single = rule, dtype == torch.float64, False
+        lengths = zip(("batch", "head", "query", "key"), grid.shape, strict=True)
+        self.bounds: dict[str, Bounds] = {name: (0, max(length - 1, 0)) for name, length in lengths}
+        self.dtypes = {operation_name(n): operation.dtype for n, operation in enumerate(rule.operations)}
+        self.dtypes |= {f"inputs[{number}]": tensor.dtype for number, tensor in enumerate(rule.inputs)}
+        self.dtypes["score"] = dtype
         self.operations: list[list[Any]] = []
         self.numbers: list[int | float] = []
         self.values: dict[str, Any] = {"query_index": "query", "key_index": "key"}
@@ -113,8 +129,11 @@ class _Writer:
 
     def _number(self, number: float, kind: str) -> str:
         is_real = kind == "real" or isinstance(number, float)
-        self.numbers.append(float(number) if is_real else int(number))
+        value = float(number) if is_real else int(number)
+        self.numbers.append(torch.tensor(value, dtype=torch.float32).item() if is_real and self.is_single else value)
         name = f"n{len(self.numbers) - 1}"
+        if not is_real:
+            self.bounds[name] = int(number), int(number)
         self.types[name] = "real" if is_real else "integer"
         return name
 
@@ -140,7 +159,22 @@ class _Writer:
         self.operations.append([name, kind, *arguments])
         result = f"v{len(self.operations) - 1}"
         self.types[result] = kind
+        if kind == "integer":
+            self.bounds[result] = self._bounds_of(name, arguments)
         return result
+
+    def _bounds_of(self, name: str, arguments: tuple[Any, ...]) -> Bounds:
+        if name == "load":
+            tensor = self.rule.inputs[arguments[0]]
+            low, high = map(int, _stored(tensor).aminmax())
+        elif name == "integer" and arguments[0] not in self.bounds:
+            low, high = -LARGEST_ROUNDED, LARGEST_ROUNDED
+        else:
+            used = arguments[1:] if name == "where" else arguments
+            low, high = bounds_of(name, [(one, one) if isinstance(one, int) else self.bounds[one] for one in used])
+        if max(-low, high) >= 1 << 63:
+            raise NotPointwiseError("it calculates integers that may have more than 64 bits")
+        return low, high
 
     def _load(self, tensor: int, indices: list[Any]) -> str:
         key = (tensor, *indices)
@@ -171,12 +205,25 @@ class _Writer:
             elif operation.shape != ():
                 raise NotPointwiseError(f"{_shown(operation)} of it is no single number")
             else:
-                result = self._operation(operation)
+                result = self._in_type(operation, self._operation(operation))
             self.values[name] = result
+
+    def _in_type(self, operation: Operation, result: Any) -> Any:
+        """Returns the result of an operation as a number of the type that PyTorch gives it."""
+        if operation.dtype in _HALVES:
+            raise NotPointwiseError(f"it rounds to half precision ({_shown(operation)})")
+        if operation.dtype == torch.int32 and not is_short(self.bounds[result]):
+            low, high = self.bounds[result]
+            if (low, high) != (-LARGEST_ROUNDED, LARGEST_ROUNDED):
+                raise NotPointwiseError(f"it calculates integers that may have more than 32 bits ({_shown(operation)})")
+            self.bounds[result] = 1 - (1 << 31), (1 << 31) - 1
+        return self.add("single", "real", result) if self.is_single and self.types[result] == "real" else result
 
     def _operation(self, operation: Operation) -> Any:
         kind = _type_of(operation.dtype, _shown(operation))
         name, arguments = operation.name, operation.arguments
+        dtypes = [operation.dtype, *(self.dtypes.get(one) for one in arguments if isinstance(one, Name))]
+        self.is_single = self.is_double and torch.float64 not in (dtypes if kind == "boolean" else dtypes[:1])
         keywords = {key: item for key, item in operation.keywords.items() if key not in _IGNORED}
         bare = name.strip("_") if name.startswith("__") else name
         if keywords.pop("alpha", 1) != 1 or keywords.pop("memory_format", None) is not None:
@@ -197,6 +244,8 @@ class _Writer:
         if bare in _UNCHANGED or name in _UNCHANGED or bare == "detach":
             value = self.value(arguments[0], kind)
             return self.add("constant", kind, value) if bare == "detach" else value
+        if kind == "boolean" and bare in ("clamp", *_UNARY):
+            raise NotPointwiseError(f"it uses {_shown(operation)} on booleans")
         if bare in _UNARY and len(arguments) == 1 + (bare == "relu" and len(arguments) > 1):
             return self._unary(_UNARY[bare], arguments[0], kind)
         if bare in ("invert", "bitwise_not", "logical_not"):
@@ -246,6 +295,10 @@ class _Writer:
         return self.add(name, kind, value)
 
     def _arithmetic(self, operation: Operation, name: str, pair: Any, kind: str, rounding: str | None) -> str:
+        if kind == "boolean":
+            if name not in _OF_BOOLEANS:
+                raise NotPointwiseError(f"it uses {_shown(operation)} on booleans")
+            name = _OF_BOOLEANS[name]
         if name == "div" and rounding is not None:
             if rounding != "floor":
                 raise NotPointwiseError(f"it divides with rounding_mode={rounding!r}")
@@ -259,11 +312,7 @@ class _Writer:
     def _division(self, operation: Operation, name: str, pair: Any, kind: str) -> str:
         dividend, divisor = pair
         if kind == "real":
-            value, by = self.value(dividend, kind), self.value(divisor, kind)
-            quotient = self.add("floor", kind, self.add("div", kind, value, by))
-            if name == "floordiv":
-                return quotient
-            return self.add("sub", kind, value, self.add("mul", kind, quotient, by))
+            raise NotPointwiseError(f"it takes remainders or whole quotients of real numbers ({_shown(operation)})")
         if isinstance(divisor, Name) and divisor.startswith("inputs["):
             number = self.rule.values[int(divisor[7:-1])]
             divisor = number if isinstance(number, int) else divisor
@@ -328,11 +377,52 @@ def _stored(tensor: Tensor) -> Tensor:
     return tensor.long() if is_narrow and not tensor.is_complex() else tensor
 
 
-def program_of(rule: Rule, grid: Grid, kind: str) -> PairProgram:
+def operation_name(number: int) -> str:
+    """Returns the name of the result of a rule's operation."""
+    return f"v{number}"
+
+
+def bounds_of(name: str, parts: list[Bounds]) -> Bounds:
+    """Returns bounds of an operation on integers within bounds."""
+    (low, high), *others = parts
+    least, most = others[0] if others else (0, 0)
+    corners = low * least, low * most, high * least, high * most
+    bits = max(max(abs(one), abs(other)) for one, other in parts).bit_length()
+    bitwise = (0 if min(low, least) >= 0 else -1 << bits), (1 << bits) - 1
+    found = {
+        "add": (low + least, high + most),
+        "sub": (low - most, high - least),
+        "mul": (min(corners), max(corners)),
+        "neg": (-high, -low),
+        "not": (-high - 1, -low - 1),
+        "abs": (0, max(abs(low), abs(high))),
+        "maximum": (max(low, least), max(high, most)),
+        "minimum": (min(low, least), min(high, most)),
+        "where": (min(low, least), max(high, most)),
+        "mod": (0, most),
+        "and": bitwise,
+        "or": bitwise,
+        "xor": bitwise,
+    }
+    found |= {"at_least": found["maximum"], "at_most": found["minimum"]}
+    if name == "floordiv":
+        return low // least, high // least
+    if name == "rightshift":
+        return low >> least, high >> least
+    return found.get(name, (low, high))
+
+
+def is_short(bounds: Bounds) -> bool:
+    """Whether int32 holds all integers within bounds."""
+    return max(-bounds[0], bounds[1]) < 1 << 31
+
+
+def program_of(rule: Rule, grid: Grid, kind: str, dtype: torch.dtype) -> PairProgram:
     """Returns the program of a rule.
 
     Args:
         grid: the whole problem.
+        dtype: float32 or float64, in which real numbers are computed.
         kind: the type of the result, ``real`` or ``boolean``.
 
     Raises:
@@ -340,12 +430,11 @@ def program_of(rule: Rule, grid: Grid, kind: str) -> PairProgram:
     """
     if not has_host_data(*rule.inputs) or not all(tensor.numel() for tensor in rule.inputs):
         raise NotPointwiseError("it reads a tensor without elements")
-    writer = _Writer(rule)
+    writer = _Writer(rule, grid, dtype)
     writer.write()
     result = writer.value(Name(rule.result), kind)
     tensors = [_stored(tensor) for tensor in rule.inputs]
-    is_long = rule.wide and max(grid.queries, grid.keys) > SHORT_LENGTH
-    is_narrow = not is_long and all(map(_is_narrow, tensors)) and all(map(_is_narrow_number, writer.numbers))
+    is_narrow = all(tensor.numel() < 1 << 31 for tensor in tensors) and all(map(is_short, writer.bounds.values()))
 
     def text(has_gradient: bool) -> str:
         inputs = [
@@ -369,17 +458,3 @@ def program_of(rule: Rule, grid: Grid, kind: str) -> PairProgram:
     read = [writer.indices.get(number, []) for number in range(len(tensors))]
     own = [tuple(all(name in one for one in indices) for name in ("batch", "head", "query")) for indices in read]
     return PairProgram(text(False), text(True), tuple(tensors), tuple(writer.numbers), tuple(own))
-
-
-def _is_narrow(tensor: Tensor) -> bool:
-    """Whether the numbers of a tensor, and the offsets of its elements, are small enough for calculations in int32."""
-    if tensor.numel() > LARGEST_INTEGER:
-        return False
-    if tensor.is_floating_point() or tensor.dtype == torch.bool or not tensor.numel():
-        return True
-    low, high = tensor.aminmax()
-    return int(low) >= -LARGEST_INTEGER and int(high) <= LARGEST_INTEGER
-
-
-def _is_narrow_number(number: float) -> bool:
-    return isinstance(number, float) or abs(number) <= LARGEST_INTEGER

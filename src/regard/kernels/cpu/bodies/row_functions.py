@@ -1,6 +1,6 @@
 """Functions of a row of scores: what a user's function of single pairs does to each score of a row, and its gradient.
 
-A *program* is the function as a sequence of operations, in JSON; it comes from `attention.backends.cpu.row_functions`,
+A *program* is the function as a sequence of operations, in JSON; it comes from `attention.backends.cpu.row_programs`,
 which checked it. Of a program this module writes the source of a body: only names of operations and of variables that
 are listed here occur in it, and integers. What does not depend on the key is computed once a row, the rest in one loop
 over keys, which the compiler vectorizes. The gradient follows from the derivative of each operation, in reverse order.
@@ -88,6 +88,7 @@ REAL: dict[str, Formula] = {
     "relu": Formula(f"({_ZERO} if {{0}} < {_ZERO} else {{0}})", (f"({{g}} if {{0}} > {_ZERO} else {_ZERO})",)),
     "where": Formula("({1} if {0} else {2})", ("", f"({{g}} if {{0}} else {_ZERO})", f"({_ZERO} if {{0}} else {{g}})")),
     "real": Formula("real({0})", ("{g}",)),
+    "single": Formula("real(np.float32({0}))", ("{g}",)),
     "constant": Formula("real({0})"),
 }  # fmt: skip
 """Operations on real numbers."""
@@ -99,7 +100,6 @@ INTEGER: dict[str, Formula] = {
     "floordiv": Formula("{0} // {1}"),
     "mod": Formula("{0} % {1}"),
     "rightshift": Formula("{0} >> {1}"),
-    "leftshift": Formula("{0} << {1}"),
     **{name: Formula(f"{{0}} {sign} {{1}}") for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
     "not": Formula("~{0}"),
     "integer": Formula("{0}"),
@@ -144,7 +144,7 @@ class _Source:
     """The source of a body.
 
     Args:
-        program: see `regard.attention.backends.cpu.row_functions.program_of`.
+        program: see `regard.attention.backends.cpu.row_programs.program_of`.
     """
 
     def __init__(self, program: Mapping[str, Any]):
