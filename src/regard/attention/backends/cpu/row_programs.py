@@ -160,10 +160,10 @@ class _Writer:
         result = f"v{len(self.operations) - 1}"
         self.types[result] = kind
         if kind == "integer":
-            self.bounds[result] = self._bounds_of(name, arguments)
+            self.bounds[result] = self._bounds_of(name, list(arguments))
         return result
 
-    def _bounds_of(self, name: str, arguments: tuple[Any, ...]) -> Bounds:
+    def _bounds_of(self, name: str, arguments: list[Any]) -> Bounds:
         if name == "load":
             tensor = self.rule.inputs[arguments[0]]
             low, high = map(int, _stored(tensor).aminmax())
