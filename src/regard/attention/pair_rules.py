@@ -21,7 +21,8 @@ from regard.shapes.grid import Grid
 from regard.tracing.transforms import sent
 
 LARGEST_INTEGER = 1 << 29
-"""Integers of rules may not exceed this magnitude, so that sums of a few of them are exact in int32."""
+"""Integers that a rule names may not exceed this magnitude: kernels of GPUs add a few of them in int32. Those of CPUs
+take int64 unless int32 holds all that a rule calculates (`row_programs.bounds_of`)."""
 
 SHORT_LENGTH = 1 << 15
 """Number of keys or queries up to which the product of two indices is exact in int32."""

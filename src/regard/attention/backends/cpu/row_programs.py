@@ -244,9 +244,7 @@ class _Writer:
         if bare in _UNCHANGED or name in _UNCHANGED or bare == "detach":
             value = self.value(arguments[0], kind)
             return self.add("constant", kind, value) if bare == "detach" else value
-        if kind == "boolean" and bare in ("clamp", *_UNARY):
-            raise NotPointwiseError(f"it uses {_shown(operation)} on booleans")
-        if bare in _UNARY and len(arguments) == 1 + (bare == "relu" and len(arguments) > 1):
+        if bare in _UNARY and (len(arguments) == 1 or bare == "relu"):
             return self._unary(_UNARY[bare], arguments[0], kind)
         if bare in ("invert", "bitwise_not", "logical_not"):
             return self.add("not", kind, self.value(arguments[0], kind))
@@ -273,6 +271,8 @@ class _Writer:
         return "real" if isinstance(argument, float) else "integer"
 
     def _clamp(self, name: str, arguments: Any, named: dict[str, Any], kind: str) -> str:
+        if kind == "boolean":
+            raise NotPointwiseError("it clamps booleans")
         value, bounds = arguments[0], arguments[1:]
         if name == "clamp_max":
             low, high = None, bounds[0] if bounds else named.get("max")
@@ -290,8 +290,8 @@ class _Writer:
             return value
         if kind == "integer" and name == "relu":
             return self.add("at_least", kind, value, self.add("constant", kind, 0))
-        if kind != "real" and name not in ("neg", "abs"):
-            raise NotPointwiseError(f"it uses {name} on integers")
+        if kind == "boolean" or (kind == "integer" and name not in ("neg", "abs")):
+            raise NotPointwiseError(f"it uses {name} on {kind}s")
         return self.add(name, kind, value)
 
     def _arithmetic(self, operation: Operation, name: str, pair: Any, kind: str, rounding: str | None) -> str:
