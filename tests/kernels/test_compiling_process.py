@@ -303,7 +303,7 @@ class TestCalls:
     def test_a_gradient_needs_its_kernel_too(self):
         inputs, score = self.inputs(), regard.scores.Additive(torch.randn(16))
         self.compiled = {"multiply_float32", "prepare_additive_keys_float32", "transpose_keys_float32"}
-        self.compiled.add("attention_forward_float32_tanh_softmax")
+        self.compiled |= {"run_stages", "attention_forward_float32_tanh_softmax"}
         assert regard.plan(*inputs, score=score).backend == "cpu"
         inputs[0].requires_grad_()
         assert regard.plan(*inputs, score=score).backend == "tiled"

@@ -217,3 +217,11 @@ def test_operations_run_what_no_kernel_takes(monkeypatch):
     empty = [tensor[:, :, :0] for tensor in given[:5]]
     assert "no tokens" in form_of(*empty)
     assert torch.equal(chunked(*empty, given[5])[1], given[5])
+
+
+def test_kernels_and_operations_bound_log_decays_alike():
+    from regard.kernels.cpu import linear_arguments
+    from regard.linear import log_decays
+
+    assert linear_arguments.LEAST_LOG_DECAY == log_decays.LEAST_LOG_DECAY
+    assert torch.tensor(log_decays.LEAST_LOG_DECAY).exp() == 0

@@ -4,8 +4,13 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.kernels.cpu.linear_arguments import LEAST_LOG_DECAY
 from regard.tracing.transforms import can_read
+
+LEAST_LOG_DECAY = -104.0
+"""A log-decay whose exponential rounds to 0 in float32; kernels have the same bound."""
+
+LEAST_EXACT_LOG_DECAY = -746.0
+"""A log-decay whose exponential rounds to 0 in float64."""
 
 
 def bounded(log_decay: Tensor) -> Tensor:
@@ -13,7 +18,7 @@ def bounded(log_decay: Tensor) -> Tensor:
 
     A log-decay of −∞ clears the state, and so does every one whose exponential rounds to 0.
     """
-    return log_decay.clamp(min=-746.0 if log_decay.dtype == torch.float64 else LEAST_LOG_DECAY)
+    return log_decay.clamp(min=LEAST_EXACT_LOG_DECAY if log_decay.dtype == torch.float64 else LEAST_LOG_DECAY)
 
 
 def check_log_decay(log_decay: Tensor) -> None:

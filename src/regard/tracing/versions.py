@@ -94,8 +94,9 @@ def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozense
         # An object with a function or a method of its own may read more than its fields.
         yield from ((getattr(value, name), frozenset[str]()) for name in fields)
     elif isinstance(value, dict):
-        # A copy, since another thread, or the end of an object that is a weak key, may change the dictionary meanwhile.
-        yield from ((item, names) for pair in list(value.items()) for item in pair)
+        # A copy, since another thread, or the end of an object that is a weak key, may change the dictionary meanwhile;
+        # it makes no object for each pair, so that nothing ends while it is made.
+        yield from ((item, names) for pair in dict.copy(value).items() for item in pair)
     elif isinstance(value, _CONTAINERS):
         yield from ((item, names) for item in value)
     elif isinstance(value, partial):

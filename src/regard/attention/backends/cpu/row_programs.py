@@ -389,7 +389,7 @@ def bounds_of(name: str, parts: list[Bounds]) -> Bounds:
     corners = low * least, low * most, high * least, high * most
     bits = max(max(abs(one), abs(other)) for one, other in parts).bit_length()
     bitwise = (0 if min(low, least) >= 0 else -1 << bits), (1 << bits) - 1
-    found = {
+    bounds = {
         "add": (low + least, high + most),
         "sub": (low - most, high - least),
         "mul": (min(corners), max(corners)),
@@ -404,12 +404,12 @@ def bounds_of(name: str, parts: list[Bounds]) -> Bounds:
         "or": bitwise,
         "xor": bitwise,
     }
-    found |= {"at_least": found["maximum"], "at_most": found["minimum"]}
+    bounds |= {"at_least": bounds["maximum"], "at_most": bounds["minimum"]}
     if name == "floordiv":
         return low // least, high // least
     if name == "rightshift":
         return low >> least, high >> least
-    return found.get(name, (low, high))
+    return bounds.get(name, (low, high))
 
 
 def is_short(bounds: Bounds) -> bool:
