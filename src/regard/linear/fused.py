@@ -42,7 +42,7 @@ def chunked(
         from regard.kernels.cpu.kernel import are_usable
         from regard.kernels.cpu.kernels import for_linear
 
-        gradient = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
+        gradient = _wants_gradient(inputs)
         if are_usable(for_linear(gradient)):
             tensors: list[Any] = [part if part is None else in_memory(part) for part in inputs]
             if gradient:
@@ -63,11 +63,15 @@ def form_of(*inputs: Tensor | None) -> str:
     if reason is None:
         from regard.kernels.cpu.kernels import for_linear
 
-        gradient = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
+        gradient = _wants_gradient(inputs)
         if must_wait() or all(kernel.is_compiled for kernel in for_linear(gradient)):
             return "fused kernels run it"
         reason = "the kernels are not compiled yet"
     return f"PyTorch's operations run it ({reason})"
+
+
+def _wants_gradient(inputs: tuple[Tensor | None, ...]) -> bool:
+    return torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
 
 
 def why_not_fused(*inputs: Tensor | None) -> str | None:

@@ -45,11 +45,12 @@ class Columns(Mask, fields=("index", "size", "query_size")):
                 f"{self.query_size} queries, or have a number of heads that divides theirs; it has shape {own}"
             )
         check_device("index", self.index, grid)
-        places = -(-grid.keys // self.size)
-        if has_host_data(self.index) and self._largest >= places:
+        key_blocks = -(-grid.keys // self.size)
+        if has_host_data(self.index) and self._largest >= key_blocks:
             of = "keys" if self.size == 1 else f"blocks of {self.size} keys"
             raise ArgumentError(
-                f"index must be below {places}, the number of {of}, or negative for none; it contains {self._largest}"
+                f"index must be below {key_blocks}, the number of {of}, or negative for none; "
+                f"it contains {self._largest}"
             )
 
     @property
@@ -68,6 +69,10 @@ class Columns(Mask, fields=("index", "size", "query_size")):
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Columns":
         return Columns(function(self.index), self.size, self.query_size)
 
+    def _key_blocks(self, grid: Grid) -> tuple[int, int]:
+        """Returns the first block of keys of a tile, and the end of its blocks."""
+        return grid.key_span.start // self.size, -(-grid.key_span.stop // self.size)
+
     def _rows(self, grid: Grid) -> Tensor:
         """Returns the lists of a tile, int64 ``[batch or 1, heads or fewer, rows, listed]``; −1 for none."""
         index, rows = self.four_axes, grid.query_span
@@ -85,11 +90,11 @@ class Columns(Mask, fields=("index", "size", "query_size")):
         return rows[:, :, grid.query_index[:, 0] // self.query_size - grid.query_span.start // self.query_size]
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        first, stop = grid.key_span.start // self.size, -(-grid.key_span.stop // self.size)
-        places, rows = stop - first, self._rows(grid) - first
+        first, stop = self._key_blocks(grid)
+        key_blocks, rows = stop - first, self._rows(grid) - first
         # What is not in the tile is written to one more column. On a device no index leads out of bounds.
-        inside = torch.where((rows >= 0) & (rows < places), rows, places)
-        listed = torch.zeros(*rows.shape[:3], places + 1, dtype=torch.bool, device=rows.device).scatter(
+        inside = torch.where((rows >= 0) & (rows < key_blocks), rows, key_blocks)
+        listed = torch.zeros(*rows.shape[:3], key_blocks + 1, dtype=torch.bool, device=rows.device).scatter(
             -1, inside, True
         )
         if self.size == 1:
@@ -102,7 +107,7 @@ class Columns(Mask, fields=("index", "size", "query_size")):
         if not has_host_data(self.index):
             return Visibility.PARTIAL
         rows = self._rows(grid)
-        first, stop = grid.key_span.start // self.size, -(-grid.key_span.stop // self.size)
+        first, stop = self._key_blocks(grid)
         if not bool(((rows >= first) & (rows < stop)).any()):
             return Visibility.EMPTY
         is_short = rows.shape[3] * self.size < span_length(grid.key_span)

@@ -120,9 +120,7 @@ class Fused(Backend):
             attended = problem.memory.attend(problem)
             return None if attended.weights is None else attended
         is_sliced = _dense_mask(problem) is not None or row_functions(problem).score is not None
-        if packed_call(problem) is not None or is_sliced:
-            return None
-        if column_call(problem) is not None:
+        if is_sliced or packed_call(problem) is not None or column_call(problem) is not None:
             return None
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])

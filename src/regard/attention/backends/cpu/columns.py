@@ -5,15 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.attention.backends.cpu.inputs import is_softmax_of_products
 from regard.attention.problem import Problem
 from regard.kernels.cpu.column_call import ColumnCall
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.masks import Columns, Mask
 from regard.masks.mask import joined_masks
 from regard.masks.spans import intersection_of
-from regard.scores import InnerProduct
 from regard.shapes.grid import Grid, upcast, with_one_grouping
-from regard.tracing.transforms import has_dense_cpu_storage, has_host_data, reverse_mode_only
+from regard.tracing.transforms import has_host_data
 from regard.tracing.versions import Versions
 
 KEYS_PER_LISTED = 2
@@ -26,19 +26,14 @@ def column_call(problem: Problem) -> ColumnCall | None:
     The kernel takes the softmax of inner products in float32 or half precision, without bias and dropout, under
     `regard.masks.columns`, also joined with masks that have one run of keys in each row.
     """
-    mask, query = problem.mask, problem.query
+    mask = problem.mask
     if mask is None or not any(type(part) is Columns for part in joined_masks(mask)):
         return None
-    if problem.bias is not None or problem.dropout or query.dtype == torch.float64 or not reverse_mode_only(query):
+    if problem.dropout or not is_softmax_of_products(problem):
         return None
-    row, prepared = problem.row, problem.prepared
-    if row is None or row != type(row)("softmax") or isinstance(prepared.scale, Tensor) or prepared.modifiers:
-        return None
-    if not isinstance(prepared.primitive, InnerProduct):
-        return None
-    if not has_dense_cpu_storage(prepared.query, prepared.key, problem.value):
-        return None
-    return _call_of(mask, problem.grid, float(prepared.scale))
+    scale = problem.prepared.scale
+    assert not isinstance(scale, Tensor)
+    return _call_of(mask, problem.grid, float(scale))
 
 
 def _call_of(mask: Mask, grid: Grid, scale: float) -> ColumnCall | None:

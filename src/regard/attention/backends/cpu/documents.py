@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.attention.backends.cpu.inputs import is_softmax_of_products
 from regard.attention.problem import CachedMemory, Problem
 from regard.attention.result import Attended
 from regard.kernels.cpu.packed_call import PackedCall, Sequences, runs
@@ -17,9 +18,8 @@ from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refus
 from regard.masks import Band, Documents, Mask
 from regard.masks.mask import joined_masks
 from regard.normalizers.normalizer import safe_softmax
-from regard.scores import InnerProduct
 from regard.shapes.grid import Grid, upcast
-from regard.tracing.transforms import can_branch_on, has_dense_cpu_storage, in_memory, reverse_mode_only
+from regard.tracing.transforms import can_branch_on, has_dense_cpu_storage, in_memory
 
 ALL_KEYS = 1 << 40
 """A number of keys that exceeds every document: no limit before or after a query's own key."""
@@ -52,16 +52,10 @@ def packed_call(problem: Problem) -> PackedCall | None:
     mask = problem.mask
     if mask is None or not any(type(part) is Documents for part in joined_masks(mask)):
         return None
-    query, value = problem.query, problem.value
-    if problem.bias is not None or query.dtype == torch.float64 or not reverse_mode_only(query):
+    if not is_softmax_of_products(problem):
         return None
-    row, prepared = problem.row, problem.prepared
-    if row is None or row != type(row)("softmax") or isinstance(prepared.scale, Tensor) or prepared.modifiers:
-        return None
-    if not isinstance(prepared.primitive, InnerProduct):
-        return None
-    if not has_dense_cpu_storage(prepared.query, prepared.key, value):
-        return None
+    query, value, prepared = problem.query, problem.value, problem.prepared
+    assert not isinstance(prepared.scale, Tensor)
     has_heads = prepared.key.shape[:2] == value.shape[:2] and len(value) == len(query)
     sequences = _sequences(mask, problem.grid) if has_heads else None
     if sequences is None:

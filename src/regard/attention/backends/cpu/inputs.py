@@ -15,7 +15,7 @@ from regard.scores import InnerProduct, ReluSum, TanhSum
 from regard.scores.additive_scores import UnitSum
 from regard.scores.modifiers import Cap
 from regard.shapes.grid import upcast, with_one_grouping
-from regard.tracing.transforms import active_transform
+from regard.tracing.transforms import active_transform, has_dense_cpu_storage, reverse_mode_only
 
 CAPABILITIES = Capabilities(
     primitives=(InnerProduct, TanhSum, ReluSum),
@@ -118,6 +118,19 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         **kernels.row_normalizer(row.kind, row.temperature, row.alpha),  # type: ignore[arg-type]
     )
     return inputs._replace(**functions.fields(grid, gradient=problem.wants_gradient or functions.wants_gradient))
+
+
+def is_softmax_of_products(problem: Problem) -> bool:
+    """Whether a problem is the plain softmax of inner products, in float32 or half precision, without a bias, and its
+    tensors can be read where they are."""
+    if problem.bias is not None or problem.query.dtype == torch.float64 or not reverse_mode_only(problem.query):
+        return False
+    row, prepared = problem.row, problem.prepared
+    if row is None or row != type(row)("softmax") or isinstance(prepared.scale, Tensor) or prepared.modifiers:
+        return False
+    if not isinstance(prepared.primitive, InnerProduct):
+        return False
+    return has_dense_cpu_storage(prepared.query, prepared.key, problem.value)
 
 
 def is_stored_in_half(problem: Problem) -> bool:
