@@ -2,28 +2,24 @@
 
 import numpy as np
 
-COLUMN_POINTERS = tuple(
-    name + part
-    for name in ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
-    for part in ("", "_batch", "_head", "_row")
-)
-"""Names of the addresses of matrices, and of their strides."""
+from regard.kernels.cpu.linear_arguments import TENSOR_RECORD
+
+COLUMN_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
+"""Names of the matrices, each a tensor of heads."""
 
 COLUMN_RECORD = np.dtype(
     [
         *((name, np.int64) for name in ("counter", "started", "threads", "chunks", "memory", "memory_size")),
         *((name, np.int64) for name in ("batch", "heads", "kv_heads", "lists", "queries", "keys", "dim", "value_dim")),
-        *(
-            (name, np.int64)
-            for name in ("index", "index_heads", "index_batch", "index_head", "index_row", "listed", "rows")
-        ),
-        *((name, np.int64) for name in ("size", "query_size", "block", "listed_keys")),
-        *((name, np.int64) for name in ("start", "stop", "span_batch", "span_head", "span_row", "lse")),
-        *((name, np.int64) for name in COLUMN_POINTERS),
+        ("index", TENSOR_RECORD),
+        *((name, np.int64) for name in ("index_heads", "listed", "rows", "size", "query_size", "block", "listed_keys")),
+        ("start", TENSOR_RECORD),
+        *((name, np.int64) for name in ("stop", "lse")),
+        *((name, TENSOR_RECORD) for name in COLUMN_MATRICES),
         ("scale", np.float64),
     ]
 )
-"""Arguments of the kernels of attention to listed keys. Strides are in elements, and 0 where an axis broadcasts.
+"""Arguments of the kernels of attention to listed keys. ``stop`` has the strides of ``start``.
 
 ``started`` counts the threads, each of which takes a piece of ``memory``, of which there are ``threads``. ``lists`` is
 the number of groups of heads that share keys and lists. A list, one of ``rows``, holds ``listed`` blocks of ``size``

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.column_arguments import COLUMN_POINTERS, COLUMN_RECORD
+from regard.kernels.cpu.column_arguments import COLUMN_MATRICES, COLUMN_RECORD
 from regard.kernels.cpu.column_call import ColumnCall
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_arguments import MIN_TASKS, SUMS_LIMIT, address_of, sum_of_chunks
-from regard.kernels.cpu.launch import KernelArguments, as_matrix
+from regard.kernels.cpu.launch import NO_TENSOR, KernelArguments, as_matrix, tensor_record
 from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, padded_length
 
 _ARGUMENTS = KernelArguments(COLUMN_RECORD)
@@ -53,10 +53,10 @@ def gradients(
     chunks = min(max(1, SUMS_LIMIT // sums), ceil_div(MIN_TASKS, batch * kv_heads))
     grad_query = query.new_empty(query.shape)
     grad_key, grad_value = (query.new_zeros(batch, kv_heads, chunks, *each.shape[2:]) for each in (key, value))
-    _run(
-        kernels.column_attention_gradients(query.dtype), call, chunks, 3.0, lse, query=query, key=key, value=value,
-        grad_output=grad_output, grad_query=grad_query, grad_key=grad_key, grad_value=grad_value,
-    )  # fmt: skip
+    of_tasks = (each.flatten(0, 2).unsqueeze(1) for each in (grad_key, grad_value))
+    names = "query", "key", "value", "grad_output", "grad_query", "grad_key", "grad_value"
+    tensors = dict(zip(names, (query, key, value, grad_output, grad_query, *of_tasks), strict=True))
+    _run(kernels.column_attention_gradients(query.dtype), call, chunks, 3.0, lse, **tensors)
     return grad_query, sum_of_chunks(grad_key), sum_of_chunks(grad_value)
 
 
@@ -84,10 +84,7 @@ def _run(kernel: Kernel, call: ColumnCall, chunks: int, passes: float, lse: Tens
     block = max(1, min(query_size, queries, min(BLOCK_ROWS, BLOCK_WEIGHTS // listed_keys) // group))
     threads, size = torch.get_num_threads(), memory_size(listed_keys, ceil_div(keys, call.size), block * group)
     memory = query.new_empty((threads * size + CACHE_LINE) // query.element_size())
-    pointers: dict[str, int] = dict.fromkeys(COLUMN_POINTERS, 0)
-    for name, tensor in tensors.items():
-        pointers[name] = address_of(tensor)
-        pointers |= _strides(name, tensor)
+    records = dict.fromkeys(COLUMN_MATRICES, NO_TENSOR) | {name: tensor_record(each) for name, each in tensors.items()}
     _ARGUMENTS.launch(
         kernel,
         batch * kv_heads * chunks,
@@ -105,27 +102,17 @@ def _run(kernel: Kernel, call: ColumnCall, chunks: int, passes: float, lse: Tens
         keys=keys,
         dim=dim,
         value_dim=value_dim,
-        index=address_of(index),
+        index=tensor_record(index),
         index_heads=index_heads,
-        **_strides("index", index),
         listed=listed,
         rows=rows,
         size=call.size,
         query_size=query_size,
         block=block,
         listed_keys=listed_keys,
-        start=address_of(call.start),
+        start=NO_TENSOR if call.start is None else tensor_record(call.start),
         stop=address_of(call.stop),
-        **_strides("span", call.start),
         lse=address_of(lse),
         scale=call.scale,
-        **pointers,
+        **records,
     )
-
-
-def _strides(name: str, tensor: Tensor | None) -> dict[str, int]:
-    """Returns the strides of the first three axes, 0 for those of length 1."""
-    strides = (0, 0, 0) if tensor is None else tensor.stride()
-    lengths = (1, 1, 1) if tensor is None else tensor.shape
-    axes = zip(("batch", "head", "row"), strides, lengths, strict=False)
-    return {f"{name}_{axis}": 0 if length == 1 else stride for axis, stride, length in axes}

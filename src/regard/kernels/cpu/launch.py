@@ -136,6 +136,16 @@ def as_matrix(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
+NO_TENSOR = 0, 0, 0, 0
+"""The `TENSOR_RECORD` of a tensor that is missing."""
+
+
+def tensor_record(tensor: Tensor) -> tuple[int, ...]:
+    """Returns a tensor's `TENSOR_RECORD`; an axis of length 1 broadcasts."""
+    axes = zip(tensor.stride()[:3], tensor.shape, strict=False)
+    return address_of(tensor), *(0 if length == 1 else stride for stride, length in axes)
+
+
 class Transposition(NamedTuple):
     """The transposition of keys or values ``[batch, kv_heads, keys, dim]``.
 

@@ -12,7 +12,7 @@ LINEAR_TENSORS = (
 """Tensors ``[batch, heads, length, n]`` with contiguous features."""
 
 TENSOR_RECORD = np.dtype([(name, np.int64) for name in ("address", "batch", "head", "row")])
-"""A tensor of heads: its address and the strides of three axes, all 0 for one that is missing."""
+"""A tensor of heads: its address and the strides of three axes, in elements; all 0 for one that is missing."""
 
 LINEAR_RECORD = np.dtype(
     [

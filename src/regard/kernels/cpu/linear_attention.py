@@ -8,15 +8,14 @@ from torch import Tensor
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_arguments import address_of
-from regard.kernels.cpu.launch import KernelArguments, as_matrix
+from regard.kernels.cpu.launch import NO_TENSOR, KernelArguments, as_matrix, tensor_record
 from regard.kernels.cpu.linear_arguments import LINEAR_RECORD, LINEAR_TENSORS
 from regard.kernels.cpu.linear_layout import CHUNK, scratch_elements
 from regard.kernels.cpu.sizes import CACHE_LINE, ceil_div, padded_length
 
 _ARGUMENTS = KernelArguments(LINEAR_RECORD)
-_NO_TENSOR = (0, 0, 0, 0)
 _NO_ARGUMENTS: dict[str, int | tuple[int, ...]] = {
-    name: _NO_TENSOR if name in LINEAR_TENSORS else 0 for name in LINEAR_RECORD.names or ()
+    name: NO_TENSOR if name in LINEAR_TENSORS else 0 for name in LINEAR_RECORD.names or ()
 }
 
 
@@ -115,7 +114,7 @@ def _launch(kernel: Kernel, inputs: LinearInputs, tensors: dict[str, Tensor], **
         if tensor.dim() == 4:
             tensor = as_matrix(tensor) if tensor.shape[3] > 1 else tensor
         read_tensors.append(tensor)
-        arguments[name] = address_of(tensor), *tensor.stride()[:3]
+        arguments[name] = tensor_record(tensor)
     begins, initial = inputs.begins, None if inputs.state is None else inputs.state.contiguous()
     if begins is not None:
         begins = begins.contiguous()

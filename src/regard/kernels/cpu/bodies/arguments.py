@@ -6,6 +6,8 @@ import numpy as np
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.wide_product import Matrix
 from regard.kernels.cpu.column_arguments import COLUMN_RECORD
 from regard.kernels.cpu.kernel_arguments import FUNCTION_RECORD, LAYOUT, PACKED_RECORD, PRODUCT_RECORD, STAGE_RECORD
 from regard.kernels.cpu.linear_arguments import LINEAR_RECORD
@@ -36,3 +38,10 @@ arguments_at, product_at, packed_at, function_at, stage_at, linear_at, columns_a
 )
 """Intrinsics ``(address) -> record``: arguments of attention, products, packed rows, functions of a row, linear
 attention and listed keys; stages."""
+
+
+@inlined
+def rows_at(tensor: Any, batch: int, head: int, row: int) -> Matrix:
+    """Returns the rows of a head of a tensor from a row on."""
+    offset = batch * tensor.batch + head * tensor.head + row * tensor.row
+    return Matrix(tensor.address + offset * 4, tensor.row, 1)

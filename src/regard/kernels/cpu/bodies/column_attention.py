@@ -7,18 +7,22 @@ their log-sum-exp; a task has all rows of one key head, or a chunk of them with 
 """
 
 from collections.abc import Callable
+from functools import partial, reduce
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from regard.kernels.cpu.bodies.arguments import columns_at
+from regard.kernels.cpu.bodies.arguments import ZERO, columns_at, rows_at
 from regard.kernels.cpu.bodies.elementary import exp_of, log
 from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, fetch_add
 from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.bodies.vectors import (
+    CONTRACTION,
     broadcast,
     lane_max,
     lanes_of,
@@ -26,15 +30,22 @@ from regard.kernels.cpu.bodies.vectors import (
     max_of,
     one_register,
     prefetch_line,
+    register_bytes,
+    splat,
     store,
     sum_of,
 )
+from regard.kernels.cpu.bodies.wide_product import Matrix
 from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, padded_length
 
 AHEAD = 8
 """How many keys ahead of the sums their rows are prefetched."""
 
 SINGLE: Any = np.float32(0)
+
+_BYTES, _LANES = register_bytes(), register_bytes() // 4
+_NUMBER, _VECTOR = ir.FloatType(), ir.VectorType(ir.FloatType(), _LANES)
+_int64 = partial(ir.Constant, ir.IntType(64))
 
 
 class ColumnScratch(NamedTuple):
@@ -83,181 +94,143 @@ def _scratch_at(p: Any, address: int) -> ColumnScratch:
     keys = cache_line(address + 4 * blocks)
     queries = cache_line(keys + 8 * (width + LANES + AHEAD))
     weights = cache_line(queries + 3 * 8 * rows)
-    zero = np.int64(0)
     return ColumnScratch(
         array_at(address, blocks, np.int32(0)),
         keys,
-        array_at(queries, rows, zero),
-        array_at(queries + 8 * rows, rows, zero),
-        array_at(queries + 16 * rows, rows, zero),
+        array_at(queries, rows, ZERO),
+        array_at(queries + 8 * rows, rows, ZERO),
+        array_at(queries + 16 * rows, rows, ZERO),
         weights,
         weights + rows * width * 4,
     )
 
 
+def _addresses(builder: Any, first: Any, step: Any, count: int) -> list[Any]:
+    """Builds the addresses of some numbers or rows, ``step`` bytes from one to the next."""
+    return [builder.add(first, builder.mul(step, _int64(index))) for index in range(count)]
+
+
+def _load_each(builder: Any, addresses: list[Any], offset: Any, kind: Any) -> list[Any]:
+    """Builds the loads of a number or a vector at each of some addresses, plus an offset."""
+    pointers = (builder.inttoptr(builder.add(address, offset), kind.as_pointer()) for address in addresses)
+    return [builder.load(pointer, align=4) for pointer in pointers]
+
+
+def _store_sums(builder: Any, vectors: list[Any], factor: Any, address: Any) -> None:
+    """Builds the store of ``factor`` times the sums of the lanes of four vectors to four adjacent numbers."""
+    lanes, index = vectors[0].type.count, ir.IntType(32)
+
+    def chosen(left: Any, right: Any, order: list[int]) -> Any:
+        return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(index, len(order)), order))
+
+    def add_neighbours(left: Any, right: Any) -> Any:
+        halves = [
+            [quad + n + other for quad in range(0, lanes, 4) for other in (0, lanes) for n in (part, part + 2)]
+            for part in (0, 1)
+        ]
+        return builder.fadd(*(chosen(left, right, half) for half in halves))
+
+    total = add_neighbours(add_neighbours(*vectors[:2]), add_neighbours(*vectors[2:]))
+    while lanes > 4:
+        lanes //= 2
+        total = builder.fadd(*(chosen(total, total, list(range(s, s + lanes))) for s in (0, lanes)))
+    scaled = builder.fmul(total, splat(builder, factor, 4))
+    builder.store(scaled, builder.inttoptr(address, total.type.as_pointer()), align=4)
+
+
 @intrinsic
-def _four_sums(typing: Any, a: Any, b: Any, c: Any, d: Any, factor: Any, address: Any) -> Any:
-    """Writes ``factor`` times the sums of the lanes of four vectors to four adjacent numbers."""
+def _write_sums(typing: Any, rows: Any, keys: Any, size: Any, factor: Any, numbers: Any, width: Any) -> Any:
+    """Writes the products of `_write_tile` for the first ``size`` bytes of the rows, whole vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        *vectors, factor, address = arguments
-        lanes, index = a.lanes, ir.IntType(32)
-
-        def chosen(left: Any, right: Any, order: list[int]) -> Any:
-            return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(index, len(order)), order))
-
-        def add_neighbours(left: Any, right: Any) -> Any:
-            halves = [
-                [quad + n + other for quad in range(0, lanes, 4) for other in (0, lanes) for n in (part, part + 2)]
-                for part in (0, 1)
-            ]
-            return builder.fadd(*(chosen(left, right, half) for half in halves))
-
-        total = add_neighbours(add_neighbours(*vectors[:2]), add_neighbours(*vectors[2:]))
-        width = lanes
-        while width > 4:
-            width //= 2
-            total = builder.fadd(*(chosen(total, total, list(range(s, s + width))) for s in (0, width)))
-        four = chosen(
-            *[builder.insert_element(ir.Constant(total.type, ir.Undefined), factor, ir.Constant(index, 0))] * 2, [0] * 4
-        )
-        builder.store(builder.fmul(total, four), builder.inttoptr(address, total.type.as_pointer()), align=4)
+        row_starts, key_starts = (cgutils.unpack_tuple(builder, starts) for starts in arguments[:2])
+        size, factor, numbers, width = arguments[2:]
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, None)) for _ in product(row_starts, key_starts)]
+        with cgutils.for_range_slice(builder, _int64(0), size, _int64(len(row_starts) * _BYTES)) as (first, _):
+            for offset in _addresses(builder, first, _int64(_BYTES), len(row_starts)):
+                own = _load_each(builder, row_starts, offset, _VECTOR)
+                for n, start in enumerate(key_starts):
+                    (key,) = _load_each(builder, [start], offset, _VECTOR)
+                    for row, total in zip(own, sums[n :: len(key_starts)], strict=True):
+                        scaled = builder.fmul(row, key, flags=CONTRACTION)
+                        builder.store(builder.fadd(builder.load(total), scaled, flags=CONTRACTION), total)
+        for index, target in enumerate(_addresses(builder, numbers, width, len(row_starts))):
+            _store_sums(builder, [builder.load(total) for total in sums[4 * index : 4 * index + 4]], factor, target)
         return context.get_dummy_value()
 
-    return types.void(a, b, c, d, types.float32, types.int64), generate
-
-
-@embedded
-def _number(address: int) -> Any:
-    """Returns the number at an address."""
-    return array_at(address, 1, SINGLE)[0]
+    return types.void(rows, keys, types.int64, types.float32, types.int64, types.int64), generate
 
 
 @inlined
-def _add_products(x: int, y: int, first: int, depth: int, factor: Any, target: int) -> None:
-    """Adds the scaled products of the features from ``first`` on, which fill no vector."""
-    left, right, total = array_at(x, depth, SINGLE), array_at(y, depth, SINGLE), array_at(target, 1, SINGLE)
-    for d in range(first, depth):
-        total[0] += factor * left[d] * right[d]
-
-
-@inlined
-def _products_of_one(x: int, keys: tuple[int, int, int, int], depth: int, factor: Any, target: int) -> None:
-    """Writes the scaled inner products of a row with four others."""
-    zeros, (k0, k1, k2, k3) = one_register(SINGLE), keys
-    whole = depth - depth % lanes_of(zeros)
-    a, b, c, d = zeros, zeros, zeros, zeros
-    for offset in range(0, 4 * whole, 4 * lanes_of(zeros)):
-        own = load(x + offset, zeros)
-        a = a + own * load(k0 + offset, zeros)
-        b = b + own * load(k1 + offset, zeros)
-        c = c + own * load(k2 + offset, zeros)
-        d = d + own * load(k3 + offset, zeros)
-    _four_sums(a, b, c, d, factor, target)
-    if whole < depth:
-        for n in range(4):
-            _add_products(x, keys[n], whole, depth, factor, target + 4 * n)
-
-
-@embedded
-def _add_products_of_two(x: int, y: int, keys: Any, offset: int, sums: Any) -> Any:
-    """Returns sums of products of two rows with four others, with those of one vector of features more."""
-    (k0, k1, k2, k3), (a, b, c, d, e, f, g, h) = keys, sums
-    left, right = load(x + offset, a), load(y + offset, a)
-    first, second = load(k0 + offset, a), load(k1 + offset, a)
-    a, e, b, f = a + left * first, e + right * first, b + left * second, f + right * second
-    first, second = load(k2 + offset, a), load(k3 + offset, a)
-    return a, b, c + left * first, d + left * second, e, f, g + right * first, h + right * second
-
-
-@inlined
-def _products_of_two(x: int, y: int, keys: Any, depth: int, factor: Any, target: int, other: int) -> None:
-    """Writes the scaled inner products of two rows, of whole pairs of vectors, with four others."""
-    zeros = one_register(SINGLE)
-    step = 4 * lanes_of(zeros)
-    sums = zeros, zeros, zeros, zeros, zeros, zeros, zeros, zeros
-    for offset in range(0, 4 * depth, 2 * step):
-        sums = _add_products_of_two(x, y, keys, offset, sums)
-        sums = _add_products_of_two(x, y, keys, offset + step, sums)
-    a, b, c, d, e, f, g, h = sums
-    _four_sums(a, b, c, d, factor, target)
-    _four_sums(e, f, g, h, factor, other)
-
-
-@inlined
-def _add_four(target: int, rows: tuple[int, int, int, int], weights: tuple[Any, Any, Any, Any], depth: int) -> None:
-    """Adds four weighted rows to a row."""
-    zeros, (x0, x1, x2, x3), (w0, w1, w2, w3) = one_register(SINGLE), rows, weights
-    whole = depth - depth % lanes_of(zeros)
-    v0, v1, v2, v3 = broadcast(w0, zeros), broadcast(w1, zeros), broadcast(w2, zeros), broadcast(w3, zeros)
-    for offset in range(0, 4 * whole, 4 * lanes_of(zeros)):
-        # The sum of the products comes first: it does not wait for the sum of the last four rows.
-        near = v0 * load(x0 + offset, zeros) + v1 * load(x1 + offset, zeros)
-        far = v2 * load(x2 + offset, zeros) + v3 * load(x3 + offset, zeros)
-        store(load(target + offset, zeros) + (near + far), target + offset)
-    for offset in range(4 * whole, 4 * depth, 4):
-        near, far = w0 * _number(x0 + offset) + w1 * _number(x1 + offset), w2 * _number(x2 + offset)
-        array_at(target + offset, 1, SINGLE)[0] += near + far + w3 * _number(x3 + offset)
-
-
-@embedded
-def _add_weighted(target: int, a: Any, b: Any, c: Any, d: Any, weights: Any) -> None:
-    """Adds four weighted vectors to the one at an address."""
-    w0, w1, w2, w3 = weights
-    store(load(target, a) + w0 * a + w1 * b + w2 * c + w3 * d, target)
-
-
-@embedded
-def _weights_at(address: int, zeros: Any) -> Any:
-    """Returns four adjacent weights, each as a vector."""
-    return (
-        broadcast(_number(address), zeros),
-        broadcast(_number(address + 4), zeros),
-        broadcast(_number(address + 8), zeros),
-        broadcast(_number(address + 12), zeros),
-    )
-
-
-@inlined
-def _add_four_to_two(target: int, other: int, rows: Any, weights: int, width: int, depth: int) -> None:
-    """Adds four rows of whole pairs of vectors, weighted, to two rows.
+def _write_tile(rows: Any, keys: Any, depth: int, factor: Any, numbers: int, width: int) -> None:
+    """Writes the scaled inner products of one row or two with four others.
 
     Args:
-        weights: address of the weights of the first row; those of the second one are ``width`` bytes further on.
+        rows, keys: addresses, as tuples; two rows are whole pairs of vectors.
+        numbers: address of the products of the first row; those of the second one are ``width`` bytes further on.
     """
-    zeros, (x0, x1, x2, x3) = one_register(SINGLE), rows
-    own, others, step = _weights_at(weights, zeros), _weights_at(weights + width, zeros), 4 * lanes_of(zeros)
-    for first in range(0, 4 * depth, 2 * step):
-        for offset in (first, first + step):
-            a, b = load(x0 + offset, zeros), load(x1 + offset, zeros)
-            c, d = load(x2 + offset, zeros), load(x3 + offset, zeros)
-            _add_weighted(target + offset, a, b, c, d, own)
-            _add_weighted(other + offset, a, b, c, d, others)
+    whole = depth - (depth % _LANES if len(rows) == 1 else 0)
+    _write_sums(rows, keys, 4 * whole, factor, numbers, width)
+    for n in range(4 if whole < depth else 0):
+        row, key = array_at(rows[0], depth, SINGLE), array_at(keys[n], depth, SINGLE)
+        total = array_at(numbers + 4 * n, 1, SINGLE)
+        for d in range(whole, depth):
+            total[0] += factor * row[d] * key[d]
 
 
-@inlined
-def _add_one(target: int, row: int, weight: Any, depth: int) -> None:
-    """Adds a weighted row to a row."""
-    zeros = one_register(SINGLE)
-    whole = depth - depth % lanes_of(zeros)
-    factor = broadcast(weight, zeros)
-    for offset in range(0, 4 * whole, 4 * lanes_of(zeros)):
-        store(load(target + offset, zeros) + factor * load(row + offset, zeros), target + offset)
-    for offset in range(4 * whole, 4 * depth, 4):
-        array_at(target + offset, 1, SINGLE)[0] += weight * _number(row + offset)
+@intrinsic
+def _add_tile(typing: Any, targets: Any, rows: Any, depth: Any, step: Any, numbers: Any, width: Any) -> Any:
+    """Adds weighted rows to each of some others.
+
+    Args:
+        targets, rows: addresses, as tuples; two targets are whole pairs of vectors.
+        numbers: address of the weights: the next row's is ``step`` bytes further on, and the next target's ``width``.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        targets, rows = (cgutils.unpack_tuple(builder, starts) for starts in arguments[:2])
+        depth, step, numbers, width = arguments[2:]
+        weights = [
+            _load_each(builder, _addresses(builder, first, step, len(rows)), _int64(0), _NUMBER)
+            for first in _addresses(builder, numbers, width, len(targets))
+        ]
+        factors = [[splat(builder, weight, _LANES) for weight in own] for own in weights]
+        end, add = builder.mul(depth, _int64(4)), partial(builder.fadd, flags=CONTRACTION)
+        whole = builder.sub(end, builder.srem(end, _int64(_BYTES))) if len(targets) == 1 else end
+
+        def add_at(offset: Any, kind: Any, factors: list[list[Any]]) -> None:
+            parts = _load_each(builder, rows, offset, kind)
+            for target, own in zip(targets, factors, strict=True):
+                products = [builder.fmul(*pair, flags=CONTRACTION) for pair in zip(own, parts, strict=True)]
+                if len(targets) == 1 and kind == _VECTOR:
+                    # The sum of the products comes first: it does not wait for that of the last rows.
+                    products = [reduce(add, [reduce(add, products[n : n + 2]) for n in range(0, len(rows), 2)])]
+                (old,) = _load_each(builder, [target], offset, kind)
+                address = builder.inttoptr(builder.add(target, offset), kind.as_pointer())
+                builder.store(reduce(add, products, old), address, align=4)
+
+        with cgutils.for_range_slice(builder, _int64(0), whole, _int64(len(targets) * _BYTES)) as (start, _):
+            for offset in _addresses(builder, start, _int64(_BYTES), len(targets)):
+                add_at(offset, _VECTOR, factors)
+        if len(targets) == 1:
+            with cgutils.for_range_slice(builder, whole, end, _int64(4)) as (offset, _):
+                add_at(offset, _NUMBER, weights)
+        return context.get_dummy_value()
+
+    return types.void(targets, rows, *[types.int64] * 4), generate
 
 
 @embedded
-def _four_rows(matrix: int, stride: int, keys: int, j: int) -> tuple[int, int, int, int]:
+def _four_rows(matrix: Matrix, keys: int, j: int) -> tuple[int, int, int, int]:
     """Returns the addresses of four rows of a matrix, from the ``j``-th key of a list at an address on."""
-    four = array_at(keys + 8 * j, 4, np.int64(0))
-    return (matrix + four[0] * stride, matrix + four[1] * stride, matrix + four[2] * stride, matrix + four[3] * stride)
+    four, start, row = array_at(keys + 8 * j, 4, ZERO), matrix.address, 4 * matrix.row
+    return start + four[0] * row, start + four[1] * row, start + four[2] * row, start + four[3] * row
 
 
 @inlined
-def _prefetch(rows: tuple[int, int, int, int], depth: int) -> None:
-    """Prefetches four rows."""
-    a, b, c, d = rows
+def _prefetch(matrix: Matrix, keys: int, j: int, depth: int) -> None:
+    """Prefetches four rows of a matrix, some keys after the ``j``-th one of a list."""
+    a, b, c, d = _four_rows(matrix, keys, j + AHEAD)
     for offset in range(0, 4 * depth, CACHE_LINE):
         prefetch_line(a + offset)
         prefetch_line(b + offset)
@@ -265,59 +238,53 @@ def _prefetch(rows: tuple[int, int, int, int], depth: int) -> None:
         prefetch_line(d + offset)
 
 
-@inlined
-def _write_products(
-    rows: Any, matrix: int, stride: int, keys: int, size: int, depth: int, factor: Any, target: int, width: int
-) -> None:
-    """Writes the scaled inner products of rows with the first ``size`` listed rows of a matrix, and of a few more.
+def _over_keys(tile: Any) -> Any:
+    """Returns a part that computes a tile for all rows with four listed rows of a matrix at a time.
 
-    Args:
-        rows: addresses of rows.
-        stride, width: bytes from row to row of the matrix and of the products.
+    Its arguments are the addresses of the rows; the matrix, the address of a list and how many keys it has; the length
+    of the rows, an option of the tile, the address of the first row's numbers, one for each key and for a few more, and
+    the bytes to the next row's.
     """
-    in_pairs = depth % (2 * lanes_of(one_register(SINGLE))) == 0
-    for j in range(0, size, 4):
-        _prefetch(_four_rows(matrix, stride, keys, j + AHEAD), depth)
-        four, r, result = _four_rows(matrix, stride, keys, j), 0, target + 4 * j
-        while in_pairs and r + 2 <= rows.size:
-            _products_of_two(rows[r], rows[r + 1], four, depth, factor, result, result + width)
-            r, result = r + 2, result + 2 * width
-        while r < rows.size:
-            _products_of_one(rows[r], four, depth, factor, result)
-            r, result = r + 1, result + width
+
+    @inlined
+    def run(rows: Any, matrix: Matrix, keys: int, size: int, depth: int, option: Any, numbers: int, width: int) -> None:
+        in_pairs = depth % (2 * _LANES) == 0
+        for j in range(0, size, 4):
+            _prefetch(matrix, keys, j, depth)
+            four, r, own = _four_rows(matrix, keys, j), 0, numbers + 4 * j
+            while in_pairs and r + 2 <= rows.size:
+                tile((rows[r], rows[r + 1]), four, depth, option, own, width)
+                r, own = r + 2, own + 2 * width
+            while r < rows.size:
+                tile((rows[r],), four, depth, option, own, width)
+                r, own = r + 1, own + width
+
+    return run
+
+
+_write_products, _add_mixtures = _over_keys(_write_tile), _over_keys(_add_tile)
 
 
 @inlined
-def _mix(rows: Any, matrix: int, stride: int, keys: int, size: int, depth: int, weights: int, width: int) -> None:
+def _mix(rows: Any, matrix: Matrix, keys: int, size: int, depth: int, weights: int, width: int) -> None:
     """Writes sums of the listed rows of a matrix, weighted, to rows at these addresses."""
-    in_pairs = depth % (2 * lanes_of(one_register(SINGLE))) == 0
     for r in range(rows.size):
         array_at(rows[r], depth, SINGLE)[:] = SINGLE
-    for j in range(0, size, 4):
-        _prefetch(_four_rows(matrix, stride, keys, j + AHEAD), depth)
-        four, weight, r = _four_rows(matrix, stride, keys, j), weights + 4 * j, 0
-        while in_pairs and r + 2 <= rows.size:
-            _add_four_to_two(rows[r], rows[r + 1], four, weight, width, depth)
-            r, weight = r + 2, weight + 2 * width
-        while r < rows.size:
-            own = _number(weight), _number(weight + 4), _number(weight + 8), _number(weight + 12)
-            _add_four(rows[r], four, own, depth)
-            r, weight = r + 1, weight + width
+    _add_mixtures(rows, matrix, keys, size, depth, 4, weights, width)
 
 
 @inlined
-def _scatter(rows: Any, matrix: int, stride: int, keys: int, size: int, depth: int, weights: int, width: int) -> None:
+def _scatter(rows: Any, matrix: Matrix, keys: int, size: int, depth: int, weights: int, width: int) -> None:
     """Adds weighted rows at these addresses to each listed row of a matrix."""
     for j in range(size):
         if j % 4 == 0:
-            _prefetch(_four_rows(matrix, stride, keys, j + AHEAD), depth)
-        target, weight, r = matrix + array_at(keys + 8 * j, 1, np.int64(0))[0] * stride, weights + 4 * j, 0
+            _prefetch(matrix, keys, j, depth)
+        target, weight, r = (matrix.address + 4 * array_at(keys + 8 * j, 1, ZERO)[0] * matrix.row,), weights + 4 * j, 0
         while r + 4 <= rows.size:
-            own = (_number(weight), _number(weight + width), _number(weight + 2 * width), _number(weight + 3 * width))
-            _add_four(target, (rows[r], rows[r + 1], rows[r + 2], rows[r + 3]), own, depth)
+            _add_tile(target, (rows[r], rows[r + 1], rows[r + 2], rows[r + 3]), depth, width, weight, 0)
             r, weight = r + 4, weight + 4 * width
         while r < rows.size:
-            _add_one(target, rows[r], _number(weight), depth)
+            _add_tile(target, (rows[r],), depth, width, weight, 0)
             r, weight = r + 1, weight + width
 
 
@@ -333,21 +300,27 @@ def _rows_at(p: Any, batch: int, group: int, unit: int, number: int) -> ListedRo
 
 
 @embedded
-def _lse_address(p: Any, rows: ListedRows, r: int) -> Any:
-    """Returns the address of the log-sum-exp of a row."""
-    head, query = rows.head + r // rows.queries, rows.first + r % rows.queries
-    return p.lse + 4 * ((rows.batch * p.heads + head) * p.queries + query)
+def _place_of(rows: ListedRows, r: int) -> tuple[Any, Any]:
+    """Returns the query head and the query of a row of a block."""
+    return rows.head + r // rows.queries, rows.first + r % rows.queries
+
+
+@embedded
+def _lse_of(p: Any, rows: ListedRows, r: int) -> Any:
+    """Returns the log-sum-exp of a row, as an array."""
+    head, query = _place_of(rows, r)
+    return array_at(p.lse + 4 * ((rows.batch * p.heads + head) * p.queries + query), 1, SINGLE)
 
 
 @embedded
 def _span_of(p: Any, rows: ListedRows, r: int) -> tuple[Any, Any]:
     """Returns the first key and the end of the keys that a row of a block may see at all."""
-    if p.start == 0:
+    if p.start.address == 0:
         return np.int64(0), np.int64(p.keys)
-    head, query = rows.head + r // rows.queries, rows.first + r % rows.queries
-    offset = 4 * (rows.batch * p.span_batch + head * p.span_head + query * p.span_row)
-    start, stop = array_at(p.start + offset, 1, np.int32(0))[0], array_at(p.stop + offset, 1, np.int32(0))[0]
-    return np.int64(start), np.int64(stop)
+    head, query = _place_of(rows, r)
+    start = rows_at(p.start, rows.batch, head, query).address
+    stop = p.stop + (start - p.start.address)
+    return np.int64(array_at(start, 1, np.int32(0))[0]), np.int64(array_at(stop, 1, np.int32(0))[0])
 
 
 @inlined
@@ -366,33 +339,33 @@ def _list_keys(p: Any, rows: ListedRows, number: int, memory: ColumnScratch) -> 
         if start < stop:
             low, high = min(low, start), max(high, stop)
     head = rows.head * p.index_heads // p.heads
-    offset = rows.batch * p.index_batch + head * p.index_head + rows.row * p.index_row
+    index = p.index.address + 8 * (rows.batch * p.index.batch + head * p.index.head + rows.row * p.index.row)
     first, stop = low // p.size, -(-high // p.size)
     marks, count = memory.marks, np.int64(0)
     for n in range(p.listed):
-        listed = array_at(p.index + 8 * (offset + n), 1, np.int64(0))[0]
+        listed = array_at(index + 8 * n, 1, ZERO)[0]
         if listed < first or listed >= stop or marks[np.uint64(listed)] == number:
             continue
         marks[np.uint64(listed)] = number
         if p.size == 1:
-            array_at(memory.keys + 8 * count, 1, np.int64(0))[0] = listed
+            array_at(memory.keys + 8 * count, 1, ZERO)[0] = listed
             count += 1
             continue
         for key in range(max(listed * p.size, low), min((listed + 1) * p.size, high)):
-            array_at(memory.keys + 8 * count, 1, np.int64(0))[0] = key
+            array_at(memory.keys + 8 * count, 1, ZERO)[0] = key
             count += 1
-    keys = array_at(memory.keys, count + LANES + AHEAD, np.int64(0))
+    keys = array_at(memory.keys, count + LANES + AHEAD, ZERO)
     for n in range(count, keys.size):
         keys[n] = keys[count - 1] if count > 0 else 0
     return count
 
 
 @inlined
-def _write_rows(rows: ListedRows, address: int, batch: int, head: int, row: int, addresses: Any) -> Any:
-    """Writes the addresses of a block's rows of a tensor with these strides; returns them."""
+def _write_rows(rows: ListedRows, tensor: Any, addresses: Any) -> Any:
+    """Writes the addresses of a block's rows of a tensor; returns them."""
     for r in range(rows.heads * rows.queries):
-        own, query = rows.head + r // rows.queries, rows.first + r % rows.queries
-        addresses[r] = address + 4 * (rows.batch * batch + own * head + query * row)
+        head, query = _place_of(rows, r)
+        addresses[r] = rows_at(tensor, rows.batch, head, query).address
     return addresses[: rows.heads * rows.queries]
 
 
@@ -401,7 +374,7 @@ def _fill(p: Any, rows: ListedRows, r: int, memory: ColumnScratch, size: int, ro
     """Writes a number where a row of a block has a key that it does not see, or none."""
     if rows.heads * rows.queries > 1:
         start, stop = _span_of(p, rows, r)
-        keys = array_at(memory.keys, size, np.int64(0))
+        keys = array_at(memory.keys, size, ZERO)
         for j in range(size):
             row[j] = number if keys[j] < start or keys[j] >= stop else row[j]
     for j in range(size, row.size):
@@ -412,8 +385,7 @@ def _fill(p: Any, rows: ListedRows, r: int, memory: ColumnScratch, size: int, ro
 def _weigh(row: int, padded: int) -> Any:
     """Turns a row's scores into weights; returns their log-sum-exp."""
     zeros = one_register(SINGLE)
-    lowest = broadcast(np.float32(-np.inf), zeros)
-    maxima, total = lowest, zeros
+    maxima, total = broadcast(np.float32(-np.inf), zeros), zeros
     for offset in range(0, 4 * padded, 4 * lanes_of(zeros)):
         maxima = lane_max(load(row + offset, zeros), maxima)
     highest = max_of(maxima)
@@ -455,10 +427,8 @@ def _differentiate_row(row: int, gradient: int, padded: int, lse: Any, scale: An
 def _score(p: Any, rows: ListedRows, number: int, scratch: ColumnScratch, width: int) -> Any:
     """Lists the keys of some rows, and writes their scores; returns the addresses of the queries, and the keys."""
     size = _list_keys(p, rows, number, scratch)
-    queries = _write_rows(rows, p.query, p.query_batch, p.query_head, p.query_row, scratch.queries)
-    key = p.key + 4 * (rows.batch * p.key_batch + rows.group * p.key_head)
-    factor = np.float32(p.scale)
-    _write_products(queries, key, 4 * p.key_row, scratch.keys, size, p.dim, factor, scratch.weights, width)
+    queries, key = _write_rows(rows, p.query, scratch.queries), rows_at(p.key, rows.batch, rows.group, 0)
+    _write_products(queries, key, scratch.keys, size, p.dim, np.float32(p.scale), scratch.weights, width)
     for r in range(queries.size):
         row = array_at(scratch.weights + r * width, padded_length(size), SINGLE)
         _fill(p, rows, r, scratch, size, row, np.float32(-np.inf))
@@ -470,36 +440,29 @@ def _attend(p: Any, rows: ListedRows, number: int, scratch: ColumnScratch, task:
     """Writes the outputs and the log-sum-exp of some rows."""
     width = 4 * padded_length(p.listed_keys)
     queries, size = _score(p, rows, number, scratch, width)
-    outputs = _write_rows(rows, p.output, p.output_batch, p.output_head, p.output_row, scratch.targets)
     for r in range(queries.size):
-        array_at(_lse_address(p, rows, r), 1, SINGLE)[0] = _weigh(scratch.weights + r * width, padded_length(size))
-    value = p.value + 4 * (rows.batch * p.value_batch + rows.group * p.value_head)
-    _mix(outputs, value, 4 * p.value_row, scratch.keys, size, p.value_dim, scratch.weights, width)
+        _lse_of(p, rows, r)[0] = _weigh(scratch.weights + r * width, padded_length(size))
+    outputs, value = _write_rows(rows, p.output, scratch.targets), rows_at(p.value, rows.batch, rows.group, 0)
+    _mix(outputs, value, scratch.keys, size, p.value_dim, scratch.weights, width)
 
 
 @inlined
 def _differentiate(p: Any, rows: ListedRows, number: int, scratch: ColumnScratch, task: int) -> None:
     """Writes the gradients of some queries, and adds those of the keys and values to the task's sums."""
-    width, D, V = 4 * padded_length(p.listed_keys), p.dim, p.value_dim
+    width, D, V, one = 4 * padded_length(p.listed_keys), p.dim, p.value_dim, np.float32(1)
     queries, size = _score(p, rows, number, scratch, width)
-    grad_outputs = _write_rows(
-        rows, p.grad_output, p.grad_output_batch, p.grad_output_head, p.grad_output_row, scratch.grad_outputs
-    )
-    grad_queries = _write_rows(
-        rows, p.grad_query, p.grad_query_batch, p.grad_query_head, p.grad_query_row, scratch.targets
-    )
-    key = p.key + 4 * (rows.batch * p.key_batch + rows.group * p.key_head)
-    value = p.value + 4 * (rows.batch * p.value_batch + rows.group * p.value_head)
-    one = np.float32(1)
-    _write_products(grad_outputs, value, 4 * p.value_row, scratch.keys, size, V, one, scratch.grads, width)
+    grad_outputs = _write_rows(rows, p.grad_output, scratch.grad_outputs)
+    key, value = rows_at(p.key, rows.batch, rows.group, 0), rows_at(p.value, rows.batch, rows.group, 0)
+    _write_products(grad_outputs, value, scratch.keys, size, V, one, scratch.grads, width)
     for r in range(queries.size):
-        gradient, lse = scratch.grads + r * width, array_at(_lse_address(p, rows, r), 1, SINGLE)[0]
+        gradient = scratch.grads + r * width
         _fill(p, rows, r, scratch, size, array_at(gradient, padded_length(size), SINGLE), SINGLE)
-        _differentiate_row(scratch.weights + r * width, gradient, padded_length(size), lse, np.float32(p.scale))
-    _mix(grad_queries, key, 4 * p.key_row, scratch.keys, size, D, scratch.grads, width)
-    sums = p.grad_key + 4 * task * p.keys * D, p.grad_value + 4 * task * p.keys * V
-    _scatter(queries, sums[0], 4 * D, scratch.keys, size, D, scratch.grads, width)
-    _scatter(grad_outputs, sums[1], 4 * V, scratch.keys, size, V, scratch.weights, width)
+        lse, scale = _lse_of(p, rows, r)[0], np.float32(p.scale)
+        _differentiate_row(scratch.weights + r * width, gradient, padded_length(size), lse, scale)
+    _mix(_write_rows(rows, p.grad_query, scratch.targets), key, scratch.keys, size, D, scratch.grads, width)
+    grad_key, grad_value = rows_at(p.grad_key, task, 0, 0), rows_at(p.grad_value, task, 0, 0)
+    _scatter(queries, grad_key, scratch.keys, size, D, scratch.grads, width)
+    _scatter(grad_outputs, grad_value, scratch.keys, size, V, scratch.weights, width)
 
 
 def _over_tasks(compute: Any) -> Callable[[int], None]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu import linear_layout as at
-from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at
+from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at, rows_at
 from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add
 from regard.kernels.cpu.bodies.linear_decays import decay_chunk, decayed
 from regard.kernels.cpu.bodies.linear_memory import (
@@ -35,13 +35,6 @@ from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 
 ENTERED = LINEAR_RECORD.fields["entered"][1]  # type: ignore[index]
 """Where the record counts the threads that have come."""
-
-
-@inlined
-def rows_at(tensor: Any, batch: int, head: int, row: int) -> Matrix:
-    """Returns the rows of a head of a tensor from a token on."""
-    offset = batch * tensor.batch + head * tensor.head + row * tensor.row
-    return Matrix(tensor.address + offset * 4, tensor.row, 1)
 
 
 @inlined

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu import linear_layout as at
-from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at
+from regard.kernels.cpu.bodies.arguments import ZEROS, linear_at, rows_at
 from regard.kernels.cpu.bodies.intrinsics import array_at, fetch_add
 from regard.kernels.cpu.bodies.linear_chunks import (
     ENTERED,
     begins_at,
     decay_state,
     read_chunk,
-    rows_at,
     saved_state,
     write_positions,
 )

@@ -26,7 +26,7 @@ from numba.extending import intrinsic, lower_builtin, register_model
 from regard.kernels.cpu.bodies.parts import has_feature
 from regard.kernels.cpu.sizes import LANES
 
-_CONTRACTION = ("contract",)
+CONTRACTION = ("contract",)
 """A product and a sum may be contracted. Without any flag, Numba would add those of the function."""
 
 _INDEX = ir.IntType(32)
@@ -101,7 +101,7 @@ def _define(operation: Any, instruction: str) -> None:
             return None
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return getattr(builder, instruction)(*arguments, flags=_CONTRACTION)
+        return getattr(builder, instruction)(*arguments, flags=CONTRACTION)
 
     lower_builtin(operation, Vector, Vector)(generate)
 
@@ -226,7 +226,7 @@ def folded(typing: Any, vector: Any, like: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         parts = [_part(builder, arguments[0], first, like.lanes) for first in range(0, vector.lanes, like.lanes)]
-        return reduce(partial(builder.fadd, flags=_CONTRACTION), parts)
+        return reduce(partial(builder.fadd, flags=CONTRACTION), parts)
 
     return like(vector, like), generate
 
