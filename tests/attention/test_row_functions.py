@@ -91,7 +91,7 @@ def exact(inputs, function=None, mask=None, normalize=None):
 def program_text(inputs, score):
     functions = row_functions(validate(*inputs, score=score))
     assert functions.score is not None
-    return functions.score.program.text
+    return functions.score.text
 
 
 def assert_equal_with_gradients(output, expected, inputs):

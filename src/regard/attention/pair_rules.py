@@ -7,14 +7,15 @@ diagonals of a bias, and integers that differ between calls. So two calls of one
 key of their compiled kernel, whatever their lengths and numbers are.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
@@ -27,19 +28,14 @@ take int64 unless int32 holds all that a rule calculates (`row_programs.bounds_o
 SHORT_LENGTH = 1 << 15
 """Number of keys or queries up to which the product of two indices is exact in int32."""
 
-STAND_IN_DEVICE = torch.device("cpu")
-"""The device of the tensors on which a rule runs while it is recorded."""
-
 _NARROW_INTEGERS = frozenset({
-    "__abs__", "__add__", "__floordiv__", "__getitem__", "__mod__", "__neg__", "__radd__", "__rsub__", "__sub__",
-    "abs", "add", "clamp", "double", "float", "int", "long", "minimum", "maximum", "neg", "remainder", "rsub",
-    "sub", "to", "where",
+    "_to_copy", "abs", "add", "clamp", "floor_divide", "index", "maximum", "minimum", "neg", "remainder", "rsub",
+    "scalar_tensor", "sub", "where",
 })  # fmt: skip
 """Operations whose results int32 holds if it holds their operands, but for a few additions."""
 
-
-_OF_SHAPE = frozenset({"__len__", "dim", "is_floating_point", "ndimension", "nelement", "numel", "size", "stride"})
-"""Methods that return what does not depend on numbers."""
+_IRRELEVANT = frozenset({"layout", "memory_format", "non_blocking", "pin_memory"})
+"""Arguments that do not change a number."""
 
 
 class NotPointwiseError(Exception):
@@ -54,36 +50,67 @@ class Operation(NamedTuple):
     """One operation of a rule.
 
     Attributes:
-        name: the name of PyTorch's function or method; the method ``where`` has the arguments of the function.
+        function: the operator of ATen; ``index`` has one index for each axis that it removes, and may have integers.
         arguments, keywords: its arguments, with names in place of tensors.
         dtype, shape: those of the result.
+        called: the name of the function that the user called.
     """
 
-    name: str
+    function: torch._ops.OpOverload
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     dtype: torch.dtype
     shape: torch.Size
+    called: str
+
+    @property
+    def name(self) -> str:
+        """The operator's name without ``aten.``."""
+        return str(self.function.overloadpacket).removeprefix("aten.")
+
+    @property
+    def text(self) -> str:
+        """The operation in Python."""
+        texts = [*map(_text, self.arguments), *(f"{key}={_text(value)}" for key, value in self.keywords.items())]
+        # FlexAttention differentiates indices that are written as such.
+        return f"{texts[0]}{texts[1]}" if self.name == "index" else f"torch.ops.{self.function}({', '.join(texts)})"
 
 
-class Rule(NamedTuple):
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return value if isinstance(value, Name) else repr(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
     """A function of single pairs.
 
     Attributes:
-        text: the source of ``rule([score], batch, head, query_index, key_index, inputs)``.
+        arguments: the names of its arguments, ``[score], batch, head, query_index, key_index``.
         inputs: the tensors that it reads, on the device of the problem.
         values: the integers of each of these tensors where the host knows them, else None.
-        wide: whether the indices must be int64, since products of two of them may exceed int32.
-        operations: the operations of the source; ``v0`` is the result of the first one.
+        operations: what it calculates; ``v0`` is the result of the first operation.
         result: the name of the result.
     """
 
-    text: str
+    arguments: tuple[str, ...]
     inputs: tuple[Tensor, ...]
     values: tuple[int | tuple[int, ...] | None, ...]
-    wide: bool
     operations: tuple[Operation, ...]
     result: str
+
+    @cached_property
+    def text(self) -> str:
+        """The source of ``rule(*arguments, inputs)``."""
+        lines = (f"v{number} = {operation.text}" for number, operation in enumerate(self.operations))
+        return "\n    ".join((f"def rule({', '.join(self.arguments)}, inputs):", *lines, f"return {self.result}"))
+
+    @property
+    def wide(self) -> bool:
+        """Whether the indices must be int64, since products of two of them may exceed int32."""
+        kinds = {one.dtype for one in self.operations if one.name not in _NARROW_INTEGERS}
+        return any(not dtype.is_floating_point and dtype != torch.bool for dtype in kinds)
 
     @property
     def function(self) -> Callable[..., Tensor]:
@@ -155,11 +182,10 @@ class Pair(Grid):
     def number(self, value: int) -> Tensor:
         if abs(value) > LARGEST_INTEGER:
             raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
-        return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.recorder.device))
+        return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.device))
 
     def numbers(self, values: tuple[int, ...]) -> Tensor:
-        tensor = sent(torch.tensor(values, dtype=torch.int64, device="cpu"), self.recorder.device)
-        return self.recorder.known(values, tensor)
+        return self.recorder.known(values, sent(torch.tensor(values, dtype=torch.int64, device="cpu"), self.device))
 
     def of_batch(self, values: Tensor) -> Tensor:
         return values[self.batch_index]
@@ -178,15 +204,26 @@ class Pair(Grid):
     def with_appended(self, appended: int, values: Callable[[Grid], Tensor], fill: bool | float) -> Tensor:
         keys = self.keys - appended
         if keys == 0:
-            return torch.full((), fill, device=self.recorder.device)
+            return torch.full((), fill, device=self.device)
         last = self.number(keys - 1)
         batch, head, query, key = self.index
         inner = replace(self, keys=keys, index=(batch, head, query, torch.minimum(key, last)))
         return torch.where(key > last, fill, values(inner))
 
 
-class _Recorder(TorchFunctionMode):
-    """Writes down the operations on tensors that depend on the pair.
+class _Value(Tensor):
+    """A tensor that depends on the pair: it has no numbers, but a name, a dtype, a shape, and the problem's device."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
+    label: Name
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotPointwiseError("it keeps numbers of a pair for later")
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down the operators that are applied to tensors that depend on the pair.
 
     It runs them on ones in place of all numbers, for the dtypes of the results; what would tell a number to Python is
     refused. Nothing runs on the device of the problem but what does not depend on the pair.
@@ -195,142 +232,100 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, device: torch.device):
         super().__init__()
         self.device = device
-        self.lines: list[str] = []
         self.operations: list[Operation] = []
-        self.names: dict[int, str] = {}
-        self.inputs: list[Tensor] = []
-        self.values: dict[int, int | tuple[int, ...]] = {}
-        self.arguments: list[str] = []
-        self.wide = False
-        # An id is that of another tensor after the first one is gone.
-        self.alive: list[Tensor] = []
+        # The tensors are kept, since an id is that of another tensor after the first one is gone.
+        self.inputs: dict[int, tuple[Name, Tensor]] = {}
+        self.values: dict[int, tuple[int | tuple[int, ...], Tensor]] = {}
+        self.called = ""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # PyTorch's compiler would be imported.
+        return False
 
     def known(self, value: int | tuple[int, ...], tensor: Tensor) -> Tensor:
         """Returns a tensor of integers that the host knows."""
-        self.alive.append(tensor)
-        self.values[id(tensor)] = value
+        self.values[id(tensor)] = value, tensor
         return tensor
 
-    def argument(self, name: str, dtype: torch.dtype) -> Tensor:
-        """Returns a stand-in for an argument of the rule."""
-        self.arguments.append(name)
-        return self._named(torch.ones((), dtype=dtype), name)
+    def value(self, name: str, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> _Value:
+        """Returns a tensor that depends on the pair."""
+        value = Tensor._make_wrapper_subclass(_Value, shape, dtype=dtype, device=self.device)  # type: ignore[attr-defined]
+        value.label = Name(name)
+        return value
 
-    def _named(self, tensor: Tensor, name: str) -> Tensor:
-        self.alive.append(tensor)
-        self.names[id(tensor)] = name
-        return tensor
-
-    def _on_device(self, value: Any) -> Any:
-        """Returns the problem's device in place of that of the stand-ins; other values stay as they are."""
-        return self.device if isinstance(value, torch.device) and value == STAND_IN_DEVICE else value
-
-    def _text(self, value: Any) -> str:
-        """Returns the text of an argument of an operation."""
+    def operand(self, value: Any) -> Any:
+        """Returns an argument of an operation, with names in place of tensors."""
+        if isinstance(value, _Value):
+            return value.label
         if isinstance(value, Tensor):
-            return self._name(value)
+            if value.device != self.device:
+                raise NotPointwiseError(f"it reads a tensor on {value.device}")
+            return self.inputs.setdefault(id(value), (Name(f"inputs[{len(self.inputs)}]"), value))[0]
         if isinstance(value, (tuple, list)):
-            items = ", ".join(map(self._text, value))
-            return f"({items},)" if isinstance(value, tuple) and items else f"[{items}]"
+            return list(map(self.operand, value))
         if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
             raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
         if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device)):
-            return repr(self._on_device(value))
+            return value
         raise NotPointwiseError(f"it calculates with {type_text(value)}")
 
-    def _name(self, tensor: Tensor) -> str:
-        if id(tensor) not in self.names:
-            if tensor.device != self.device:
-                raise NotPointwiseError(f"it reads a tensor on {tensor.device}")
-            self._named(tensor, f"inputs[{len(self.inputs)}]")
-            self.inputs.append(tensor)
-        return self.names[id(tensor)]
+    def record(self, function: Any, arguments: Any, keywords: Any, dtype: torch.dtype, shape: torch.Size) -> _Value:
+        """Appends an operation; returns its result."""
+        named = {key: self.operand(value) for key, value in keywords.items()}
+        operation = Operation(function, tuple(map(self.operand, arguments)), named, dtype, shape, self.called)
+        self.operations.append(operation)
+        return self.value(f"v{len(self.operations) - 1}", dtype, shape)
 
-    def _operand(self, value: Any) -> Any:
-        return Name(self._name(value)) if isinstance(value, Tensor) else value
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        # PyTorch makes such tensors of numbers among the arguments of ``where``.
+        if _Value not in types and func is not torch.ops.aten.scalar_tensor.default:
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            raise NotPointwiseError("it changes a tensor in place")
+        kwargs = {key: value for key, value in kwargs.items() if key not in _IRRELEVANT}
+        result = func(*map(_stand_in, args), **{key: value for key, value in kwargs.items() if key != "device"})
+        if not isinstance(result, Tensor):
+            raise NotPointwiseError(f"it reads numbers of a pair ({self.called}), as Python's 'if' does")
+        return self.record(func, args, kwargs, result.dtype, result.shape)
 
-    def _depends(self, value: Any) -> bool:
-        """Whether a tensor depends on the pair."""
-        return isinstance(value, Tensor) and not self.names.get(id(value), "inputs").startswith("inputs")
+
+class _Calls(TorchFunctionMode):
+    """Notes which functions a rule calls, for messages, and records indices, which Python would read."""
+
+    def __init__(self, recorder: _Recorder):
+        super().__init__()
+        self.recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", str(func))
-        is_property = name == "__get__"
-        if is_property or name in _OF_SHAPE:
-            result = func(*args, **kwargs)
-            if not isinstance(result, Tensor):
-                return result
-        if not any(map(self._depends, _leaves((args, kwargs)))):
-            return func(*_mapped(self._on_device, args), **_mapped(self._on_device, kwargs))
-        if (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")) or name == "__setitem__":
-            raise NotPointwiseError("it changes a tensor in place")
-        if name.endswith("_") and not name.endswith("__"):
-            raise NotPointwiseError("it changes a tensor in place")
-        result = _indexed(*args) if name == "__getitem__" else func(*_mapped(_stand_in, args), **kwargs)
-        if not isinstance(result, Tensor):
-            raise NotPointwiseError(f"it reads numbers of a pair ({name}), as Python's 'if' does")
-        if is_property:
-            raise NotPointwiseError("it reads a property of a tensor that is a tensor")
-        texts = [*map(self._text, args), *(f"{key}={self._text(value)}" for key, value in kwargs.items())]
-        if name == "__getitem__":
-            text = f"{texts[0]}[{texts[1]}]"
-        elif getattr(Tensor, name, None) is func:
-            text = f"{texts[0]}.{name}({', '.join(texts[1:])})"
-        else:
-            text = f"{resolve_name(func)}({', '.join(texts)})"
-        if name not in _NARROW_INTEGERS and not result.is_floating_point() and result.dtype != torch.bool:
-            self.wide = True
-        if func is Tensor.where:
-            args = (args[1], args[0], *args[2:])
-        operands = _mapped(self._operand, args), _mapped(self._operand, kwargs)
-        self.operations.append(Operation(name, *operands, result.dtype, result.shape))
-        self.lines.append(f"    v{len(self.lines)} = {text}")
-        return self._named(result, f"v{len(self.lines) - 1}")
-
-    def rule(self, result: Tensor) -> Rule:
-        """Returns the rule that ends with this tensor."""
-        name = self._name(result)
-        self.lines.append(f"    return {name}")
-        text = "\n".join((f"def rule({', '.join(self.arguments)}, inputs):", *self.lines))
-        values = tuple(self.values.get(id(tensor)) for tensor in self.inputs)
-        return Rule(text, tuple(self.inputs), values, self.wide, tuple(self.operations), name)
+        self.recorder.called = getattr(func, "__name__", str(func))
+        if func is not Tensor.__getitem__:
+            return func(*args, **(kwargs or {}))
+        tensor, index = args
+        indices = index if isinstance(index, tuple) else (index,)
+        if not any(isinstance(one, _Value) for one in (tensor, *indices)):
+            return func(*args)
+        for item in indices:
+            is_position = isinstance(item, Tensor) and item.dim() == 0 and not item.is_floating_point()
+            if not (is_position or isinstance(item, int)) or isinstance(item, bool):
+                raise NotPointwiseError("it indexes a tensor by something else than positions")
+        if len(indices) > tensor.dim():
+            raise NotPointwiseError("it indexes a tensor by more positions than it has axes")
+        shape = tensor.shape[len(indices) :]
+        return self.recorder.record(torch.ops.aten.index.Tensor, (tensor, indices), {}, tensor.dtype, shape)
 
 
-def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Returns tuples, lists and dictionaries with a function of each of their items."""
-    if isinstance(value, (tuple, list)):
-        items = [_mapped(function, item) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, dict):
-        return {key: _mapped(function, item) for key, item in value.items()}
-    return function(value)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yields the items of tuples, lists and dictionaries, at all levels."""
-    if isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
-    else:
-        yield value
+@lru_cache(maxsize=256)
+def _ones(dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    return torch.ones((), dtype=dtype, device="cpu").expand(shape)
 
 
 def _stand_in(value: Any) -> Any:
     """Returns ones of the shape and dtype of a tensor; other values stay as they are."""
-    return torch.ones((), dtype=value.dtype).expand(value.shape) if isinstance(value, Tensor) else value
-
-
-def _indexed(tensor: Tensor, index: Any) -> Tensor:
-    """Returns a stand-in for ``tensor[index]``."""
-    indices = index if isinstance(index, tuple) else (index,)
-    for item in indices:
-        is_position = isinstance(item, Tensor) and item.dim() == 0 and not item.is_floating_point()
-        if not (is_position or isinstance(item, int)) or isinstance(item, bool):
-            raise NotPointwiseError("it indexes a tensor by something else than positions")
-    if len(indices) > tensor.dim():
-        raise NotPointwiseError("it indexes a tensor by more positions than it has axes")
-    return torch.ones((), dtype=tensor.dtype).expand(tensor.shape[len(indices) :])
+    if isinstance(value, (tuple, list)):
+        return [*map(_stand_in, value)]
+    return _ones(value.dtype, value.shape) if isinstance(value, Tensor) else value
 
 
 def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = None) -> Rule:
@@ -342,20 +337,26 @@ def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = 
         score: the dtype of the scores; None for a rule of masks.
     """
     recorder = _Recorder(grid.device)
-    arguments = [] if score is None else [recorder.argument("score", score)]
-    index = tuple(recorder.argument(name, torch.int64) for name in ("batch", "head", "query_index", "key_index"))
+    index = tuple(recorder.value(name, torch.int64) for name in ("batch", "head", "query_index", "key_index"))
+    scores = () if score is None else (recorder.value("score", score),)
     span: Any = _Span()
     pair = Pair(
-        grid.batch, grid.heads, grid.queries, grid.keys, STAND_IN_DEVICE, span, span, span, grid.rank,
+        grid.batch, grid.heads, grid.queries, grid.keys, grid.device, span, span, span, grid.rank,
         index=index, recorder=recorder,  # type: ignore[arg-type]
     )  # fmt: skip
+    has_gradient = torch.is_grad_enabled()
     try:
-        with recorder:
-            result = rule(*arguments, pair)
+        # In inference mode operators are not taken apart into those that are known.
+        with torch.inference_mode(False), torch.set_grad_enabled(has_gradient), recorder, _Calls(recorder):
+            result = rule(*scores, pair)
     except NotPointwiseError:
         raise
     except Exception as error:
         raise NotPointwiseError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
     if not isinstance(result, Tensor) or result.dim() != 0:
         raise NotPointwiseError("its value for one pair is not a single number")
-    return recorder.rule(result)
+    name = recorder.operand(result)
+    inputs = tuple(tensor for _, tensor in recorder.inputs.values())
+    values = tuple(recorder.values.get(id(tensor), (None,))[0] for tensor in inputs)
+    arguments = tuple(one.label for one in (*scores, *index))
+    return Rule(arguments, inputs, values, tuple(recorder.operations), name)

@@ -72,8 +72,8 @@ class DenseRows(torch.autograd.Function):
         functions.check()
         ctx.mask, ctx.grid, ctx.functions = mask, grid, functions
         if any(ctx.needs_input_grad):
-            read = [] if functions.score is None else functions.score.program.tensors
-            hides = functions.mask.program.tensors if functions.mask is not None and inputs.mask_function else mask
+            read = [] if functions.score is None else functions.score.tensors
+            hides = functions.mask.tensors if functions.mask is not None and inputs.mask_function else mask
             ctx.versions = Versions(mask=hides, score=read)
         ctx.indices = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
         ctx.constants = [None if isinstance(value, Tensor) else value for value in inputs]
@@ -95,12 +95,12 @@ class DenseRows(torch.autograd.Function):
         tensors_by_name = {name: getattr(inputs, name) for name in GRADIENTS}
         sums = {name: torch.zeros_like(tensor) for name, tensor in tensors_by_name.items() if tensor is not None}
         score = ctx.functions.score
-        read = [] if score is None else [tensor for tensor in score.program.tensors if tensor.requires_grad]
+        read = [] if score is None else [tensor for tensor in score.tensors if tensor.requires_grad]
         grads = [torch.zeros_like(tensor) for tensor in read]
         for (part, rows), statistic in zip(row_slices(inputs, ctx.mask, ctx.grid), statistics, strict=True):
             memory: list[Tensor] = []
             if score is not None:
-                data, memory = score.with_sums(part, chunks_of(part))
+                data, memory = score.with_sums(part.query.shape[0], part.key.shape[1], chunks_of(part))
                 part = part._replace(score_data=data)
             passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, None, *part)
             for gradient, own in zip(grads, memory, strict=True):

@@ -6,35 +6,30 @@ older one. A rule becomes a program, and a program a small kernel, which the att
 are not compiled again. What cannot be recorded runs elsewhere, and the plan says which operation is in the way.
 """
 
-import struct
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dis import get_instructions
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.row_programs import PairProgram, program_of
 from regard.attention.pair_rules import NotPointwiseError, record
-from regard.attention.problem import Problem, once
-from regard.errors import ArgumentError
-from regard.kernels.cpu.kernel_arguments import FUNCTION_RECORD, LISTED_RUNS, MIN_TASKS, KernelInputs, address_of
+from regard.attention.problem import Problem
+from regard.kernels.cpu.kernel_arguments import FUNCTION_RECORD, LISTED_RUNS, address_of
 from regard.masks import Mask, Spans
 from regard.masks.mask import Combination, Not
 from regard.scores.modifiers import Cap
 from regard.shapes.grid import Grid, upcast
-from regard.tracing.transforms import active_transform, in_memory
+from regard.tracing.transforms import active_transform
 from regard.tracing.versions import leaves_of
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.kernel import Kernel
-
-GRADIENT_SUMS = 1 << 24
-"""Most elements of the separate sums of a tensor's gradient: 64 MiB of float32."""
 
 _DRAWS = frozenset({
     "bernoulli", "multinomial", "normal", "print", "rand", "rand_like", "randint", "randint_like", "randn",
@@ -44,98 +39,6 @@ _DRAWS = frozenset({
 
 _STORES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR"})
 """Instructions of a function that changes something."""
-
-
-class _Memory(NamedTuple):
-    """What the functions of a program read.
-
-    Attributes:
-        tensors: the tensors, contiguous, in the kernels' types.
-        data: see `bodies.row_functions`.
-        gradients_at: of each tensor of real numbers, where in the data its gradient is.
-    """
-
-    tensors: tuple[Tensor, ...]
-    data: Tensor
-    gradients_at: dict[int, int]
-
-
-@dataclass(eq=False)
-class BoundProgram:
-    """A program with the memory of its tensors, which must outlive a launch."""
-
-    program: PairProgram
-    dtype: torch.dtype
-
-    @once
-    def memory(self) -> "_Memory":
-        """Returns the memory of the tensors, as functions read them."""
-        integers = torch.int32 if '"int32"' in self.program.text else torch.int64
-        data, copies, gradients_at = [0], [], {}
-        for number, tensor in enumerate(self.program.tensors):
-            kind = torch.bool if tensor.dtype == torch.bool else integers
-            copy = in_memory(tensor.detach().to(self.dtype if tensor.is_floating_point() else kind)).contiguous()
-            copies.append(copy)
-            data += [address_of(copy), *copy.shape]
-            if tensor.is_floating_point():
-                gradients_at[number] = len(data)
-                data += [0, 0, 0, 0]
-        for value in self.program.numbers:
-            data.append(struct.unpack("q", struct.pack("d", value))[0] if isinstance(value, float) else value)
-        return _Memory(tuple(copies), torch.tensor(data, dtype=torch.int64), gradients_at)
-
-    def kernel(self, maker: str) -> "Kernel":
-        """Returns the function of this maker in `bodies.row_functions`."""
-        from regard.kernels.cpu import kernels
-
-        text = self.program.gradient_text if maker == "gradient_function" else self.program.text
-        return kernels.row_function(maker, text, self.dtype)
-
-    def check(self) -> None:
-        """Raises ArgumentError if a function read an element that a tensor does not have."""
-        if int(self.memory.data[0]):
-            raise ArgumentError(
-                "a function of the score or of the mask reads a tensor at an index that it does not have"
-            )
-
-    @property
-    def differentiable(self) -> tuple[Tensor, ...]:
-        """The tensors that need a gradient."""
-        if not torch.is_grad_enabled():
-            return ()
-        return tuple(tensor for tensor in self.program.tensors if tensor.requires_grad)
-
-    def with_sums(self, inputs: KernelInputs, chunks: int) -> tuple[Tensor, list[Tensor]]:
-        """Returns the data with memory for the gradients of the differentiable tensors, and this memory.
-
-        Its axes are batch rows, key heads and chunks, each of length 1 if its rows read elements of their own, and the
-        elements.
-        """
-        data, sums = self.memory.data.clone(), []
-        for number, tensor in enumerate(self.program.tensors):
-            if not tensor.requires_grad:
-                continue
-            shape = self._sums_of(number, inputs.query.shape[0], inputs.key.shape[1], chunks)
-            memory = torch.zeros(*shape, tensor.numel(), dtype=self.dtype)
-            strides = (0 if length == 1 else stride for length, stride in zip(shape, memory.stride(), strict=False))
-            position = self.memory.gradients_at[number]
-            data[position : position + 4] = torch.tensor([address_of(memory), *strides])
-            sums.append(memory)
-        return data, sums
-
-    def _sums_of(self, number: int, batch: int, kv_heads: int, chunks: int) -> tuple[int, int, int]:
-        own_batch, own_heads, own_rows = self.program.own_sums[number]
-        return 1 if own_batch else batch, 1 if own_heads else kv_heads, 1 if own_rows else chunks
-
-    def obstacle(self, batch: int, kv_heads: int) -> str | None:
-        """Returns why the gradients of its tensors cannot be summed; None if they can."""
-        for number, tensor in enumerate(self.program.tensors):
-            copies = 1
-            for length in self._sums_of(number, batch, kv_heads, MIN_TASKS):
-                copies *= length
-            if torch.is_grad_enabled() and tensor.requires_grad and copies * tensor.numel() > GRADIENT_SUMS:
-                return "the gradient of a tensor that its function reads would be stored too often"
-        return None
 
 
 @dataclass(eq=False)
@@ -148,8 +51,8 @@ class RowFunctions:
         score_obstacle, mask_obstacle: why a modifier, or the mask, is no function of a row; None if there is none.
     """
 
-    score: BoundProgram | None = None
-    mask: BoundProgram | None = None
+    score: PairProgram | None = None
+    mask: PairProgram | None = None
     score_obstacle: str | None = None
     mask_obstacle: str | None = None
     _spans: tuple[Spans, bool] | None = None
@@ -173,7 +76,7 @@ class RowFunctions:
         """Returns the fields of `KernelInputs` that the functions decide."""
         fields: dict[str, Any] = {}
         if self.score is not None:
-            function, data = self.score.kernel("score_function").address, self.score.memory.data
+            function, data = self.score.kernel("score_function").address, self.score.data
             fields |= {"score_function": function, "score_data": data}
             if gradient:
                 fields["gradient_function"] = self.score.kernel("gradient_function").address
@@ -183,7 +86,7 @@ class RowFunctions:
             spans, is_exact = self._spans
             fields |= {"start": spans.start, "stop": spans.stop}
             if not is_exact:
-                function, data = self.mask.kernel("mask_function").address, self.mask.memory.data
+                function, data = self.mask.kernel("mask_function").address, self.mask.data
                 fields |= {"mask_function": function, "mask_data": data}
         return fields
 
@@ -219,16 +122,14 @@ def _recorded(problem: Problem) -> RowFunctions:
 
         try:
             check_effects(problem.score)
-            program = program_of(record(problem.grid, changed, dtype), problem.grid, "real", dtype)
-            functions.score = BoundProgram(program, dtype)
+            functions.score = program_of(record(problem.grid, changed, dtype), problem.grid, "real", dtype)
             functions.score_obstacle = functions.score.obstacle(problem.grid.batch, problem.key.shape[1])
         except NotPointwiseError as error:
             functions.score_obstacle = f"the score is modified by a function that is not compiled: {error}"
     if mask is not None and contains_function(mask) and lowered.spans is None:
         try:
             check_effects(mask)
-            program = program_of(record(problem.grid, mask.allows), problem.grid, "boolean", dtype)
-            functions.mask = BoundProgram(program, dtype)
+            functions.mask = program_of(record(problem.grid, mask.allows), problem.grid, "boolean", dtype)
         except NotPointwiseError as error:
             functions.mask_obstacle = f"the function of the mask is not compiled: {error}"
     return functions
@@ -267,12 +168,12 @@ def _effect_of(code: CodeType) -> str | None:
     return next((effect for effect in parts if effect is not None), None)
 
 
-def visible_spans(mask: BoundProgram, grid: Grid) -> tuple[Spans, bool]:
+def visible_spans(mask: PairProgram, grid: Grid) -> tuple[Spans, bool]:
     """Returns the runs of keys that a mask shows, and whether they are exact: the last one may hold hidden keys."""
     from regard.kernels.cpu.launch import function_at
 
     batch, heads = (
-        length if name in mask.program.uses else 1 for name, length in (("batch", grid.batch), ("head", grid.heads))
+        length if mask.uses(position) else 1 for position, length in (("batch", grid.batch), ("head", grid.heads))
     )
     ends = torch.empty(batch, heads, grid.queries, LISTED_RUNS, 2, dtype=torch.int32)
     scratch, names = torch.empty(grid.keys, dtype=torch.int8), FUNCTION_RECORD.names or ()
@@ -280,7 +181,7 @@ def visible_spans(mask: BoundProgram, grid: Grid) -> tuple[Spans, bool]:
     for b in range(batch):
         for h in range(heads):
             fields = {
-                "data": address_of(mask.memory.data),
+                "data": address_of(mask.data),
                 "batch": b,
                 "head": h,
                 "group": grid.queries,

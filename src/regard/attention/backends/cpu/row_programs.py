@@ -4,60 +4,49 @@ A program has only operations that these functions know, on real numbers, intege
 inputs of a program and no part of it, so that a function whose numbers change is not compiled again.
 """
 
+import itertools
 import json
 import math
-from typing import Any, NamedTuple
+import operator
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from regard.attention.pair_rules import Name, NotPointwiseError, Operation, Rule
+from regard.attention.problem import once
+from regard.errors import ArgumentError
+from regard.kernels.cpu.kernel_arguments import MIN_TASKS, address_of
+from regard.kernels.cpu.row_operations import OPERATIONS
 from regard.shapes.grid import Grid
-from regard.tracing.transforms import has_host_data
+from regard.tracing.transforms import has_host_data, in_memory
+
+if TYPE_CHECKING:
+    from regard.kernels.cpu.kernel import Kernel
+
+GRADIENT_SUMS = 1 << 24
+"""Most elements of the separate sums of a tensor's gradient: 64 MiB of float32."""
 
 LARGEST_POWER = 8
 """Largest integer power that is computed by products."""
-
-_UNARY = {
-    "neg": "neg", "negative": "neg", "abs": "abs", "absolute": "abs", "exp": "exp", "log": "log", "tanh": "tanh",
-    "sigmoid": "sigmoid", "sqrt": "sqrt", "sin": "sin", "cos": "cos", "floor": "floor", "trunc": "trunc",
-    "fix": "trunc", "round": "round", "sign": "sign", "relu": "relu", "special_expit": "sigmoid",
-}  # fmt: skip
-"""Operations on one number that keep its type, by PyTorch's names."""
-
-_ARITHMETIC = {
-    "add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "div", "divide": "div",
-    "true_divide": "div", "truediv": "div", "maximum": "maximum", "minimum": "minimum", "floordiv": "floordiv",
-    "floor_divide": "floordiv", "mod": "mod", "remainder": "mod", "pow": "pow", "float_power": "pow",
-}  # fmt: skip
-"""Operations on two numbers of the result's type."""
-
-_COMPARISONS = {
-    "lt": "lt", "less": "lt", "le": "le", "less_equal": "le", "gt": "gt", "greater": "gt", "ge": "ge",
-    "greater_equal": "ge", "eq": "eq", "ne": "ne", "not_equal": "ne",
-}  # fmt: skip
-
-_LOGICAL = {
-    "and": "and", "or": "or", "xor": "xor", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor",
-    "logical_and": "and", "logical_or": "or", "logical_xor": "xor",
-}  # fmt: skip
-
-_CASTS = {
-    "float": "real", "double": "real", "half": "real", "bfloat16": "real", "int": "integer", "long": "integer",
-    "bool": "boolean", "to": None, "type_as": None, "type": None,
-}  # fmt: skip
-
-_IGNORED = frozenset({"copy", "inplace", "non_blocking"})
-"""Arguments that do not change a result."""
-
-_UNCHANGED = frozenset({"clone", "contiguous", "alias", "positive", "__pos__"})
 
 _INTEGERS = (torch.int64, torch.int32)
 
 _HALVES = (torch.float16, torch.bfloat16)
 
-_OF_BOOLEANS = {"mul": "and", "minimum": "and", "add": "or", "maximum": "or"}
-"""What arithmetic does with two booleans."""
+_KERNEL_NAMES = {
+    "bitwise_and": "and", "bitwise_not": "not", "bitwise_or": "or", "bitwise_xor": "xor", "clamp_max": "at_most",
+    "clamp_min": "at_least", "logical_and": "and", "logical_not": "not", "logical_or": "or", "logical_xor": "xor",
+}  # fmt: skip
+"""The kernels' names of ATen's operators where they differ."""
+
+_COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne"})
+
+_FILLED = {"zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new_ones": 1}
+"""Operators whose results have one number everywhere, and it."""
 
 LARGEST_ROUNDED = 1 << 48
 """Magnitude that real numbers are taken to have at most where they become integers of 64 bits."""
@@ -66,12 +55,14 @@ Bounds = tuple[int, int]
 """The least and the largest value that an integer may have."""
 
 
-class PairProgram(NamedTuple):
-    """A rule as a program.
+@dataclass(eq=False)
+class PairProgram:
+    """A rule as a program, with the memory of its tensors, which must outlive a launch.
 
     Attributes:
         text: the program, in JSON.
         gradient_text: the program with the tensors that get a gradient.
+        dtype: float32 or float64, in which real numbers are computed.
         tensors: the tensors that it reads.
         numbers: its numbers, integers and real ones.
         own_sums: of each tensor, whether batch rows, heads and queries read elements of their own.
@@ -79,14 +70,84 @@ class PairProgram(NamedTuple):
 
     text: str
     gradient_text: str
-    tensors: tuple[Tensor, ...]
-    numbers: tuple[int | float, ...]
-    own_sums: tuple[tuple[bool, ...], ...]
+    dtype: torch.dtype
+    tensors: list[Tensor]
+    numbers: list[int | float]
+    own_sums: list[tuple[bool, ...]]
+
+    def uses(self, position: str) -> bool:
+        """Whether the program reads a position, ``batch`` or ``head``."""
+        return f'"{position}"' in self.text
+
+    def kernel(self, maker: str) -> "Kernel":
+        """Returns the function of this maker in `bodies.row_functions`."""
+        from regard.kernels.cpu import kernels
+
+        text = self.gradient_text if maker == "gradient_function" else self.text
+        return kernels.row_function(maker, text, self.dtype)
+
+    @once
+    def stored(self) -> list[Tensor]:
+        """The tensors, contiguous, in the kernels' types."""
+        integers = torch.int32 if '"int32"' in self.text else torch.int64
+        kinds = {"real": self.dtype, "integer": integers, "boolean": torch.bool}
+        return [
+            in_memory(tensor.detach().to(kinds[_type_of(tensor.dtype, "a tensor")])).contiguous()
+            for tensor in self.tensors
+        ]
+
+    @once
+    def data(self) -> Tensor:
+        """What functions read: see `bodies.row_functions`."""
+        return self._data({})
+
+    def _data(self, sums: Mapping[int, Tensor]) -> Tensor:
+        data = [0]
+        for number, tensor in enumerate(self.stored):
+            gradient = [0, 0, 0, 0]
+            if number in sums:
+                strides = zip(sums[number].shape[:3], sums[number].stride(), strict=False)
+                gradient = [address_of(sums[number]), *(0 if length == 1 else stride for length, stride in strides)]
+            data += [address_of(tensor), *gradient, *tensor.shape]
+        for value in self.numbers:
+            data.append(struct.unpack("q", struct.pack("d", value))[0] if isinstance(value, float) else value)
+        return torch.tensor(data, dtype=torch.int64)
+
+    def check(self) -> None:
+        """Raises ArgumentError if a function read an element that a tensor does not have."""
+        if int(self.data[0]):
+            raise ArgumentError(
+                "a function of the score or of the mask reads a tensor at an index that it does not have"
+            )
 
     @property
-    def uses(self) -> frozenset[str]:
-        """The positions that the program reads."""
-        return frozenset(name for name in ("batch", "head") if f'"{name}"' in self.text)
+    def differentiable(self) -> tuple[Tensor, ...]:
+        """The tensors that need a gradient."""
+        return tuple(tensor for tensor in self.tensors if torch.is_grad_enabled() and tensor.requires_grad)
+
+    def with_sums(self, batch: int, kv_heads: int, chunks: int) -> tuple[Tensor, list[Tensor]]:
+        """Returns the data with memory for the gradients of the differentiable tensors, and this memory.
+
+        Its axes are batch rows, key heads and chunks, each of length 1 if its rows read elements of their own, and the
+        elements.
+        """
+        sums = {
+            number: torch.zeros(*self._copies(number, batch, kv_heads, chunks), tensor.numel(), dtype=self.dtype)
+            for number, tensor in enumerate(self.tensors)
+            if tensor.requires_grad
+        }
+        return self._data(sums), list(sums.values())
+
+    def _copies(self, number: int, *lengths: int) -> tuple[int, ...]:
+        return tuple(1 if own else length for own, length in zip(self.own_sums[number], lengths, strict=True))
+
+    def obstacle(self, batch: int, kv_heads: int) -> str | None:
+        """Returns why the gradients of its tensors cannot be summed; None if they can."""
+        for number, tensor in enumerate(self.tensors):
+            elements = math.prod(self._copies(number, batch, kv_heads, MIN_TASKS)) * tensor.numel()
+            if torch.is_grad_enabled() and tensor.requires_grad and elements > GRADIENT_SUMS:
+                return "the gradient of a tensor that its function reads would be stored too often"
+        return None
 
 
 def _type_of(dtype: torch.dtype, name: str) -> str:
@@ -106,14 +167,16 @@ class _Writer:
         self.rule, self.is_double, self.is_single = rule, dtype == torch.float64, False
         lengths = zip(("batch", "head", "query", "key"), grid.shape, strict=True)
         self.bounds: dict[str, Bounds] = {name: (0, max(length - 1, 0)) for name, length in lengths}
-        self.dtypes = {operation_name(n): operation.dtype for n, operation in enumerate(rule.operations)}
+        self.shown = ""
+        self.dtypes = {f"v{n}": operation.dtype for n, operation in enumerate(rule.operations)}
         self.dtypes |= {f"inputs[{number}]": tensor.dtype for number, tensor in enumerate(rule.inputs)}
         self.dtypes["score"] = dtype
         self.operations: list[list[Any]] = []
         self.numbers: list[int | float] = []
-        self.values: dict[str, Any] = {"query_index": "query", "key_index": "key"}
+        # A tensor with fewer indices than axes is its number and its indices.
+        self.values: dict[str, Any] = {f"inputs[{number}]": (number, []) for number in range(len(rule.inputs))}
+        self.values |= {"query_index": "query", "key_index": "key"}
         self.types = {"score": "real", "batch": "integer", "head": "integer", "query": "integer", "key": "integer"}
-        self.partial: dict[str, tuple[int, list[Any]]] = {}
         self.indices: dict[int, list[list[Any]]] = {}
         self.loaded: dict[Any, str] = {}
 
@@ -137,12 +200,19 @@ class _Writer:
         self.types[name] = "real" if is_real else "integer"
         return name
 
-    def _named(self, name: Name) -> Any:
-        if name in self.partial:
+    def _named(self, name: Name) -> str:
+        value = self.values.get(name, str(name))
+        if isinstance(value, str):
+            return value
+        tensor, indices = value
+        if len(indices) < self.rule.inputs[tensor].dim():
             raise NotPointwiseError("it calculates with a whole axis of a tensor")
-        if name.startswith("inputs["):
-            return self._load(int(name[7:-1]), [])
-        return self.values.get(name, str(name))
+        key = (tensor, *indices)
+        if key not in self.loaded:
+            kind = _type_of(_stored(self.rule.inputs[tensor]).dtype, "a tensor")
+            self.indices.setdefault(tensor, []).append(indices)
+            self.loaded[key] = self.add("load", kind, tensor, indices)
+        return self.loaded[key]
 
     def _cast(self, value: str, kind: str) -> str:
         own = self.types[value]
@@ -156,6 +226,8 @@ class _Writer:
 
     def add(self, name: str, kind: str, *arguments: Any) -> str:
         """Appends an operation; returns the name of its result."""
+        if name != "load" and name not in OPERATIONS[kind]:
+            raise NotPointwiseError(f"it uses {self.shown} on {kind}s")
         self.operations.append([name, kind, *arguments])
         result = f"v{len(self.operations) - 1}"
         self.types[result] = kind
@@ -176,199 +248,117 @@ class _Writer:
             raise NotPointwiseError("it calculates integers that may have more than 64 bits")
         return low, high
 
-    def _load(self, tensor: int, indices: list[Any]) -> str:
-        key = (tensor, *indices)
-        if key not in self.loaded:
-            kind = _type_of(_stored(self.rule.inputs[tensor]).dtype, "a tensor")
-            self.indices.setdefault(tensor, []).append(indices)
-            self.loaded[key] = self.add("load", kind, tensor, indices)
-        return self.loaded[key]
-
-    def _getitem(self, source: Name, index: Any) -> Any:
-        tensor, indices = self.partial.get(source, (None, []))
-        if tensor is None:
-            if not source.startswith("inputs["):
-                raise NotPointwiseError("it indexes what depends on the pair")
-            tensor = int(source[7:-1])
-        items = index if isinstance(index, tuple) else (index,)
-        indices = [*indices, *(self.value(item, "integer") for item in items)]
-        return (tensor, indices) if len(indices) < self.rule.inputs[tensor].dim() else self._load(tensor, indices)
+    def _index(self, source: Name, index: list[Any]) -> tuple[int, list[str]]:
+        if not isinstance(self.values.get(source), tuple):
+            raise NotPointwiseError("it indexes what depends on the pair")
+        tensor, indices = self.values[source]
+        return tensor, [*indices, *(self.value(item, "integer") for item in index)]
 
     def write(self) -> None:
         for number, operation in enumerate(self.rule.operations):
-            name = f"v{number}"
-            if operation.name == "__getitem__":
-                result = self._getitem(*operation.arguments)
-                if isinstance(result, tuple):
-                    self.partial[name] = result
-                    continue
+            self.shown = f"'{operation.called}'"
+            if operation.name == "index":
+                result = self._index(*operation.arguments)
             elif operation.shape != ():
-                raise NotPointwiseError(f"{_shown(operation)} of it is no single number")
+                raise NotPointwiseError(f"{self.shown} of it is no single number")
             else:
-                result = self._in_type(operation, self._operation(operation))
-            self.values[name] = result
+                result = self._in_type(operation.dtype, self._operation(operation))
+            self.values[f"v{number}"] = result
 
-    def _in_type(self, operation: Operation, result: Any) -> Any:
+    def _in_type(self, dtype: torch.dtype, result: Any) -> Any:
         """Returns the result of an operation as a number of the type that PyTorch gives it."""
-        if operation.dtype in _HALVES:
-            raise NotPointwiseError(f"it rounds to half precision ({_shown(operation)})")
-        if operation.dtype == torch.int32 and not is_short(self.bounds[result]):
-            low, high = self.bounds[result]
-            if (low, high) != (-LARGEST_ROUNDED, LARGEST_ROUNDED):
-                raise NotPointwiseError(f"it calculates integers that may have more than 32 bits ({_shown(operation)})")
+        if dtype in _HALVES:
+            raise NotPointwiseError(f"it rounds to half precision ({self.shown})")
+        if dtype == torch.int32 and not is_short(self.bounds[result]):
+            if self.bounds[result] != (-LARGEST_ROUNDED, LARGEST_ROUNDED):
+                raise NotPointwiseError(f"it calculates integers that may have more than 32 bits ({self.shown})")
             self.bounds[result] = 1 - (1 << 31), (1 << 31) - 1
         return self.add("single", "real", result) if self.is_single and self.types[result] == "real" else result
 
     def _operation(self, operation: Operation) -> Any:
-        kind = _type_of(operation.dtype, _shown(operation))
-        name, arguments = operation.name, operation.arguments
+        kind = _type_of(operation.dtype, self.shown)
+        name, arguments, keywords = operation.name, operation.arguments, dict(operation.keywords)
         dtypes = [operation.dtype, *(self.dtypes.get(one) for one in arguments if isinstance(one, Name))]
         self.is_single = self.is_double and torch.float64 not in (dtypes if kind == "boolean" else dtypes[:1])
-        keywords = {key: item for key, item in operation.keywords.items() if key not in _IGNORED}
-        bare = name.strip("_") if name.startswith("__") else name
-        if keywords.pop("alpha", 1) != 1 or keywords.pop("memory_format", None) is not None:
-            raise NotPointwiseError(f"it uses an option of {_shown(operation)}")
         rounding = keywords.pop("rounding_mode", None)
-        if bare in _CASTS:
+        options = keywords.keys() - {"device", "dtype"}
+        if options:
+            raise NotPointwiseError(f"it uses an option of {self.shown}: {min(options)}")
+        if rounding not in (None, "floor"):
+            raise NotPointwiseError(f"it divides with rounding_mode={rounding!r}")
+        if name in _FILLED:
+            return self.value(_FILLED[name], kind)
+        if name in ("full_like", "new_full", "scalar_tensor"):
+            return self.value(arguments[-1], kind)
+        if name in ("_to_copy", "clone", "alias"):
             return self.value(arguments[0], kind)
-        names = "min", "max", "other", "exponent", "value", "fill_value"
-        named = {key: keywords.pop(key) for key in names if key in keywords}
-        is_made = bare.endswith("_like") or bare.startswith("new_")
-        if is_made:
-            keywords = {key: keywords[key] for key in keywords.keys() - {"dtype", "device", "size", "pin_memory"}}
-        if keywords:
-            raise NotPointwiseError(f"it uses an option of {_shown(operation)}: {next(iter(keywords))}")
-        if bare in ("clamp", "clip", "clamp_min", "clamp_max"):
-            return self._clamp(bare, arguments, named, kind)
-        arguments = (*arguments, *named.values())
-        if bare in _UNCHANGED or name in _UNCHANGED or bare == "detach":
-            value = self.value(arguments[0], kind)
-            return self.add("constant", kind, value) if bare == "detach" else value
-        if bare in _UNARY and (len(arguments) == 1 or bare == "relu"):
-            return self._unary(_UNARY[bare], arguments[0], kind)
-        if bare in ("invert", "bitwise_not", "logical_not"):
-            return self.add("not", kind, self.value(arguments[0], kind))
-        if bare in _COMPARISONS and len(arguments) == 2:
-            both = "real" if any(self._kind(argument) == "real" for argument in arguments) else "integer"
-            return self.add(_COMPARISONS[bare], "boolean", *(self.value(argument, both) for argument in arguments))
-        if bare in ("where", "masked_fill"):
-            order = (0, 1, 2) if bare == "where" else (1, 2, 0)
-            condition, first, second = (arguments[index] for index in order)
+        if name == "detach":
+            return self.add("constant", kind, self.value(arguments[0], kind))
+        if name in ("where", "masked_fill"):
+            condition, first, second = arguments if name == "where" else (*arguments[1:], arguments[0])
             values = self.value(condition, "boolean"), self.value(first, kind), self.value(second, kind)
             return self.add("where", kind, *values)
-        reverse = bare[:1] == "r" and bare[1:] in (*_ARITHMETIC, *_LOGICAL) and name != "round"
-        bare = bare[1:] if reverse else bare
-        if bare in _LOGICAL and len(arguments) == 2:
-            return self.add(_LOGICAL[bare], kind, *(self.value(argument, kind) for argument in arguments))
-        if bare in _ARITHMETIC and len(arguments) == 2:
-            pair = arguments[::-1] if reverse else arguments
-            return self._arithmetic(operation, _ARITHMETIC[bare], pair, kind, rounding)
-        return self._composed(operation, bare, arguments, kind)
+        if name == "clamp":
+            result = self.value(arguments[0], kind)
+            for bound, limit in zip(("at_least", "at_most"), arguments[1:], strict=False):
+                result = result if limit is None else self.add(bound, kind, result, self.value(limit, kind))
+            return result
+        if len(arguments) > 2:
+            raise NotPointwiseError(f"it uses an option of {self.shown}")
+        if name == "rsub":
+            name, arguments = "sub", arguments[::-1]
+        if name in ("floor_divide", "remainder") or rounding is not None:
+            return self._division("mod" if name == "remainder" else "floordiv", kind, *arguments)
+        if name == "pow":
+            return self._power(kind, *arguments)
+        own = _KERNEL_NAMES.get(name, name)
+        if not any(own in operations for operations in OPERATIONS.values()):
+            raise NotPointwiseError(f"it uses {self.shown}, which the kernels' row functions do not have")
+        operands = kind
+        if own in _COMPARISONS:
+            operands = "real" if any(self._kind(argument) == "real" for argument in arguments) else "integer"
+        return self.add(own, kind, *(self.value(argument, operands) for argument in arguments))
 
     def _kind(self, argument: Any) -> str:
         if isinstance(argument, Name):
             return self.types[self._named(argument)]
         return "real" if isinstance(argument, float) else "integer"
 
-    def _clamp(self, name: str, arguments: Any, named: dict[str, Any], kind: str) -> str:
-        if kind == "boolean":
-            raise NotPointwiseError("it clamps booleans")
-        value, bounds = arguments[0], arguments[1:]
-        if name == "clamp_max":
-            low, high = None, bounds[0] if bounds else named.get("max")
-        else:
-            low = named.get("min", bounds[0] if bounds else None)
-            high = named.get("max", bounds[1] if len(bounds) > 1 else None)
-        result = self.value(value, kind)
-        if low is not None:
-            result = self.add("at_least", kind, result, self.value(low, kind))
-        return result if high is None else self.add("at_most", kind, result, self.value(high, kind))
-
-    def _unary(self, name: str, argument: Any, kind: str) -> str:
-        value = self.value(argument, kind)
-        if kind == "integer" and name in ("floor", "trunc", "round"):
-            return value
-        if kind == "integer" and name == "relu":
-            return self.add("at_least", kind, value, self.add("constant", kind, 0))
-        if kind == "boolean" or (kind == "integer" and name not in ("neg", "abs")):
-            raise NotPointwiseError(f"it uses {name} on {kind}s")
-        return self.add(name, kind, value)
-
-    def _arithmetic(self, operation: Operation, name: str, pair: Any, kind: str, rounding: str | None) -> str:
-        if kind == "boolean":
-            if name not in _OF_BOOLEANS:
-                raise NotPointwiseError(f"it uses {_shown(operation)} on booleans")
-            name = _OF_BOOLEANS[name]
-        if name == "div" and rounding is not None:
-            if rounding != "floor":
-                raise NotPointwiseError(f"it divides with rounding_mode={rounding!r}")
-            name = "floordiv"
-        if name == "pow":
-            return self._power(pair[0], pair[1], kind)
-        if name in ("floordiv", "mod"):
-            return self._division(operation, name, pair, kind)
-        return self.add(name, kind, *(self.value(argument, kind) for argument in pair))
-
-    def _division(self, operation: Operation, name: str, pair: Any, kind: str) -> str:
-        dividend, divisor = pair
+    def _division(self, name: str, kind: str, dividend: Any, divisor: Any) -> str:
         if kind == "real":
-            raise NotPointwiseError(f"it takes remainders or whole quotients of real numbers ({_shown(operation)})")
-        if isinstance(divisor, Name) and divisor.startswith("inputs["):
-            number = self.rule.values[int(divisor[7:-1])]
-            divisor = number if isinstance(number, int) else divisor
+            raise NotPointwiseError(f"it takes remainders or whole quotients of real numbers ({self.shown})")
+        if isinstance(divisor, Name) and isinstance(self.values.get(divisor), tuple):
+            known = self.rule.values[self.values[divisor][0]]
+            divisor = known if isinstance(known, int) else divisor
         if isinstance(divisor, bool) or not isinstance(divisor, int) or divisor <= 0:
-            raise NotPointwiseError(f"it divides integers by something else than a positive number ({operation.name})")
+            raise NotPointwiseError(f"it divides integers by something else than a positive number ({self.shown})")
         value = self.value(dividend, kind)
-        if divisor & (divisor - 1) == 0:
-            bits = divisor.bit_length() - 1
-            return self.add(
-                *(("rightshift", kind, value, bits) if name == "floordiv" else ("and", kind, value, divisor - 1))
-            )
-        return self.add(name, kind, value, divisor)
+        if divisor & (divisor - 1) != 0:
+            return self.add(name, kind, value, divisor)
+        if name == "mod":
+            return self.add("and", kind, value, divisor - 1)
+        return self.add("rightshift", kind, value, divisor.bit_length() - 1)
 
-    def _power(self, base: Any, exponent: Any, kind: str) -> str:
-        if not isinstance(exponent, Name) and float(exponent).is_integer() and 0 <= exponent <= LARGEST_POWER:
+    def _power(self, kind: str, base: Any, exponent: Any) -> str:
+        number = None if isinstance(exponent, Name) else float(exponent)
+        is_whole = number is not None and number.is_integer()
+        if number is not None and is_whole and 0 <= number <= LARGEST_POWER:
             value = self.value(base, kind)
-            result = self.add("constant", kind, 1) if exponent == 0 else value
-            for _ in range(int(exponent) - 1):
+            result = self.add("constant", kind, 1) if number == 0 else value
+            for _ in range(int(number) - 1):
                 result = self.add("mul", kind, result, value)
             return result
         if kind != "real":
             raise NotPointwiseError("it raises integers to a power that is no small number")
-        if not isinstance(exponent, Name) and abs(exponent) == 0.5:
-            root = self.add("sqrt", kind, self.value(base, kind))
-            return root if exponent > 0 else self.add("div", kind, self.add("constant", kind, 1), root)
-        if isinstance(exponent, (int, float)) and float(exponent).is_integer() and exponent >= -LARGEST_POWER:
-            return self.add("div", kind, self.add("constant", kind, 1), self._power(base, -exponent, kind))
-        if isinstance(exponent, (int, float)) and float(exponent).is_integer():
+        if number is not None and abs(number) == 0.5:
+            return self.add("sqrt" if number > 0 else "rsqrt", kind, self.value(base, kind))
+        if number is not None and is_whole and number >= -LARGEST_POWER:
+            return self.add("reciprocal", kind, self._power(kind, base, -number))
+        if is_whole:
             raise NotPointwiseError(f"it raises a number to the power {exponent}")
-        is_base = not isinstance(base, Name) and base > 0
-        if not is_base and isinstance(exponent, Name):
+        if number is None and (isinstance(base, Name) or base <= 0):
             raise NotPointwiseError("it raises a number that may be negative to a power that may be an integer")
         return self.add("pow", kind, self.value(base, kind), self.value(exponent, kind))
-
-    def _composed(self, operation: Operation, name: str, arguments: Any, kind: str) -> str:
-        """Writes what consists of other operations."""
-        made = {"zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1}
-        if name in (*made, "full_like", "new_full"):
-            return self.value(made[name] if name in made else arguments[-1], kind)
-        if name in ("square", "exp2", "rsqrt", "reciprocal", "log2", "silu"):
-            value = self.value(arguments[0], kind)
-            if name == "square":
-                return self.add("mul", kind, value, value)
-            if name == "exp2":
-                return self.add("pow", kind, self.add("constant", kind, 2), value)
-            if name == "log2":
-                return self.add("mul", kind, self.add("log", kind, value), self._number(1.0 / math.log(2.0), kind))
-            if name == "silu":
-                return self.add("mul", kind, value, self.add("sigmoid", kind, value))
-            one = self.add("constant", kind, 1)
-            return self.add("div", kind, one, self.add("sqrt", kind, value) if name == "rsqrt" else value)
-        raise NotPointwiseError(f"it uses {_shown(operation)}, which the kernels' row functions do not have")
-
-
-def _shown(operation: Operation) -> str:
-    return f"'{operation.name}'"
 
 
 def _stored(tensor: Tensor) -> Tensor:
@@ -377,39 +367,27 @@ def _stored(tensor: Tensor) -> Tensor:
     return tensor.long() if is_narrow and not tensor.is_complex() else tensor
 
 
-def operation_name(number: int) -> str:
-    """Returns the name of the result of a rule's operation."""
-    return f"v{number}"
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "at_least": max, "at_most": min, "floordiv": operator.floordiv, "maximum": max,
+    "minimum": min, "mul": operator.mul, "neg": operator.neg, "not": operator.invert, "rightshift": operator.rshift,
+    "sub": operator.sub,
+}  # fmt: skip
+"""Operations on integers that have their extremes at the bounds of the arguments."""
 
 
 def bounds_of(name: str, parts: list[Bounds]) -> Bounds:
     """Returns bounds of an operation on integers within bounds."""
-    (low, high), *others = parts
-    least, most = others[0] if others else (0, 0)
-    corners = low * least, low * most, high * least, high * most
-    bits = max(max(abs(one), abs(other)) for one, other in parts).bit_length()
-    bitwise = (0 if min(low, least) >= 0 else -1 << bits), (1 << bits) - 1
-    bounds = {
-        "add": (low + least, high + most),
-        "sub": (low - most, high - least),
-        "mul": (min(corners), max(corners)),
-        "neg": (-high, -low),
-        "not": (-high - 1, -low - 1),
-        "abs": (0, max(abs(low), abs(high))),
-        "maximum": (max(low, least), max(high, most)),
-        "minimum": (min(low, least), min(high, most)),
-        "where": (min(low, least), max(high, most)),
-        "mod": (0, most),
-        "and": bitwise,
-        "or": bitwise,
-        "xor": bitwise,
-    }
-    bounds |= {"at_least": bounds["maximum"], "at_most": bounds["minimum"]}
-    if name == "floordiv":
-        return low // least, high // least
-    if name == "rightshift":
-        return low >> least, high >> least
-    return bounds.get(name, (low, high))
+    if name == "mod":
+        return 0, parts[1][1]
+    ends = [end for part in parts for end in part]
+    if name in ("and", "or", "xor"):
+        bits = max(map(abs, ends)).bit_length()
+        return (0 if min(ends) >= 0 else -1 << bits), (1 << bits) - 1
+    if name == "abs":
+        return 0, max(map(abs, ends))
+    if name in _FUNCTIONS:
+        ends = list(itertools.starmap(_FUNCTIONS[name], itertools.product(*parts)))
+    return min(ends), max(ends)
 
 
 def is_short(bounds: Bounds) -> bool:
@@ -457,4 +435,4 @@ def program_of(rule: Rule, grid: Grid, kind: str, dtype: torch.dtype) -> PairPro
 
     read = [writer.indices.get(number, []) for number in range(len(tensors))]
     own = [tuple(all(name in one for one in indices) for name in ("batch", "head", "query")) for indices in read]
-    return PairProgram(text(False), text(True), tuple(tensors), tuple(writer.numbers), tuple(own))
+    return PairProgram(text(False), text(True), dtype, tensors, writer.numbers, own)

@@ -12,7 +12,6 @@ import numpy as np
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import is_single, nearest
 from regard.kernels.cpu.bodies.parts import embedded, exact
-from regard.kernels.cpu.bodies.row_adjustments import tanh_of_half
 
 _LN2 = math.log(2.0)
 
@@ -46,19 +45,6 @@ def power(x: Any, y: Any) -> Any:
     return type(x)(1.0 if exponent == 0.0 else result)
 
 
-@embedded
-def tanh(x: Any) -> Any:
-    """Returns the hyperbolic tangent."""
-    return tanh_of_half(x + x)
-
-
-@embedded
-def sign(x: Any) -> Any:
-    """Returns −1, 0 or 1, and NaN for NaN."""
-    real = type(x)
-    return real(1) if x > real(0) else (real(-1) if x < real(0) else x)
-
-
 @exact
 def floor(x: Any) -> Any:
     """Returns the largest integer that is not above x, as a real number."""
@@ -71,15 +57,3 @@ def truncated(x: Any) -> Any:
     """Returns x without its fraction, as a real number."""
     magnitude = floor(abs(x))
     return magnitude if x >= type(x)(0) else -magnitude
-
-
-@embedded
-def larger(x: Any, y: Any) -> Any:
-    """Returns the larger of two numbers; NaN if one of them is NaN."""
-    return x if (x > y) | (x != x) else y
-
-
-@embedded
-def smaller(x: Any, y: Any) -> Any:
-    """Returns the smaller of two numbers; NaN if one of them is NaN."""
-    return x if (x < y) | (x != x) else y

@@ -6,318 +6,166 @@ are listed here occur in it, and integers. What does not depend on the key is co
 over keys, which the compiler vectorizes. The gradient follows from the derivative of each operation, in reverse order.
 
 A body gets the address of a record (`kernel_arguments.FUNCTION_RECORD`). Its ``data`` are 64-bit numbers: a flag that
-is set if an index is outside of a tensor; for each tensor that the program reads its address and the lengths of its
-axes, and if it holds real numbers, the address of its gradient, and strides over batch rows, key heads and chunks of
-rows, each of which may have sums of its own; and the program's numbers.
+is set if an index is outside of a tensor; for each tensor that the program reads its address, the address of its
+gradient or 0, strides of this over batch rows, key heads and chunks of rows, each of which may have sums of its own,
+and the lengths of its axes; and the program's numbers.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.bodies import pointwise
 from regard.kernels.cpu.bodies.arguments import ZEROS, function_at
 from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, nearest, size_of
-from regard.kernels.cpu.bodies.parts import exact
+from regard.kernels.cpu.bodies.parts import embedded, exact
+from regard.kernels.cpu.bodies.pointwise import exponential, floor, logarithm, power, truncated
+from regard.kernels.cpu.bodies.row_adjustments import tanh_of_half
 from regard.kernels.cpu.bodies.row_normalizers import sigmoid
 from regard.kernels.cpu.kernel_arguments import LISTED_RUNS
-
-
-class Formula(NamedTuple):
-    """How an operation is computed.
-
-    Attributes:
-        value: the expression; ``{0}`` is the first argument, and so on.
-        gradients: for each argument the gradient of a loss, for the gradient ``{g}`` of the result ``{r}``; an empty
-            text for none.
-    """
-
-    value: str
-    gradients: tuple[str, ...] = ()
-
-
-_ONE, _ONE_HALF, _ZERO = "real(1)", "real(0.5)", "real(0)"
-
-
-def _bounded(sign: str) -> Formula:
-    is_beyond = f"{{0}} {sign} {{1}}"
-    gradients = f"({_ZERO} if {is_beyond} else {{g}})", f"({{g}} if {is_beyond} else {_ZERO})"
-    return Formula(f"({{1}} if {is_beyond} else {{0}})", gradients)
-
-
-def _extreme(name: str, sign: str) -> Formula:
-    """Returns the larger or the smaller of two numbers; equal ones share the gradient."""
-    gradients = (
-        f"({{g}} if {a} {sign} {b} else ({_ONE_HALF} * {{g}} if {a} == {b} else {_ZERO}))"
-        for a, b in (("{0}", "{1}"), ("{1}", "{0}"))
-    )
-    return Formula(f"pointwise_{name}({{0}}, {{1}})", tuple(gradients))
-
-
-REAL: dict[str, Formula] = {
-    "add": Formula("{0} + {1}", ("{g}", "{g}")),
-    "sub": Formula("{0} - {1}", ("{g}", "-{g}")),
-    "mul": Formula("{0} * {1}", ("{g} * {1}", "{g} * {0}")),
-    "div": Formula("{0} / {1}", ("{g} / {1}", "-{g} * {r} / {1}")),
-    "neg": Formula("-{0}", ("-{g}",)),
-    "abs": Formula("abs({0})", ("{g} * pointwise_sign({0})",)),
-    "exp": Formula("pointwise_exponential({0})", ("{g} * {r}",)),
-    "log": Formula("pointwise_logarithm({0})", ("{g} / {0}",)),
-    "tanh": Formula("pointwise_tanh({0})", (f"{{g}} * ({_ONE} - {{r}} * {{r}})",)),
-    "sigmoid": Formula("sigmoid({0})", (f"{{g}} * {{r}} * ({_ONE} - {{r}})",)),
-    "sqrt": Formula("np.sqrt({0})", (f"{_ONE_HALF} * {{g}} / {{r}}",)),
-    "sin": Formula("np.sin({0})", ("{g} * np.cos({0})",)),
-    "cos": Formula("np.cos({0})", ("-{g} * np.sin({0})",)),
-    "floor": Formula("pointwise_floor({0})"),
-    "trunc": Formula("pointwise_truncated({0})"),
-    "round": Formula("nearest({0})"),
-    "sign": Formula("pointwise_sign({0})"),
-    "pow": Formula(
-        "pointwise_power({0}, {1})",
-        (
-            f"{{g}} * {{1}} * pointwise_power({{0}}, {{1}} - {_ONE})",
-            f"({{g}} * {{r}} * pointwise_logarithm({{0}}) if {{0}} > {_ZERO} else {_ZERO})",
-        ),
-    ),
-    "maximum": _extreme("larger", ">"),
-    "minimum": _extreme("smaller", "<"),
-    "at_least": _bounded("<"),
-    "at_most": _bounded(">"),
-    "relu": Formula(f"({_ZERO} if {{0}} < {_ZERO} else {{0}})", (f"({{g}} if {{0}} > {_ZERO} else {_ZERO})",)),
-    "where": Formula("({1} if {0} else {2})", ("", f"({{g}} if {{0}} else {_ZERO})", f"({_ZERO} if {{0}} else {{g}})")),
-    "real": Formula("real({0})", ("{g}",)),
-    "single": Formula("real(np.float32({0}))", ("{g}",)),
-    "constant": Formula("real({0})"),
-}  # fmt: skip
-"""Operations on real numbers."""
-
-INTEGER: dict[str, Formula] = {
-    **{name: REAL[name] for name in ("add", "sub", "mul", "neg", "abs", "at_least", "at_most", "where")},
-    "maximum": Formula("max({0}, {1})"),
-    "minimum": Formula("min({0}, {1})"),
-    "floordiv": Formula("{0} // {1}"),
-    "mod": Formula("{0} % {1}"),
-    "rightshift": Formula("{0} >> {1}"),
-    **{name: Formula(f"{{0}} {sign} {{1}}") for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
-    "not": Formula("~{0}"),
-    "integer": Formula("{0}"),
-    "constant": Formula("{0}"),
-}
-"""Operations on integers."""
-
-BOOLEAN: dict[str, Formula] = {
-    **{
-        name: Formula(f"{{0}} {sign} {{1}}")
-        for name, sign in (
-            ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!="),
-            ("and", "&"), ("or", "|"), ("xor", "^"),
-        )
-    },
-    "not": Formula("not {0}"),
-    "where": REAL["where"],
-    "boolean": Formula("{0} != 0"),
-    "constant": Formula("{0} != 0"),
-}  # fmt: skip
-"""Operations whose results are booleans."""
-
-OPERATIONS = {"real": REAL, "integer": INTEGER, "boolean": BOOLEAN}
-"""Operations by the type of their results."""
-
-GRADIENT_SLOTS = 4
-"""Numbers of a tensor's gradient: its address, and strides over batch rows, key heads and chunks of rows."""
-
-POSITIONS = ("batch", "head", "query")
-"""The positions of a row."""
-
-
-class _Load(NamedTuple):
-    """A tensor's element: the expression of its index, as written to the body."""
-
-    tensor: int
-    offset: str
-    is_of_pair: bool
+from regard.kernels.cpu.row_operations import OPERATIONS
 
 
 class _Source:
-    """The source of a body.
+    """The lines of a body that are run for each row, and those that are run for each of its keys.
 
     Args:
-        program: see `regard.attention.backends.cpu.row_programs.program_of`.
+        text: the program; see `regard.attention.backends.cpu.row_programs.program_of`.
     """
 
-    def __init__(self, program: Mapping[str, Any]):
-        self.program = program
+    def __init__(self, text: str):
+        self.program = json.loads(text)
         self.row: list[str] = []
         self.loop: list[str] = []
         self.of_pair = {"score", "key"}
-        self.types: dict[str, str] = dict.fromkeys((*POSITIONS, "key"), "integer") | {"score": "real"}
-        self.loads: dict[str, _Load] = {}
-        self.gathers = False
+        self.differentiated = {"score"}
+        self.gradients: dict[str, str] = {}
         self._inputs()
+        for number, (name, kind, *arguments) in enumerate(self.program["operations"]):
+            result = f"v{number}"
+            if name == "load":
+                self._load(result, *arguments)
+                continue
+            formula = OPERATIONS[kind][name]
+            value = formula.value.format(*arguments)
+            self._assign(result, f"integer({value})" if kind == "integer" else value, self._is_of_pair(arguments))
+            derived = (argument for argument, gradient in zip(arguments, formula.gradients, strict=False) if gradient)
+            if kind == "real" and not self.differentiated.isdisjoint(derived):
+                self.differentiated.add(result)
 
     def _inputs(self) -> None:
         position = 1
         for number, (kind, axes, has_gradient, _) in enumerate(self.program["inputs"]):
-            self.row.append(f"a{number} = data[{position}]")
-            position += 1
-            for axis in range(axes):
-                self.row.append(f"s{number}_{axis} = data[{position}]")
+            strides = (f"g{number}_{axis}" for axis in ("batch", "group", "chunk"))
+            for name in (f"a{number}", f"g{number}", *strides, *(f"s{number}_{axis}" for axis in range(axes))):
+                self.row.append(f"{name} = data[{position}]")
                 position += 1
+            self.row.append(f"i{number} = array_at(a{number}, 1, {kind}_zero)")
             if has_gradient:
-                strides = (f"c.{name} * data[{position + 1 + n}]" for n, name in enumerate(("batch", "group", "chunk")))
-                self.row.append(f"g{number} = data[{position}] + ({' + '.join(strides)}) * size_of(zero)")
-            position += GRADIENT_SLOTS if kind == "real" else 0
-            size = " * ".join(f"s{number}_{axis}" for axis in range(axes)) or "1"
-            self.row.append(f"l{number} = {size}")
-            self.row.append(f"i{number} = array_at(a{number}, l{number}, {kind}_zero)")
+                own = " + ".join(f"c.{axis} * g{number}_{axis}" for axis in ("batch", "group", "chunk"))
+                self.row.append(f"g{number} += ({own}) * size_of(zero)")
+                self.row.append(f"e{number} = array_at(g{number}, 1, zero)")
         for number, kind in enumerate(self.program["numbers"]):
             source = "reals" if kind == "real" else "data"
-            self.row.append(f"n{number} = {kind}({source}[{position}])")
-            self.types[f"n{number}"] = kind
-            position += 1
+            self.row.append(f"n{number} = {kind}({source}[{position + number}])")
 
-    def write(self) -> None:
-        """Writes the operations of the program."""
-        for number, (name, kind, *arguments) in enumerate(self.program["operations"]):
-            result = f"v{number}"
-            self.types[result] = kind
-            if name == "load":
-                self._load(result, arguments[0], arguments[1])
-                continue
-            formula = OPERATIONS[kind][name]
-            value = formula.value.format(*map(_text, arguments))
-            value = f"integer({value})" if kind == "integer" else value
-            self._assign(result, value, self._is_of_pair(arguments))
-
-    def _is_of_pair(self, arguments: Any) -> bool:
-        return any(argument in self.of_pair for argument in arguments)
+    def _is_of_pair(self, arguments: Iterable[Any]) -> bool:
+        return not self.of_pair.isdisjoint(arguments)
 
     def _assign(self, result: str, value: str, is_of_pair: bool) -> None:
         (self.loop if is_of_pair else self.row).append(f"{result} = {value}")
         if is_of_pair:
             self.of_pair.add(result)
 
-    def _load(self, result: str, tensor: int, indices: list[Any]) -> None:
-        kind, axes, _, covers_keys = self.program["inputs"][tensor]
-        is_of_pair = self._is_of_pair(indices)
+    def _load(self, result: str, tensor: int, indices: list[str]) -> None:
+        kind, axes, has_gradient, covers_keys = self.program["inputs"][tensor]
+        is_row = covers_keys and indices[-1] == "key" and not self._is_of_pair(indices[:-1])
         offset = "0"
-        is_row = covers_keys and axes > 0 and indices[-1] == "key" and not self._is_of_pair(indices[:-1])
         for axis, index in enumerate(indices[:-1] if is_row else indices):
-            lines = self.loop if index in self.of_pair else self.row
-            name, size = f"{result}_{axis}", f"s{tensor}_{axis}"
-            index_type = "integer" if index in self.of_pair else "np.int64"
-            lines.append(f"{name} = {index_type}({_text(index)})")
-            size = f"integer({size})" if index in self.of_pair else size
-            lines.append(f"{name} = {index_type}({name} + {size} if {name} < 0 else {name})")
-            lines.append(f"{name}_in = ({name} >= 0) & ({name} < {size})")
-            count = "misses" if index in self.of_pair else "row_misses"
-            lines.append(f"{count} = integer({count} | (integer(0) if {name}_in else integer(1)))")
-            lines.append(f"{name} = {index_type}({name} if {name}_in else 0)")
-            cast = "integer" if index in self.of_pair or offset in self.of_pair else "np.int64"
-            product = f"({offset}) * s{tensor}_{axis} + " if offset != "0" else ""
-            offset_name = f"{result}_o{axis}"
-            target = self.loop if self._is_of_pair((index, offset)) else self.row
-            target.append(f"{offset_name} = {cast}({product}{name})")
-            if target is self.loop:
-                self.of_pair.add(offset_name)
-            offset = offset_name
+            name, size, is_of_pair = f"{result}_{axis}", f"s{tensor}_{axis}", index in self.of_pair
+            self._assign(name, f"position(integer({index}), integer({size}))", is_of_pair)
+            (self.loop if is_of_pair else self.row).append(f"misses = integer(misses | {name})")
+            own, before = f"{result}_o{axis}", offset
+            value = f"integer({before} * {size} + max({name}, integer(0)))"
+            self._assign(own, value, self._is_of_pair((name, before)))
+            offset = own
+        element, gradient = f"i{tensor}[np.uint64({offset})]", f"e{tensor}[np.uint64({offset})]"
         if is_row:
-            last = f"s{tensor}_{axes - 1}"
-            start = f"{result}_start"
-            self.row.append(f"{start} = {offset} * {last} + c.first")
+            start = f"({offset} * s{tensor}_{axes - 1} + c.first)"
             self.row.append(f"{result}_row = array_at(a{tensor} + {start} * size_of({kind}_zero), n, {kind}_zero)")
-            value, stored = f"{result}_row[j]", start
-        else:
-            self.gathers = self.gathers or is_of_pair
-            value, stored = f"i{tensor}[np.uint64({offset})]", offset
-        value = {"real": value, "integer": f"integer({value})", "boolean": f"{value} != 0"}[kind]
-        self._assign(result, value, is_of_pair)
-        self.loads[result] = _Load(tensor, stored, is_of_pair)
+            if has_gradient:
+                self.row.append(f"{result}_sums = array_at(g{tensor} + {start} * size_of(zero), n, zero)")
+            element, gradient = f"{result}_row[j]", f"{result}_sums[j]"
+        value = {"real": element, "integer": f"integer({element})", "boolean": f"{element} != 0"}[kind]
+        self._assign(result, value, is_row or offset in self.of_pair)
+        if has_gradient:
+            self.differentiated.add(result)
+            self.gradients[result] = gradient
 
-    def gradients(self) -> tuple[list[str], list[str], list[str]]:
-        """Returns the lines before the loop, in the loop and after it that compute gradients."""
-        differentiated = {"score"}
-        for number, (name, kind, *arguments) in enumerate(self.program["operations"]):
-            if name == "load":
-                if self.program["inputs"][arguments[0]][2]:
-                    differentiated.add(f"v{number}")
-            elif any(argument in differentiated for argument in _differentiable(name, kind, arguments)):
-                differentiated.add(f"v{number}")
-        before: list[str] = []
-        loop: list[str] = []
-        after: list[str] = []
-        sums: dict[str, list[str]] = {self.program["result"]: ["g"]}
-        carried: dict[str, list[str]] = {}
-        operations = list(enumerate(self.program["operations"]))
-        for number, operation in reversed(operations):
-            result = f"v{number}"
-            if result in self.of_pair and result in differentiated and result in sums:
-                loop.append(f"d_{result} = {' + '.join(sums[result])}")
-                self._pass_on(result, operation, differentiated, sums, carried, loop)
-        if self.program["result"] not in self.of_pair and self.program["result"] in differentiated:
-            carried[self.program["result"]] = ["g"]
-        for name, parts in carried.items():
-            before.append(f"d_{name} = real(0)")
-            loop.append(f"d_{name} += ({' + '.join(parts)} if g != real(0) else real(0))")
-        score = " + ".join(sums.get("score", ["real(0)"]))
-        loop.append(f"gradient[j] = {score} if g != real(0) else real(0)")
-        sums = {name: [f"d_{name}"] for name in carried}
-        for number, operation in reversed(operations):
-            result = f"v{number}"
-            if result not in self.of_pair and result in differentiated and result in sums:
-                after.append(f"d_{result} = {' + '.join(sums[result])}")
-                self._pass_on(result, operation, differentiated, sums, None, after)
-        return before, loop, after
+    def write_gradients(self) -> list[str]:
+        """Appends the lines that compute gradients; returns those after the loop.
 
-    def _pass_on(
-        self,
-        result: str,
-        operation: Any,
-        differentiated: set[str],
-        sums: dict[str, list[str]],
-        carried: dict[str, list[str]] | None,
-        lines: list[str],
-    ) -> None:
-        """Adds the gradient of an operation's result to the sums of its arguments.
-
-        Args:
-            carried: sums over the keys of what does not depend on the key; None after the loop.
+        The gradient of what does not depend on the key is summed in the loop, and passed on after it.
         """
-        name, kind, *arguments = operation
-        if name == "load":
-            load = self.loads[result]
-            is_row = f"{result}_start" == load.offset
-            if is_row:
-                gradient = f"{result}_gradient"
-                self.row.append(f"{gradient} = array_at(g{load.tensor} + {load.offset} * size_of(zero), n, zero)")
-                target = f"{gradient}[j]"
-            else:
-                self.row.append(f"{result}_gradient = array_at(g{load.tensor}, l{load.tensor}, zero)")
-                target = f"{result}_gradient[np.uint64({load.offset})]"
-            value = f"d_{result} if g != real(0) else real(0)" if load.is_of_pair else f"d_{result}"
-            lines.append(f"{target} += {value}")
-            return
-        formula = OPERATIONS[kind][name]
-        for argument, gradient in zip(arguments, formula.gradients, strict=False):
-            if not gradient or argument not in differentiated:
+        after: list[str] = []
+        sums: defaultdict[str, list[str]] = defaultdict(list)
+        carried: defaultdict[str, list[str]] = defaultdict(list)
+
+        def add(argument: str, term: str, is_of_pair: bool) -> None:
+            if argument in self.differentiated:
+                (carried if is_of_pair and argument not in self.of_pair else sums)[argument].append(term)
+
+        self.loop.insert(0, "g = gradient[j]")
+        add(self.program["result"], "g", True)
+        for number, (name, kind, *arguments) in reversed([*enumerate(self.program["operations"])]):
+            result, is_of_pair = f"v{number}", f"v{number}" in self.of_pair
+            gradient, lines = f"d_{result}", self.loop if is_of_pair else after
+            if result in carried:
+                self.row.append(f"{gradient} = real(0)")
+                self.loop.append(f"{gradient} += ({' + '.join(carried[result])} if g != real(0) else real(0))")
+                sums[result].insert(0, gradient)
+            if result not in sums:
                 continue
-            term = "(" + gradient.format(*map(_text, arguments), g=f"d_{result}", r=result) + ")"
-            is_carried = carried is not None and argument not in self.of_pair
-            (carried if is_carried and carried is not None else sums).setdefault(argument, []).append(term)
+            lines.append(f"{gradient} = {' + '.join(sums[result])}")
+            if name == "load":
+                value = f"({gradient} if g != real(0) else real(0))" if is_of_pair else gradient
+                lines.append(f"{self.gradients[result]} += {value}")
+                continue
+            for argument, formula in zip(arguments, OPERATIONS[kind][name].gradients, strict=False):
+                if formula:
+                    add(argument, f"({formula.format(*arguments, g=gradient, r=result)})", is_of_pair)
+        self.loop.append(f"gradient[j] = {' + '.join(sums['score']) or 'real(0)'} if g != real(0) else real(0)")
+        return after
+
+    def body(self, dtype: str, text: str) -> Callable[[int], None]:
+        """Returns the body of this text."""
+        integer: Any = getattr(np, self.program["integers"])
+        zero = ZEROS[dtype]
+        names = {
+            "np": np, "array_at": array_at, "function_at": function_at, "size_of": size_of, "position": position,
+            "write_runs": write_runs, "RUNS": LISTED_RUNS, "real": type(zero), "integer": integer, "zero": zero,
+            "real_zero": zero, "integer_zero": integer(0), "boolean_zero": np.int8(0), "infinity": type(zero)(np.inf),
+            "exponential": exponential, "logarithm": logarithm, "power": power, "tanh_of_half": tanh_of_half,
+            "sigmoid": sigmoid, "floor": floor, "truncated": truncated, "nearest": nearest,
+        }  # fmt: skip
+        exec(compile(text, f"<{self.program['result']} of a row>", "exec"), names)
+        return names["body"]
+
+    def row_body(self, dtype: str, *after: str) -> Callable[[int], None]:
+        """Returns the body for one row: the loop over its keys, and lines after it."""
+        return self.body(
+            dtype, _HEAD + _indented(self.row, 1) + _LOOP + _indented(self.loop, 2) + _indented(after, 1) + _TAIL
+        )
 
 
-def _differentiable(name: str, kind: str, arguments: list[Any]) -> Iterator[Any]:
-    """Yields the arguments on which the result depends differentiably."""
-    for argument, gradient in zip(arguments, OPERATIONS[kind][name].gradients if kind == "real" else (), strict=False):
-        if gradient:
-            yield argument
-
-
-def _text(argument: Any) -> str:
-    """Returns a variable, or a literal integer."""
-    return str(argument)
+@embedded
+def position(index: Any, size: Any) -> Any:
+    """Returns the position of an element for an index that may count from the end; −1 if there is no such element."""
+    integer = type(index)
+    element = integer(index + size if index < 0 else index)
+    return integer(element if (element >= 0) & (element < size) else -1)
 
 
 _HEAD = """\
@@ -327,50 +175,27 @@ def body(address):
     n = c.keys
     scores, gradient = array_at(c.scores, n, zero), array_at(c.gradient, n, zero)
     batch, head, query, first = integer(c.batch), integer(c.head), integer(c.row), integer(c.first)
-    misses, row_misses = integer(0), integer(0)
+    misses = integer(0)
 """
 
 _TAIL = """\
-    if (misses | row_misses) != 0:
+    if misses < 0:
         data[0] = 1
 """
-
-
-def _indented(lines: list[str], depth: int) -> str:
-    return "".join(f"{'    ' * depth}{line}\n" for line in lines)
-
-
-def _body(dtype: str, program: str, write: Callable[["_Source", Mapping[str, Any]], str]) -> Callable[[int], None]:
-    """Returns the body of a source."""
-    parsed = json.loads(program)
-    source = _Source(parsed)
-    source.write()
-    integer: Any = getattr(np, parsed["integers"])
-    zero = ZEROS[dtype]
-    names = {
-        "np": np, "array_at": array_at, "function_at": function_at, "nearest": nearest, "size_of": size_of,
-        "sigmoid": sigmoid, "real": type(zero), "integer": integer, "zero": zero, "real_zero": zero,
-        "infinity": type(zero)(np.inf),
-        "integer_zero": integer(0), "boolean_zero": np.int8(0), "write_runs": write_runs, "RUNS": LISTED_RUNS,
-        **{f"pointwise_{name}": getattr(pointwise, name) for name in (
-            "exponential", "logarithm", "power", "tanh", "sign", "floor", "truncated", "larger", "smaller",
-        )},
-    }  # fmt: skip
-    exec(compile(write(source, parsed), f"<{parsed['result']} of a row>", "exec"), names)
-    return names["body"]
 
 
 _LOOP = "    for j in range(n):\n        key, score = integer(first + integer(j)), scores[j]\n"
 
 
+def _indented(lines: Iterable[str], depth: int) -> str:
+    return "".join(f"{'    ' * depth}{line}\n" for line in lines)
+
+
 def score_function(dtype: str, program: str) -> Callable[[int], None]:
     """Returns the body that replaces each score of a row by the function of it."""
-
-    def write(source: _Source, parsed: Mapping[str, Any]) -> str:
-        store = [f"scores[j] = real({parsed['result']})"]
-        return _HEAD + _indented(source.row, 1) + _LOOP + _indented([*source.loop, *store], 2) + _TAIL
-
-    return _body(dtype, program, write)
+    source = _Source(program)
+    source.loop.append(f"scores[j] = real({source.program['result']})")
+    return source.row_body(dtype)
 
 
 def gradient_function(dtype: str, program: str) -> Callable[[int], None]:
@@ -379,23 +204,15 @@ def gradient_function(dtype: str, program: str) -> Callable[[int], None]:
 
     Where the gradient is 0, so is what follows from it, even if a derivative is infinite.
     """
-
-    def write(source: _Source, parsed: Mapping[str, Any]) -> str:
-        before, loop, after = source.gradients()
-        lines = ["g = gradient[j]", *source.loop, *loop]
-        return _HEAD + _indented([*source.row, *before], 1) + _LOOP + _indented(lines, 2) + _indented(after, 1) + _TAIL
-
-    return _body(dtype, program, write)
+    source = _Source(program)
+    return source.row_body(dtype, *source.write_gradients())
 
 
 def mask_function(dtype: str, program: str) -> Callable[[int], None]:
     """Returns the body that writes −∞ to the scores of keys that the function hides."""
-
-    def write(source: _Source, parsed: Mapping[str, Any]) -> str:
-        store = [f"scores[j] = score if {parsed['result']} else -infinity"]
-        return _HEAD + _indented(source.row, 1) + _LOOP + _indented([*source.loop, *store], 2) + _TAIL
-
-    return _body(dtype, program, write)
+    source = _Source(program)
+    source.loop.append(f"scores[j] = score if {source.program['result']} else -infinity")
+    return source.row_body(dtype)
 
 
 @exact
@@ -440,7 +257,7 @@ def body(address):
     n = c.keys
     visible = array_at(c.scores, n, np.int8(0))
     batch, head = integer(c.batch), integer(c.head)
-    misses, row_misses = integer(0), integer(0)
+    misses = integer(0)
     most = np.int64(0)
     for r in range(c.group):
         query = integer(c.row + r)
@@ -459,9 +276,7 @@ def visible_runs(dtype: str, program: str) -> Callable[[int], None]:
     ``scores`` is scratch for a byte of each key. The largest number of runs of a row is written to ``chunk``.
     """
 
-    def write(source: _Source, parsed: Mapping[str, Any]) -> str:
-        store = [f"visible[j] = np.int8(1) if {parsed['result']} else np.int8(0)"]
-        loop = ["for j in range(n):", *(f"    {line}" for line in ("key = integer(j)", *source.loop, *store))]
-        return _RUNS_HEAD + _indented([*source.row, *loop], 2) + _RUNS_TAIL + _TAIL
-
-    return _body(dtype, program, write)
+    source = _Source(program)
+    store = f"visible[j] = np.int8(1) if {source.program['result']} else np.int8(0)"
+    loop = ["for j in range(n):", *(f"    {line}" for line in ("key = integer(j)", *source.loop, store))]
+    return source.body(dtype, _RUNS_HEAD + _indented([*source.row, *loop], 2) + _RUNS_TAIL + _TAIL)
