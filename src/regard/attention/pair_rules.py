@@ -30,7 +30,7 @@ SHORT_LENGTH = 1 << 15
 
 _NARROW_INTEGERS = frozenset({
     "_to_copy", "abs", "add", "clamp", "floor_divide", "index", "maximum", "minimum", "neg", "remainder", "rsub",
-    "scalar_tensor", "sub", "where",
+    "sub", "where",
 })  # fmt: skip
 """Operations whose results int32 holds if it holds their operands, but for a few additions."""
 
@@ -89,14 +89,14 @@ class Rule:
     Attributes:
         arguments: the names of its arguments, ``[score], batch, head, query_index, key_index``.
         inputs: the tensors that it reads, on the device of the problem.
-        values: the integers of each of these tensors where the host knows them, else None.
+        values: the numbers of each of these tensors where the host knows them, else None.
         operations: what it calculates; ``v0`` is the result of the first operation.
         result: the name of the result.
     """
 
     arguments: tuple[str, ...]
     inputs: tuple[Tensor, ...]
-    values: tuple[int | tuple[int, ...] | None, ...]
+    values: tuple[float | tuple[int, ...] | None, ...]
     operations: tuple[Operation, ...]
     result: str
 
@@ -180,8 +180,7 @@ class Pair(Grid):
         return tensor[index] if index else tensor
 
     def number(self, value: int) -> Tensor:
-        if abs(value) > LARGEST_INTEGER:
-            raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
+        self.recorder.operand(value)
         return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.device))
 
     def numbers(self, values: tuple[int, ...]) -> Tensor:
@@ -235,7 +234,7 @@ class _Recorder(TorchDispatchMode):
         self.operations: list[Operation] = []
         # The tensors are kept, since an id is that of another tensor after the first one is gone.
         self.inputs: dict[int, tuple[Name, Tensor]] = {}
-        self.values: dict[int, tuple[int | tuple[int, ...], Tensor]] = {}
+        self.values: dict[int, tuple[float | tuple[int, ...], Tensor]] = {}
         self.called = ""
 
     @classmethod
@@ -243,8 +242,8 @@ class _Recorder(TorchDispatchMode):
         # PyTorch's compiler would be imported.
         return False
 
-    def known(self, value: int | tuple[int, ...], tensor: Tensor) -> Tensor:
-        """Returns a tensor of integers that the host knows."""
+    def known(self, value: float | tuple[int, ...], tensor: Tensor) -> Tensor:
+        """Returns a tensor of numbers that the host knows."""
         self.values[id(tensor)] = value, tensor
         return tensor
 
@@ -261,6 +260,7 @@ class _Recorder(TorchDispatchMode):
         if isinstance(value, Tensor):
             if value.device != self.device:
                 raise NotPointwiseError(f"it reads a tensor on {value.device}")
+            self.operand(self.values.get(id(value), (None, value))[0])
             return self.inputs.setdefault(id(value), (Name(f"inputs[{len(self.inputs)}]"), value))[0]
         if isinstance(value, (tuple, list)):
             return list(map(self.operand, value))
@@ -279,9 +279,10 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        # PyTorch makes such tensors of numbers among the arguments of ``where``.
-        if _Value not in types and func is not torch.ops.aten.scalar_tensor.default:
-            return func(*args, **kwargs)
+        if _Value not in types:
+            result = func(*args, **kwargs)
+            # PyTorch makes such tensors of numbers among the arguments of ``where``.
+            return self.known(args[0], result) if func is torch.ops.aten.scalar_tensor.default else result
         if func._schema.is_mutable:
             raise NotPointwiseError("it changes a tensor in place")
         kwargs = {key: value for key, value in kwargs.items() if key not in _IRRELEVANT}
@@ -316,16 +317,11 @@ class _Calls(TorchFunctionMode):
         return self.recorder.record(torch.ops.aten.index.Tensor, (tensor, indices), {}, tensor.dtype, shape)
 
 
-@lru_cache(maxsize=256)
-def _ones(dtype: torch.dtype, shape: torch.Size) -> Tensor:
-    return torch.ones((), dtype=dtype, device="cpu").expand(shape)
-
-
 def _stand_in(value: Any) -> Any:
     """Returns ones of the shape and dtype of a tensor; other values stay as they are."""
     if isinstance(value, (tuple, list)):
         return [*map(_stand_in, value)]
-    return _ones(value.dtype, value.shape) if isinstance(value, Tensor) else value
+    return torch.ones((), dtype=value.dtype).expand(value.shape) if isinstance(value, Tensor) else value
 
 
 def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = None) -> Rule:
@@ -336,23 +332,24 @@ def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = 
         rule: ``rule(pair)``, or ``rule(score, pair)`` if there is a score.
         score: the dtype of the scores; None for a rule of masks.
     """
-    recorder = _Recorder(grid.device)
-    index = tuple(recorder.value(name, torch.int64) for name in ("batch", "head", "query_index", "key_index"))
-    scores = () if score is None else (recorder.value("score", score),)
-    span: Any = _Span()
-    pair = Pair(
-        grid.batch, grid.heads, grid.queries, grid.keys, grid.device, span, span, span, grid.rank,
-        index=index, recorder=recorder,  # type: ignore[arg-type]
-    )  # fmt: skip
     has_gradient = torch.is_grad_enabled()
-    try:
-        # In inference mode operators are not taken apart into those that are known.
-        with torch.inference_mode(False), torch.set_grad_enabled(has_gradient), recorder, _Calls(recorder):
-            result = rule(*scores, pair)
-    except NotPointwiseError:
-        raise
-    except Exception as error:
-        raise NotPointwiseError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+    # In inference mode operators are not taken apart into those that are known.
+    with torch.inference_mode(False), torch.set_grad_enabled(has_gradient):
+        recorder = _Recorder(grid.device)
+        index = tuple(recorder.value(name, torch.int64) for name in ("batch", "head", "query_index", "key_index"))
+        scores = () if score is None else (recorder.value("score", score),)
+        span: Any = _Span()
+        pair = Pair(
+            grid.batch, grid.heads, grid.queries, grid.keys, grid.device, span, span, span, grid.rank,
+            index=index, recorder=recorder,  # type: ignore[arg-type]
+        )  # fmt: skip
+        try:
+            with recorder, _Calls(recorder):
+                result = rule(*scores, pair)
+        except NotPointwiseError:
+            raise
+        except Exception as error:
+            raise NotPointwiseError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
     if not isinstance(result, Tensor) or result.dim() != 0:
         raise NotPointwiseError("its value for one pair is not a single number")
     name = recorder.operand(result)

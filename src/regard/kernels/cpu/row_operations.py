@@ -72,8 +72,8 @@ REAL: dict[str, Formula] = {
     ),
     "maximum": _extreme(">"),
     "minimum": _extreme("<"),
-    "at_least": _bounded("<"),
-    "at_most": _bounded(">"),
+    "clamp_min": _bounded("<"),
+    "clamp_max": _bounded(">"),
     "relu": Formula(f"({_ZERO} if {{0}} < {_ZERO} else {{0}})", (f"({{g}} if {{0}} > {_ZERO} else {_ZERO})",)),
     "where": Formula("({1} if {0} else {2})", ("", f"({{g}} if {{0}} else {_ZERO})", f"({_ZERO} if {{0}} else {{g}})")),
     "real": Formula("real({0})", ("{g}",)),
@@ -82,15 +82,17 @@ REAL: dict[str, Formula] = {
 }  # fmt: skip
 """Operations on real numbers."""
 
+_BITWISE = {name: Formula(f"{{0}} {sign} {{1}}") for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))}
+
 INTEGER: dict[str, Formula] = {
-    **{name: REAL[name] for name in ("add", "sub", "mul", "neg", "abs", "at_least", "at_most", "where")},
+    **{name: REAL[name] for name in ("add", "sub", "mul", "neg", "abs", "clamp_min", "clamp_max", "where")},
+    **{f"bitwise_{name}": formula for name, formula in _BITWISE.items()},
+    "bitwise_not": Formula("~{0}"),
     "maximum": Formula("max({0}, {1})"),
     "minimum": Formula("min({0}, {1})"),
-    "floordiv": Formula("{0} // {1}"),
-    "mod": Formula("{0} % {1}"),
-    "rightshift": Formula("{0} >> {1}"),
-    **{name: Formula(f"{{0}} {sign} {{1}}") for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
-    "not": Formula("~{0}"),
+    "floor_divide": Formula("{0} // {1}"),
+    "remainder": Formula("{0} % {1}"),
+    "right_shift": Formula("{0} >> {1}"),
     "relu": Formula("max({0}, 0)"),
     **dict.fromkeys(("floor", "trunc", "round", "integer", "constant"), Formula("{0}")),
 }
@@ -99,17 +101,16 @@ INTEGER: dict[str, Formula] = {
 BOOLEAN: dict[str, Formula] = {
     **{
         name: Formula(f"{{0}} {sign} {{1}}")
-        for name, sign in (
-            ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!="),
-            ("and", "&"), ("or", "|"), ("xor", "^"), ("mul", "&"), ("minimum", "&"), ("add", "|"), ("maximum", "|"),
-        )
+        for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!="))
     },
-    "not": Formula("not {0}"),
+    **{f"{prefix}_{name}": formula for prefix in ("bitwise", "logical") for name, formula in _BITWISE.items()},
+    **dict.fromkeys(("mul", "minimum"), _BITWISE["and"]),
+    **dict.fromkeys(("add", "maximum"), _BITWISE["or"]),
+    **dict.fromkeys(("bitwise_not", "logical_not"), Formula("not {0}")),
+    **dict.fromkeys(("boolean", "constant"), Formula("{0} != 0")),
     "where": REAL["where"],
-    "boolean": Formula("{0} != 0"),
-    "constant": Formula("{0} != 0"),
-}  # fmt: skip
+}
 """Operations whose results are booleans."""
 
 OPERATIONS = {"real": REAL, "integer": INTEGER, "boolean": BOOLEAN}
-"""Operations by the type of their results."""
+"""Operations by the type of their results; the names are those of ATen's operators where it has them."""

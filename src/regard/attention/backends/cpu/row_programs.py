@@ -37,12 +37,6 @@ _INTEGERS = (torch.int64, torch.int32)
 
 _HALVES = (torch.float16, torch.bfloat16)
 
-_KERNEL_NAMES = {
-    "bitwise_and": "and", "bitwise_not": "not", "bitwise_or": "or", "bitwise_xor": "xor", "clamp_max": "at_most",
-    "clamp_min": "at_least", "logical_and": "and", "logical_not": "not", "logical_or": "or", "logical_xor": "xor",
-}  # fmt: skip
-"""The kernels' names of ATen's operators where they differ."""
-
 _COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne"})
 
 _FILLED = {"zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new_ones": 1}
@@ -288,7 +282,7 @@ class _Writer:
             raise NotPointwiseError(f"it divides with rounding_mode={rounding!r}")
         if name in _FILLED:
             return self.value(_FILLED[name], kind)
-        if name in ("full_like", "new_full", "scalar_tensor"):
+        if name in ("full_like", "new_full"):
             return self.value(arguments[-1], kind)
         if name in ("_to_copy", "clone", "alias"):
             return self.value(arguments[0], kind)
@@ -300,7 +294,7 @@ class _Writer:
             return self.add("where", kind, *values)
         if name == "clamp":
             result = self.value(arguments[0], kind)
-            for bound, limit in zip(("at_least", "at_most"), arguments[1:], strict=False):
+            for bound, limit in zip(("clamp_min", "clamp_max"), arguments[1:], strict=False):
                 result = result if limit is None else self.add(bound, kind, result, self.value(limit, kind))
             return result
         if len(arguments) > 2:
@@ -308,16 +302,15 @@ class _Writer:
         if name == "rsub":
             name, arguments = "sub", arguments[::-1]
         if name in ("floor_divide", "remainder") or rounding is not None:
-            return self._division("mod" if name == "remainder" else "floordiv", kind, *arguments)
+            return self._division("remainder" if name == "remainder" else "floor_divide", kind, *arguments)
         if name == "pow":
             return self._power(kind, *arguments)
-        own = _KERNEL_NAMES.get(name, name)
-        if not any(own in operations for operations in OPERATIONS.values()):
+        if not any(name in operations for operations in OPERATIONS.values()):
             raise NotPointwiseError(f"it uses {self.shown}, which the kernels' row functions do not have")
         operands = kind
-        if own in _COMPARISONS:
+        if name in _COMPARISONS:
             operands = "real" if any(self._kind(argument) == "real" for argument in arguments) else "integer"
-        return self.add(own, kind, *(self.value(argument, operands) for argument in arguments))
+        return self.add(name, kind, *(self.value(argument, operands) for argument in arguments))
 
     def _kind(self, argument: Any) -> str:
         if isinstance(argument, Name):
@@ -335,9 +328,9 @@ class _Writer:
         value = self.value(dividend, kind)
         if divisor & (divisor - 1) != 0:
             return self.add(name, kind, value, divisor)
-        if name == "mod":
-            return self.add("and", kind, value, divisor - 1)
-        return self.add("rightshift", kind, value, divisor.bit_length() - 1)
+        if name == "remainder":
+            return self.add("bitwise_and", kind, value, divisor - 1)
+        return self.add("right_shift", kind, value, divisor.bit_length() - 1)
 
     def _power(self, kind: str, base: Any, exponent: Any) -> str:
         number = None if isinstance(exponent, Name) else float(exponent)
@@ -368,19 +361,19 @@ def _stored(tensor: Tensor) -> Tensor:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": operator.add, "at_least": max, "at_most": min, "floordiv": operator.floordiv, "maximum": max,
-    "minimum": min, "mul": operator.mul, "neg": operator.neg, "not": operator.invert, "rightshift": operator.rshift,
-    "sub": operator.sub,
+    "add": operator.add, "bitwise_not": operator.invert, "clamp_max": min, "clamp_min": max,
+    "floor_divide": operator.floordiv, "maximum": max, "minimum": min, "mul": operator.mul, "neg": operator.neg,
+    "right_shift": operator.rshift, "sub": operator.sub,
 }  # fmt: skip
 """Operations on integers that have their extremes at the bounds of the arguments."""
 
 
 def bounds_of(name: str, parts: list[Bounds]) -> Bounds:
     """Returns bounds of an operation on integers within bounds."""
-    if name == "mod":
+    if name == "remainder":
         return 0, parts[1][1]
     ends = [end for part in parts for end in part]
-    if name in ("and", "or", "xor"):
+    if name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
         bits = max(map(abs, ends)).bit_length()
         return (0 if min(ends) >= 0 else -1 << bits), (1 << bits) - 1
     if name == "abs":

@@ -150,17 +150,24 @@ def real_of(typing: Any, bits: Any) -> Any:
     return _REALS[bits](bits), generate
 
 
-@intrinsic
-def nearest(typing: Any, real: Any) -> Any:
-    """Returns the nearest integer, as a real number."""
+def _rounding(name: str) -> Any:
+    @intrinsic
+    def rounded(typing: Any, real: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = arguments[0].type
+            bits = 32 if signature.return_type == types.float32 else 64
+            function = ir.FunctionType(kind, [kind])
+            return builder.call(
+                cgutils.get_or_insert_function(builder.module, function, f"llvm.{name}.f{bits}"), arguments
+            )
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = arguments[0].type
-        name = "llvm.rint.f32" if signature.return_type == types.float32 else "llvm.rint.f64"
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), name)
-        return builder.call(function, arguments)
+        return real(real), generate
 
-    return real(real), generate
+    return rounded
+
+
+nearest, floor, truncated = map(_rounding, ("rint", "floor", "trunc"))
+"""Return the nearest integer, the largest one that is not above, and a number without its fraction, as real numbers."""
 
 
 @intrinsic

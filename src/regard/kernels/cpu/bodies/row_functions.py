@@ -12,6 +12,7 @@ and the lengths of its axes; and the program's numbers.
 """
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, function_at
-from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, nearest, size_of
+from regard.kernels.cpu.bodies.elementary import exp, log
+from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, floor, is_single, nearest, size_of, truncated
 from regard.kernels.cpu.bodies.parts import embedded, exact
-from regard.kernels.cpu.bodies.pointwise import exponential, floor, logarithm, power, truncated
 from regard.kernels.cpu.bodies.row_adjustments import tanh_of_half
 from regard.kernels.cpu.bodies.row_normalizers import sigmoid
 from regard.kernels.cpu.kernel_arguments import LISTED_RUNS
@@ -161,6 +162,35 @@ class _Source:
 
 
 @embedded
+def exponential(x: Any) -> Any:
+    """Returns e to the power x."""
+    real = type(x)
+    limit = real(88.72283) if is_single(x) else real(709.782712893384)
+    return real(np.inf) if x > limit else exp(x)
+
+
+@embedded
+def logarithm(x: Any) -> Any:
+    """Returns the natural logarithm: −∞ for 0, NaN for a negative number."""
+    real = type(x)
+    tiny = real(1.1754944e-38) if is_single(x) else real(2.2250738585072014e-308)
+    is_tiny = x < tiny
+    # A subnormal number is multiplied by 2⁵³ before.
+    result = log(x * real(2.0**53) if is_tiny else x) - (real(53.0 * math.log(2.0)) if is_tiny else real(0))
+    result = x if x == real(np.inf) else result
+    result = real(-np.inf) if x == real(0) else result
+    return real(np.nan) if x < real(0) else result
+
+
+@embedded
+def power(x: Any, y: Any) -> Any:
+    """Returns x to the power y for x ≥ 0, and NaN for a negative x; computed in float64."""
+    exponent = np.float64(y)
+    result = exponential(exponent * logarithm(np.float64(x)))
+    return type(x)(1.0 if exponent == 0.0 else result)
+
+
+@embedded
 def position(index: Any, size: Any) -> Any:
     """Returns the position of an element for an index that may count from the end; −1 if there is no such element."""
     integer = type(index)
@@ -172,10 +202,9 @@ _HEAD = """\
 def body(address):
     c = function_at(address)
     data, reals = array_at(c.data, 1, np.int64(0)), array_at(c.data, 1, np.float64(0))
-    n = c.keys
-    scores, gradient = array_at(c.scores, n, zero), array_at(c.gradient, n, zero)
+    n, misses = c.keys, integer(0)
     batch, head, query, first = integer(c.batch), integer(c.head), integer(c.row), integer(c.first)
-    misses = integer(0)
+    scores, gradient = array_at(c.scores, n, zero), array_at(c.gradient, n, zero)
 """
 
 _TAIL = """\
@@ -251,14 +280,7 @@ def write_runs(visible: Any, ends: Any) -> int:
 
 
 _RUNS_HEAD = """\
-def body(address):
-    c = function_at(address)
-    data, reals = array_at(c.data, 1, np.int64(0)), array_at(c.data, 1, np.float64(0))
-    n = c.keys
-    visible = array_at(c.scores, n, np.int8(0))
-    batch, head = integer(c.batch), integer(c.head)
-    misses = integer(0)
-    most = np.int64(0)
+    visible, most = array_at(c.scores, n, np.int8(0)), np.int64(0)
     for r in range(c.group):
         query = integer(c.row + r)
 """
@@ -275,8 +297,7 @@ def visible_runs(dtype: str, program: str) -> Callable[[int], None]:
 
     ``scores`` is scratch for a byte of each key. The largest number of runs of a row is written to ``chunk``.
     """
-
     source = _Source(program)
     store = f"visible[j] = np.int8(1) if {source.program['result']} else np.int8(0)"
     loop = ["for j in range(n):", *(f"    {line}" for line in ("key = integer(j)", *source.loop, store))]
-    return source.body(dtype, _RUNS_HEAD + _indented([*source.row, *loop], 2) + _RUNS_TAIL + _TAIL)
+    return source.body(dtype, _HEAD + _RUNS_HEAD + _indented([*source.row, *loop], 2) + _RUNS_TAIL + _TAIL)
