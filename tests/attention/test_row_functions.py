@@ -333,6 +333,18 @@ def test_operations_on_pairs_give_the_numbers_of_pytorch(function):
     torch.testing.assert_close(output, wanted, rtol=1e-10, atol=1e-10)
 
 
+def test_inference_mode_and_tables_made_in_a_function_are_recorded():
+    table = torch.arange(K) % 3 == 0
+
+    def function(score, batch, head, query, key):
+        return torch.where(query >= key, score.square(), -1.0) + torch.where(table, 0.5, -0.5)[key]
+
+    score = scores.Modified("scaled_dot", function)
+    text = program_text(draw(), score)
+    with torch.inference_mode():
+        assert program_text(draw(requires_grad=False), score) == text
+
+
 def test_second_derivatives_of_functions_are_refused():
     inputs = draw()
     output = regard.attend(*inputs, score=scores.Modified("scaled_dot", _distance), backend="cpu")

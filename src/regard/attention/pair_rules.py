@@ -224,7 +224,7 @@ class _Value(Tensor):
 class _Recorder(TorchDispatchMode):
     """Writes down the operators that are applied to tensors that depend on the pair.
 
-    It runs them on ones in place of all numbers, for the dtypes of the results; what would tell a number to Python is
+    They run on ones in place of all numbers, for the dtypes of the results; what would tell a number to Python is
     refused. Nothing runs on the device of the problem but what does not depend on the pair.
     """
 
@@ -286,10 +286,10 @@ class _Recorder(TorchDispatchMode):
         if func._schema.is_mutable:
             raise NotPointwiseError("it changes a tensor in place")
         kwargs = {key: value for key, value in kwargs.items() if key not in _IRRELEVANT}
-        result = func(*map(_stand_in, args), **{key: value for key, value in kwargs.items() if key != "device"})
-        if not isinstance(result, Tensor):
+        form = _result(func, *map(_form, args), **{key: kwargs[key] for key in kwargs if key != "device"})
+        if form is None:
             raise NotPointwiseError(f"it reads numbers of a pair ({self.called}), as Python's 'if' does")
-        return self.record(func, args, kwargs, result.dtype, result.shape)
+        return self.record(func, args, kwargs, *form)
 
 
 class _Calls(TorchFunctionMode):
@@ -317,11 +317,29 @@ class _Calls(TorchFunctionMode):
         return self.recorder.record(torch.ops.aten.index.Tensor, (tensor, indices), {}, tensor.dtype, shape)
 
 
-def _stand_in(value: Any) -> Any:
-    """Returns ones of the shape and dtype of a tensor; other values stay as they are."""
+class _Form(NamedTuple):
+    dtype: torch.dtype
+    shape: torch.Size
+
+
+def _form(value: Any) -> Any:
+    """Returns the dtype and the shape of a tensor; other values stay as they are."""
     if isinstance(value, (tuple, list)):
-        return [*map(_stand_in, value)]
-    return torch.ones((), dtype=value.dtype).expand(value.shape) if isinstance(value, Tensor) else value
+        return (*map(_form, value),)
+    return _Form(value.dtype, value.shape) if isinstance(value, Tensor) else value
+
+
+def _ones(form: Any) -> Any:
+    if isinstance(form, _Form):
+        return torch.ones((), dtype=form.dtype).expand(form.shape)
+    return [*map(_ones, form)] if isinstance(form, tuple) else form
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _result(function: torch._ops.OpOverload, *forms: Any, **keywords: Any) -> _Form | None:
+    """Returns the form of an operator's result; None for what is no tensor."""
+    result = function(*map(_ones, forms), **keywords)
+    return _Form(result.dtype, result.shape) if isinstance(result, Tensor) else None
 
 
 def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = None) -> Rule:
