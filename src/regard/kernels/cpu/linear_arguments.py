@@ -3,7 +3,7 @@
 import numpy as np
 
 LEAST_LOG_DECAY = -104.0
-"""Kernels take a log-decay below it for it: the exponentials of both are 0 in float32, and sums stay finite."""
+"""A log-decay below it is taken for it: the exponentials of both are 0 in float32, and sums stay finite."""
 
 LINEAR_TENSORS = (
     "query", "key", "value", "log_decay", "beta", "output", "grad_output", "grad_query", "grad_key", "grad_value",

@@ -11,6 +11,9 @@ BLOCK = LANES
 BLOCKS = CHUNK // BLOCK
 assert CHUNK == BLOCKS * BLOCK, "a chunk is whole blocks"
 
+# Queries read a state, and with the delta rule keys recall from it: the two sides of one calculation, 0 and 1. What a
+# side has, the other one has in the next matrix.
+
 # Matrices of tokens × features: inputs, the same decayed since the chunk began or until it ends, and with a decay for
 # each feature, decays of tokens, those since the block began and until it ends, and inputs decayed by these. Then the
 # gradients of queries, and of keys as rows and as columns of pairs, and a product.
@@ -30,12 +33,13 @@ STATE, GRAD_STATE, TRANSPOSED_STATE, STATE_MATRICES = range(4)
 
 # Vectors of a thread: positions; for each token its strength, the two parts of its sum, and what is left since the
 # chunk began and until it ends; for each feature what is left of a state. Then, for each feature, a vector for each
-# block of what is left before it and after it, and sums in float64, two vectors each. Then partial sums, the gradient
-# of each token's product with itself, and for each feature that of the sum of a chunk's log-decays.
+# block of what is left before it and after it, and sums in float64 before each block and after all, two vectors each.
+# Then partial sums, the gradient of each token's product with itself, and for each feature that of the sum of a chunk's
+# log-decays.
 POSITIONS, BETA, HIGH, LOW, SINCE, UNTIL, KEPT_SHARE, BEFORE_BLOCK = range(8)
 AFTER_BLOCK = BEFORE_BLOCK + BLOCKS
 SUMS = AFTER_BLOCK + BLOCKS
-PARTIAL = SUMS + 2 * BLOCKS
+PARTIAL = SUMS + 2 * (BLOCKS + 1)
 OWN_GRADIENT = PARTIAL + ceil_div(BLOCK * LANES, CHUNK)
 SUM_GRADIENT = OWN_GRADIENT + 1
 VECTORS = SUM_GRADIENT + 1

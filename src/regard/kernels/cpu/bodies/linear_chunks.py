@@ -16,15 +16,12 @@ from regard.kernels.cpu.bodies.linear_decays import decay_chunk, decayed
 from regard.kernels.cpu.bodies.linear_memory import (
     HeadMemory,
     clear,
-    column_matrix,
     copy_rows,
-    feature_matrix,
+    matrix,
     memory_of,
     multiply,
-    pair_matrix,
     read_rows,
-    scale_row,
-    state_matrix,
+    scale_rows,
     vector_at,
 )
 from regard.kernels.cpu.bodies.linear_pairs import pair_products, solve
@@ -69,8 +66,8 @@ def read_chunk(p: Any, m: HeadMemory, batch: int, head: int, start: int, tokens:
     """Reads queries, keys and strengths of a chunk, and computes decays and products of pairs."""
     query = rows_at(p.query, batch, head, start)
     key = rows_at(p.key, batch, head, start)
-    read_rows(query, tokens, m.dim, feature_matrix(m, at.QUERY), zero)
-    read_rows(key, tokens, m.dim, feature_matrix(m, at.KEY), zero)
+    read_rows(query, tokens, m.dim, matrix(m.of_features, at.QUERY), zero)
+    read_rows(key, tokens, m.dim, matrix(m.of_features, at.KEY), zero)
     if m.is_delta != 0:
         source = rows_at(p.beta, batch, head, start)
         beta = array_at(vector_at(m, at.BETA), CHUNK, zero)
@@ -85,9 +82,7 @@ def read_chunk(p: Any, m: HeadMemory, batch: int, head: int, start: int, tokens:
 def decay_state(m: HeadMemory, state: Matrix, zero: Any) -> None:
     """Lets a state decay by a whole chunk."""
     shares = array_at(vector_at(m, at.KEPT_SHARE), m.features, zero)
-    for d in range(m.features if m.gates != 0 else 0):
-        row = state.address + d * m.columns * 4
-        scale_row(row, shares[d], row, m.columns, zero)
+    scale_rows(state, shares, state, m.features if m.gates != 0 else 0, m.columns, zero)
 
 
 @inlined
@@ -99,8 +94,12 @@ def saved_state(p: Any, m: HeadMemory, task: int, start: int) -> int:
 @inlined
 def _compute_chunk(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     """Computes the outputs and the state after a chunk, whose inputs are in memory."""
-    state, value, output = state_matrix(m, at.STATE), column_matrix(m, at.VALUE), column_matrix(m, at.OUTPUT)
-    size, update = Size(tokens, m.columns, m.dim), column_matrix(m, at.UPDATE)
+    state, value, output = (
+        matrix(m.of_states, at.STATE),
+        matrix(m.of_columns, at.VALUE),
+        matrix(m.of_columns, at.OUTPUT),
+    )
+    size, update = Size(tokens, m.columns, m.dim), matrix(m.of_columns, at.UPDATE)
     if m.is_delta != 0:
         multiply(p, size, -1.0, decayed(m, at.ENTERED_KEY, at.KEY), state, value, 1)
         solve(p, m, tokens, value, update, zero)
@@ -109,7 +108,7 @@ def _compute_chunk(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     multiply(p, size, 1.0, decayed(m, at.ENTERED_QUERY, at.QUERY), state, output, 0)
     for first in range(0, tokens, BLOCK):
         rows, end = min(BLOCK, tokens - first), min(first + BLOCK, tokens)
-        reads = rows_from(pair_matrix(m, at.READS), first)
+        reads = rows_from(matrix(m.of_pairs, at.READS), first)
         multiply(p, Size(rows, m.columns, end), 1.0, reads, update, rows_from(output, first), 1)
     decay_state(m, state, zero)
     key = decayed(m, at.LEAVING_KEY, at.KEY)
@@ -125,7 +124,7 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
         m = memory_of(p, fetch_add(address + ENTERED))
         write_positions(m, zero)
         elements = m.features * m.columns
-        state = state_matrix(m, at.STATE)
+        state = matrix(m.of_states, at.STATE)
         while True:
             task = fetch_add(address)
             if task >= p.batch * p.heads:
@@ -147,14 +146,14 @@ def linear_chunks(dtype: str) -> Callable[[int], None]:
                 tokens = end_of_chunk(p, batch, start) - start
                 read_chunk(p, m, batch, head, start, tokens, zero)
                 value = rows_at(p.value, batch, head, start)
-                read_rows(value, tokens, m.value_dim, column_matrix(m, at.VALUE), zero)
+                read_rows(value, tokens, m.value_dim, matrix(m.of_columns, at.VALUE), zero)
                 _compute_chunk(p, m, tokens, zero)
                 output = rows_at(p.output, batch, head, start)
-                copy_rows(column_matrix(m, at.OUTPUT), tokens, m.value_dim, output, zero)
+                copy_rows(matrix(m.of_columns, at.OUTPUT), tokens, m.value_dim, output, zero)
                 if p.residuals != 0:
                     residuals = p.residuals + (task * p.length + start) * m.columns * 4
                     copy(
-                        array_at(column_matrix(m, at.VALUE).address, tokens * m.columns, zero),
+                        array_at(matrix(m.of_columns, at.VALUE).address, tokens * m.columns, zero),
                         array_at(residuals, tokens * m.columns, zero),
                     )
                 start += tokens

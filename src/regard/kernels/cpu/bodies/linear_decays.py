@@ -15,11 +15,12 @@ from regard.kernels.cpu.bodies.elementary import exp_of
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.linear_memory import (
     HeadMemory,
-    feature_matrix,
+    clear,
+    features_at,
+    matrix,
     multiply_rows,
-    pair_matrix,
     read_rows,
-    scale_row,
+    scale_rows,
     vector_at,
 )
 from regard.kernels.cpu.bodies.parts import inlined
@@ -45,7 +46,7 @@ def decay_chunk(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -> No
 @inlined
 def decayed(m: HeadMemory, index: int, plain: int) -> Matrix:
     """Returns a decayed matrix, or the plain one where nothing decays."""
-    return feature_matrix(m, plain if m.gates == 0 else index)
+    return matrix(m.of_features, plain if m.gates == 0 else index)
 
 
 @inlined
@@ -67,15 +68,12 @@ def _decay_by_token(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -
     shares = array_at(vector_at(m, at.KEPT_SHARE), m.features, zero)
     for d in range(m.features):
         shares[d] = since[tokens - 1]
-    query, key, leaving_key = _address(m, at.QUERY), _address(m, at.KEY), _address(m, at.LEAVING_KEY)
-    entered_query, entered_key = _address(m, at.ENTERED_QUERY), _address(m, at.ENTERED_KEY)
-    for t in range(tokens):
-        row = t * m.features * 4
-        scale_row(query + row, since[t], entered_query + row, m.features, zero)
-        scale_row(key + row, until[t], leaving_key + row, m.features, zero)
-        if m.is_delta != 0:
-            scale_row(key + row, since[t], entered_key + row, m.features, zero)
-    decays = pair_matrix(m, at.DECAYS)
+    key, leaving_key = matrix(m.of_features, at.KEY), matrix(m.of_features, at.LEAVING_KEY)
+    scale_rows(key, until, leaving_key, tokens, m.features, zero)
+    for side in range(1 + m.is_delta):
+        source, entered = matrix(m.of_features, at.QUERY + side), matrix(m.of_features, at.ENTERED_QUERY + side)
+        scale_rows(source, since, entered, tokens, m.features, zero)
+    decays = matrix(m.of_pairs, at.DECAYS)
     for t in range(tokens):
         own_high, own_low = broadcast(high[t], zeros), broadcast(low[t], zeros)
         row = decays.address + t * CHUNK * 4
@@ -87,11 +85,6 @@ def _decay_by_token(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -
 
 
 @inlined
-def _address(m: HeadMemory, index: int) -> int:
-    return feature_matrix(m, index).address
-
-
-@inlined
 def _at_most_zero(numbers: Any, zeros: Any) -> Any:
     return where_less(zeros, numbers, zeros, numbers)
 
@@ -100,41 +93,26 @@ def _at_most_zero(numbers: Any, zeros: Any) -> Any:
 def _decay_by_feature(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any) -> None:
     zeros, real = padded_zeros(zero), type(zero)
     row_bytes = m.features * 4
-    decay, since, until = _address(m, at.TOKEN_DECAY), _address(m, at.SINCE_BLOCK), _address(m, at.UNTIL_BLOCK)
-    read_rows(log_decays, tokens, m.dim, feature_matrix(m, at.TOKEN_DECAY), zero)
+    decay, since, until = features_at(m, at.TOKEN_DECAY), features_at(m, at.SINCE_BLOCK), features_at(m, at.UNTIL_BLOCK)
+    read_rows(log_decays, tokens, m.dim, matrix(m.of_features, at.TOKEN_DECAY), zero)
     least = broadcast(real(LEAST_LOG_DECAY), zeros)
     for j in range(0, tokens * row_bytes, LANES * 4):
         numbers = load(decay + j, zeros)
         store(where_less(numbers, least, least, numbers), decay + j)
     blocks = ceil_div(tokens, BLOCK)
+    clear(vector_at(m, at.SUMS), m.features, 0.0)
     for block in range(blocks):
-        sums = array_at(vector_at(m, at.SUMS + 2 * block), m.features, 0.0)
-        if block == 0:
-            for d in range(m.features):
-                sums[d] = 0.0
-        else:
-            earlier = array_at(vector_at(m, at.SUMS + 2 * block - 2), m.features, 0.0)
-            for d in range(m.features):
-                sums[d] = earlier[d]
+        earlier, sums = _sums_before(m, block), _sums_before(m, block + 1)
+        for d in range(m.features):
+            sums[d] = earlier[d]
         for t in range(block * BLOCK, min(tokens, (block + 1) * BLOCK)):
             row = array_at(decay + t * row_bytes, m.features, zero)
             for d in range(m.features):
                 sums[d] += np.float64(row[d])
-    total = array_at(vector_at(m, at.SUMS + 2 * blocks - 2), m.features, 0.0)
     for block in range(blocks):
-        sums = array_at(vector_at(m, at.SUMS + 2 * block), m.features, 0.0)
-        earlier = array_at(vector_at(m, at.SUMS + 2 * max(block - 1, 0)), m.features, 0.0)
-        before = array_at(vector_at(m, at.BEFORE_BLOCK + block), m.features, zero)
-        after = array_at(vector_at(m, at.AFTER_BLOCK + block), m.features, zero)
-        for d in range(m.features):
-            before[d] = real(earlier[d] if block > 0 else 0.0)
-            after[d] = real(total[d] - sums[d])
-        _exponentials(vector_at(m, at.BEFORE_BLOCK + block), m.features, zero)
-        _exponentials(vector_at(m, at.AFTER_BLOCK + block), m.features, zero)
-    shares = array_at(vector_at(m, at.KEPT_SHARE), m.features, zero)
-    for d in range(m.features):
-        shares[d] = real(total[d])
-    _exponentials(vector_at(m, at.KEPT_SHARE), m.features, zero)
+        _write_kept(m, 0, block, at.BEFORE_BLOCK + block, zero)
+        _write_kept(m, block + 1, blocks, at.AFTER_BLOCK + block, zero)
+    _write_kept(m, 0, blocks, at.KEPT_SHARE, zero)
     _exponentials(decay, tokens * m.features, zero)
     ones = broadcast(real(1), zeros)
     for block in range(blocks):
@@ -148,28 +126,43 @@ def _decay_by_feature(m: HeadMemory, tokens: int, log_decays: Matrix, zero: Any)
             for t in range(last - 1, first - 1, -1):
                 store(kept_until, until + t * row_bytes + j)
                 kept_until = kept_until * load(decay + t * row_bytes + j, zeros)
-    query, key = _address(m, at.QUERY), _address(m, at.KEY)
-    block_query, block_key, later_key = (
-        _address(m, at.BLOCK_QUERY),
-        _address(m, at.BLOCK_KEY),
-        _address(m, at.LATER_KEY),
-    )
-    entered_query, entered_key, leaving_key = (
-        _address(m, at.ENTERED_QUERY), _address(m, at.ENTERED_KEY), _address(m, at.LEAVING_KEY),
-    )  # fmt: skip
+    _decay_matrix(m, tokens, at.KEY, at.UNTIL_BLOCK, at.LATER_KEY, at.AFTER_BLOCK, at.LEAVING_KEY, zero)
+    for side in range(1 + m.is_delta):
+        decayed_here, entered = at.BLOCK_QUERY + side, at.ENTERED_QUERY + side
+        _decay_matrix(m, tokens, at.QUERY + side, at.SINCE_BLOCK, decayed_here, at.BEFORE_BLOCK, entered, zero)
+    clear(features_at(m, at.LATER_KEY) + tokens * row_bytes, (blocks * BLOCK - tokens) * m.features, zero)
+
+
+@inlined
+def _sums_before(m: HeadMemory, block: int) -> Any:
+    """Returns for each feature the sum of the log-decays before a block."""
+    return array_at(vector_at(m, at.SUMS + 2 * block), m.features, 0.0)
+
+
+@inlined
+def _write_kept(m: HeadMemory, start: int, end: int, target: int, zero: Any) -> None:
+    """Writes for each feature what is left after the blocks from ``start`` to ``end`` to a vector."""
+    before, after, address = _sums_before(m, start), _sums_before(m, end), vector_at(m, target)
+    kept = array_at(address, m.features, zero)
+    for d in range(m.features):
+        kept[d] = type(zero)(after[d] - before[d])
+    _exponentials(address, m.features, zero)
+
+
+@inlined
+def _decay_matrix(
+    m: HeadMemory, tokens: int, source: int, decays: int, in_blocks: int, of_blocks: int, target: int, zero: Any
+) -> None:
+    """Computes a matrix decayed within its blocks, and from that one decayed by whole blocks too.
+
+    Args:
+        source, decays, in_blocks, target: matrices: the plain one, its decays within blocks, and both results.
+        of_blocks: the first vector of the decays of whole blocks.
+    """
     for t in range(tokens):
-        row = t * row_bytes
-        before, after = vector_at(m, at.BEFORE_BLOCK + t // BLOCK), vector_at(m, at.AFTER_BLOCK + t // BLOCK)
-        multiply_rows(query + row, since + row, block_query + row, m.features, zero)
-        multiply_rows(block_query + row, before, entered_query + row, m.features, zero)
-        multiply_rows(key + row, until + row, later_key + row, m.features, zero)
-        multiply_rows(later_key + row, after, leaving_key + row, m.features, zero)
-        if m.is_delta != 0:
-            multiply_rows(key + row, since + row, block_key + row, m.features, zero)
-            multiply_rows(block_key + row, before, entered_key + row, m.features, zero)
-    for t in range(tokens, blocks * BLOCK):
-        for j in range(0, row_bytes, LANES * 4):
-            store(zeros, later_key + t * row_bytes + j)
+        row, result = t * m.features * 4, features_at(m, in_blocks) + t * m.features * 4
+        multiply_rows(features_at(m, source) + row, features_at(m, decays) + row, result, m.features, zero)
+        multiply_rows(result, vector_at(m, of_blocks + t // BLOCK), features_at(m, target) + row, m.features, zero)
 
 
 @inlined

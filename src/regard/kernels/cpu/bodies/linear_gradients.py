@@ -25,17 +25,15 @@ from regard.kernels.cpu.bodies.linear_decays import decayed
 from regard.kernels.cpu.bodies.linear_memory import (
     HeadMemory,
     clear,
-    column_matrix,
     copy_rows,
-    feature_matrix,
+    features_at,
+    matrix,
     memory_of,
     multiply,
-    pair_matrix,
+    multiply_rows,
     read_rows,
-    scale_row,
-    state_matrix,
-    transposed_state,
-    transposed_values,
+    scale_rows,
+    transposed,
     vector_at,
 )
 from regard.kernels.cpu.bodies.linear_pairs import decay_pairs, solve_transposed
@@ -61,46 +59,45 @@ def start_of_chunk(p: Any, batch: int, end: int) -> int:
 @inlined
 def _decay_matrix(m: HeadMemory, index: int, tokens: int, since: int, zero: Any) -> None:
     """Multiplies a matrix by what is left since the chunk began, or until it ends."""
-    zeros, row_bytes = padded_zeros(zero), m.features * 4
-    address = feature_matrix(m, index).address
-    factors = array_at(vector_at(m, at.SINCE if since != 0 else at.UNTIL), CHUNK, zero)
-    decays = feature_matrix(m, at.SINCE_BLOCK if since != 0 else at.UNTIL_BLOCK).address
+    zeros, row_bytes, rows = padded_zeros(zero), m.features * 4, matrix(m.of_features, index)
+    if m.gates == 1:
+        factors = array_at(vector_at(m, at.SINCE if since != 0 else at.UNTIL), CHUNK, zero)
+        scale_rows(rows, factors, rows, tokens, m.features, zero)
+        return
+    decays = features_at(m, at.SINCE_BLOCK if since != 0 else at.UNTIL_BLOCK)
     for t in range(tokens if m.gates != 0 else 0):
-        row = address + t * row_bytes
-        if m.gates == 1:
-            scale_row(row, factors[t], row, m.features, zero)
-        else:
-            block = vector_at(m, (at.BEFORE_BLOCK if since != 0 else at.AFTER_BLOCK) + t // BLOCK)
-            for j in range(0, row_bytes, LANES * 4):
-                decay = load(decays + t * row_bytes + j, zeros) * load(block + j, zeros)
-                store(load(row + j, zeros) * decay, row + j)
+        row = rows.address + t * row_bytes
+        block = vector_at(m, (at.BEFORE_BLOCK if since != 0 else at.AFTER_BLOCK) + t // BLOCK)
+        for j in range(0, row_bytes, LANES * 4):
+            decay = load(decays + t * row_bytes + j, zeros) * load(block + j, zeros)
+            store(load(row + j, zeros) * decay, row + j)
 
 
 @inlined
 def _differentiate_updates(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, start: int, zero: Any) -> None:
     """Computes the gradients of updates, values, strengths and products of pairs."""
-    update, grad_output = column_matrix(m, at.UPDATE), column_matrix(m, at.GRAD_OUTPUT)
-    grads, grad_value = column_matrix(m, at.GRAD_UPDATE), column_matrix(m, at.GRAD_VALUE)
-    reads = pair_matrix(m, at.READS).address
+    update, grad_output = matrix(m.of_columns, at.UPDATE), matrix(m.of_columns, at.GRAD_OUTPUT)
+    grads, grad_value = matrix(m.of_columns, at.GRAD_UPDATE), matrix(m.of_columns, at.GRAD_VALUE)
+    reads = matrix(m.of_pairs, at.READS).address
     size = Size(tokens, m.columns, m.dim)
-    multiply(p, size, 1.0, decayed(m, at.LEAVING_KEY, at.KEY), state_matrix(m, at.GRAD_STATE), grads, 0)
+    multiply(p, size, 1.0, decayed(m, at.LEAVING_KEY, at.KEY), matrix(m.of_states, at.GRAD_STATE), grads, 0)
     for first in range(0, tokens, BLOCK):
         size = Size(min(BLOCK, tokens - first), m.columns, tokens - first)
         of_columns = Matrix(reads + (first * CHUNK + first) * 4, 1, CHUNK)
         multiply(p, size, 1.0, of_columns, rows_from(grad_output, first), rows_from(grads, first), 1)
-    transposed = transposed_values(m, at.TRANSPOSED_UPDATE)
-    transpose(update, ceil_div(tokens, BLOCK) * BLOCK, m.columns, transposed, zero)
-    _multiply_pairs(p, m, tokens, 1.0, grad_output, transposed, pair_matrix(m, at.GRAD_READS))
-    own_gradients, grad_reads = array_at(vector_at(m, at.OWN_GRADIENT), CHUNK, zero), pair_matrix(m, at.GRAD_READS)
+    updates = transposed(m.of_columns, at.TRANSPOSED_UPDATE)
+    transpose(update, ceil_div(tokens, BLOCK) * BLOCK, m.columns, updates, zero)
+    _multiply_pairs(p, m, tokens, 1.0, grad_output, updates, matrix(m.of_pairs, at.GRAD_READS))
+    own_gradients, grad_reads = array_at(vector_at(m, at.OWN_GRADIENT), CHUNK, zero), matrix(m.of_pairs, at.GRAD_READS)
     for t in range(tokens):
         own_gradients[t] = array_at(grad_reads.address + (t * CHUNK + t) * 4, 1, zero)[0]
     decay_pairs(m, tokens, grad_reads, 0, zero)
     if m.is_delta == 0:
         return
     solve_transposed(p, m, tokens, grads, grad_value, zero)
-    _multiply_pairs(p, m, tokens, -1.0, grad_value, transposed, pair_matrix(m, at.GRAD_RECALLS))
-    decay_pairs(m, tokens, pair_matrix(m, at.GRAD_RECALLS), 0, zero)
-    residual, zeros = column_matrix(m, at.RESIDUAL).address, padded_zeros(zero)
+    _multiply_pairs(p, m, tokens, -1.0, grad_value, updates, matrix(m.of_pairs, at.GRAD_RECALLS))
+    decay_pairs(m, tokens, matrix(m.of_pairs, at.GRAD_RECALLS), 0, zero)
+    residual, zeros = matrix(m.of_columns, at.RESIDUAL).address, padded_zeros(zero)
     grad_beta = rows_at(p.grad_beta, batch, head, start)
     for t in range(tokens if p.grad_beta.address != 0 else 0):
         total = zeros
@@ -122,26 +119,30 @@ def _multiply_pairs(
 @inlined
 def _differentiate_states(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     """Computes the gradients that reach queries, keys and decays through the states, and that of the state before."""
-    state, grad_state = state_matrix(m, at.STATE), state_matrix(m, at.GRAD_STATE)
-    transposed, size = transposed_state(m, at.TRANSPOSED_STATE), Size(tokens, m.features, m.value_dim)
-    grad_output, grad_value = column_matrix(m, at.GRAD_OUTPUT), column_matrix(m, at.GRAD_VALUE)
-    transpose(state, m.features, m.columns, transposed, zero)
-    multiply(p, size, 1.0, grad_output, transposed, feature_matrix(m, at.GRAD_QUERY), 0)
-    _decay_matrix(m, at.GRAD_QUERY, tokens, 1, zero)
-    if m.is_delta != 0:
-        multiply(p, size, -1.0, grad_value, transposed, feature_matrix(m, at.GRAD_ROW), 0)
-        _decay_matrix(m, at.GRAD_ROW, tokens, 1, zero)
-    transpose(grad_state, m.features, m.columns, transposed, zero)
-    multiply(p, size, 1.0, column_matrix(m, at.UPDATE), transposed, feature_matrix(m, at.GRAD_COLUMN), 0)
+    state, grad_state = matrix(m.of_states, at.STATE), matrix(m.of_states, at.GRAD_STATE)
+    states, size = transposed(m.of_states, at.TRANSPOSED_STATE), Size(tokens, m.features, m.value_dim)
+    transpose(state, m.features, m.columns, states, zero)
+    for side in range(1 + m.is_delta):
+        multiply(
+            p, size, 1.0 - 2.0 * side, _grad_columns(m, side), states, matrix(m.of_features, at.GRAD_QUERY + side), 0
+        )
+        _decay_matrix(m, at.GRAD_QUERY + side, tokens, 1, zero)
+    transpose(grad_state, m.features, m.columns, states, zero)
+    multiply(p, size, 1.0, matrix(m.of_columns, at.UPDATE), states, matrix(m.of_features, at.GRAD_COLUMN), 0)
     _decay_matrix(m, at.GRAD_COLUMN, tokens, 0, zero)
     if m.gates != 0 and p.grad_log_decay.address != 0:
         _differentiate_sums(m, tokens, zero)
     decay_state(m, grad_state, zero)
     size = Size(m.dim, m.columns, tokens)
-    query, key = decayed(m, at.ENTERED_QUERY, at.QUERY), decayed(m, at.ENTERED_KEY, at.KEY)
-    multiply(p, size, 1.0, Matrix(query.address, 1, m.features), grad_output, grad_state, 1)
-    if m.is_delta != 0:
-        multiply(p, size, -1.0, Matrix(key.address, 1, m.features), grad_value, grad_state, 1)
+    for side in range(1 + m.is_delta):
+        entered = Matrix(decayed(m, at.ENTERED_QUERY + side, at.QUERY + side).address, 1, m.features)
+        multiply(p, size, 1.0 - 2.0 * side, entered, _grad_columns(m, side), grad_state, 1)
+
+
+@inlined
+def _grad_columns(m: HeadMemory, side: int) -> Matrix:
+    """Returns the gradients of what queries read, or for side 1 of what keys recall, which is subtracted."""
+    return matrix(m.of_columns, at.GRAD_OUTPUT if side == 0 else at.GRAD_VALUE)
 
 
 @inlined
@@ -152,13 +153,13 @@ def _differentiate_sums(m: HeadMemory, tokens: int, zero: Any) -> None:
         array_at(vector_at(m, at.SUM_GRADIENT), m.features, zero),
         array_at(vector_at(m, at.KEPT_SHARE), m.features, zero),
     )
-    state, grad_state = state_matrix(m, at.STATE).address, state_matrix(m, at.GRAD_STATE).address
+    state, grad_state = matrix(m.of_states, at.STATE).address, matrix(m.of_states, at.GRAD_STATE).address
     for d in range(m.features):
         total = zeros
         for j in range(d * m.columns * 4, (d + 1) * m.columns * 4, LANES * 4):
             total = total + load(state + j, zeros) * load(grad_state + j, zeros)
         sums[d] = shares[d] * sum_of(total)
-    key, grad = feature_matrix(m, at.KEY).address, feature_matrix(m, at.GRAD_COLUMN).address
+    key, grad = features_at(m, at.KEY), features_at(m, at.GRAD_COLUMN)
     for j in range(0, m.features * 4, LANES * 4):
         total = load(vector_at(m, at.SUM_GRADIENT) + j, zeros)
         for t in range(tokens):
@@ -170,70 +171,52 @@ def _differentiate_sums(m: HeadMemory, tokens: int, zero: Any) -> None:
 @inlined
 def _differentiate_pairs(p: Any, m: HeadMemory, tokens: int) -> None:
     """Adds the gradients of products of pairs, which are decayed already, to those of queries and keys."""
-    query, key = feature_matrix(m, at.QUERY), feature_matrix(m, at.KEY)
-    grad_query, grad_row, grad_column = (
-        feature_matrix(m, at.GRAD_QUERY), feature_matrix(m, at.GRAD_ROW), feature_matrix(m, at.GRAD_COLUMN),
-    )  # fmt: skip
-    reads, recalls = pair_matrix(m, at.GRAD_READS), pair_matrix(m, at.GRAD_RECALLS)
+    key, grad_column = matrix(m.of_features, at.KEY), matrix(m.of_features, at.GRAD_COLUMN)
     for first in range(0, tokens, BLOCK):
         rows, end = min(BLOCK, tokens - first), min(first + BLOCK, tokens)
-        size = Size(rows, m.features, end)
-        multiply(p, size, 1.0, rows_from(reads, first), key, rows_from(grad_query, first), 1)
-        size = Size(rows, m.features, tokens - first)
-        corner = (first * CHUNK + first) * 4
-        columns, target = Matrix(reads.address + corner, 1, CHUNK), rows_from(grad_column, first)
-        multiply(p, size, 1.0, columns, rows_from(query, first), target, 1)
-        if m.is_delta != 0:
-            columns = Matrix(recalls.address + corner, 1, CHUNK)
-            multiply(p, size, 1.0, columns, rows_from(key, first), target, 1)
-            size = Size(rows, m.features, end)
-            multiply(p, size, 1.0, rows_from(recalls, first), key, rows_from(grad_row, first), 1)
+        for side in range(1 + m.is_delta):
+            pairs, source = matrix(m.of_pairs, at.GRAD_READS + side), matrix(m.of_features, at.QUERY + side)
+            target, size = matrix(m.of_features, at.GRAD_QUERY + side), Size(rows, m.features, end)
+            multiply(p, size, 1.0, rows_from(pairs, first), key, rows_from(target, first), 1)
+            columns = Matrix(pairs.address + (first * CHUNK + first) * 4, 1, CHUNK)
+            size = Size(rows, m.features, tokens - first)
+            multiply(p, size, 1.0, columns, rows_from(source, first), rows_from(grad_column, first), 1)
 
 
 @inlined
 def _differentiate_blocks(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     """Adds the gradients of products of pairs with a decay for each feature to those of queries and keys."""
-    later, product = feature_matrix(m, at.LATER_KEY), feature_matrix(m, at.PRODUCT)
-    grad_column = feature_matrix(m, at.GRAD_COLUMN)
-    reads, recalls = pair_matrix(m, at.GRAD_READS), pair_matrix(m, at.GRAD_RECALLS)
+    later, product = matrix(m.of_features, at.LATER_KEY), matrix(m.of_features, at.PRODUCT)
+    grad_column = matrix(m.of_features, at.GRAD_COLUMN)
     for first in range(0, tokens, BLOCK):
         rows = min(BLOCK, tokens - first)
         _differentiate_block(m, first, rows, zero)
         if first > 0:
-            _decay_rows(m, later, first - BLOCK, first - BLOCK, zero)
-            size, decays = Size(rows, m.features, first), rows_from(feature_matrix(m, at.SINCE_BLOCK), first)
-            multiply(p, size, 1.0, rows_from(reads, first), later, product, 0)
-            _add_products(decays, product, rows_from(feature_matrix(m, at.GRAD_QUERY), first), rows * m.features, zero)
-            if m.is_delta != 0:
-                multiply(p, size, 1.0, rows_from(recalls, first), later, product, 0)
-                _add_products(
-                    decays, product, rows_from(feature_matrix(m, at.GRAD_ROW), first), rows * m.features, zero
-                )
+            _decay_rows(m, later, first - BLOCK, zero)
+        for side in range(1 + m.is_delta if first > 0 else 0):
+            pairs, target = matrix(m.of_pairs, at.GRAD_READS + side), matrix(m.of_features, at.GRAD_QUERY + side)
+            multiply(p, Size(rows, m.features, first), 1.0, rows_from(pairs, first), later, product, 0)
+            decays = rows_from(matrix(m.of_features, at.SINCE_BLOCK), first)
+            _add_products(decays, product, rows_from(target, first), rows * m.features, zero)
     last = (tokens - 1) // BLOCK * BLOCK
     clear(product.address, last * m.features, zero)
     for first in range(last, 0, -BLOCK):
-        size = Size(first, m.features, min(BLOCK, tokens - first))
-        columns = Matrix(reads.address + first * CHUNK * 4, 1, CHUNK)
-        multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, at.BLOCK_QUERY), first), product, 1)
-        if m.is_delta != 0:
-            columns = Matrix(recalls.address + first * CHUNK * 4, 1, CHUNK)
-            multiply(p, size, 1.0, columns, rows_from(feature_matrix(m, at.BLOCK_KEY), first), product, 1)
-        block = first - BLOCK
-        decays = rows_from(feature_matrix(m, at.UNTIL_BLOCK), block)
+        size, block = Size(first, m.features, min(BLOCK, tokens - first)), first - BLOCK
+        for side in range(1 + m.is_delta):
+            columns = Matrix(matrix(m.of_pairs, at.GRAD_READS + side).address + first * CHUNK * 4, 1, CHUNK)
+            source = rows_from(matrix(m.of_features, at.BLOCK_QUERY + side), first)
+            multiply(p, size, 1.0, columns, source, product, 1)
+        decays = rows_from(matrix(m.of_features, at.UNTIL_BLOCK), block)
         _add_products(decays, rows_from(product, block), rows_from(grad_column, block), BLOCK * m.features, zero)
-        _decay_rows(m, product, block, block, zero)
+        _decay_rows(m, product, block, zero)
 
 
 @inlined
-def _decay_rows(m: HeadMemory, matrix: Matrix, rows: int, block: int, zero: Any) -> None:
-    """Multiplies the first rows of a matrix by what is left after a block of tokens."""
-    zeros, row_bytes = padded_zeros(zero), m.features * 4
-    decays = feature_matrix(m, at.SINCE_BLOCK).address + (block + BLOCK - 1) * row_bytes
-    for j in range(0, row_bytes, LANES * 4):
-        decay = load(decays + j, zeros)
-        for t in range(rows):
-            address = matrix.address + t * row_bytes + j
-            store(decay * load(address, zeros), address)
+def _decay_rows(m: HeadMemory, rows: Matrix, block: int, zero: Any) -> None:
+    """Multiplies the rows before a block by what is left after it; ``block`` is its first token."""
+    decays = features_at(m, at.SINCE_BLOCK) + (block + BLOCK - 1) * m.features * 4
+    for row in range(rows.address, rows.address + block * m.features * 4, m.features * 4):
+        multiply_rows(decays, row, row, m.features, zero)
 
 
 @inlined
@@ -249,16 +232,14 @@ def _add_products(a: Matrix, b: Matrix, target: Matrix, count: int, zero: Any) -
 def _differentiate_block(m: HeadMemory, first: int, rows: int, zero: Any) -> None:
     """Adds the gradients of the products within a block on the diagonal: decays are multiplied token by token."""
     zeros, real, row_bytes = padded_zeros(zero), type(zero), m.features * 4
-    query, key = feature_matrix(m, at.QUERY).address, feature_matrix(m, at.KEY).address
-    decays = feature_matrix(m, at.TOKEN_DECAY).address
-    grad_query, grad_row, grad_column = (
-        feature_matrix(m, at.GRAD_QUERY).address, feature_matrix(m, at.GRAD_ROW).address,
-        feature_matrix(m, at.GRAD_COLUMN).address,
-    )  # fmt: skip
+    query, key = features_at(m, at.QUERY), features_at(m, at.KEY)
+    decays = features_at(m, at.TOKEN_DECAY)
+    grad_query, grad_row = features_at(m, at.GRAD_QUERY), features_at(m, at.GRAD_ROW)
+    grad_column = features_at(m, at.GRAD_COLUMN)
     for t in range(first + 1, first + rows):
         pairs = t * CHUNK * 4
-        of_reads = array_at(pair_matrix(m, at.GRAD_READS).address + pairs, CHUNK, zero)
-        of_recalls = array_at(pair_matrix(m, at.GRAD_RECALLS).address + pairs, CHUNK, zero)
+        of_reads = array_at(matrix(m.of_pairs, at.GRAD_READS).address + pairs, CHUNK, zero)
+        of_recalls = array_at(matrix(m.of_pairs, at.GRAD_RECALLS).address + pairs, CHUNK, zero)
         for j in range(0, row_bytes, LANES * 4):
             row = t * row_bytes + j
             decay, own_query, own_key = broadcast(real(1), zeros), load(query + row, zeros), load(key + row, zeros)
@@ -289,11 +270,9 @@ def _write_decays(m: HeadMemory, tokens: int, log_decays: Matrix, is_empty: bool
         is_empty: whether the state before the chunk is 0.
     """
     zeros, row_bytes = padded_zeros(zero), m.features * 4
-    query, key = feature_matrix(m, at.QUERY).address, feature_matrix(m, at.KEY).address
-    grad_query, grad_row, grad_column = (
-        feature_matrix(m, at.GRAD_QUERY).address, feature_matrix(m, at.GRAD_ROW).address,
-        feature_matrix(m, at.GRAD_COLUMN).address,
-    )  # fmt: skip
+    query, key = features_at(m, at.QUERY), features_at(m, at.KEY)
+    grad_query, grad_row = features_at(m, at.GRAD_QUERY), features_at(m, at.GRAD_ROW)
+    grad_column = features_at(m, at.GRAD_COLUMN)
     sums, total = vector_at(m, at.SUM_GRADIENT), 0.0
     if m.gates == 1:
         for value in array_at(sums, m.dim, zero):
@@ -324,10 +303,9 @@ def _write_decays(m: HeadMemory, tokens: int, log_decays: Matrix, is_empty: bool
 def _write_features(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, start: int, zero: Any) -> None:
     """Adds the gradients of tokens' products with themselves, and writes the gradients of queries and keys."""
     zeros, row_bytes = padded_zeros(zero), m.features * 4
-    query, key = feature_matrix(m, at.QUERY).address, feature_matrix(m, at.KEY).address
-    grad_query, grad_row, grad_column = (
-        feature_matrix(m, at.GRAD_QUERY), feature_matrix(m, at.GRAD_ROW).address, feature_matrix(m, at.GRAD_COLUMN),
-    )  # fmt: skip
+    query, key = features_at(m, at.QUERY), features_at(m, at.KEY)
+    grad_query, grad_column = matrix(m.of_features, at.GRAD_QUERY), matrix(m.of_features, at.GRAD_COLUMN)
+    grad_row = features_at(m, at.GRAD_ROW)
     own_gradients = array_at(vector_at(m, at.OWN_GRADIENT), CHUNK, zero)
     for t in range(tokens):
         factor = broadcast(own_gradients[t], zeros)
@@ -348,7 +326,7 @@ def _write_features(p: Any, m: HeadMemory, tokens: int, batch: int, head: int, s
 def _read_updates(p: Any, m: HeadMemory, task: int, tokens: int, start: int, zero: Any) -> None:
     """Reads the updates of a chunk: values, or residuals times their strengths."""
     batch, head = task // p.heads, task % p.heads
-    update, residual = column_matrix(m, at.UPDATE), column_matrix(m, at.RESIDUAL)
+    update, residual = matrix(m.of_columns, at.UPDATE), matrix(m.of_columns, at.RESIDUAL)
     if m.is_delta == 0:
         value = rows_at(p.value, batch, head, start)
         read_rows(value, tokens, m.value_dim, update, zero)
@@ -357,9 +335,7 @@ def _read_updates(p: Any, m: HeadMemory, task: int, tokens: int, start: int, zer
     saved = Matrix(p.residuals + (task * p.length + start) * m.columns * 4, m.columns, 1)
     read_rows(saved, tokens, m.columns, residual, zero)
     clear(update.address, ceil_div(tokens, BLOCK) * BLOCK * m.columns, zero)
-    for t in range(tokens):
-        row = t * m.columns * 4
-        scale_row(residual.address + row, beta[t], update.address + row, m.columns, zero)
+    scale_rows(residual, beta, update, tokens, m.columns, zero)
 
 
 def linear_gradients(dtype: str) -> Callable[[int], None]:
@@ -371,7 +347,7 @@ def linear_gradients(dtype: str) -> Callable[[int], None]:
         m = memory_of(p, fetch_add(address + ENTERED))
         write_positions(m, zero)
         elements = m.features * m.columns
-        state, grad_state = state_matrix(m, at.STATE), state_matrix(m, at.GRAD_STATE)
+        state, grad_state = matrix(m.of_states, at.STATE), matrix(m.of_states, at.GRAD_STATE)
         while True:
             task = fetch_add(address)
             if task >= p.batch * p.heads:
@@ -393,10 +369,10 @@ def linear_gradients(dtype: str) -> Callable[[int], None]:
                 read_chunk(p, m, batch, head, start, tokens, zero)
                 _read_updates(p, m, task, tokens, start, zero)
                 grad_output = rows_at(p.grad_output, batch, head, start)
-                read_rows(grad_output, tokens, m.value_dim, column_matrix(m, at.GRAD_OUTPUT), zero)
+                read_rows(grad_output, tokens, m.value_dim, matrix(m.of_columns, at.GRAD_OUTPUT), zero)
                 _differentiate_updates(p, m, tokens, batch, head, start, zero)
                 grad_value = rows_at(p.grad_value, batch, head, start)
-                computed = column_matrix(m, at.GRAD_VALUE if m.is_delta != 0 else at.GRAD_UPDATE)
+                computed = matrix(m.of_columns, at.GRAD_VALUE if m.is_delta != 0 else at.GRAD_UPDATE)
                 copy_rows(computed, tokens, m.value_dim, grad_value, zero)
                 _differentiate_states(p, m, tokens, zero)
                 if m.gates > 1:

@@ -14,7 +14,13 @@ from regard.kernels.cpu.kernel_arguments import WIDE
 from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 from regard.kernels.cpu.sizes import LANES, ceil_div, padded_length
 
-PAIR_BYTES = CHUNK * CHUNK * 4
+
+class Matrices(NamedTuple):
+    """Several matrices of one size, and the address of the first one."""
+
+    address: int
+    rows: int
+    columns: int
 
 
 class HeadMemory(NamedTuple):
@@ -25,8 +31,9 @@ class HeadMemory(NamedTuple):
         features, columns: the same, padded.
         gates: log-decays of a token: 0, 1 or ``dim``.
         is_delta: 1 for the delta rule, else 0.
-        of_features, of_columns, of_pairs, of_states, vectors: the first matrix ``[chunk, features]``, ``[chunk,
-            columns]``, ``[chunk, chunk]``, ``[features, columns]``, and the first vector.
+        of_features, of_columns, of_pairs, of_states: the matrices ``[chunk, features]``, ``[chunk, columns]``,
+            ``[chunk, chunk]`` and ``[features, columns]``.
+        vectors: the first vector.
         vector: elements of a vector.
     """
 
@@ -36,10 +43,10 @@ class HeadMemory(NamedTuple):
     columns: int
     gates: int
     is_delta: int
-    of_features: int
-    of_columns: int
-    of_pairs: int
-    of_states: int
+    of_features: Matrices
+    of_columns: Matrices
+    of_pairs: Matrices
+    of_states: Matrices
     vectors: int
     vector: int
 
@@ -51,56 +58,33 @@ def memory_of(p: Any, thread: int) -> HeadMemory:
     of_features = p.scratch + thread * p.scratch_bytes
     of_columns = of_features + at.FEATURE_MATRICES * CHUNK * features * 4
     of_pairs = of_columns + at.COLUMN_MATRICES * CHUNK * columns * 4
-    of_states = of_pairs + at.PAIR_MATRICES * PAIR_BYTES
+    of_states = of_pairs + at.PAIR_MATRICES * CHUNK * CHUNK * 4
     vectors = of_states + at.STATE_MATRICES * features * columns * 4
     is_delta = 1 if p.beta.address != 0 else 0
     vector = max(CHUNK, max(features, columns))
     return HeadMemory(
-        p.dim, p.value_dim, features, columns, p.gates, is_delta, of_features, of_columns, of_pairs, of_states, vectors,
-        vector,
+        p.dim, p.value_dim, features, columns, p.gates, is_delta,
+        Matrices(of_features, CHUNK, features), Matrices(of_columns, CHUNK, columns),
+        Matrices(of_pairs, CHUNK, CHUNK), Matrices(of_states, features, columns), vectors, vector,
     )  # fmt: skip
 
 
 @inlined
-def feature_matrix(m: HeadMemory, index: int) -> Matrix:
-    """Returns a matrix of tokens × features."""
-    return Matrix(m.of_features + index * CHUNK * m.features * 4, m.features, 1)
+def matrix(matrices: Matrices, index: int) -> Matrix:
+    """Returns one of several matrices."""
+    return Matrix(matrices.address + index * matrices.rows * matrices.columns * 4, matrices.columns, 1)
 
 
 @inlined
-def transposed_keys(m: HeadMemory, index: int) -> Matrix:
-    """Returns a matrix of features × tokens, in the place of one of tokens × features."""
-    return Matrix(m.of_features + index * CHUNK * m.features * 4, CHUNK, 1)
+def transposed(matrices: Matrices, index: int) -> Matrix:
+    """Returns a transposed matrix in the place of one of several."""
+    return Matrix(matrices.address + index * matrices.rows * matrices.columns * 4, matrices.rows, 1)
 
 
 @inlined
-def column_matrix(m: HeadMemory, index: int) -> Matrix:
-    """Returns a matrix of tokens × columns."""
-    return Matrix(m.of_columns + index * CHUNK * m.columns * 4, m.columns, 1)
-
-
-@inlined
-def transposed_values(m: HeadMemory, index: int) -> Matrix:
-    """Returns a matrix of columns × tokens, in the place of one of tokens × columns."""
-    return Matrix(m.of_columns + index * CHUNK * m.columns * 4, CHUNK, 1)
-
-
-@inlined
-def pair_matrix(m: HeadMemory, index: int) -> Matrix:
-    """Returns a matrix of tokens × tokens."""
-    return Matrix(m.of_pairs + index * PAIR_BYTES, CHUNK, 1)
-
-
-@inlined
-def state_matrix(m: HeadMemory, index: int) -> Matrix:
-    """Returns a matrix of features × columns."""
-    return Matrix(m.of_states + index * m.features * m.columns * 4, m.columns, 1)
-
-
-@inlined
-def transposed_state(m: HeadMemory, index: int) -> Matrix:
-    """Returns a matrix of columns × features, in the place of one of features × columns."""
-    return Matrix(m.of_states + index * m.features * m.columns * 4, m.features, 1)
+def features_at(m: HeadMemory, index: int) -> int:
+    """Returns the address of a matrix of tokens × features."""
+    return matrix(m.of_features, index).address
 
 
 @inlined
@@ -161,3 +145,10 @@ def scale_row(source: int, factor: Any, target: int, count: int, zero: Any) -> N
     factors = broadcast(factor, zeros)
     for j in range(0, count * 4, LANES * 4):
         store(factors * load(source + j, zeros), target + j)
+
+
+@inlined
+def scale_rows(source: Matrix, factors: Any, target: Matrix, rows: int, count: int, zero: Any) -> None:
+    """Computes rows of the target: those of the source, each times its factor."""
+    for i in range(rows):
+        scale_row(source.address + i * source.row * 4, factors[i], target.address + i * target.row * 4, count, zero)

@@ -6,11 +6,12 @@ from regard.kernels.cpu import linear_layout as at
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.linear_memory import (
     HeadMemory,
-    feature_matrix,
+    features_at,
+    matrix,
     multiply,
-    pair_matrix,
     scale_row,
-    transposed_keys,
+    scale_rows,
+    transposed,
     vector_at,
 )
 from regard.kernels.cpu.bodies.parts import inlined
@@ -30,25 +31,26 @@ def pair_products(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
     if m.gates > 1:
         _by_blocks(p, m, tokens, zero)
         return
-    transposed = transposed_keys(m, at.TRANSPOSED_KEY)
-    transpose(feature_matrix(m, at.KEY), ceil_div(tokens, BLOCK) * BLOCK, m.features, transposed, zero)
+    keys = transposed(m.of_features, at.TRANSPOSED_KEY)
+    transpose(matrix(m.of_features, at.KEY), ceil_div(tokens, BLOCK) * BLOCK, m.features, keys, zero)
     for first in range(0, tokens, BLOCK):
-        size = Size(min(BLOCK, tokens - first), first + BLOCK, m.dim)
-        multiply(
-            p,
-            size,
-            1.0,
-            rows_from(feature_matrix(m, at.QUERY), first),
-            transposed,
-            rows_from(pair_matrix(m, at.READS), first),
-            0,
-        )
-        if m.is_delta != 0:
-            recalls = rows_from(pair_matrix(m, at.RECALLS), first)
-            multiply(p, size, 1.0, rows_from(feature_matrix(m, at.KEY), first), transposed, recalls, 0)
-    decay_pairs(m, tokens, pair_matrix(m, at.READS), 1, zero)
-    if m.is_delta != 0:
-        decay_pairs(m, tokens, pair_matrix(m, at.RECALLS), 0, zero)
+        _multiply_keys(p, m, first, Size(min(BLOCK, tokens - first), first + BLOCK, m.dim), at.QUERY)
+    for side in range(1 + m.is_delta):
+        decay_pairs(m, tokens, matrix(m.of_pairs, at.READS + side), 1 - side, zero)
+
+
+@inlined
+def _multiply_keys(p: Any, m: HeadMemory, first: int, size: Size, rows: int) -> None:
+    """Computes products with the transposed keys: of queries, and for the delta rule of the keys in the next matrix.
+
+    Args:
+        first: the first token of the rows.
+        rows: the matrix of queries.
+    """
+    keys = transposed(m.of_features, at.TRANSPOSED_KEY)
+    for side in range(1 + m.is_delta):
+        source, pairs = matrix(m.of_features, rows + side), matrix(m.of_pairs, at.READS + side)
+        multiply(p, size, 1.0, rows_from(source, first), keys, rows_from(pairs, first), 0)
 
 
 @inlined
@@ -59,7 +61,7 @@ def decay_pairs(m: HeadMemory, tokens: int, pairs: Matrix, diagonal: int, zero: 
         diagonal: 1 to keep the diagonal, 0 to set it to 0 too.
     """
     zeros, real = padded_zeros(zero), type(zero)
-    decays, positions = pair_matrix(m, at.DECAYS).address, vector_at(m, at.POSITIONS)
+    decays, positions = matrix(m.of_pairs, at.DECAYS).address, vector_at(m, at.POSITIONS)
     for t in range(tokens):
         end, row = broadcast(real(t + diagonal), zeros), t * CHUNK * 4
         for j in range(0, (t // BLOCK + 1) * BLOCK * 4, LANES * 4):
@@ -75,48 +77,29 @@ def _by_blocks(p: Any, m: HeadMemory, tokens: int, zero: Any) -> None:
 
     Earlier keys are kept decayed until the block begins, so that each block of rows has one product with all of them.
     """
-    transposed = transposed_keys(m, at.TRANSPOSED_KEY)
+    keys = transposed(m.of_features, at.TRANSPOSED_KEY)
     for first in range(0, tokens, BLOCK):
-        rows = min(BLOCK, tokens - first)
+        rows, earlier = min(BLOCK, tokens - first), first - BLOCK
         if first > 0:
-            decay_transposed_keys(m, first - BLOCK, zero)
-            source = rows_from(feature_matrix(m, at.LATER_KEY), first - BLOCK)
-            transpose(source, BLOCK, m.features, columns_from(transposed, first - BLOCK), zero)
-            size = Size(rows, first, m.dim)
-            query = rows_from(feature_matrix(m, at.BLOCK_QUERY), first)
-            reads = rows_from(pair_matrix(m, at.READS), first)
-            multiply(p, size, 1.0, query, transposed, reads, 0)
-            if m.is_delta != 0:
-                key = rows_from(feature_matrix(m, at.BLOCK_KEY), first)
-                multiply(p, size, 1.0, key, transposed, rows_from(pair_matrix(m, at.RECALLS), first), 0)
-        _products_in_block(m, first, rows, at.QUERY, 1, pair_matrix(m, at.READS), zero)
-        if m.is_delta != 0:
-            _products_in_block(m, first, rows, at.KEY, 0, pair_matrix(m, at.RECALLS), zero)
+            left_after = features_at(m, at.SINCE_BLOCK) + (first - 1) * m.features * 4
+            scale_rows(keys, array_at(left_after, m.dim, zero), keys, m.dim, earlier, zero)
+            later = rows_from(matrix(m.of_features, at.LATER_KEY), earlier)
+            transpose(later, BLOCK, m.features, columns_from(keys, earlier), zero)
+            _multiply_keys(p, m, first, Size(rows, first, m.dim), at.BLOCK_QUERY)
+        for side in range(1 + m.is_delta):
+            _products_in_block(m, first, rows, side, zero)
 
 
 @inlined
-def decay_transposed_keys(m: HeadMemory, block: int, zero: Any) -> None:
-    """Lets the transposed keys before a block decay until it ends.
+def _products_in_block(m: HeadMemory, first: int, rows: int, side: int, zero: Any) -> None:
+    """Computes the products within a block on the diagonal: a row decays token by token, back to each key.
 
     Args:
-        block: the first token of the block.
+        side: 0 for rows of queries, 1 for those of keys.
     """
-    transposed = transposed_keys(m, at.TRANSPOSED_KEY)
-    factors = array_at(feature_matrix(m, at.SINCE_BLOCK).address + (block + BLOCK - 1) * m.features * 4, m.dim, zero)
-    for d in range(m.dim if block > 0 else 0):
-        row = transposed.address + d * CHUNK * 4
-        scale_row(row, factors[d], row, block, zero)
-
-
-@inlined
-def _products_in_block(
-    m: HeadMemory, first: int, rows: int, index: int, diagonal: int, pairs: Matrix, zero: Any
-) -> None:
-    """Computes the products within a block on the diagonal: a row decays token by token, back to each key."""
-    zeros, row_bytes = padded_zeros(zero), m.features * 4
-    partial = vector_at(m, at.PARTIAL)
-    source, keys = feature_matrix(m, index).address, feature_matrix(m, at.KEY).address
-    decays = feature_matrix(m, at.TOKEN_DECAY).address
+    zeros, row_bytes, pairs = padded_zeros(zero), m.features * 4, matrix(m.of_pairs, at.READS + side)
+    partial, source = vector_at(m, at.PARTIAL), features_at(m, at.QUERY + side)
+    keys, decays = features_at(m, at.KEY), features_at(m, at.TOKEN_DECAY)
     for t in range(first, first + rows):
         result = array_at(pairs.address + (t * CHUNK + first) * 4, BLOCK, zero)
         for j in range(0, row_bytes, LANES * 4):
@@ -128,14 +111,14 @@ def _products_in_block(
                 product = row * load(keys + s * row_bytes + j, zeros)
                 store(product if j == 0 else product + load(sums, zeros), sums)
         for s in range(BLOCK):
-            is_seen = first + s < t + diagonal
+            is_seen = first + s < t + 1 - side
             result[s] = sum_of(load(partial + s * LANES * 4, zeros)) if is_seen else zero
 
 
 @inlined
 def solve(p: Any, m: HeadMemory, tokens: int, residuals: Matrix, updates: Matrix, zero: Any) -> None:
     """Solves ``(I + R diag(β)) Y = X`` in place of X, for the residuals Y of values, and computes ``U = diag(β) Y``."""
-    beta, recalls = array_at(vector_at(m, at.BETA), CHUNK, zero), pair_matrix(m, at.RECALLS)
+    beta, recalls = array_at(vector_at(m, at.BETA), CHUNK, zero), matrix(m.of_pairs, at.RECALLS)
     for first in range(0, tokens, BLOCK):
         rows = min(BLOCK, tokens - first)
         if first > 0:
@@ -151,7 +134,7 @@ def solve(p: Any, m: HeadMemory, tokens: int, residuals: Matrix, updates: Matrix
 @inlined
 def solve_transposed(p: Any, m: HeadMemory, tokens: int, grads: Matrix, scaled: Matrix, zero: Any) -> None:
     """Solves ``(I + diag(β) R)ᵀ Z = dU`` in place of dU, and computes ``diag(β) Z``."""
-    beta, recalls = array_at(vector_at(m, at.BETA), CHUNK, zero), pair_matrix(m, at.RECALLS)
+    beta, recalls = array_at(vector_at(m, at.BETA), CHUNK, zero), matrix(m.of_pairs, at.RECALLS)
     for first in range((tokens - 1) // BLOCK * BLOCK, -1, -BLOCK):
         rows = min(BLOCK, tokens - first)
         if first + rows < tokens:
