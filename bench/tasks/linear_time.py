@@ -88,8 +88,8 @@ def _task(
         inputs=_inputs(features=features, delta=delta),
         implementations=(
             Implementation("regard", torch_builder(bind, gradients), backend=lambda inputs: "linear"),
+            # Compiled, its loop over the chunks is written out, which takes minutes.
             Implementation("eager", torch_builder(plain, gradients), note="in chunks"),
-            Implementation("compile", torch_builder(plain, gradients, compiled=True), memory_measured=False),
             Implementation("sdpa", _softmax(gradients), note=ANOTHER, memory_measured=False),
             *((_transformers(gradients),) if rival == "transformers" else ()),
         ),
