@@ -1,6 +1,5 @@
 """Writes the generated files of the package when hatchling builds a wheel or an editable installation."""
 
-import os
 import runpy
 import subprocess
 import sys
@@ -16,9 +15,7 @@ class GeneratedFiles(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
         runpy.run_path(str(root / "viewer" / "join.py"))["write"]()
-        paths = [str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        subprocess.run(
-            [sys.executable, "-B", str(root / "docs" / "make_signatures.py")],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            check=True,
-        )
+        # Where the package is installed already, pip takes its folder out of the path of a build.
+        program = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
+        script = root / "docs" / "make_signatures.py"
+        subprocess.run([sys.executable, "-B", "-c", program, str(root / "src"), str(script)], check=True)
