@@ -82,7 +82,7 @@ class PairProgram:
 
     @once
     def stored(self) -> list[Tensor]:
-        """The tensors, contiguous, in the kernels' types."""
+        """Returns the tensors, contiguous, in the kernels' types."""
         integers = torch.int32 if '"int32"' in self.text else torch.int64
         kinds = {"real": self.dtype, "integer": integers, "boolean": torch.bool}
         return [
@@ -92,7 +92,7 @@ class PairProgram:
 
     @once
     def data(self) -> Tensor:
-        """What functions read: see `bodies.row_functions`."""
+        """Returns what functions read: see `bodies.row_functions`."""
         return self._data({})
 
     def _data(self, sums: Mapping[int, Tensor]) -> Tensor:

@@ -143,9 +143,9 @@ def _sums_before(m: HeadMemory, block: int) -> Any:
 def _write_kept(m: HeadMemory, start: int, end: int, target: int, zero: Any) -> None:
     """Writes for each feature what is left after the blocks from ``start`` to ``end`` to a vector."""
     before, after, address = _sums_before(m, start), _sums_before(m, end), vector_at(m, target)
-    kept = array_at(address, m.features, zero)
+    shares = array_at(address, m.features, zero)
     for d in range(m.features):
-        kept[d] = type(zero)(after[d] - before[d])
+        shares[d] = type(zero)(after[d] - before[d])
     _exponentials(address, m.features, zero)
 
 

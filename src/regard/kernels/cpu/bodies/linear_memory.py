@@ -15,7 +15,7 @@ from regard.kernels.cpu.linear_layout import BLOCK, CHUNK
 from regard.kernels.cpu.sizes import LANES, ceil_div, padded_length
 
 
-class Matrices(NamedTuple):
+class MatrixGroup(NamedTuple):
     """Several matrices of one size, and the address of the first one."""
 
     address: int
@@ -43,10 +43,10 @@ class HeadMemory(NamedTuple):
     columns: int
     gates: int
     is_delta: int
-    of_features: Matrices
-    of_columns: Matrices
-    of_pairs: Matrices
-    of_states: Matrices
+    of_features: MatrixGroup
+    of_columns: MatrixGroup
+    of_pairs: MatrixGroup
+    of_states: MatrixGroup
     vectors: int
     vector: int
 
@@ -64,19 +64,19 @@ def memory_of(p: Any, thread: int) -> HeadMemory:
     vector = max(CHUNK, max(features, columns))
     return HeadMemory(
         p.dim, p.value_dim, features, columns, p.gates, is_delta,
-        Matrices(of_features, CHUNK, features), Matrices(of_columns, CHUNK, columns),
-        Matrices(of_pairs, CHUNK, CHUNK), Matrices(of_states, features, columns), vectors, vector,
+        MatrixGroup(of_features, CHUNK, features), MatrixGroup(of_columns, CHUNK, columns),
+        MatrixGroup(of_pairs, CHUNK, CHUNK), MatrixGroup(of_states, features, columns), vectors, vector,
     )  # fmt: skip
 
 
 @inlined
-def matrix(matrices: Matrices, index: int) -> Matrix:
+def matrix(matrices: MatrixGroup, index: int) -> Matrix:
     """Returns one of several matrices."""
     return Matrix(matrices.address + index * matrices.rows * matrices.columns * 4, matrices.columns, 1)
 
 
 @inlined
-def transposed(matrices: Matrices, index: int) -> Matrix:
+def transposed(matrices: MatrixGroup, index: int) -> Matrix:
     """Returns a transposed matrix in the place of one of several."""
     return Matrix(matrices.address + index * matrices.rows * matrices.columns * 4, matrices.rows, 1)
 
