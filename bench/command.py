@@ -61,6 +61,8 @@ class Destination:
 
     json: Path | None = None
     """Write the record into this file."""
+    resume: bool = False
+    """Continue the run that ended before its end, whose record --json names: nothing is measured twice."""
     page: Path | None = None
     """Write a page of Markdown."""
     pictures: Path | None = None
@@ -142,7 +144,9 @@ def _measure(selection: Selection, method: Method, destination: Destination) -> 
         device=method.device, dtype=method.dtype,
     )  # fmt: skip
     tasks = [task for task in tasks if task.timed or method.memory]
-    if target.is_cpu:
+    if destination.resume:
+        record = _resumed(destination.json, method.quick, describe_machine(target))
+    elif target.is_cpu:
         record = Record(method.quick, measure_peaks(quick=method.quick))
     else:
         peaks = accelerator_peaks(target, quick=method.quick)
@@ -155,6 +159,28 @@ def _measure(selection: Selection, method: Method, destination: Destination) -> 
     return record
 
 
+def _resumed(path: Path | None, quick: bool, machine: dict[str, object]) -> "Record":
+    """Returns the record of a run that ended before its end, on this machine, with these versions and options.
+
+    Raises:
+        ArgumentError: no record is named, or it is one of another machine, of other versions or options.
+        DataError: the file is no record.
+    """
+    from bench.record import Record, describe_versions
+
+    if path is None:
+        raise ArgumentError("--resume continues the run of a record; name it: --json PATH")
+    record = Record.load(path)
+    here = {"sizes": quick, **machine, **describe_versions()}
+    there = {"sizes": record.quick, **record.machine, **record.versions}
+    other = next((name for name in {**here, **there} if here.get(name) != there.get(name)), None)
+    if other is not None:
+        raise ArgumentError(
+            f"{path} cannot be continued: {other} was {there.get(other)!r}, and is {here.get(other)!r}; measure anew"
+        )
+    return record
+
+
 def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record", json: Path | None) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -163,7 +189,9 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     from bench.runner import estimate
     from bench.task_process import run_alone
 
-    selected_curves = all_curves() if curves else ()
+    tasks = [task for task in tasks if task.name not in {result.name for result in record.tasks}]
+    drawn = {result.name for result in record.curves}
+    selected_curves = [curve for curve in all_curves() if curve.name not in drawn] if curves else []
     console = Console(stderr=True)
     estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 60.0] * len(selected_curves)
     what = f"{len(tasks)} tasks" + (f" and {len(selected_curves)} curves" if selected_curves else "")
@@ -194,6 +222,8 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
         for curve in selected_curves:
             record.curves.append(measure_curve(curve, on_progress(curve.name), quick=options.quick))
             done(curve.name)
+            if json is not None:
+                record.save(json)
 
 
 class _Remaining:

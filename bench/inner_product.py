@@ -107,15 +107,22 @@ def plain(
 
 
 def sdpa(
-    gradients: tuple[str, ...] = (), *, keep: Keep | None = None, causal: bool = False, note: str = ""
+    gradients: tuple[str, ...] = (),
+    *,
+    keep: Keep | None = None,
+    causal: bool = False,
+    grouped: bool = False,
+    note: str = "",
 ) -> Implementation:
-    """`torch.nn.functional.scaled_dot_product_attention`."""
+    """`torch.nn.functional.scaled_dot_product_attention`; ``grouped``: heads may share keys and values."""
 
     def bind(inputs: Inputs) -> FunctionAndArguments:
         mask = None if keep is None else keep(inputs)
 
         def function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, is_causal=causal, enable_gqa=grouped
+            )
 
         return function, tuple(inputs[name] for name in QKV)
 

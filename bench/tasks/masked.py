@@ -139,6 +139,7 @@ CHOSEN = 256
 
 def _chosen_inputs(sizes: Sizes) -> Inputs:
     inputs = make_inputs(sizes)
+    inputs |= {name: inputs[name][:, : sizes["kv_heads"]] for name in ("key", "value")}
     Q, K = sizes["queries"], sizes["keys"]
     chosen = torch.rand(1, 1, Q, K, generator=torch.Generator().manual_seed(9))
     return {**inputs, "index": chosen.topk(min(CHOSEN, K), -1).indices.sort(-1).values}
@@ -159,23 +160,31 @@ def _chosen_work(sizes: Sizes) -> Work:
     )
 
 
-def _chosen(batch: int, heads: int, length: int, faster: float) -> Task:
+CHOSEN_LIMITED_BY = """\
+Each head reads the listed keys and values of its own for each query, 128 KiB, for 32,768 multiply-adds: from the L3
+cache that takes several times as long as the products. Heads that share keys read them once."""
+
+
+def _chosen(heads: int, length: int, faster: float, *, shared: bool) -> Task:
+    more = {"kv_heads": 1 if shared else heads}
     return Task(
-        name=f"columns-{length}",
-        title=f"{CHOSEN} keys of {{keys}}, chosen by each query, {{batch}}×{{heads}}×{{queries}}×{{dim}}",
+        name=f"columns-{length}{'-shared' if shared else ''}",
+        title=f"{CHOSEN} keys of {{keys}}, chosen by each query, {{batch}}×{{heads}}×{{queries}}×{{dim}}"
+        + (", one head of keys" if shared else ""),
         group="Masks",
-        sizes=sizes(batch, heads, length),
-        quick=sizes(1, 2, 512),
+        sizes=sizes(1, heads, length) | more,
+        quick=sizes(1, 2, 512) | {"kv_heads": 1 if shared else 2},
         inputs=_chosen_inputs,
         implementations=(
             regard(lambda inputs: {"mask": masks.columns(inputs["index"])}),
             *plain(eager.attention, keep=_chosen_keep, matrices=3.0, compiled_matrices=3.0),
-            sdpa(keep=_chosen_keep, note="a dense mask"),
+            sdpa(keep=_chosen_keep, grouped=shared, note="a dense mask"),
         ),
         work=_chosen_work,
         oracle=by_rows(eager.attention, QKV, keep=_chosen_keep, per_pair=2),
         requirements=(Requirement("faster", faster, "sdpa"),),
         about="All heads share a query's list, as of an indexer or the edges of a graph.",
+        limited_by="" if shared else CHOSEN_LIMITED_BY,
     )
 
 
@@ -227,8 +236,8 @@ TASKS = (
         requirements=(Requirement("faster", 10, "sdpa", 20),),
         about=f"Each query sees its own key, the {NARROW} before it, and the first {PREFIX} keys as sinks.",
     ),
-    _chosen(1, 8, 2048, 5.0),
-    _chosen(1, 4, 8192, 15.0),
+    *(_chosen(8, 2048, 5.0, shared=shared) for shared in (True, False)),
+    *(_chosen(4, 8192, 15.0, shared=shared) for shared in (True, False)),
     _ragged(
         "ragged", "unequal lengths", keys_only=False,
         about="Queries and keys have these lengths; padded queries are not compared.",

@@ -116,9 +116,48 @@ def test_an_interrupt_keeps_what_was_measured(regard, measured, tmp_path, monkey
     assert "interrupted" in (tmp_path / "page.md").read_text()
 
 
+def test_an_interrupted_run_measures_nothing_twice(regard, measured, tmp_path, monkeypatch):
+    whole, path = task_process.run_alone, tmp_path / "bench.json"
+
+    def interrupted(task, *rest):
+        if task.name == "decoder":
+            raise KeyboardInterrupt
+        return whole(task, *rest)
+
+    options = "--quick", "--json", path, "--pictures", tmp_path / "drawn"
+    monkeypatch.setattr(task_process, "run_alone", interrupted)
+    assert regard(*options)[0] == 130
+    monkeypatch.setattr(task_process, "run_alone", whole)
+    assert regard(*options, "--resume")[0] == 0
+    names = [task.name for task in TASKS if not task.long]
+    assert [name for name, _ in measured] == names
+    found = json.loads(path.read_text())
+    assert found["complete"] is True
+    assert [task["name"] for task in found["tasks"]] == names
+    assert len(found["curves"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "words"), [("machine", ["cpu", "another"]), ("versions", ["torch", "1.0"]), ("quick", ["sizes", "False"])]
+)
+def test_a_run_of_another_kind_is_not_continued(regard, measured, tmp_path, key, words):
+    path = tmp_path / "bench.json"
+    regard("--quick", "--task", "dot-128", "--json", path)
+    record = json.loads(path.read_text())
+    record[key] = {"machine": {"cpu": "another"}, "versions": {**record["versions"], "torch": "1.0"}, "quick": False}[
+        key
+    ]
+    path.write_text(json.dumps(record))
+    code, _, error = regard("--quick", "--task", "dot-128", "--json", path, "--resume")
+    assert code == 2
+    assert all(word in error for word in words)
+    assert json.loads(path.read_text()) == record
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--resume"], ["--json"]),
         (["--task", "aditive"], ["task", "additive"]),
         (["--from", "missing.json"], ["missing.json"]),
         (["--compare", "missing.json"], ["missing.json"]),
