@@ -189,7 +189,8 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     from bench.runner import estimate
     from bench.task_process import run_alone
 
-    tasks = [task for task in tasks if task.name not in {result.name for result in record.tasks}]
+    measured = {result.name for result in record.tasks}
+    tasks = [task for task in tasks if task.name not in measured]
     drawn = {result.name for result in record.curves}
     selected_curves = [curve for curve in all_curves() if curve.name not in drawn] if curves else []
     console = Console(stderr=True)

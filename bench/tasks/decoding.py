@@ -1,11 +1,10 @@
 """One query a step over cached keys and values, as a language model has it when it writes a text."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bench import eager
-from bench.inner_product import QKV, Options, random_tensor, regard
+from bench.inner_product import QKV, Options, random_tensor, regard, sdpa
 from bench.oracle import by_rows
 from bench.own_backends import own_backends
 from bench.prepared_call import FunctionAndArguments, torch_builder
@@ -34,20 +33,6 @@ def attention_of_groups(query: Tensor, key: Tensor, value: Tensor, keep: Tensor 
     """Attention whose heads share keys and values in groups, in plain PyTorch."""
     heads = query.shape[1]
     return eager.attention(query, spread_heads(key, heads), spread_heads(value, heads), keep)
-
-
-def sdpa_of_groups(*, grouped: bool, ragged: bool = False) -> Implementation:
-    """PyTorch's kernel; ``ragged``: with a mask of the lengths."""
-
-    def bind(inputs: Inputs) -> FunctionAndArguments:
-        mask = _keep(inputs) if ragged else None
-
-        def function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=grouped)
-
-        return function, tuple(inputs[name] for name in QKV)
-
-    return Implementation("sdpa", torch_builder(bind), note="a dense mask" if ragged else "")
 
 
 def _work(sizes: Sizes, *, ragged: bool) -> Work:
@@ -85,7 +70,7 @@ def _task(
             regard(options),
             *own_backends("cpu", "sdpa", options=options),
             Implementation("eager", torch_builder(bind)),
-            sdpa_of_groups(grouped=grouped, ragged=ragged),
+            sdpa(keep=_keep if ragged else None, grouped=grouped, note="a dense mask" if ragged else ""),
         ),
         work=lambda sizes: _work(sizes, ragged=ragged),
         oracle=by_rows(attention_of_groups, QKV, keep=_keep if ragged else None),
@@ -100,7 +85,7 @@ A step reads keys and values once, 128 MiB for the groups of heads, at about the
 
 
 def _sizes(batch: int, heads: int, kv_heads: int, keys: int) -> dict[str, int]:
-    return {"batch": batch, "heads": heads, "kv_heads": kv_heads, "keys": keys, "dim": 64}
+    return {"batch": batch, "heads": heads, "kv_heads": kv_heads, "queries": 1, "keys": keys, "dim": 64}
 
 
 TASKS = (

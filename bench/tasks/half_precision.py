@@ -3,13 +3,13 @@
 import torch
 
 from bench import eager
-from bench.inner_product import QKV, all_implementations, causal_keep, make_inputs, openvino, pairs, regard, sizes
+from bench.inner_product import QKV, all_implementations, causal_keep, make_inputs, openvino, pairs, regard, sdpa, sizes
 from bench.oracle import by_rows
 from bench.own_backends import own_backends
 from bench.prepared_call import FunctionAndArguments, torch_builder
 from bench.requirement import Requirement
 from bench.task import Implementation, Inputs, Sizes, Task, Work
-from bench.tasks.decoding import attention_of_groups, sdpa_of_groups
+from bench.tasks.decoding import attention_of_groups
 from bench.tasks.decoding import inputs as decoding_inputs
 from regard import masks
 
@@ -52,7 +52,7 @@ def _step(name: str, heads: int, kv_heads: int, dtype: torch.dtype, faster: floa
             regard(),
             *own_backends("cpu", "sdpa"),
             Implementation("eager", torch_builder(bind), memory_measured=False),
-            sdpa_of_groups(grouped=grouped),
+            sdpa(grouped=grouped),
         ),
         work=work,
         oracle=by_rows(attention_of_groups, QKV),
