@@ -13,7 +13,7 @@ KERNELS = "regard.kernels"
 
 SOURCES = (
     "kinds.py", "cpu/kernel_arguments.py", "cpu/linear_arguments.py", "cpu/linear_layout.py", "cpu/column_arguments.py",
-    "cpu/sizes.py", "cpu/bodies",
+    "cpu/row_operations.py", "cpu/sizes.py", "cpu/bodies",
 )  # fmt: skip
 """The sources of kernel bodies. Launching and compiling may change without recompiling any kernel."""
 
