@@ -15,6 +15,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask
 from regard.names.foreign_names import written_here
 from regard.nn.attention_names import CLASSES, USUAL_VALUES, AttentionName, check_direction, check_options
+from regard.nn.checkpoint_names import rename_parameters
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
@@ -138,6 +139,10 @@ class SequenceAttention(Module, ABC):
         Raises:
             ShapeError, KindError, ArgumentError: an input is invalid, or this attention has no such input.
         """
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        rename_parameters(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def new_cache(self) -> SequenceCache:
         """Returns the cache before the first token."""
