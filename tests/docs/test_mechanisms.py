@@ -51,6 +51,16 @@ def test_the_page_of_scope_lists_every_mechanism():
     assert ENTRIES.keys() <= linked | {entry for entry in ENTRIES if (entry[0], "index") in linked}
 
 
+def test_the_page_of_scope_says_what_is_not_in_and_what_to_use_instead():
+    text = (DOCS / "en" / "mechanisms" / "scope.md").read_text("utf-8").partition("## Not in, and why")[2]
+    rows = dict(re.findall(r"^\| (\w+)[^|]*\|[^|]+\|([^|]*)\|$", text, re.MULTILINE))
+    rooms = (importlib.import_module(f"regard.{read_kind(kind).room}") for kind in KINDS)
+    public = {name.lower() for room in rooms for name in public_names(room)}
+    for name in ("LSH", "Linformer", "Nyström", "cosFormer", "polynomial", "graphs"):
+        assert "](" in rows[name], "a row names what to use instead, with a link"
+        assert not any(name.lower() in each for each in public), "what is not in has no public name"
+
+
 def test_no_public_docstring_has_an_equation_in_a_literal_block():
     def is_code(block):
         try:
