@@ -1,4 +1,4 @@
-"""Squeeze-and-excitation and CBAM: the equations of their papers in plain loops, and what the blocks refuse."""
+"""Gates of channels and coordinates: the equations of their papers in plain loops, and what the blocks refuse."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.nn import CBAM, ChannelGate, SpatialGate, SqueezeExcitation
+from regard.nn import CBAM, ECA, ChannelGate, CoordinateAttention, SpatialGate, SqueezeExcitation
 
 B, C, H, W = 2, 11, 3, 5
 
@@ -81,9 +81,63 @@ def test_cbam_is_the_channel_gate_and_then_the_spatial_gate():
     assert not torch.allclose(block(f), block.spatial.gate(f) * first)
 
 
-@pytest.mark.parametrize("kind", [SqueezeExcitation, ChannelGate, SpatialGate, CBAM])
+def test_efficient_channel_attention_is_wang_et_al():
+    block = ECA(C, kernel_size=5).double()
+    x = torch.randn(B, C, H, W, dtype=torch.float64)
+    weight = block.convolution.weight.flatten().tolist()
+    for b in range(B):
+        y = [x[b, c].sum().item() / (H * W) for c in range(C)]
+        for c in range(C):  # eq. 9
+            near = sum(weight[d + 2] * y[c + d] for d in range(-2, 3) if 0 <= c + d < C)
+            torch.testing.assert_close(block.gate(x)[b, c].item(), sigmoid(near))
+            torch.testing.assert_close(block(x)[b, c], sigmoid(near) * x[b, c])
+
+
+def test_the_kernel_of_channels_is_the_nearest_odd_number():
+    for channels in (*range(1, 70), 127, 128, 129, 512, 513, 2047, 2048):
+        wanted = abs(math.log2(channels) / 2 + 1 / 2)  # eq. 12
+        nearest = min(range(1, 99, 2), key=lambda odd, wanted=wanted: (abs(odd - wanted), -odd))
+        assert ECA(channels).convolution.kernel_size == (nearest,), channels
+
+
+def test_coordinate_attention_is_hou_et_al():
+    block = CoordinateAttention(C, hidden=5).double().eval()
+    torch.nn.init.normal_(block.norm.running_mean)
+    torch.nn.init.uniform_(block.norm.running_var, 0.5, 2)
+    x = torch.randn(B, C, H, W, dtype=torch.float64)
+    rows, columns = block.gates(x)
+
+    def gate(line, expand):  # eq. 6 to 8 for the pooled channels of one row or column
+        hidden = block.reduce.weight[:, :, 0, 0] @ line
+        hidden = (hidden - block.norm.running_mean) / (block.norm.running_var + block.norm.eps).sqrt()
+        hidden = hidden * ((hidden + 3).clamp(0, 6) / 6)  # h-swish; the normalization's weight is 1, its bias 0
+        return 1 / (1 + torch.exp(-expand.weight[:, :, 0, 0] @ hidden - expand.bias))
+
+    for b in range(B):
+        for i in range(H):
+            row = gate(x[b, :, i].mean(1), block.expand_rows)  # eq. 4
+            torch.testing.assert_close(rows[b, :, i, 0], row)
+            for j in range(W):
+                column = gate(x[b, :, :, j].mean(1), block.expand_columns)  # eq. 5
+                torch.testing.assert_close(columns[b, :, 0, j], column)
+                torch.testing.assert_close(block(x)[b, :, i, j], x[b, :, i, j] * row * column)  # eq. 9
+
+
+def test_coordinate_attention_of_the_transposed_map_is_transposed():
+    block = CoordinateAttention(C)
+    swapped = CoordinateAttention(C)
+    names = {"expand_rows": "expand_columns", "expand_columns": "expand_rows"}
+    state = block.state_dict()
+    swapped.load_state_dict({name.replace(n := name.split(".")[0], names.get(n, n)): v for name, v in state.items()})
+    x = torch.randn(B, C, H, W)
+    torch.testing.assert_close(swapped(x.mT), block(x).mT)
+    assert CoordinateAttention(320).reduce.out_channels == 10
+    assert block.reduce.out_channels == 8  # the least
+
+
+@pytest.mark.parametrize("kind", [SqueezeExcitation, ChannelGate, SpatialGate, CBAM, ECA, CoordinateAttention])
 def test_every_channel_gate_is_local_empty_safe_and_differentiable(kind):
-    block = kind(C)
+    block = kind(C).eval()
     assert block(torch.empty(0, C, H, W)).shape == (0, C, H, W)
     assert block(torch.randn(1, C, 1, 1)).shape == (1, C, 1, 1)
     wrong = torch.randn(B, C, H, W)
@@ -111,6 +165,9 @@ def test_every_channel_gate_is_local_empty_safe_and_differentiable(kind):
         (lambda: SqueezeExcitation(4, hidden=0), "hidden must be at least 1"),
         (lambda: CBAM(4, kernel_size=4), "kernel_size must be odd"),
         (lambda: SpatialGate(4, 0), "kernel_size must be at least 1"),
+        (lambda: ECA(0), "channels must be at least 1"),
+        (lambda: ECA(4, 2), "kernel_size must be odd"),
+        (lambda: CoordinateAttention(4, hidden=0), "hidden must be at least 1"),
     ],
 )
 def test_channel_gates_refuse_wrong_sizes(make, words):

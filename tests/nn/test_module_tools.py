@@ -23,7 +23,9 @@ def made(name: str) -> torch_nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
-@pytest.mark.parametrize("name", [*SEQUENCES, "CBAM", "NonLocal", "DualAttention", *CLASSIFIERS])
+@pytest.mark.parametrize(
+    "name", [*SEQUENCES, "CBAM", "NonLocal", "DualAttention", "SplitAttention", "XCA", *CLASSIFIERS]
+)
 def test_per_sample_gradients(name):
     """As Opacus takes them: `vmap` over samples of the gradient of a functional call, with padding."""
     module = made(name)

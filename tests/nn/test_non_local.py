@@ -1,13 +1,15 @@
-"""Non-local blocks: the four pairwise functions of the paper in plain loops; no matrix of pairs."""
+"""Non-local blocks and the global context: the equations of their papers in plain loops; no matrix of pairs."""
 
 import math
 
 import pytest
 import torch
 
+import regard
 from largest_tensor import LargestTensor
+from regard import Readings
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.nn import NonLocal
+from regard.nn import GlobalContext, NonLocal
 from regard.nn.non_local import PAIRWISE, relu_of_sums
 
 B, C, H, W, D = 2, 7, 3, 5, 3
@@ -110,3 +112,68 @@ def test_a_nan_stays_in_its_image():
         found = NonLocal(C, D, name, zero=False)(x)
         assert found[0].isfinite().all()
         assert found[1].isnan().any()
+
+
+def global_context(channels=C, **options):
+    block = GlobalContext(channels, hidden=D, **options).double()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter)
+    return block
+
+
+def test_the_global_context_is_cao_et_al():
+    block = global_context()
+    x = torch.randn(B, C, H, W, dtype=torch.float64)
+    weights = block.observe(x, Readings(weights=True)).weights
+    for b in range(B):
+        positions = x[b].flatten(1).T
+        exponentials = [torch.exp(block.query @ x_j) for x_j in positions]
+        alpha = [one / sum(exponentials) for one in exponentials]
+        context = sum(a * x_j for a, x_j in zip(alpha, positions, strict=True))
+        hidden = block.reduce.weight @ context + block.reduce.bias
+        centered = hidden - hidden.mean()
+        hidden = centered / (centered.square().mean() + block.norm.eps).sqrt() * block.norm.weight + block.norm.bias
+        added = block.expand.weight @ hidden.clamp(min=0) + block.expand.bias
+        torch.testing.assert_close(block(x)[b], x[b] + added[:, None, None])  # eq. 5
+        torch.testing.assert_close(weights[b, 0, 0], torch.stack(alpha))
+
+
+def test_a_new_global_context_is_the_identity_and_has_two_units():
+    x = torch.randn(B, C, H, W)
+    assert torch.equal(GlobalContext(C)(x), x)
+    assert GlobalContext(C).reduce.out_features == 2
+    assert GlobalContext(48).reduce.out_features == 3
+    assert GlobalContext(C)(x[:0]).shape == (0, C, H, W)
+
+
+def test_gradients_of_the_global_context_are_exact():
+    block = global_context(backend="reference")
+    x = torch.randn(B, C, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, *_: block(x), (x, *block.parameters()))
+
+
+def test_the_weights_of_a_global_context_are_seen_by_every_reader():
+    block = global_context()
+    x = torch.randn(B, C, H, W, dtype=torch.float64)
+    expected = (block.query @ x.flatten(2)).softmax(-1)
+    with regard.watch(block, read=Readings(weights=True)) as watched:
+        output = block(x)
+    (call,) = watched.calls
+    assert torch.equal(output, block(x))
+    assert (call.kind, call.queries, call.keys) == ("cross", 1, H * W)
+    torch.testing.assert_close(call.weights[:, 0, 0].double(), expected)
+    explained = regard.explain(*block.projected(x), score=block.score)
+    torch.testing.assert_close(explained.weights[:, 0, 0], expected)
+
+
+def test_a_global_context_of_half_precision_is_near_that_of_float32():
+    block = GlobalContext(C, hidden=D)
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x = torch.randn(B, C, H, W).bfloat16()
+    expected = block(x.float())
+    torch.testing.assert_close(block.bfloat16()(x).float(), expected, atol=0.1, rtol=0.05)
+    with pytest.raises(ShapeError, match=r"features must be .* with 7 channels"):
+        block(torch.randn(B, C + 1, H, W))
+    with pytest.raises(ArgumentError, match="reduction must be at least 1"):
+        GlobalContext(C, 0)

@@ -8,15 +8,21 @@ import torch
 from regard.nn import (
     AFF,
     CBAM,
+    ECA,
     IAFF,
     MSCAM,
+    XCA,
     BatchNorm2d,
     ChannelAttention,
     ChannelGate,
+    CoordinateAttention,
     DualAttention,
+    GlobalContext,
     NonLocal,
     PositionAttention,
+    SelectiveKernel,
     SpatialGate,
+    SplitAttention,
     SqueezeExcitation,
 )
 
@@ -34,6 +40,12 @@ BLOCKS = {
     "ChannelAttention": lambda channels, reduction: ChannelAttention(channels),
     "DualAttention": lambda channels, reduction: DualAttention(channels, reduction),
     "NonLocal": lambda channels, reduction: NonLocal(channels, max(1, channels // reduction)),
+    "ECA": lambda channels, reduction: ECA(channels),
+    "CoordinateAttention": lambda channels, reduction: CoordinateAttention(channels, reduction),
+    "GlobalContext": lambda channels, reduction: GlobalContext(channels, reduction),
+    "SelectiveKernel": lambda channels, reduction: SelectiveKernel(channels, reduction),
+    "SplitAttention": lambda channels, reduction: SplitAttention(channels, reduction, radix=2 - channels % 2),
+    "XCA": lambda channels, reduction: XCA(channels, 2 - channels % 2),
     "BatchNorm2d": lambda channels, reduction: BatchNorm2d(channels),
 }
 

@@ -93,6 +93,12 @@ BLOCKS: dict[str, Callable[[], torch_nn.Module]] = {
     "PositionAttention": lambda: nn.PositionAttention(CHANNELS),
     "ChannelAttention": lambda: nn.ChannelAttention(CHANNELS),
     "DualAttention": lambda: nn.DualAttention(CHANNELS),
+    "ECA": lambda: nn.ECA(CHANNELS),
+    "CoordinateAttention": lambda: nn.CoordinateAttention(CHANNELS),
+    "GlobalContext": lambda: nn.GlobalContext(CHANNELS, 4),
+    "SelectiveKernel": lambda: nn.SelectiveKernel(CHANNELS, hidden=4),
+    "SplitAttention": lambda: nn.SplitAttention(CHANNELS, hidden=4, cardinality=2),
+    "XCA": lambda: nn.XCA(CHANNELS, 4),
     "BatchNorm2d": lambda: nn.BatchNorm2d(CHANNELS),
 }
 """Called with one feature map."""

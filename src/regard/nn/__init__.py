@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from regard.nn.attention_pooling import AttentionPooling, Pooled
     from regard.nn.axial_attention import AxialAttention
     from regard.nn.batch_norm import BatchNorm2d
+    from regard.nn.branch_attention import SelectiveKernel, SplitAttention
     from regard.nn.co_attention import CoAttended, CoAttention
+    from regard.nn.cross_covariance import XCA
     from regard.nn.deformable_attention import DeformableAttention, Deformed
     from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
-    from regard.nn.feature_gates import CBAM, ChannelGate, SpatialGate, SqueezeExcitation
+    from regard.nn.feature_gates import CBAM, ECA, ChannelGate, CoordinateAttention, SpatialGate, SqueezeExcitation
     from regard.nn.gaussian_window import GaussianWindow, Windowed
     from regard.nn.key_value_memory_network import Hopped, KeyValueMemoryNetwork
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from regard.nn.monotonic_attention import MonotonicAttention, MonotonicMemory, Stopped
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
     from regard.nn.native_sparse_attention import NativeSparseAttention
-    from regard.nn.non_local import NonLocal
+    from regard.nn.non_local import GlobalContext, NonLocal
     from regard.nn.packing import Packing
     from regard.nn.projected_attention import SelfAttention
     from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
@@ -59,6 +61,7 @@ __all__ = [
     "ChannelGate",
     "CoAttended",
     "CoAttention",
+    "CoordinateAttention",
     "DeformableAttention",
     "Deformed",
     "DifferentialAttention",
@@ -69,7 +72,9 @@ __all__ = [
     "GatedDeltaNet",
     "LinearState",
     "DualAttention",
+    "ECA",
     "GaussianWindow",
+    "GlobalContext",
     "Hopped",
     "IAFF",
     "ISAB",
@@ -91,6 +96,7 @@ __all__ = [
     "Packing",
     "Pooled",
     "PositionAttention",
+    "SelectiveKernel",
     "SelfAttention",
     "SequenceAttention",
     "SequenceCache",
@@ -98,6 +104,7 @@ __all__ = [
     "SlotAttention",
     "Slots",
     "SpatialGate",
+    "SplitAttention",
     "Stopped",
     "SqueezeExcitation",
     "Transformer",
@@ -106,6 +113,7 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "Windowed",
+    "XCA",
 ]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
@@ -117,12 +125,21 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
             "regard.nn.axial_attention": ["AxialAttention"],
             "regard.nn.batch_norm": ["BatchNorm2d"],
+            "regard.nn.branch_attention": ["SelectiveKernel", "SplitAttention"],
             "regard.nn.co_attention": ["CoAttended", "CoAttention"],
+            "regard.nn.cross_covariance": ["XCA"],
             "regard.nn.deformable_attention": ["DeformableAttention", "Deformed"],
             "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
-            "regard.nn.feature_gates": ["CBAM", "ChannelGate", "SpatialGate", "SqueezeExcitation"],
+            "regard.nn.feature_gates": [
+                "CBAM",
+                "ChannelGate",
+                "CoordinateAttention",
+                "ECA",
+                "SpatialGate",
+                "SqueezeExcitation",
+            ],
             "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
             "regard.nn.key_value_memory_network": ["Hopped", "KeyValueMemoryNetwork"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
@@ -140,7 +157,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.monotonic_attention": ["MonotonicAttention", "MonotonicMemory", "Stopped"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
             "regard.nn.native_sparse_attention": ["NativeSparseAttention"],
-            "regard.nn.non_local": ["NonLocal"],
+            "regard.nn.non_local": ["GlobalContext", "NonLocal"],
             "regard.nn.packing": ["Packing"],
             "regard.nn.projected_attention": ["SelfAttention"],
             "regard.nn.sequence_attention": ["SequenceAttention", "SequenceOutput"],

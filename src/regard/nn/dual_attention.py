@@ -79,7 +79,7 @@ class PositionAttention(PositionMixer):
             BackendError: the named backend cannot run this.
         """
         refuse_parts(type(self).__name__)
-        mixed = self._attended(*self._projected(features))[:, 0]
+        mixed = self._attended(*self.projected(features))[:, 0]
         return self.scale * as_feature_map(mixed, *features.shape[2:]) + features
 
     def extra_repr(self) -> str:

@@ -1,11 +1,14 @@
-"""Gates of feature maps: squeeze-and-excitation, and the channel and spatial gates of CBAM."""
+"""Gates of feature maps: squeeze-and-excitation, ECA, the gates of CBAM, and coordinate attention."""
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.distributed.sequence_parts import refuse_parts
+from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import check_feature_map, check_odd, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes.checks import flag, whole_number
@@ -96,6 +99,53 @@ class SqueezeExcitation(FeatureGate):
         `forward`."""
         check_feature_map("features", features, self.channels)
         return self.expand(self.reduce(features.mean((2, 3))).relu()).sigmoid()
+
+
+@fx_leaf
+class ECA(FeatureGate):
+    """Scales the channels of a feature map by efficient channel attention: each factor depends on near channels alone.
+
+    .. math::
+
+        ω = σ(C1D_k(y)),    y_c = mean of x_c over all positions
+        k = ψ(C) = |log_2(C) / γ + b / γ|_odd,    γ = 2, b = 1
+
+    Wang et al. 2020, "ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks", eq. 9 and 12. C1D_k
+    is ``convolution``, over the channels, with k elements; |t|_odd is the odd number nearest to t, the larger one of
+    two. Below 8 channels k is 1, and no channel sees another.
+
+    Args:
+        channels: channels of the feature map.
+        kernel_size: k, odd; default: that of the equation.
+
+    Raises:
+        ArgumentError: a number is below 1, or ``kernel_size`` is even.
+        KindError: an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> [nn.ECA(channels).convolution.kernel_size[0] for channels in (4, 8, 64, 256, 512)]
+        [1, 3, 3, 5, 5]
+        >>> block = nn.ECA(3, kernel_size=3)
+        >>> _ = torch.nn.init.ones_(block.convolution.weight)
+        >>> features = torch.tensor([[[[0.0, 2.0]], [[0.0, -1.0]], [[1.0, 1.0]]]])  # y = (1, −0.5, 1)
+        >>> block.gate(features).detach()  # σ(1 − 0.5), σ(1 − 0.5 + 1), σ(−0.5 + 1)
+        tensor([[0.6225, 0.8176, 0.6225]])
+    """
+
+    def __init__(self, channels: int, kernel_size: int | None = None):
+        super().__init__()
+        self.channels = whole_number("channels", channels, 1)
+        if kernel_size is None:
+            kernel_size = 2 * int((math.log2(channels) + 1) / 4) + 1
+        check_odd("kernel_size", kernel_size)
+        self.convolution = nn.Conv1d(1, 1, kernel_size, padding=kernel_size // 2, bias=False)
+
+    def gate(self, features: Tensor) -> Tensor:
+        """Returns ω, ``[batch, channels]``, in (0, 1); arguments and errors as in `forward`."""
+        check_feature_map("features", features, self.channels)
+        return self.convolution(features.mean((2, 3))[:, None])[:, 0].sigmoid()
 
 
 @fx_leaf
@@ -235,3 +285,63 @@ class CBAM(Module):
 
     def extra_repr(self) -> str:
         return f"channels={self.channel.channels}"
+
+
+@fx_leaf
+class CoordinateAttention(FeatureGate):
+    """Scales a feature map by coordinate attention: a gate of rows times a gate of columns, for each channel.
+
+    .. math::
+
+        z^h_c(i) = mean of x_c over row i,    z^w_c(j) = mean of x_c over column j
+        f = δ(F_1([z^h, z^w]))
+        g^h = σ(F_h(f^h)),    g^w = σ(F_w(f^w))
+        y_c(i, j) = x_c(i, j) · g^h_c(i) · g^w_c(j)
+
+    Hou, Zhou & Feng 2021, "Coordinate Attention for Efficient Mobile Network Design", eq. 4 to 9 and figure 2. F_1 is
+    the 1 × 1 convolution ``reduce`` with batch normalization ``norm``, which rows and columns share, and δ is h-swish;
+    F_h and F_w are the 1 × 1 convolutions ``expand_rows`` and ``expand_columns``, and r is ``reduction``.
+
+    Args:
+        channels: channels of the feature map.
+        reduction: F_1 has ``channels // reduction`` outputs, at least 8; default 32, as in the paper.
+        hidden: the number of these outputs, which overrides ``reduction``.
+
+    Raises:
+        ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> block = nn.CoordinateAttention(4).eval()
+        >>> features = torch.randn(2, 4, 5, 7)
+        >>> rows, columns = block.gates(features)
+        >>> rows.shape, columns.shape
+        (torch.Size([2, 4, 5, 1]), torch.Size([2, 4, 1, 7]))
+        >>> torch.allclose(block(features), features * rows * columns)
+        True
+    """
+
+    def __init__(self, channels: int, reduction: int = 32, *, hidden: int | None = None):
+        super().__init__()
+        units = reduced_channels(channels, reduction, hidden, least=8)
+        self.channels = channels
+        self.reduce = nn.Conv2d(channels, units, 1, bias=False)  # the normalization would subtract a bias
+        self.norm = BatchNorm2d(units)
+        self.expand_rows = nn.Conv2d(units, channels, 1)
+        self.expand_columns = nn.Conv2d(units, channels, 1)
+
+    def gates(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns g^h, ``[batch, channels, height, 1]``, and g^w, ``[batch, channels, 1, width]``, in (0, 1);
+        arguments and errors as in `forward`."""
+        check_feature_map("features", features, self.channels)
+        pooled = torch.cat((features.mean(3), features.mean(2)), 2)[..., None]  # B C H+W 1
+        hidden = F.hardswish(self.norm(self.reduce(pooled)))
+        rows, columns = hidden.split((features.shape[2], features.shape[3]), 2)
+        return self.expand_rows(rows).sigmoid(), self.expand_columns(columns.mT).sigmoid()
+
+    def gate(self, features: Tensor) -> Tensor:
+        """Returns g^h · g^w, ``[batch, channels, height, width]``; arguments and errors as in `forward`."""
+        rows, columns = self.gates(features)
+        return rows * columns

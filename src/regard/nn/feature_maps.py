@@ -1,4 +1,6 @@
-"""Feature maps ``[batch, channels, height, width]``: checks, sequences of positions, and attention between these."""
+"""Feature maps ``[batch, channels, height, width]``: checks, sequences of positions, and attention inside of maps."""
+
+from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
@@ -7,6 +9,7 @@ from regard.attention.readings import ReadingName
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError, ShapeError
+from regard.scores import Scoring
 from regard.shapes.checks import check_floating, whole_number
 from regard.tracing.module_calls import Module
 
@@ -23,15 +26,15 @@ def check_feature_map(name: str, features: Tensor, channels: int) -> None:
         raise ShapeError(f"{name} must have at least one position; its height × width is {list(features.shape[2:])}")
 
 
-def reduced_channels(channels: int, reduction: int, hidden: int | None = None) -> int:
-    """Returns the channels inside a block: ``hidden``, or ``channels // reduction`` if it is None, at least 1.
+def reduced_channels(channels: int, reduction: int, hidden: int | None = None, least: int = 1) -> int:
+    """Returns the channels inside a block: ``hidden``, or ``channels // reduction``, at least ``least``, if it is None.
 
     Raises:
         ArgumentError: a number is below 1.
     """
     whole_number("channels", channels, 1)
     whole_number("reduction", reduction, 1)
-    return max(1, channels // reduction) if hidden is None else whole_number("hidden", hidden, 1)
+    return max(least, channels // reduction) if hidden is None else whole_number("hidden", hidden, 1)
 
 
 def check_odd(name: str, kernel_size: int) -> int:
@@ -52,44 +55,62 @@ def as_feature_map(sequence: Tensor, height: int, width: int) -> Tensor:
     return sequence.transpose(1, 2).unflatten(2, (height, width))
 
 
-class PositionMixer(Module):
-    """The base of modules in which each position of a feature map attends to all positions by inner products.
+class MapAttention(Module, ABC):
+    """The base of attention between the positions or the channels of a feature map, through `regard.attend`.
 
     Attributes:
         channels: channels of the feature map.
         backend: backend of `regard.attend`.
-        query, key, value: the projections.
+        score: the score of queries and keys.
     """
 
     channels: int
     backend: BackendName
-    query: nn.Module
-    key: nn.Module
-    value: nn.Module
+    score: Scoring
+
+    @abstractmethod
+    def projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values of four axes, for `regard.explain` and `regard.plan` with the layer's
+        ``score``; arguments and errors as in `forward`."""
 
     def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
-        """Reads the weights of positions, in row-major order, with one head.
+        """Reads the weights. Positions are in row-major order.
 
         Args:
             features: as in `forward`.
-            read: the readings; ``Readings(rows=[y * width + x])`` reads the weights of one position in linear memory.
+            read: the readings; between positions ``Readings(rows=[y * width + x])`` reads the weights of one position
+                in linear memory.
 
         Returns:
-            `Observed`; its output is the weighted sum of the values, ``[batch, 1, positions, features]``.
+            `Observed`; its output is the weighted sum of the values ``[batch, heads, queries, features]``.
 
         Raises:
             ShapeError, KindError: the input has another shape or dtype.
             ArgumentError: this attention does not have a reading.
         """
-        return observe(*self._projected(features), read=read, score="dot", backend=self.backend)
+        return observe(*self.projected(features), read=read, score=self.score, backend=self.backend)
 
-    def _projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries, keys and values, each ``[batch, 1, positions, features]``."""
+    def _attended(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Returns the softmax-weighted sums of the values, ``[batch, heads, queries, features]``."""
+        problem = planned(query, key, value, score=self.score, backend=self.backend)
+        return run(problem, self.backend, layer=self).output
+
+
+class PositionMixer(MapAttention):
+    """The base of modules in which each position of a feature map attends to all positions by inner products.
+
+    Attributes:
+        query, key, value: the projections.
+    """
+
+    score = "dot"
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+
+    def projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values, each ``[batch, 1, positions, features]``, for `regard.explain` and
+        `regard.plan` with ``score="dot"``; arguments and errors as in `forward`."""
         check_feature_map("features", features, self.channels)
         query, key, value = (as_sequence(part(features))[:, None] for part in (self.query, self.key, self.value))
         return query, key, value
-
-    def _attended(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Returns the softmax-weighted sums of the values, ``[batch, 1, positions, features]``."""
-        problem = planned(query, key, value, score="dot", backend=self.backend)
-        return run(problem, self.backend, layer=self).output

@@ -1,6 +1,7 @@
-"""The non-local block: adds to each position of a feature map a weighted mean of all positions, in linear memory."""
+"""Non-local blocks: they add to each position of a feature map a weighted mean of all positions, in linear memory."""
 
-from typing import Literal
+import math
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,14 @@ from regard.attention.readings import ReadingName
 from regard.attention.verbs import BackendName
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError
-from regard.nn.feature_maps import PositionMixer, as_feature_map, as_sequence, check_feature_map, reduced_channels
+from regard.nn.feature_maps import (
+    MapAttention,
+    PositionMixer,
+    as_feature_map,
+    as_sequence,
+    check_feature_map,
+    reduced_channels,
+)
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes.checks import flag, known_name, whole_number
 from regard.shapes.grid import upcast
@@ -104,7 +112,7 @@ class NonLocal(PositionMixer):
         Arguments, result and errors are those of `PositionAttention.forward`.
         """
         refuse_parts(type(self).__name__)
-        mixed = self._mixed(*self._projected(features))[:, 0]
+        mixed = self._mixed(*self.projected(features))[:, 0]
         return features + self.output(as_feature_map(mixed, *features.shape[2:]))
 
     def observe(self, features: Tensor, read: Readings | ReadingName) -> Observed:
@@ -117,7 +125,7 @@ class NonLocal(PositionMixer):
             raise ArgumentError(f"the pairwise function {self.pairwise!r} has no weights that sum to 1, to be read")
         return super().observe(features, read)
 
-    def _projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         check_feature_map("features", features, self.channels)
         key, value = (as_sequence(self._subsampled(part(features)))[:, None] for part in (self.key, self.value))
         return as_sequence(self.query(features))[:, None], key, value
@@ -138,6 +146,74 @@ class NonLocal(PositionMixer):
 
     def extra_repr(self) -> str:
         return f"channels={self.channels}, pairwise={self.pairwise!r}, subsample={self.subsample}"
+
+
+@fx_leaf
+class GlobalContext(MapAttention):
+    """Adds to each position what one learned query finds among all positions.
+
+    .. math::
+
+        α_j = softmax_j(W_k x_j)
+        z_i = x_i + W_{v2} ReLU(LN(W_{v1} Σ_j α_j x_j))
+
+    Cao et al. 2019, "GCNet: Non-local Networks Meet Squeeze-Excitation Networks and Beyond", eq. 5: a non-local block
+    whose weights are the same for all queries. W_k is the only ``query``, without a bias, which softmax would cancel;
+    keys and values are the positions. W_v1, LN and W_v2 are ``reduce``, ``norm`` and ``expand``, initially 0.
+
+    Args:
+        channels: channels of the feature map.
+        reduction: W_v1 has ``channels // reduction`` outputs, at least 2, since layer normalization makes a single one
+            constant; default 16, as in the paper.
+        hidden: the number of these outputs, which overrides ``reduction``.
+        backend: backend of `regard.attend`.
+
+    Raises:
+        ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the backend is unknown.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> block = regard.nn.GlobalContext(16)
+        >>> features = torch.randn(2, 16, 5, 7)
+        >>> torch.equal(block(features), features)  # W_v2 is 0
+        True
+        >>> weights = block.observe(features, regard.Readings(weights=True)).weights.view(2, 5, 7)
+        >>> weights.sum((1, 2)).detach()
+        tensor([1.0000, 1.0000])
+    """
+
+    is_cross_attention: ClassVar[bool] = True  # for `regard.watch`
+    score = "dot"
+
+    def __init__(self, channels: int, reduction: int = 16, *, hidden: int | None = None, backend: BackendName = "auto"):
+        super().__init__()
+        units = reduced_channels(channels, reduction, hidden, least=2)
+        self.channels = channels
+        self.backend: BackendName = check_backend(backend)
+        self.query = nn.Parameter(torch.randn(channels) / math.sqrt(channels))
+        self.reduce = nn.Linear(channels, units)
+        self.norm = nn.LayerNorm(units)
+        self.expand = nn.Linear(units, channels)
+        nn.init.zeros_(self.expand.weight)
+        nn.init.zeros_(self.expand.bias)
+
+    def projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns one query, and all positions as keys and values; arguments and errors as in `forward`."""
+        check_feature_map("features", features, self.channels)
+        positions = as_sequence(features)[:, None]
+        return self.query.to(features.dtype).expand(features.shape[0], 1, 1, -1), positions, positions
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Adds the same context to each position; arguments, result and errors as in `PositionAttention.forward`."""
+        refuse_parts(type(self).__name__)
+        context = self._attended(*self.projected(features))[:, 0, 0]  # B C
+        return features + self.expand(self.norm(self.reduce(context)).relu())[:, :, None, None]
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
 
 
 def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
