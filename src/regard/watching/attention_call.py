@@ -60,7 +60,8 @@ class AttentionCall:
         forward: the number of the model's forward pass, from 0.
         number: the number of the call among all calls of the context, from 0.
         batch, queries, keys: sizes. Windows are rows of the batch: all axes before the length but the heads, in order.
-        heads: the number of query heads; readings have the chosen ones.
+        heads: the number of query heads; readings have the chosen ones. Those of a linear recurrence are
+            the heads of its values, each of which has a state.
         kv_heads: the number of heads of keys and values; their least common multiple, where the two differ.
         chosen_heads: the heads that the readings have.
         mask: ``"none"``; ``"causal"`` or ``"window"``, ``"documents"`` and ``"padding"``, joined by ``+`` in this order
@@ -69,6 +70,9 @@ class AttentionCall:
         scale: the factor of the inner product; None if unknown.
         cap: the bound of the scores (soft-capping); None: none.
         has_sink: whether the softmax has a term without a key, so that rows sum to less than 1.
+        has_state: whether the call began with a recurrent state that no earlier call of the context made: the weights
+            of tokens inside of it are unknown, and the keys are the call's own tokens.
+        signed: whether scores are weights as they are, so that a weight may be negative and a row has any sum.
         dropout: the rate with which the call dropped weights.
         mechanism: ``"differential"``, ``"latent"`` or ``"gated"``, as `regard.watching.families` recognizes it; None:
             none of them.
@@ -84,6 +88,9 @@ class AttentionCall:
             None unless requested.
         head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless requested.
         value: ``[batch, heads, keys, value_dim]``: the values; None unless outputs are requested.
+        log_decay: ``[batch, heads, keys]``, or with features: the logarithm of what each token of a linear recurrence
+            leaves of the state before it; one for all keys, if they are equal. None: nothing decays.
+        beta: ``[batch, heads, keys]``: the strength of the delta rule at each token; None: there is no such rule.
         tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
         visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
         path: the path from the heads to the logits, for `regard.watching.logit_contributions`; None unless outputs are
@@ -127,6 +134,8 @@ class AttentionCall:
     scale: float | None = None
     cap: float | None = None
     has_sink: bool = False
+    has_state: bool = False
+    signed: bool = False
     dropout: float = 0.0
     mechanism: Mechanism | None = None
     part: int = 0
@@ -148,6 +157,8 @@ class AttentionCall:
     value_norms: Requested[Tensor] = None
     head_output: Requested[Tensor] = None
     value: Requested[Tensor] = None
+    log_decay: Requested[Tensor] = None
+    beta: Requested[Tensor] = None
     tiles: Requested[tuple[TileSource, ...]] = None
     visible_mask: Mask | None = None
     shards: "tuple[Shards, Shards] | None" = None
@@ -261,7 +272,16 @@ def _joined(tensor: Tensor | None, shards: "Shards", axis: int) -> Tensor | None
     return None if tensor is None else shards.join(tensor.to(shards.mesh.device_type), axis).cpu()
 
 
-POSTPONED_ATTRIBUTES = (*READING_NAMES, "value_norms", "head_output", "value", "reach", "visible_mask")
+POSTPONED_ATTRIBUTES = (
+    *READING_NAMES,
+    "value_norms",
+    "head_output",
+    "value",
+    "log_decay",
+    "beta",
+    "reach",
+    "visible_mask",
+)
 """The attributes that may be delivered later, because they are on an accelerator."""
 
 for _name in POSTPONED_ATTRIBUTES:

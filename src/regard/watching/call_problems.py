@@ -104,7 +104,7 @@ def _with_nan(call: InterceptedCall) -> InterceptedCall:
     return replace(call, problem=None, scores=steps.masked, weights=weights)
 
 
-def _check_readable(**tensors: object) -> None:
+def check_readable(**tensors: object) -> None:
     """Raises KindError for a tensor that is nested, sparse, quantized or divided, or has no elements of its own."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
@@ -143,7 +143,7 @@ def read_sdpa(
         return _read_nested(query, key, value, is_causal, scale, dropout_p)
     is_plain = type(query) is type(key) is type(value) is Tensor and query.is_cpu and has_data(query)
     if not is_plain or attn_mask is not None:
-        _check_readable(query=query, key=key, value=value, attn_mask=None if is_causal_bias(attn_mask) else attn_mask)
+        check_readable(query=query, key=key, value=value, attn_mask=None if is_causal_bias(attn_mask) else attn_mask)
     tensors = query.detach(), key.detach(), value.detach()
     axes, leading, (q, k, v) = FOUR_AXES, (), tensors
     if not (q.dim() == k.dim() == v.dim() == 4 and q.shape[0] == k.shape[0] == v.shape[0] and owner.heads != 1):
@@ -246,7 +246,7 @@ def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
 @torch.no_grad()
 def read_multi_head(masks: MaskReader, arguments: dict[str, Any]) -> InterceptedCall:
     """Reads a call of ``multi_head_attention_forward``, of ``[length, batch, features]`` or ``[length, features]``."""
-    _check_readable(**{name: arguments[name] for name in ("query", "key", "value", "attn_mask", "key_padding_mask")})
+    check_readable(**{name: arguments[name] for name in ("query", "key", "value", "attn_mask", "key_padding_mask")})
     query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))
     if query.dim() != 3:
         query, key, value = (tensor[:, None] for tensor in (query, key, value))
@@ -334,7 +334,7 @@ def read_encoder_layer(masks: MaskReader, arguments: dict[str, Any]) -> Intercep
 def _read_fast_path(
     masks: MaskReader, source: Tensor, arguments: dict[str, Any], name: str, child: str = ""
 ) -> InterceptedCall:
-    _check_readable(mask=arguments["mask"])
+    check_readable(mask=arguments["mask"])
     sizes = None
     if source.is_nested:
         sizes = [part.shape[0] for part in source.unbind()]
@@ -376,7 +376,7 @@ def read_flex(arguments: dict[str, Any], is_compiled: bool) -> InterceptedCall:
     (``is_compiled``) computes only the listed blocks, and full ones without their function; the function in Python
     evaluates all pairs (torch 2.13).
     """
-    _check_readable(**{name: arguments[name] for name in ("query", "key", "value")})
+    check_readable(**{name: arguments[name] for name in ("query", "key", "value")})
     query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))
     batch = query.shape[0]
     if key.shape[0] != batch:

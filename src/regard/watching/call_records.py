@@ -21,6 +21,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, keep
 from regard.masks.mask import joined_masks
 from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis
+from regard.scores import Decayed, DeltaRule, Score
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
 from regard.watching.attention_call import AttentionCall
@@ -261,7 +262,18 @@ def _row(problem: Problem, row: int) -> Problem:
         if bias is not None:
             bias = TensorBias(bias(problem.query[row : row + 1], tile).detach().cpu())
     query, key, value = (cut(tensor) for tensor in (problem.query, problem.key, problem.value))
-    return replace(problem, query=query, key=key, value=value, mask=mask, bias=bias)
+    score = _score_of_row(problem.score, row)
+    return replace(problem, query=query, key=key, value=value, score=score, mask=mask, bias=bias)
+
+
+def _score_of_row(score: Score, row: int) -> Score:
+    """Returns a score with the decays and strengths of one batch row."""
+    if not isinstance(score, Decayed | DeltaRule):
+        return score
+    inner, gate = _score_of_row(score.score, row), score.beta if isinstance(score, DeltaRule) else score.log_decay
+    if gate.dim() > 1 and gate.shape[0] > 1:
+        gate = gate[row : row + 1]
+    return type(score)(inner, gate.detach().cpu().clone())
 
 
 def mask_on_host(mask: Mask, grid: Grid) -> Mask:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from torch import nn
 
 from regard.errors import ArgumentError, UnseenError
-from regard.watching.families import looks_like_attention
+from regard.watching.families import looks_like_attention, mixes_tokens
 from regard.watching.owners import ModuleNames, without_ancestors
 
 NAMES_LIMIT = 8
@@ -14,7 +14,7 @@ NAMES_LIMIT = 8
 
 
 class UnseenAttentionWarning(UserWarning):
-    """Some modules of a watched model look like attention, ran, and gave no record.
+    """Some modules of a watched model look like attention, or mix tokens in a stack with attention, and gave no record.
 
     Example:
         >>> import warnings
@@ -44,6 +44,7 @@ class Coverage:
         self._silent_runs: dict[str, int] = {}
         self._unread: dict[str, int] = {}
         self._outermost: dict[str, str | None] = {}
+        self._with_state: dict[str, int] = {}
 
     def runs(self, name: str) -> None:
         """Records that a module runs."""
@@ -79,6 +80,36 @@ class Coverage:
         self._unreadable[name] = reason
         self._silent.discard(self._attention_around(name))
 
+    def began_with_state(self, name: str) -> None:
+        """Counts a call that began with a recurrent state of tokens that were not watched."""
+        self._with_state[name] = self._with_state.get(name, 0) + 1
+
+    def _unread_mixers(self) -> list[str]:
+        """Returns the modules that seem to mix tokens in the layers without a record, beside layers that have one."""
+        modules = self._names.modules
+        parts = [name.split(".") for name in self._seen if name]
+        with_record = {".".join(each[:count]) for each in parts for count in range(len(each) + 1)}
+        mixers: list[str] = []
+        for name in with_record & modules.keys():
+            stack = modules[name]
+            layers = {f"{name}.{child}".strip("."): layer for child, layer in stack._modules.items()}
+            if not isinstance(stack, nn.ModuleList | nn.ModuleDict):
+                kinds = {type(layer) for each, layer in layers.items() if each in with_record}
+                alike = isinstance(stack, nn.Sequential)
+                layers = {each: layer for each, layer in layers.items() if alike and type(layer) in kinds}
+            for each in layers.keys() & self.ran - with_record:
+                mixers += self._mixers_in(each)
+        return sorted(set(mixers))
+
+    def _mixers_in(self, layer: str) -> list[str]:
+        """Returns the outermost modules in a layer that seem to mix tokens; or the layer, if it has simple parts."""
+        modules = self._names.modules
+        inside = sorted(name for name in self.ran if name.startswith(f"{layer}.") and mixes_tokens(modules[name]))
+        outermost = [name for name in inside if not any(name.startswith(f"{other}.") for other in inside)]
+        own = modules[layer]
+        is_simple = not any(child is not None and child._modules for child in own._modules.values())
+        return [layer] if is_simple and mixes_tokens(own) else outermost
+
     def tell(self, layers: Iterable[int] | None, has_calls: bool) -> None:
         """Raises an error at the end of a context if no call was seen, and warns about modules without a record.
 
@@ -106,6 +137,18 @@ class Coverage:
         silent = [name for name in leaves if not self._is_covered(name, looks)]
         if silent:
             messages.append(f"{_listed(silent, looks)} in {kind} looks like attention and ran, but gave no record")
+        mixers = [name for name in self._unread_mixers() if name not in silent]
+        if mixers:
+            messages.append(
+                f"{_listed(mixers, modules)} in {kind} seems to mix tokens, and gave no record, as other layers of its "
+                "stack did: what regard.watch cannot read of it is not in the records"
+            )
+        if self._with_state:
+            messages.append(
+                f"{_listed(list(self._with_state), modules)} in {kind} began with a state of tokens that were not "
+                "watched: the records have the weights of the calls' own tokens alone; open the context before the "
+                "first tokens"
+            )
         partly = [name for name, count in self._unread.items() if count > 0 and name not in silent]
         if partly:
             messages.append(

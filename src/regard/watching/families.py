@@ -3,6 +3,7 @@
 A family of models that needs more is one more row here: no other file branches by the class or the name of a model.
 """
 
+import inspect
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -36,6 +37,31 @@ HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads",
 
 PACKING_FUNCTION = "sdpa_attention_forward"
 """The function of transformers that reshapes a single query's heads to the queries of a group."""
+
+RecurrenceForm = Literal["delta rule", "scan", "scan step"]
+
+RECURRENCES: dict[str, RecurrenceForm] = {
+    # Qwen3-Next, Qwen3.5, OLMo-hybrid and others of transformers, and the functions of flash-linear-attention.
+    "torch_chunk_gated_delta_rule": "delta rule",
+    "torch_recurrent_gated_delta_rule": "delta rule",
+    "chunk_gated_delta_rule": "delta rule",
+    "fused_recurrent_gated_delta_rule": "delta rule",
+    "chunk_delta_rule": "delta rule",
+    "fused_recurrent_delta_rule": "delta rule",
+    "chunk_simple_gla": "delta rule",
+    "fused_recurrent_simple_gla": "delta rule",
+    # Kimi Linear, Ling 2.5 (bailing_hybrid) and others: a decay of each feature.
+    "chunk_kimi_delta_attention": "delta rule",
+    "recurrent_kimi_delta_attention": "delta rule",
+    "chunk_kda": "delta rule",
+    "fused_recurrent_kda": "delta rule",
+    # Mamba-2 in Bamba, Zamba 2, Nemotron-H, Granite 4 and Falcon-H1, and the functions of mamba-ssm.
+    "mamba2_chunk_scan": "scan",
+    "mamba_chunk_scan_combined": "scan",
+    "mamba2_selective_state_update": "scan step",
+    "selective_state_update": "scan step",
+}
+"""Functions that compute a linear recurrence, by name, and the form of their arguments."""
 
 
 def _has_parts(module: nn.Module, *names: str) -> bool:
@@ -97,6 +123,27 @@ def looks_like_attention(module: nn.Module) -> bool:
 @cache
 def _is_named_attention(kind: type) -> bool:
     return issubclass(kind, nn.MultiheadAttention) or ATTENTION_NAMES.search(kind.__name__) is not None
+
+
+STATE_ARGUMENTS = (
+    "cache", "cache_params", "past_key_values", "past_key_value", "layer_past", "attention_mask", "state",
+    "inference_params", "recurrent_state", "conv_state", "seq_idx", "cu_seqlens",
+)  # fmt: skip
+"""Names of the arguments of modules that take other tokens into account: a state, a cache or a mask of tokens."""
+
+
+def mixes_tokens(module: nn.Module) -> bool:
+    """Whether a module seems to combine tokens: it takes a state or a mask, or holds a convolution or a recurrence."""
+    held = (module, *module._modules.values())
+    return _takes_state(type(module)) or any(
+        isinstance(each, nn.RNNBase) or (isinstance(each, nn.Conv1d) and each.kernel_size[0] > 1) for each in held
+    )
+
+
+@cache
+def _takes_state(kind: type) -> bool:
+    # Wrappers keep the signature of the method that they wrap.
+    return not set(STATE_ARGUMENTS).isdisjoint(inspect.signature(kind.forward).parameters)  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=1024)

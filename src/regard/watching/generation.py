@@ -330,7 +330,7 @@ def join(parts: list[JoinedPart]) -> AttentionCall:
     if any(part.keys != part.call.keys for part in parts):
         # Positions of queries were taken from the end of all keys.
         readings["distance"] = None if readings["distance"] is None else _distance(weights, start, last.source)
-    norms, value = last.call.value_norms, last.call.value
+    norms, value, log_decay, beta = last.call.value_norms, last.call.value, last.call.log_decay, last.call.beta
     return replace(
         last.call,
         layer=first.call.layer,
@@ -348,6 +348,8 @@ def join(parts: list[JoinedPart]) -> AttentionCall:
         # A cache of a sliding window lacks the first values.
         value_norms=None if norms is None or last.first_key else norms[last.rows][..., last.columns],
         value=None if value is None or last.first_key else value[last.rows][:, :, last.columns],
+        log_decay=None if log_decay is None else log_decay[last.rows],
+        beta=None if beta is None else beta[last.rows],
         **dict.fromkeys(("pooled_mean", "pooled_max", "rows", "tile", "tiles")),
         visible_mask=None if weights is None else keep(_visible(parts, queries, keys)),
         path=_joined_path(parts),

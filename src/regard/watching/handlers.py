@@ -77,7 +77,7 @@ def _change_heads(output: Any, change: Callable[[Tensor], Tensor], owner: Owner,
 
 
 def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
-    arguments = _bound(function, args, kwargs)
+    arguments = bound_arguments(function, args, kwargs)
     if not arguments["need_weights"]:
         result = run_opened(function, args, kwargs)  # it calls scaled_dot_product_attention
         return _projected(arguments["out_proj_weight"], arguments["out_proj_bias"], result, False)
@@ -131,7 +131,7 @@ def watched_flex(original: Function) -> Function:
     def watched(*args: Any, **kwargs: Any) -> Any:
         if is_idle():
             return original(*args, **kwargs)
-        arguments = _bound(_flex_function(), args, {k: v for k, v in kwargs.items() if k != "training"})
+        arguments = bound_arguments(_flex_function(), args, {k: v for k, v in kwargs.items() if k != "training"})
 
         def run(*args: Any, **kwargs: Any) -> Any:
             return without_mode(lambda: original(*args, **kwargs))
@@ -187,7 +187,8 @@ def _flex_function() -> Function:
     return inspect.unwrap(flex_attention.flex_attention)
 
 
-def _bound(function: Function, args: Any, kwargs: Any) -> dict[str, Any]:
+def bound_arguments(function: Function, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Returns the arguments of a call by the names of the function's parameters, with the defaults of others."""
     bound = _signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.arguments

@@ -11,7 +11,7 @@ from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
 from regard.masks import Band
 from regard.normalizers import softmax
-from regard.scores import ScaledDot
+from regard.scores import Decayed, DeltaRule, ScaledDot
 from regard.shapes.grid import Grid, spread_heads
 from regard.watching.mask_kind import NO_MASK, MaskReading
 
@@ -36,7 +36,8 @@ class InterceptedCall:
         value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
         cross: whether queries and keys were computed from different tensors; None if unknown.
         child: the submodule of the owner that made the call, where a kernel computes a whole layer.
-        source, scale, cap, has_sink, dropout: as in `AttentionCall`.
+        known_output: the output of each head, where the problem is only a part of the call; None: the problem gives it.
+        source, scale, cap, has_sink, has_state, dropout: as in `AttentionCall`.
     """
 
     source: str
@@ -50,6 +51,8 @@ class InterceptedCall:
     scale: float | None = None
     cap: float | None = None
     has_sink: bool = False
+    has_state: bool = False
+    known_output: Tensor | None = None
     dropout: float = 0.0
 
     @property
@@ -73,6 +76,23 @@ class InterceptedCall:
         """The number of heads of keys and values."""
         return self.grid.heads if self.problem is None else self.problem.key.shape[1]
 
+    @property
+    def signed(self) -> bool:
+        """Whether scores are taken as weights."""
+        row = None if self.problem is None else self.problem.row
+        return row is not None and row.kind == "identity"
+
+    def recurrence(self) -> dict[str, Tensor | None]:
+        """Returns decays and strengths of the tokens by their names in `AttentionCall`; empty for other attention."""
+        score, shape, parts = None if self.problem is None else self.problem.score, self.grid.shape, {}
+        while isinstance(score, Decayed | DeltaRule):
+            name = "log_decay" if isinstance(score, Decayed) else "beta"
+            gate = getattr(score, name).detach()
+            gate = gate[None, :, None] if gate.dim() == 1 else gate
+            parts[name] = gate.expand(shape[0], shape[1], *gate.shape[2:])
+            score = score.score
+        return parts
+
     def reach(self) -> Tensor | int:
         """Returns the number of keys up to the last one that the last query of any batch row sees; all if it sees none.
 
@@ -94,6 +114,8 @@ class InterceptedCall:
     @torch.no_grad()
     def output(self) -> Tensor | None:
         """Returns each head's output before dropout, ``[batch, heads, queries, value_dim]``; None if unknown."""
+        if self.known_output is not None:
+            return self.known_output
         if self.problem is not None:
             return _executed(self.problem).output
         if self.value is None or self.weights is None:

@@ -16,7 +16,7 @@ The first context installs everything, and the last one restores it. Calls run u
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from types import FunctionType
@@ -31,8 +31,11 @@ from regard.attention.execution import LISTENERS
 from regard.files.fork_lock import ForkLock
 from regard.nn.key_values import SequenceCache
 from regard.tracing.module_calls import OWN_HOOKS
+from regard.watching.families import RECURRENCES
 from regard.watching.handlers import COMPILED_FLEX_NAME, HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.hugging_face import ImplementationChoice
+from regard.watching.owners import ModuleNames
+from regard.watching.recurrences import recurrent_names, watched_recurrence
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import (
     SDPA,
@@ -80,7 +83,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 def begin(observer: Observer) -> None:
     """Reports all attention calls that this thread makes to an observer, until `end`."""
-    _INSTALLATION.enter(observer.names.files, observer.follower is not None)
+    _INSTALLATION.enter(observer.names, observer.follower is not None)
     STATE.observers.append(observer)
     if observer.follower is not None:
         STATE.followers.append(observer.follower)
@@ -99,6 +102,7 @@ def end(observer: Observer) -> None:
         STATE.mode = None
         STATE.tracked.clear()
         STATE.masks.clear()
+        STATE.recurrences.clear()
     _INSTALLATION.leave(observer.follower is not None)
 
 
@@ -205,8 +209,8 @@ class _Installation:
         self._flex_function: Function | None = None
         self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Any], Any]]] = []
 
-    def enter(self, used: set[str], follows: bool) -> None:
-        """Replaces the names; those of the ``used`` modules of Python may have changed since another context."""
+    def enter(self, model: ModuleNames, follows: bool) -> None:
+        """Replaces the names; those in the modules of Python that a model uses may have changed since the last time."""
         with self._lock:
             self._contexts += 1
             if self._contexts == 1:
@@ -218,7 +222,9 @@ class _Installation:
             self._followers += follows
             if follows and self._followers == 1:
                 self._end_hook = nn.modules.module.register_module_forward_hook(_report_end)
+            used = model.files
             self._replace_names(used)
+            self._replace_recurrences(used, model.modules.values())
 
     def leave(self, follows: bool) -> None:
         with self._lock:
@@ -267,6 +273,15 @@ class _Installation:
             original = _names_of(holder)[name]
             if not hasattr(original, "__wrapped__"):
                 self._replace(holder, name, wrapper(original))
+
+    def _replace_recurrences(self, used: set[str], modules: Iterable[nn.Module]) -> None:
+        """Replaces the functions of linear recurrences in modules of Python, and where a model stores them itself."""
+        holders = {file: _names_in(sys.modules.get(file)) for file in ("__main__", *used)}
+        files = {file for file, names in holders.items() if not RECURRENCES.keys().isdisjoint(names)}
+        own = [vars(module) for module in modules if files and type(module).__module__ in files]
+        for names in (*(holders[file] for file in files), *own):
+            for name in recurrent_names(names):
+                self._replace(names, name, watched_recurrence(names[name]))
 
     def _search_new(self) -> None:
         """Finds the names to replace in the modules that were imported since the last search."""

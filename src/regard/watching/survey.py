@@ -219,7 +219,9 @@ class _Run:
                 length = texts.ids.shape[1]
                 raise DataError(f"the model cannot run text {numbers} of {length} tokens: {error}") from error
         for call in (each.gathered() for each in seen.calls):
-            if reader.fits(call):
+            if call.signed:
+                sums.ignored[call.name] = "signed weights, whose rows have any sum: read single calls by regard.watch"
+            elif reader.fits(call):
                 sums.add(call.name, reader.sums(call))
             else:
                 shape = f"{call.queries} queries and {call.keys} keys for {texts.ids.shape[1]} tokens"

@@ -16,6 +16,7 @@ from regard.watching.families import looks_like_attention
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.mask_kind import MaskReader
 from regard.watching.owners import ModuleNames, Owner
+from regard.watching.recurrent_states import RecurrentStates
 from regard.watching.tracked_tensors import TrackedTensors
 
 # The modes of this thread that see each function of PyTorch.
@@ -88,6 +89,7 @@ class _WatchState(threading.local):
         is_opened: whether a function of PyTorch runs that is written in Python, and whose inner calls are watched.
         mode: the function mode; None if nothing is watched.
         tracked: the tensors that come from a softmax and have not weighed a sum yet.
+        recurrences: the tokens inside the states of linear recurrences.
     """
 
     def __init__(self) -> None:
@@ -98,6 +100,7 @@ class _WatchState(threading.local):
         self.mode: TorchFunctionMode | None = None
         self.tracked = TrackedTensors()
         self.masks = MaskReader()
+        self.recurrences = RecurrentStates()
 
 
 STATE = _WatchState()

@@ -185,6 +185,8 @@ class Watch(Observer):
         of_part = f"{name}/{part}" if part else name
         layer = self._history.layer(of_part, self.names.layer(name), grid.queries == grid.keys > 1)
         self._coverage.seen(name, layer)
+        if intercepted.has_state:
+            self._coverage.began_with_state(name)
         if self._layers is not None and layer not in self._layers:
             return None
         problem, mask = intercepted.problem, intercepted.mask
@@ -214,6 +216,8 @@ class Watch(Observer):
             scale=intercepted.scale,
             cap=intercepted.cap,
             has_sink=intercepted.has_sink,
+            has_state=intercepted.has_state,
+            signed=intercepted.signed,
             dropout=intercepted.dropout,
             mechanism=owner.mechanism,
             part=part,
@@ -221,7 +225,7 @@ class Watch(Observer):
         )
         if call.mechanism == "differential":
             call.maps = maps_of_heads(owner.module, part, grid.heads)
-        others: dict[str, Tensor | None] = {}
+        others = intercepted.recurrence()
         value = None
         if self._projections is not None and intercepted.value is not None:
             value = spread_heads(intercepted.value, grid.heads)
@@ -429,7 +433,8 @@ def watch(
         UnseenError: at the end, if no attention call was seen.
 
     Warns:
-        UnseenAttentionWarning: at the end, naming modules that look like attention and ran without a record.
+        UnseenAttentionWarning: at the end, naming modules that look like attention, or mix tokens in a stack of layers
+            with attention, and ran without a record.
 
     Example:
         >>> import torch
