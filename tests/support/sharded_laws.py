@@ -23,6 +23,7 @@ READ = {
     "rows": {"rows": [-1, 1, 1]},
     "tile": {"tile": ((1, 4), (2, 6))},
     "shares": {"shares": [masks.causal(), masks.prefix(2)]},
+    "recall": {"recall": masks.prefix(2)},
     "weights": {"weights": True},
 }
 

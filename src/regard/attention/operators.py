@@ -84,8 +84,9 @@ def attend_traced(
     seed = torch.randint(2**62, (), device="cpu") if problem.dropout or problem.normalizer.random else None
     inputs = problem.query, problem.key, problem.value
     arguments = *inputs, parts.tensors, parts.numbers, parts.integers, text, backend, seed
-    if gatherer is not None and gatherer.read.shares:
-        raise BackendError("shares cannot be read while a compiler traces; read them from a call outside of it")
+    if gatherer is not None and gatherer.read.by_masks:
+        name = "shares" if gatherer.read.shares else "recall"
+        raise BackendError(f"{name} cannot be read while a compiler traces; read {name} from a call outside of it")
     if gatherer is not None:
         output, *readings = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
         gatherer.fill(readings)
@@ -99,8 +100,8 @@ def execute_counted(
     problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> Attended:
     """Runs `regard.attention.execution.execute` as one operator if possible, which PyTorch's counter counts."""
-    reads_shares = gatherer is not None and bool(gatherer.read.shares)
-    if active_transform() is not None or reads_shares or _encoded(problem, Parts()) is None:
+    reads_by_masks = gatherer is not None and gatherer.read.by_masks
+    if active_transform() is not None or reads_by_masks or _encoded(problem, Parts()) is None:
         return execute(problem, backend, gatherer, need_weights)
     return attend_traced(problem, backend, gatherer, need_weights)
 

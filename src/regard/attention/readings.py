@@ -41,6 +41,10 @@ class Readings:
         weights: whether to read the whole matrix, in quadratic memory.
         shares: masks; for each mask, the weight of the keys that it allows is read for each row, whatever the problem's
             own mask is.
+        recall: a mask of selected keys; for each row, the share of its weight on them is read, as of the keys that an
+            indexer, a choice of blocks or a shortened cache would keep. True: the lists of keys in the call's own mask
+            (`regard.masks.columns`) are the selection, and the weights are those of the same call without them: what
+            the selection kept of dense attention. False: it is not read.
 
     Example:
         >>> import torch
@@ -70,6 +74,12 @@ class Readings:
     tile: tuple[tuple[int, int], tuple[int, int]] | None = None
     weights: bool = False
     shares: Sequence[Mask] = ()
+    recall: Mask | bool = False
+
+    @property
+    def by_masks(self) -> bool:
+        """Whether masks say which weights are read."""
+        return bool(self.shares) or self.recall is not False
 
     def __repr__(self) -> str:
         options = ((field, getattr(self, field.name)) for field in fields(self))
@@ -120,6 +130,7 @@ class Observed(NamedTuple):
         tile: ``[batch, heads, queries, keys]`` of the rectangle.
         weights: ``[batch, heads, queries, keys]``.
         shares: ``[batch, heads, queries, masks]``.
+        recall: ``[batch, heads, queries]``, in [0, 1] for weights of one sign; 0 for a row without weight.
 
     Example:
         >>> import torch
@@ -152,6 +163,7 @@ class Observed(NamedTuple):
     tile: Requested[Tensor] = None
     weights: Requested[Tensor] = None
     shares: Requested[Tensor] = None
+    recall: Requested[Tensor] = None
 
     def __repr__(self) -> str:
         return record_summary("Observed", self._fields_read())
@@ -402,8 +414,10 @@ def checked_readings(read: Readings, grid: Grid) -> Readings:
         _check_rows(read.rows, grid)
     if read.tile is not None:
         _check_tile(read.tile, grid)
-    shares = _checked_shares(read.shares, grid)
-    return replace(read, shares=shares) if shares else read
+    shares, recall = _checked_shares(read.shares, grid), read.recall
+    if not isinstance(recall, bool):
+        recall = _checked_mask("recall", recall, grid, "a Mask, True or False")
+    return replace(read, shares=shares, recall=recall) if shares or recall is not read.recall else read
 
 
 def _check_rows(rows: object, grid: Grid) -> None:
@@ -425,15 +439,17 @@ def _check_rows(rows: object, grid: Grid) -> None:
 
 def _checked_shares(shares: object, grid: Grid) -> list[Mask]:
     """Returns the masks with an axis of heads, which those of a call with 3 axes lack."""
-    checked = []
     if not isinstance(shares, (list, tuple)):
         raise KindError(f"shares must be a list or a tuple of masks; it is {type_text(shares)}")
-    for index, mask in enumerate(shares):
-        if not isinstance(mask, Mask):
-            raise KindError(f"shares[{index}] must be a Mask; it is {type_text(mask)}")
-        checked.append(mask.map_tensors(pairs_by_batch) if grid.rank == 3 else mask)
-        checked[-1].check(grid)
-    return checked
+    return [_checked_mask(f"shares[{index}]", mask, grid) for index, mask in enumerate(shares)]
+
+
+def _checked_mask(name: str, mask: object, grid: Grid, expected: str = "a Mask") -> Mask:
+    if not isinstance(mask, Mask):
+        raise KindError(f"{name} must be {expected}; it is {type_text(mask)}")
+    mask = mask.map_tensors(pairs_by_batch) if grid.rank == 3 else mask
+    mask.check(grid)
+    return mask
 
 
 def _check_tile(tile: object, grid: Grid) -> None:

@@ -21,10 +21,11 @@ from regard.attention.operators import attend_traced, counts_operations, execute
 from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, ReadingName, Readings, as_readings, readings_line
+from regard.attention.recall import recall_of
 from regard.attention.result import Attended
 from regard.attention.routes import planned, problem_of, route_of
 from regard.biases import Bias
-from regard.errors import KindError
+from regard.errors import ArgumentError, KindError
 from regard.masks.mask import Mask
 from regard.names.foreign_arguments import unknown_keyword
 from regard.normalizers import Normalizing
@@ -174,7 +175,17 @@ def observe(
             return seen
     gatherer = Gatherer(problem, readings)
     output = run(problem, backend, gatherer).output
-    return gatherer.observed(problem.restore(output), problem)
+    seen = gatherer.observed(problem.restore(output), problem)
+    selection = gatherer.read.recall
+    if selection is False:
+        return seen
+    recall = recall_of(problem, selection, lambda dense, shares: run_unwatched(dense, backend, shares))
+    if recall is None:
+        raise ArgumentError(
+            "recall=True reads what the lists of keys in a mask keep, and the mask has none: write "
+            "mask=masks.columns(index), or recall=mask with the mask of the selected keys"
+        )
+    return seen._replace(recall=problem.restore(recall))
 
 
 def attend_with_weights(
@@ -271,15 +282,15 @@ def plan(
         return make_plan(problem, backend)
 
 
-def _run_placed(
-    problem: Problem, backend: BackendName, gatherer: Gatherer | None, need_weights: bool, layer: nn.Module | None
+def run_unwatched(
+    problem: Problem, backend: BackendName = "auto", gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> Attended:
-    """Runs a call whose sequences are sharded."""
-    from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
+    """Runs a validated problem as `run` does, but no watcher gets it: for readings of other calls than the user's."""
+    if problem.placed is not None:
+        from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
 
-    if LISTENERS:
-        return LISTENERS[0](execute_sharded, problem, backend, gatherer, need_weights, layer)
-    return execute_sharded(problem, backend, gatherer, need_weights)
+        return execute_sharded(problem, backend, gatherer, need_weights)
+    return (attend_traced if is_traced(problem.query) else execute)(problem, backend, gatherer, need_weights)
 
 
 def run(
@@ -299,7 +310,9 @@ def run(
         layer: the layer that computes this attention, for `regard.watch`; None: no layer of regard.
     """
     if problem.placed is not None:
-        return _run_placed(problem, backend, gatherer, need_weights, layer)
+        if LISTENERS:
+            return LISTENERS[0](run_unwatched, problem, backend, gatherer, need_weights, layer)
+        return run_unwatched(problem, backend, gatherer, need_weights)
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
     calls = recording()

@@ -83,7 +83,8 @@ class AttentionCall:
             size that is not full.
         lse: ``[batch, heads, queries]``; None where the scores are unknown.
         entropy, peak, top_weights, top_indices, received, distance, pooled_mean, pooled_max, rows, tile, weights,
-            shares: as in `regard.Observed`; None unless requested.
+            shares, recall: as in `regard.Observed`; None unless requested; ``recall`` also where the selection is the
+            call's own and the mask has no lists of keys.
         value_norms: ``[batch, heads, keys]``: the norm of each value after the head's part of the output projection;
             None unless requested.
         head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless requested.
@@ -154,6 +155,7 @@ class AttentionCall:
     tile: Requested[Tensor] = None
     weights: Requested[Tensor] = None
     shares: Requested[Tensor] = None
+    recall: Requested[Tensor] = None
     value_norms: Requested[Tensor] = None
     head_output: Requested[Tensor] = None
     value: Requested[Tensor] = None
@@ -260,7 +262,8 @@ class AttentionCall:
 _HIDDEN_ATTRIBUTES = ("visible_mask", "path", "unprojected")
 
 QUERY_ATTRIBUTES = (
-    "lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares", "head_output",
+    "lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares", "recall",
+    "head_output",
 )  # fmt: skip
 """The attributes that have an axis of queries, the third."""
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.execution import BACKENDS, choose_reader, execute, full_precision
+from regard.attention.execution import BACKENDS, choose_reader, full_precision
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
-from regard.attention.result import Attended
+from regard.attention.recall import recall_of
+from regard.attention.verbs import run_unwatched
 from regard.masks import Band
 from regard.normalizers import softmax
 from regard.scores import Decayed, DeltaRule, ScaledDot
@@ -20,7 +21,7 @@ SMALL_PAIRS = 1 << 16
 
 READING_NAMES = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_mean", "pooled_max", "rows",
-    "tile", "weights", "shares",
+    "tile", "weights", "shares", "recall",
 )  # fmt: skip
 """The readings, by their names in `regard.Observed`."""
 
@@ -117,7 +118,7 @@ class InterceptedCall:
         if self.known_output is not None:
             return self.known_output
         if self.problem is not None:
-            return _executed(self.problem).output
+            return run_unwatched(self.problem).output
         if self.value is None or self.weights is None:
             return None
         return self.weights.to(self.value.dtype) @ spread_heads(self.value, self.grid.heads)
@@ -130,31 +131,27 @@ class InterceptedCall:
             assert self.weights is not None
             problem = _empty_problem(self.weights)
         gatherer = Gatherer(problem, read)
+        self._gather(problem, gatherer)
+        observed = gatherer.observed(problem.query.new_empty(0), problem)
+        readings = {name: getattr(observed, name) for name in READING_NAMES}
+        recall = recall_of(problem, gatherer.read.recall, self._gather)
+        readings["recall"] = None if recall is None else problem.restore(recall)
+        if self.weights is not None and self.scores is None:
+            readings["lse"] = None
+        return readings
+
+    def _gather(self, problem: Problem, gatherer: Gatherer) -> None:
+        """Lets a gatherer read this call's weights, or those of the call with another mask."""
         if self.weights is not None:
-            grid = problem.grid
             masked = self.scores if self.scores is not None else self.weights.log()
-            gatherer.add(masked.to(gatherer.dtype), self.weights.to(gatherer.dtype), grid)
+            gatherer.add(masked.to(gatherer.dtype), self.weights.to(gatherer.dtype), problem.grid)
         elif problem.placed is not None:
-            _executed(problem, gatherer)
+            run_unwatched(problem, gatherer=gatherer)
         elif problem.pairs:
             with full_precision(problem.query):
                 small = problem.pairs < SMALL_PAIRS
                 reader = BACKENDS["reference"] if small else choose_reader(problem)
                 reader.read(problem, gatherer)
-        observed = gatherer.observed(problem.query.new_empty(0), problem)
-        readings = {name: getattr(observed, name) for name in READING_NAMES}
-        if self.weights is not None and self.scores is None:
-            readings["lse"] = None
-        return readings
-
-
-def _executed(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
-    """Runs a problem; of a sharded one, every process runs its part."""
-    if problem.placed is None:
-        return execute(problem, "auto", gatherer)
-    from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
-
-    return execute_sharded(problem, "auto", gatherer)
 
 
 def _empty_problem(weights: Tensor) -> Problem:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.attention.readings import ReadingName, Readings, as_readings, checked_readings
 from regard.errors import ArgumentError, KindError, RegardError
+from regard.masks import Mask
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Axis, Document, TokenAxis
@@ -467,6 +468,8 @@ def _check_readings(read: Readings) -> None:
         return
     if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
         read = replace(read, shares=())
+    if isinstance(read, Readings) and isinstance(read.recall, Mask):
+        read = replace(read, recall=True)
     checked_readings(read, _LARGE_GRID)
     if read.rows is read.tile is read.pooled is None:
         # It is immutable, and contexts in a loop often share it.

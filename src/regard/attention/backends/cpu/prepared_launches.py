@@ -326,4 +326,4 @@ def statistics(read: Readings) -> tuple[int, ...]:
 
 def reads_pairs(read: Readings) -> bool:
     """Whether weights of pairs are read, and not only statistics of rows and columns."""
-    return bool(read.weights or read.pooled or read.tile or read.shares) or read.rows is not None
+    return bool(read.weights or read.pooled or read.tile or read.by_masks) or read.rows is not None
