@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
+from regard.biases import Fire, Kerple, Sandwich
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.positions import Bias, RelativeBias, RelativePosition, TensorBias, alibi, as_bias
 from regard.shapes.grid import Grid
@@ -20,6 +21,11 @@ BIASES: dict[str, Callable[[], Bias]] = {
     "alibi": lambda: alibi(HEADS),
     "T5": lambda: RelativeBias(HEADS, buckets=8, max_distance=11),
     "T5 causal": lambda: RelativeBias(HEADS, buckets=5, max_distance=7, bidirectional=False),
+    "KERPLE": lambda: Kerple(HEADS),
+    "KERPLE power": lambda: Kerple(HEADS, "power"),
+    "slopes": lambda: alibi(HEADS, torch.nn.Parameter(torch.tensor([0.5, 0.3, 0.1]))),
+    "Sandwich": lambda: Sandwich(HEADS, 6),
+    "FIRE": lambda: Fire(HEADS, 5, threshold=torch.nn.Parameter(torch.tensor(4.5))),
     "Shaw": lambda: RelativePosition(DIM, 2),
     "Shaw, own heads": lambda: RelativePosition(DIM, 3, heads=HEADS, scale=0.7),
     "Shaw, distance 0": lambda: RelativePosition(DIM, 0),
@@ -236,7 +242,7 @@ def test_biases_name_wrong_arguments(make: Callable[[], Bias], error: type[Excep
 @pytest.mark.parametrize(
     ("bias", "error", "says"),
     [
-        (alibi(2), ShapeError, "bias must fit query: alibi was made for 2 heads; query has 3"),
+        (alibi(2), ShapeError, "bias must fit query: Alibi was made for 2 heads; query has 3"),
         (RelativeBias(2), ShapeError, "RelativeBias was made for 2 heads; query has 3"),
         (RelativePosition(4, 2), ShapeError, "RelativePosition was made for dim 4; query has dim 5"),
         (RelativePosition(5, 2, heads=2), ShapeError, "RelativePosition was made for 2 heads; query has 3"),

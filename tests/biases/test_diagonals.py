@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
+from regard.biases import Kerple, Sandwich
 from regard.positions import Bias, RelativeBias, RelativePosition, TensorBias, alibi
 from regard.shapes.grid import Grid
 
@@ -18,6 +19,9 @@ BIASES: dict[str, Callable[[], Bias]] = {
     "alibi": lambda: alibi(HEADS),
     "T5": lambda: RelativeBias(HEADS, buckets=8, max_distance=11),
     "T5 causal": lambda: RelativeBias(HEADS, buckets=5, max_distance=7, bidirectional=False),
+    "KERPLE": lambda: Kerple(HEADS),
+    "KERPLE power": lambda: Kerple(HEADS, "power"),
+    "Sandwich": lambda: Sandwich(HEADS, 6),
 }
 every_bias = pytest.mark.parametrize("make", BIASES.values(), ids=BIASES.keys())
 

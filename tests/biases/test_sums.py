@@ -148,7 +148,7 @@ def test_summands_are_checked():
         SummedBias([])
     with pytest.raises(KindError, match="one of them is None"):
         SummedBias([alibi(HEADS), None])
-    with pytest.raises(ShapeError, match="alibi was made for 2 heads; query has 3"):
+    with pytest.raises(ShapeError, match="Alibi was made for 2 heads; query has 3"):
         regard.attend(queries(), torch.zeros(BATCH, 1, KEYS, DIM).double(), torch.zeros(BATCH, 1, KEYS, DIM).double(),
                       bias=alibi(2) + RelativeBias(HEADS))  # fmt: skip
 

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import regard
-from regard.biases import AppendedBias, Bias, RelativeBias, RelativePosition, TensorBias, alibi
+from regard.biases import AppendedBias, Bias, Fire, Kerple, RelativeBias, RelativePosition, TensorBias, alibi
 from regard.shapes.grid import Grid
 
 DOUBLE = torch.float64
@@ -25,6 +25,8 @@ BIASES: dict[str, Callable[[], Bias]] = {
     "alibi": lambda: alibi(HEADS),
     "T5": lambda: RelativeBias(HEADS, buckets=8, max_distance=11),
     "T5 causal": lambda: RelativeBias(HEADS, buckets=5, max_distance=7, bidirectional=False),
+    "KERPLE power": lambda: Kerple(HEADS, "power"),
+    "FIRE": lambda: Fire(HEADS, 5, threshold=parameter()),
     "Shaw": lambda: RelativePosition(DIM, 2),
     "Shaw, own heads": lambda: RelativePosition(DIM, 3, heads=HEADS, scale=0.7),
     "tensor": lambda: TensorBias(parameter(BATCH, 1, QUERIES, KEYS)),

@@ -186,7 +186,26 @@ MADE = {
     masks.Or: lambda: [masks.causal() | masks.prefix(2), masks.prefix(2) | masks.keep(square(0.7))],
     masks.Not: lambda: [masks.Not(masks.prefix(2)), masks.Not(masks.keep(square(0.7)))],
     biases.TensorBias: lambda: [biases.TensorBias(number(*each)) for each in ((LENGTH, LENGTH), (HEADS, 1, 1))],
-    biases.Alibi: lambda: [biases.Alibi(HEADS), biases.Alibi(3)],
+    biases.Alibi: lambda: [
+        biases.Alibi(HEADS), biases.Alibi(3), biases.Alibi(HEADS, [0.5, 0.3]), biases.Alibi(HEADS, number(HEADS)),
+    ],
+    biases.Kerple: lambda: [
+        biases.Kerple(HEADS),
+        biases.Kerple(3),
+        biases.Kerple(HEADS, "power"),
+        biases.Kerple(HEADS, amplitude=number(HEADS)),
+        biases.Kerple(HEADS, rate=number(HEADS)),
+    ],
+    biases.Sandwich: lambda: [biases.Sandwich(HEADS), biases.Sandwich(3), biases.Sandwich(HEADS, 6)],
+    biases.Fire: lambda: [
+        biases.Fire(HEADS),
+        biases.Fire(3),
+        biases.Fire(HEADS, 5),
+        biases.Fire(HEADS, rate=number()),
+        biases.Fire(HEADS, threshold=number()),
+        biases.Fire(HEADS, inner=number(32, 2)),
+        biases.Fire(HEADS, outer=number(HEADS, 33)),
+    ],
     biases.RelativeBias: lambda: [
         biases.RelativeBias(HEADS, 8),
         biases.RelativeBias(3, 8),

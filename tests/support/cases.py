@@ -2,7 +2,7 @@
 
 import torch
 
-from regard import masks, normalizers, positions, scores
+from regard import biases, masks, normalizers, positions, scores
 
 # Different primes, so that a transposed axis fails.
 B, H, Q, K, D, V = 2, 3, 5, 7, 11, 13
@@ -102,6 +102,8 @@ BIASES = {
     "tensor": lambda: _weights(H, Q, K),
     "alibi": lambda: positions.alibi(H),
     "relative": lambda: positions.RelativeBias(H, buckets=8, max_distance=16).double(),
+    "kerple": lambda: biases.Kerple(H).double(),
+    "fire": lambda: biases.Fire(H, 3).double(),
     "shaw": lambda: positions.RelativePosition(D, 3).double(),
     "diagonal_sum": lambda: positions.alibi(H) + positions.RelativeBias(H, buckets=8, max_distance=16).double(),
     "dense_sum": lambda: positions.alibi(H) + _weights(H, Q, K),

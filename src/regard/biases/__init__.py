@@ -2,6 +2,8 @@
 
 from regard.biases.alibi import Alibi, alibi
 from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, TensorBias, as_bias
+from regard.biases.distance import DistanceBias, Kerple, Sandwich
+from regard.biases.fire import Fire
 from regard.biases.names import bias_for
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
@@ -12,8 +14,12 @@ __all__ = [
     "AppendedBias",
     "Bias",
     "DiagonalBias",
+    "DistanceBias",
+    "Fire",
+    "Kerple",
     "RelativeBias",
     "RelativePosition",
+    "Sandwich",
     "SummedBias",
     "TensorBias",
     "alibi",

@@ -363,13 +363,22 @@ def as_bias(value: object) -> Bias | None:
     return TensorBias(value)
 
 
-def register_weight(bias: nn.Module, weight: Tensor | None, *sizes: int) -> None:
+def register_weight(bias: nn.Module, weight: Tensor | None, *sizes: int, name: str = "weight") -> None:
     """Sets the ``weight`` of a bias to an empty parameter of these sizes, or to the tensor, which must have them."""
-    weight = nn.Parameter(torch.empty(*sizes)) if weight is None else weight
-    check_floating("weight", weight)
+    weight = nn.Parameter(torch.empty(sizes)) if weight is None else weight
+    check_floating(name, weight)
     if weight.shape != sizes:
-        raise ShapeError(f"weight must have the shape {list(sizes)}; it has {list(weight.shape)}")
-    set_field(bias, "weight", weight)
+        raise ShapeError(f"{name} must have the shape {list(sizes)}; it has {list(weight.shape)}")
+    set_field(bias, name, weight)
+
+
+def check_fit(bias: Bias, heads: int | None, grid: Grid) -> None:
+    """Raises ShapeError unless a problem has these heads, and KindError unless the bias is on its device."""
+    name = type(bias).__name__
+    if heads is not None and grid.heads != heads:
+        raise ShapeError(f"bias must fit query: {name} was made for {heads} heads; query has {grid.heads}")
+    for own, tensor in (*bias.named_parameters(), *bias.named_buffers()):
+        check_device(f"the {own} of {name}", tensor, grid)
 
 
 def relative_positions(grid: Grid) -> Tensor:

@@ -3,17 +3,17 @@
 import torch
 from torch import Tensor, nn
 
-from regard.biases.bias import DiagonalBias, register_weight, relative_positions
-from regard.errors import ArgumentError, ShapeError
+from regard.biases.bias import register_weight
+from regard.biases.distance import DistanceBias
+from regard.errors import ArgumentError
 from regard.names.answered import answered
-from regard.shapes.checks import check_device, flag, whole_number
-from regard.shapes.grid import Grid
+from regard.shapes.checks import flag, whole_number
 from regard.tracing.portable import vector
 from regard.tracing.transforms import sent
 
 
 @answered
-class RelativeBias(DiagonalBias, fields=("heads", "buckets", "max_distance", "bidirectional", "weight")):
+class RelativeBias(DistanceBias, fields=("heads", "buckets", "max_distance", "bidirectional", "weight")):
     """Adds one learned value for each head and each range (bucket) of relative positions; ranges grow with distance.
 
     .. math::
@@ -77,13 +77,6 @@ class RelativeBias(DiagonalBias, fields=("heads", "buckets", "max_distance", "bi
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)
 
-    def check(self, query: Tensor, grid: Grid) -> None:
-        if grid.heads != self.heads:
-            raise ShapeError(
-                f"bias must fit query: RelativeBias was made for {self.heads} heads; query has {grid.heads}"
-            )
-        check_device("the weight of RelativeBias", self.weight, grid)
-
     def bucket(self, relative: Tensor) -> Tensor:
         """Returns the int64 bucket of each relative position (key − query, integers of any shape)."""
         limits = sent(vector(self._limits, torch.int64), relative.device)
@@ -91,8 +84,8 @@ class RelativeBias(DiagonalBias, fields=("heads", "buckets", "max_distance", "bi
             return torch.bucketize((-relative).clamp(min=0), limits, right=True)
         return torch.bucketize(relative.abs(), limits, right=True) + (relative > 0) * (self.buckets // 2)
 
-    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
-        return self.weight.to(dtype).t()[:, self.bucket(relative_positions(grid))]
+    def values(self, relative: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.weight.to(dtype).t()[:, self.bucket(relative)]
 
 
 def _bucket_limits(buckets: int, max_distance: int) -> list[int]:

@@ -2,10 +2,10 @@
 
 from torch import Tensor, nn
 
-from regard.biases.bias import Bias, PairBias, register_weight
+from regard.biases.bias import Bias, PairBias, check_fit, register_weight
 from regard.errors import ShapeError
 from regard.names.answered import answered
-from regard.shapes.checks import check_device, positive_number, whole_number
+from regard.shapes.checks import positive_number, whole_number
 from regard.shapes.grid import Grid, upcast
 
 
@@ -77,11 +77,7 @@ class RelativePosition(Bias, fields=("dim", "max_distance", "heads", "scale", "w
             raise ShapeError(
                 f"bias must fit query: RelativePosition was made for dim {self.dim}; query has dim {query.shape[-1]}"
             )
-        if self.heads is not None and grid.heads != self.heads:
-            raise ShapeError(
-                f"bias must fit query: RelativePosition was made for {self.heads} heads; query has {grid.heads}"
-            )
-        check_device("the weight of RelativePosition", self.weight, grid)
+        check_fit(self, self.heads, grid)
 
     def needs_gradient(self, query: Tensor) -> bool:
         return query.requires_grad or super().needs_gradient(query)

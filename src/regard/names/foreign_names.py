@@ -114,6 +114,10 @@ WRITTEN_HERE = {
             _RELATIVE: "t5 relative relative_bias relative_position_bias rel_pos rel_pos_bias",
             "biases.RelativePosition(dim, max_distance)": "shaw relative_position",
             '"alibi"': "linear_bias",
+            "biases.Kerple(heads)": "kerple kerple_log",
+            'biases.Kerple(heads, "power")': "kerple_power",
+            "biases.Sandwich(heads)": "sandwich",
+            "biases.Fire(heads)": "fire",
             _ROTARY_CALL: "rope rotary rotary_embedding roformer",
         },
         "backend": {
@@ -127,6 +131,9 @@ WRITTEN_HERE = {
         "position": {
             '"rotary"': "rope rotary_embedding rotary_position roformer",
             '"alibi"': "linear_bias",
+            "biases.Kerple(num_heads)": "kerple kerple_log",
+            "biases.Sandwich(num_heads)": "sandwich",
+            "biases.Fire(num_heads)": "fire",
             '"t5" or position="shaw"': "relative",
             '"t5"': "relative_bias",
             '"shaw"': "relative_position",
