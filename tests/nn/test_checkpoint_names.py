@@ -4,17 +4,19 @@ import pytest
 import torch
 
 from regard import nn
+from regard.positions import Rotary, YaRN
 
 transformers = pytest.importorskip("transformers")
 
 
-def llama(bias):
+def llama(bias, **options):
     """Returns an attention layer of transformers, and its output for random tokens and positions of a causal model."""
     from transformers.models.llama import modeling_llama as peer
 
     config = transformers.LlamaConfig(
-        hidden_size=24, num_attention_heads=6, num_key_value_heads=2, attention_bias=bias, attn_implementation="eager"
-    )
+        hidden_size=24, num_attention_heads=6, num_key_value_heads=2, attention_bias=bias, attn_implementation="eager",
+        **options,
+    )  # fmt: skip
     torch.manual_seed(0)
     layer, x = peer.LlamaAttention(config, 0).eval(), torch.randn(3, 7, 24)
     rotated = peer.LlamaRotaryEmbedding(config)(x, torch.arange(7)[None])
@@ -27,6 +29,48 @@ def test_self_attention_loads_a_llama_layer_and_computes_the_same(bias):
     layer, x, expected = llama(bias)
     own = nn.SelfAttention(24, 6, kv_heads=2, position="rotary", bias=bias).eval()
     own.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(own(x, mask="causal").output, expected, atol=1e-6, rtol=0)
+
+
+SCALED = [
+    {"rope_type": "linear", "factor": 4.0},
+    {"rope_type": "dynamic", "factor": 2.0},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+    {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4, "mscale": 0.7, "mscale_all_dim": 1.0},
+    {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 9.0],
+     "original_max_position_embeddings": 4, "factor": 8.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+     "original_max_position_embeddings": 32},
+    {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 100.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("longest", [5, 64])  # the tokens are 7
+@pytest.mark.parametrize("parameters", SCALED, ids=lambda parameters: parameters["rope_type"])
+@pytest.mark.filterwarnings("ignore")
+def test_self_attention_loads_a_layer_with_scaled_rotary_positions(parameters, longest):
+    options = {"rope_parameters": dict(parameters), "max_position_embeddings": longest}
+    layer, x, expected = llama(False, **options)
+    own = nn.SelfAttention(24, 6, kv_heads=2, position=Rotary.from_config(layer.config), bias=False).eval()
+    own.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(own(x, mask="causal").output, expected, atol=1e-6, rtol=0)
+    is_scaled = parameters["rope_type"] != "dynamic" or longest < 7
+    assert torch.allclose(expected, llama(False)[2], atol=1e-4) != is_scaled
+
+
+def test_self_attention_loads_a_qwen_layer_with_yarn():
+    from transformers.models.qwen3 import modeling_qwen3 as peer
+
+    config = transformers.Qwen3Config(
+        hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=8, attn_implementation="eager",
+        rope_parameters={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192},
+    )  # fmt: skip
+    layer, x = peer.Qwen3Attention(config, 0).eval(), torch.randn(3, 7, 24)
+    rotated = peer.Qwen3RotaryEmbedding(config)(x, torch.arange(7)[None])
+    scaling = YaRN(factor=4.0, original_length=8192)
+    own = nn.SelfAttention(24, 3, kv_heads=1, qk_norm="rms", position=Rotary(8, scaling=scaling), bias=False).eval()
+    own.load_state_dict(layer.state_dict())
+    expected = layer(x, rotated, torch.full((7, 7), -torch.inf).triu(1)[None, None])[0]
     torch.testing.assert_close(own(x, mask="causal").output, expected, atol=1e-6, rtol=0)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import gradcheck
 
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.positions import Learned, Rotary, Sinusoidal
+from regard.positions import Axial, Learned, Rotary, Sections, Sinusoidal, YaRN
 
 DOUBLE = torch.float64
 
@@ -41,7 +41,10 @@ def test_encodings_are_added_along_the_length(shape: tuple[int, ...]):
     assert torch.equal(learned(x, 3), x + learned.weight[3 : 3 + length])
 
 
-ENCODINGS = [Sinusoidal(6), Learned(23, 6), Rotary(6), Rotary(6, interleaved=True), Rotary(4)]
+ENCODINGS = [
+    Sinusoidal(6), Learned(23, 6), Rotary(6), Rotary(6, interleaved=True), Rotary(4),
+    Rotary(6, scaling=YaRN(4.0, 8)), Rotary(6, axes=Axial((4, 2), grid=(9, 5))), Rotary(6, axes=Sections((1, 2))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vmap
 
-from regard.positions import Learned, Rotary, Sinusoidal
+from regard.positions import DynamicNTK, Learned, LongRoPE, Rotary, Sections, Sinusoidal
 
 BATCH, HEADS, LENGTH, DIM = 2, 3, 5, 6
 DOUBLE = torch.float64
@@ -20,6 +20,8 @@ ENCODINGS: dict[str, Callable[[], nn.Module]] = {
     "rotary": lambda: Rotary(DIM),
     "rotary interleaved": lambda: Rotary(DIM, interleaved=True),
     "rotary partial": lambda: Rotary(4),
+    "rotary of length": lambda: Rotary(DIM, scaling=DynamicNTK(2.0, 3)),
+    "rotary searched": lambda: Rotary(DIM, scaling=LongRoPE((1, 1, 1), (2, 3, 4), 3, 4.0), axes=Sections((1, 1, 1))),
 }
 OFFSETS = {"none": lambda: 0, "integer": lambda: 3, "rows": lambda: torch.tensor([4, 1])}
 every_encoding = pytest.mark.parametrize("name", ENCODINGS)

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from regard.distributed.sequence_parts import shards_of_part
+from regard.distributed.sequence_parts import refuse_parts, shards_of_part, whole_length
 from regard.errors import KindError, ShapeError
-from regard.shapes.checks import check_floating, whole_number
+from regard.shapes.checks import check_dense, check_floating, whole_number
 
 
 def positions_of(input: Tensor, offset: int | Tensor) -> tuple[int, int] | Tensor:
@@ -26,21 +26,50 @@ def positions_of(input: Tensor, offset: int | Tensor) -> tuple[int, int] | Tenso
         first = whole_number("offset", offset)
         return (first, first + length) if shards is None else shards.positions(device=input.device) + first
     own = torch.arange(length, device=input.device) if shards is None else shards.positions(device=input.device)
-    return _rows_of(input, offset) + own
+    return _rows_of("offset", input, offset) + own
 
 
-def _rows_of(input: Tensor, offset: Tensor) -> Tensor:
-    """Returns the position of each batch row's first vector, with axes for those of the input."""
-    if offset.dtype == torch.bool or offset.is_floating_point() or offset.is_complex():
-        raise KindError(f"offset must hold integers; it holds {offset.dtype}")
-    if input.dim() < 3 or list(offset.shape) != [input.shape[0]]:
+def whole_lengths(input: Tensor, offset: int | Tensor, length: int | Tensor | None) -> int | Tensor:
+    """Returns the number of positions of a whole sequence: ``length``, or the position after the input's last; for
+    integers ``[batch]``, with axes for those of the input."""
+    name, value, added = ("length", length, 0) if length is not None else ("offset", offset, input.shape[-2])
+    rest = whole_length(added, "input") if added else 0
+    return (_rows_of(name, input, value) if isinstance(value, Tensor) else whole_number(name, value)) + rest
+
+
+def explicit_positions(input: Tensor, positions: Tensor, axes: int | None) -> Tensor:
+    """Returns positions that the user passed, ``[(axes,) (batch,) length]``, with axes for those of the input.
+
+    Args:
+        axes: number of axes of positions; None: one, which ``positions`` does not name.
+    """
+    refuse_parts("a call with positions=")
+    check_dense("positions", positions)
+    batch, length = input.shape[0], input.shape[-2]
+    first = () if axes is None else (axes,)
+    if tuple(positions.shape) == (*first, length):
+        return positions
+    if input.dim() < 3 or tuple(positions.shape) != (*first, batch, length):
+        names = "axes, " if first else ""
         raise ShapeError(
-            f"offset must be an integer, or [batch] for an input [batch, ..., length, dim]; "
-            f"it has shape {list(offset.shape)} and the input {list(input.shape)}"
+            f"positions must be [{names}length] or [{names}batch, length] = {[*first, batch, length]}; "
+            f"it has shape {list(positions.shape)}"
         )
-    if offset.device != input.device:
-        raise KindError(f"offset must be on {input.device}, where the input is; it is on {offset.device}")
-    return offset.long().reshape(-1, *[1] * (input.dim() - 2))
+    return positions.reshape(*first, batch, *[1] * (input.dim() - 3), length)
+
+
+def _rows_of(name: str, input: Tensor, rows: Tensor) -> Tensor:
+    """Returns integers ``[batch]`` with axes for those of the input."""
+    if rows.dtype == torch.bool or rows.is_floating_point() or rows.is_complex():
+        raise KindError(f"{name} must hold integers; it holds {rows.dtype}")
+    if input.dim() < 3 or list(rows.shape) != [input.shape[0]]:
+        raise ShapeError(
+            f"{name} must be an integer, or [batch] for an input [batch, ..., length, dim]; "
+            f"it has shape {list(rows.shape)} and the input {list(input.shape)}"
+        )
+    if rows.device != input.device:
+        raise KindError(f"{name} must be on {input.device}, where the input is; it is on {rows.device}")
+    return rows.long().reshape(-1, *[1] * (input.dim() - 2))
 
 
 def check_features(input: Tensor, dim: int, at_least: bool = False) -> None:

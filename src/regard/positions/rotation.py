@@ -1,12 +1,17 @@
 """Rotary positions, which rotate queries and keys by angles proportional to their position."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.names.answered import answered
+from regard.positions.axes import Axes
+from regard.positions.configurations import rotary_arguments
 from regard.positions.index import check_features
-from regard.positions.sinusoids import Sinusoidal
+from regard.positions.scaling import RotaryScaling
+from regard.positions.waves import Waves
 from regard.shapes.checks import flag, whole_number
 from regard.shapes.grid import upcast
 from regard.tracing.module_calls import Module
@@ -18,11 +23,11 @@ class Rotary(Module):
 
     .. math::
 
-        (a, b) at position m  →  (a cos mθ_i − b sin mθ_i,  a sin mθ_i + b cos mθ_i),    θ_i = base^(−2i / dim)
+        (a, b) at position p  →  m (a cos pθ_i − b sin pθ_i,  a sin pθ_i + b cos pθ_i),    θ_i = base^(−2i / dim)
 
-    Su et al. 2021 (RoFormer), §3.2.2, eq. 15 and 34; their index i counts from 1, here it counts from 0. Apply it to
-    queries and keys, not to values. If their lengths differ, pass the position of the first query: with a cache,
-    queries get ``offset = keys − queries``.
+    Su et al. 2021 (RoFormer), §3.2.2, eq. 15 and 34; their index i counts from 1, here it counts from 0, their position
+    m is p here, and m is 1 but for some kinds of ``scaling``. Apply it to queries and keys, not to values. If their
+    lengths differ, pass the position of the first query: with a cache, queries get ``offset = keys − queries``.
 
     Args:
         dim: number of rotated features, even. In wider inputs the first ``dim`` are rotated, and the rest is unchanged
@@ -30,6 +35,9 @@ class Rotary(Module):
         base: approximately 1 / θ of the slowest pair.
         interleaved: which features form pairs: ``(2i, 2i + 1)`` as in the paper if True, ``(i, i + dim / 2)`` as in
             GPT-NeoX and Llama checkpoints if False. They differ by a fixed permutation of features.
+        scaling: other frequencies, for longer sequences: `PositionInterpolation`, `DynamicNTK`, `YaRN`, `LongRoPE`,
+            `Llama3` or `Proportional`.
+        axes: several axes of positions: `Axial` for images and video, `Sections` for texts with images (M-RoPE).
 
     Numerics: angles are computed in float64, the rotation in float32 for half-precision inputs.
 
@@ -39,30 +47,74 @@ class Rotary(Module):
         >>> positions.Rotary(2)(torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]))
         tensor([[[1.0000, 0.0000],
                  [0.5403, 0.8415]]])
+        >>> positions.Rotary(64, scaling=positions.YaRN(factor=4.0, original_length=4096))(torch.randn(3, 5, 64)).shape
+        torch.Size([3, 5, 64])
     """
 
-    def __init__(self, dim: int, base: float = 10000.0, interleaved: bool = False):
+    def __init__(
+        self,
+        dim: int,
+        base: float = 10000.0,
+        interleaved: bool = False,
+        *,
+        scaling: RotaryScaling | None = None,
+        axes: Axes | None = None,
+    ):
         super().__init__()
         self.dim = whole_number("dim", dim, low=2)
         if self.dim % 2:
             raise ArgumentError(f"dim must be even (features are rotated in pairs); it is {dim}")
         self.interleaved = flag("interleaved", interleaved)
-        self.waves = Sinusoidal(self.dim, base)
+        self.waves = Waves(self.dim, base, scaling, axes)
 
-    def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
+    @classmethod
+    def from_config(cls, config: Any, layer_type: str | None = None, *, dim: int | None = None) -> "Rotary":
+        """Creates the rotary positions of a model of Hugging Face.
+
+        Args:
+            config: the model's configuration, the mapping in its ``config.json``, or ``rope_parameters`` alone.
+            layer_type: which of ``layer_types``, for models whose types differ, as Gemma 3's ``sliding_attention``.
+            dim: features of a head; None: as the configuration says.
+
+        Raises:
+            UnknownNameError: the kind of scaling, or the layer type, is unknown; the message lists the known ones.
+            ArgumentError: a number is missing, or there are no rotary positions in layers of this type.
+
+        Example:
+            >>> from regard import positions
+            >>> positions.Rotary.from_config({"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5}, dim=64)
+            Rotary(
+              64, base=500000, interleaved=False, scaling=PositionInterpolation(factor=4.0)
+              (waves): Waves(64, base=500000)
+            )
+        """
+        return cls(**rotary_arguments(config, layer_type, dim))
+
+    def forward(
+        self,
+        input: Tensor,
+        offset: int | Tensor = 0,
+        *,
+        positions: Tensor | None = None,
+        length: int | Tensor | None = None,
+    ) -> Tensor:
         """Rotates the input.
 
         Args:
             input: queries or keys ``[..., length, features]``, ``features >= dim``.
             offset: the position of the first vector; an integer (it may be negative), or integers ``[batch]`` with
                 ``batch`` the input's first axis.
+            positions: in place of an offset, numbers ``[length]`` or ``[batch, length]``; with ``axes``
+                ``[axes, length]`` or ``[axes, batch, length]``.
+            length: number of positions of the whole sequence, an integer or integers ``[batch]``, for scalings that
+                depend on it; None: up to the input's last position.
 
         Returns:
             A tensor of the shape and dtype of ``input``.
         """
         check_features(input, self.dim, at_least=True)
         features = upcast(input[..., : self.dim])
-        waves = self.waves.encodings(input, offset, features.dtype)
+        waves = self.waves.encodings(input, offset, features.dtype, positions, length)
         sin, cos = waves[..., 0::2], waves[..., 1::2]
         if self.interleaved:
             a, b = features[..., 0::2], features[..., 1::2]
@@ -76,4 +128,7 @@ class Rotary(Module):
         return torch.cat((rotated, input[..., self.dim :]), dim=-1)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, base={self.waves.base:g}, interleaved={self.interleaved}"
+        waves = self.waves
+        parts = "" if type(waves.scaling) is RotaryScaling else f", scaling={waves.scaling}"
+        parts += "" if waves.axes is None else f", axes={waves.axes}"
+        return f"{self.dim}, base={waves.base:g}, interleaved={self.interleaved}{parts}"
