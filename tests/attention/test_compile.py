@@ -75,10 +75,8 @@ class Look(torch_nn.Module):
     def forward(self, state, annotations, lengths):
         memory = self.attention.remember(annotations, lengths)
         context, weights = self.attention(state, memory, need_weights=self.need_weights or self.aware)
-        previous = weights if self.aware else None
-        again, weights = self.attention(
-            context + state, memory, previous_weights=previous, need_weights=self.need_weights
-        )
+        earlier = nn.EarlierWeights(weights) if self.aware else None
+        again, weights = self.attention(context + state, memory, earlier=earlier, need_weights=self.need_weights)
         return (again,) if weights is None else (again, weights)
 
 

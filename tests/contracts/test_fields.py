@@ -61,16 +61,17 @@ MADE = {
     scores.LocationAware: lambda: [
         scores.LocationAware(
             number(*heads, 3), nn.Conv1d(1, 2, width, padding="same"), linear(2, 3, location), linear(DIM, 3, query),
-            linear(DIM, 3, key), previous,
+            linear(DIM, 3, key), sees, earlier,
         )
-        for heads, width, location, query, key, previous in (
-            ((), 3, True, True, True, None),
-            ((HEADS,), 3, True, True, True, None),
-            ((), 5, True, True, True, None),
-            ((), 3, False, True, True, None),
-            ((), 3, True, False, True, None),
-            ((), 3, True, True, False, None),
-            ((), 3, True, True, True, number(2, LENGTH)),
+        for heads, width, location, query, key, sees, earlier in (
+            ((), 3, True, True, True, "previous", None),
+            ((HEADS,), 3, True, True, True, "previous", None),
+            ((), 5, True, True, True, "previous", None),
+            ((), 3, False, True, True, "previous", None),
+            ((), 3, True, False, True, "previous", None),
+            ((), 3, True, True, False, "previous", None),
+            ((), 3, True, True, True, "total", None),
+            ((), 3, True, True, True, "previous", number(2, 1, LENGTH)),
         )
     ],
     scores.GaussianMixture: lambda: [scores.GaussianMixture(linear(DIM, 3)), scores.GaussianMixture(linear(DIM, 6))],

@@ -195,8 +195,8 @@ def test_the_score_sees_the_sum_of_all_earlier_weights(extended, name):
     for time in range(4):
         _, state, weights = model.step(extended.target[:, time], state)
         total += weights
-        torch.testing.assert_close(state.decoder.coverage.double(), total, atol=1e-6, rtol=0)
+        torch.testing.assert_close(state.decoder.earlier.total.double(), total, atol=1e-6, rtol=0)
     _, _, seen = model.step(extended.target[:, 4], state)
-    uncovered = dataclasses.replace(state, decoder=dataclasses.replace(state.decoder, coverage=None))
+    uncovered = dataclasses.replace(state, decoder=dataclasses.replace(state.decoder, earlier=None))
     _, _, unseen = model.step(extended.target[:, 4], uncovered)
     assert not torch.allclose(seen, unseen)

@@ -7,7 +7,7 @@ from torch import Tensor
 from regard import masks, normalizers, scores
 from regard.attention import attend
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError
-from regard.nn import Attention, Memory
+from regard.nn import Attention, EarlierWeights, Memory
 from regard.scores.names import OPTIONAL_ARGUMENTS
 
 BATCH, QUERIES, KEYS, DIM, VALUE_DIM = 3, 5, 11, 7, 13
@@ -23,13 +23,14 @@ CREATED = [
     "mlp",
     "location",
     "location_aware",
+    "coverage",
 ]
 
 
 def make(name: str = "additive", **options: object) -> Attention:
     torch.manual_seed(17)
     key_dim = query_dim = DIM
-    if name in ("general", "additive", "concat", "mlp", "location", "location_aware"):
+    if name in ("general", "additive", "concat", "mlp", "location", "location_aware", "coverage"):
         query_dim = 2
     sizes = {"dim": 3, "max_keys": KEYS, "channels": 2, "kernel_size": 3}
     sizes = {size: sizes[size] for size in OPTIONAL_ARGUMENTS.get(name, ()) if size in sizes}
@@ -141,7 +142,7 @@ def test_location_aware_scores_see_the_weights_of_the_step_before():
     memory = attention.remember(annotations, torch.tensor([9, 4, KEYS]))
     _, first = attention(query, memory)
     assert first is not None
-    context, second = attention(query, memory, previous_weights=first)
+    context, second = attention(query, memory, earlier=EarlierWeights(first))
     assert not torch.allclose(first, second)
     direct = attend(
         query[:, None, None],
@@ -154,10 +155,10 @@ def test_location_aware_scores_see_the_weights_of_the_step_before():
     # The gradient goes back through the weights to the step before.
     early = query.clone().requires_grad_()
     _, weights = attention(early, memory)
-    loss = attention(query, memory, previous_weights=weights).context.square().sum()
+    loss = attention(query, memory, earlier=EarlierWeights(weights)).context.square().sum()
     assert torch.autograd.grad(loss, early)[0].abs().sum() > 0
-    with pytest.raises(ArgumentError, match="LocationAware scores; the score is Dot"):
-        make("general")(query, annotations, previous_weights=first)
+    with pytest.raises(ArgumentError, match="such as LocationAware; the score is General"):
+        make("general")(query, annotations, earlier=EarlierWeights(first))
 
 
 def test_beams_select_and_repeat_rows_of_a_memory():

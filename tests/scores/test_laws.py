@@ -58,26 +58,28 @@ def _location_aware(s: scores.LocationAware, q: Tensor, k: Tensor, at: tuple) ->
     b, h, _, j = at
     channels, _, width = s.convolution.weight.shape
     features = torch.zeros(channels, dtype=torch.float64) if s.convolution.bias is None else s.convolution.bias.clone()
-    previous = s.previous_weights
-    if previous is not None:
-        row = previous[b] if previous.dim() == 2 else previous[b, h]
-        for n in range(width):
-            position = j + n - width // 2
-            if 0 <= position < len(row):
-                features = features + s.convolution.weight[:, 0, n] * row[position]
+    if s.earlier is not None:
+        for channel, row in enumerate(s.earlier[b] if s.earlier.dim() == 3 else s.earlier[b, h]):
+            for n in range(width):
+                position = j + n - width // 2
+                if 0 <= position < len(row):
+                    features = features + s.convolution.weight[:, channel, n] * row[position]
     return _additive(s, q, k, at, s.location_projection.weight @ features)
 
 
-def _new_location_aware(*weight: int, previous: tuple[int, ...] | None = None, bias: bool = True) -> scores.Score:
-    convolution = nn.Conv1d(1, 3, 5, padding=2, bias=bias, dtype=torch.float64)
+def _new_location_aware(
+    *weight: int, previous: tuple[int, ...] | None = None, bias: bool = True, sees: str = "previous"
+) -> scores.Score:
+    convolution = nn.Conv1d(2 if sees == "both" else 1, 3, 5, padding=2, bias=bias, dtype=torch.float64)
     score = scores.LocationAware(
         _parameter(*weight),
         convolution,
         _linear(3, UNITS, bias=False),
         _linear(DIM, UNITS, False),
         _linear(OTHER, UNITS),
+        sees,
     )
-    return score if previous is None else score.given(torch.rand(previous, dtype=torch.float64))
+    return score if previous is None else score.given(*torch.rand(2, *previous, dtype=torch.float64))
 
 
 class Joined(nn.Module):
@@ -152,6 +154,9 @@ CASES = {
     ),
     "location aware, first step": Case(lambda: _new_location_aware(UNITS), _location_aware, OTHER),
     "location aware": Case(lambda: _new_location_aware(UNITS, previous=(B, K)), _location_aware, OTHER, fixed=True),
+    "location aware, of both": Case(
+        lambda: _new_location_aware(UNITS, previous=(B, K), sees="both"), _location_aware, OTHER, fixed=True
+    ),
     "location aware by head": Case(
         lambda: _new_location_aware(H, UNITS, previous=(B, H, K), bias=False), _location_aware, OTHER, fixed=True
     ),
@@ -206,7 +211,7 @@ def test_gradients_reach_inputs_and_every_parameter(case: Case, is_full: bool):
     for name, parameter in score.named_parameters():
         assert parameter.grad is not None, name
         # At a first step there is nothing that a filter could see.
-        unseen = name == "convolution.weight" and getattr(score, "previous_weights", None) is None
+        unseen = name == "convolution.weight" and getattr(score, "earlier", None) is None
         assert parameter.grad.any() != unseen, name
 
 
@@ -293,4 +298,4 @@ def test_a_score_survives_saving(case: Case):
     other.load_state_dict(state)
     for name, tensor in other.state_dict().items():
         assert torch.equal(tensor, state[name])
-    assert not any("previous_weights" in name for name in state)
+    assert not any("earlier" in name for name in state)

@@ -47,11 +47,11 @@ def test_earlier_weights_are_seen_within_the_filters_reach():
 def test_binding_leaves_the_score_and_shares_its_parameters():
     score = _aware(key_projection=nn.Linear(11, 5))
     bound = score.given(torch.rand(2, 13))
-    assert score.previous_weights is None
+    assert score.earlier is None
     assert dict(bound.named_parameters()).keys() == dict(score.named_parameters()).keys()
     for name, parameter in bound.named_parameters():
         assert parameter is score.get_parameter(name)
-    assert "previous_weights" not in bound.state_dict()
+    assert "earlier" not in bound.state_dict()
     assert score.projected().given(torch.rand(2, 13)).key_projection is None
 
 
@@ -81,7 +81,7 @@ def test_every_way_to_pad_alike_is_alike(dilation: int):
     ("changes", "error", "message"),
     [
         ({"convolution": nn.Conv1d(1, 3, 4)}, ArgumentError, "odd kernel, to be centered on a key; it has 4"),
-        ({"convolution": nn.Conv1d(2, 3, 5)}, ShapeError, "must take 1 channel, the previous weights; it takes 2"),
+        ({"convolution": nn.Conv1d(2, 3, 5)}, ShapeError, "must take 1 channel, the earlier weights; it takes 2"),
         ({"convolution": nn.Conv1d(1, 3, 5)}, ArgumentError, r"keep the number of keys: .* padding \(0,\)"),
         (
             {"convolution": nn.Conv1d(1, 3, 5, padding=2, stride=2)},
@@ -109,10 +109,12 @@ def test_location_aware_scores_refuse_wrong_parts(changes: dict, error: type[Exc
 
 def test_bad_earlier_weights():
     query, key = torch.randn(2, 3, 1, 5), torch.randn(2, 3, 7, 5)
-    with pytest.raises(ShapeError, match=r"must be \[batch, keys\] or \[batch, heads, keys\]; it has shape \[7\]"):
+    with pytest.raises(
+        ShapeError, match=r"previous must be \[batch, keys\] or \[batch, heads, keys\], .* it has shape \[7\]"
+    ):
         _aware().given(torch.zeros(7))
     with pytest.raises(KindError, match="floating-point"):
         _aware().given(torch.zeros(2, 7, dtype=torch.int64))
     for shape in ((2, 5), (1, 7), (2, 2, 7)):
-        with pytest.raises(ShapeError, match=r"previous_weights must be \[batch, keys\] = \[2, 7\] or"):
+        with pytest.raises(ShapeError, match=r"earlier steps must be \[batch, keys\] = \[2, 7\] or"):
             _aware().given(torch.zeros(shape))(query, key)

@@ -18,7 +18,8 @@ TAKEN = {
     "concat": ("dim", "heads"),
     "mlp": ("dim", "hidden"),
     "location": ("max_keys",),
-    "location_aware": ("dim", "heads", "channels", "kernel_size"),
+    "location_aware": ("dim", "heads", "channels", "kernel_size", "sees"),
+    "coverage": ("dim", "heads"),
 }
 NEEDED = ("max_keys", "channels", "kernel_size")
 

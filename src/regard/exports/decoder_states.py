@@ -13,9 +13,23 @@ from regard.exports.program import FIXED_SIZE, Axes, AxisSizes, ProgramInput, ge
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.pointer_generator import PointerGenerator, PointerState
 from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
-from regard.models.speech.location_decoder import LocationDecoder
 from regard.models.transformer_decoding import TransformerPredictor, TransformerState
-from regard.nn import KeyValueCache, KeyValues, Memory, MonotonicAttention, MonotonicMemory, MultiheadAttention
+from regard.nn import (
+    Attention,
+    EarlierWeights,
+    KeyValueCache,
+    KeyValues,
+    Memory,
+    MonotonicAttention,
+    MonotonicMemory,
+    MultiheadAttention,
+)
+
+EARLIER = {
+    "previous": ProgramInput("previous_weights", ("batch", "source"), "the weights of the step before"),
+    "total": ProgramInput("coverage", ("batch", "source"), "the sum of the weights of all steps so far"),
+}
+"""The input for each field of `EarlierWeights`."""
 
 
 class InputCache(KeyValueCache):
@@ -166,9 +180,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     embedding_dim = decoder.embedding.embedding_dim
     attention: Any = getattr(decoder, "attention", None)
     feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
-    covers = bool(getattr(decoder, "covers", False))
-    is_located = isinstance(decoder, LocationDecoder) and decoder.located
     monotonic = attention if isinstance(attention, MonotonicAttention) else None
+    seen = attention.sees_earlier if isinstance(attention, Attention) else ()
     attention = attention if monotonic is None else monotonic.attention
     scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
     names = ("hidden", "cell")[: recurrence.states]
@@ -176,10 +189,7 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     changing = [ProgramInput(name, axes, f"the {name} states of the layers") for name in names]
     if feeds:
         changing.append(ProgramInput("fed", ("batch", embedding_dim), "the last attentional vector"))
-    if covers:
-        changing.append(ProgramInput("coverage", ("batch", "source"), "the sum of the weights of all steps so far"))
-    if is_located:
-        changing.append(ProgramInput("previous_weights", ("batch", "source"), "the weights of the step before"))
+    changing += [EARLIER[name] for name in seen]
     if monotonic is not None:
         changing.append(ProgramInput("stops", ("batch", "source"), "where the step before stopped"))
     if scope == "local-m":
@@ -203,14 +213,13 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         first = state.recurrent[0]
         if feeds:
             tensors_of_state.append(first.new_zeros(first.shape[1], embedding_dim) if state.fed is None else state.fed)
-        if covers:
-            tensors_of_state.append(state.covered)
-        if is_located:
-            tensors_of_state.append(state.covered if state.attended is None else state.attended)
         if monotonic is not None:
             assert state.memory is not None
-            stops = monotonic.first_stops(state.memory) if state.attended is None else state.attended
+            stops = monotonic.first_stops(state.memory) if state.earlier is None else state.earlier.previous
             tensors_of_state.append(stops)
+        elif seen:
+            earlier = attention.first(state.memory) if state.earlier is None else state.earlier
+            tensors_of_state += [getattr(earlier, name) for name in seen]
         if scope == "local-m":
             tensors_of_state.append(torch.as_tensor(state.position))
         if state.memory is not None:
@@ -226,20 +235,23 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         if attention is not None:
             memory = Memory(by_name["keys"], by_name["values"], attention.score.projected(), by_name["visible"])
         if monotonic is not None and memory is not None:
-            parts = memory.key, memory.value, memory.score, memory.mask, None
+            fields = memory.key, memory.value, memory.score, memory.mask, None
             chunk = None
             if monotonic.chunk is not None:
                 chunk = replace(memory, key=by_name["chunk_keys"], score=monotonic.chunk.score.projected())
-            memory = MonotonicMemory(*parts, chunk)
+            memory = MonotonicMemory(*fields, chunk)
         options = {
             "recurrent": tuple(by_name[name] for name in names),
             "memory": memory,
             "lengths": by_name.get("source_lengths", tensors[0].new_zeros(0)),
             "fed": by_name.get("fed"),
-            "coverage": by_name.get("coverage"),
             "position": by_name.get("position", 0),
-            "attended": by_name.get("stops", by_name.get("previous_weights")),
         }
-        return DecoderState(**options)
+        parts = {name: by_name[EARLIER[name].name] for name in seen}
+        if monotonic is not None:
+            parts["previous"] = by_name["stops"]
+        # A part that no weight depends on may be any tensor.
+        earlier = EarlierWeights(**{"previous": parts.get("total"), **parts}) if parts else None
+        return DecoderState(**options, earlier=earlier)
 
     return DecoderForm(changing, constant, tensors, state)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.models.hard_attention import HardChoice
 from regard.models.recurrent_decoder import AttendedStep, ContextDecoder, DecoderState
-from regard.nn import Attention
+from regard.nn import Attended, Attention
 
 
 class BahdanauDecoder(ContextDecoder):
@@ -29,8 +29,6 @@ class BahdanauDecoder(ContextDecoder):
         annotation_dim: features of an annotation.
         readout: ``"tanh"`` or ``"maxout"``.
         choice: hard attention; None: soft attention, the context is the weighted mean of the annotations.
-        covers: whether the score sees the sum of the weights of all earlier steps (See et al. 2017, eq. 11); the score
-            must be a `regard.scores.LocationAware`.
         gated: whether the context is multiplied by ``β_t = σ(f · s_{t−1} + b)``, one number for each step, which says
             how much the next word depends on the annotations at all (Xu et al. 2015, §4.2.1).
         query_token: whether the query is ``[s_{t−1}; y_{t−1}]``: the state before a step has not read the last word
@@ -67,26 +65,26 @@ class BahdanauDecoder(ContextDecoder):
         readout: str = "tanh",
         dropout: float = 0.0,
         choice: HardChoice | None = None,
-        covers: bool = False,
         gated: bool = False,
         query_token: bool = False,
     ):
         super().__init__(
             embedding, output, attention, annotation_dim, summary_dim, hidden_dim, layers, cell, readout, dropout, gated
         )
-        self.choice, self.covers, self.query_token = choice, covers, query_token
+        self.choice, self.query_token = choice, query_token
 
     def attend(self, hidden: Tensor, token: Tensor, state: DecoderState) -> AttendedStep:
         memory = state.memory
         assert memory is not None
         query = torch.cat([hidden.to(token.dtype), token], -1) if self.query_token else hidden
-        context, weights = self.attention(query, memory, previous_weights=state.covered if self.covers else None)
+        context, weights = self.attention(query, memory, earlier=state.earlier)
         choice = None
         if self.choice is not None:
             choice = self.choice(weights)
             weights = choice.weights
             context = (weights[:, None].to(memory.value.dtype) @ memory.value)[:, 0]
             choice = choice if self.choice.estimator == "reinforce" else None
-        if self.covers:
-            state = replace(state, coverage=state.covered + weights)
+        if self.attention.sees_earlier:
+            attended = Attended(context, weights)
+            state = replace(state, earlier=self.attention.following(query, memory, attended, state.earlier))
         return AttendedStep(context, weights, state, choice)

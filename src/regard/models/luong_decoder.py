@@ -38,12 +38,11 @@ class LuongDecoder(RecurrentDecoder):
         scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``, or around the last key where t is beyond it;
             ``"local-p"``: only keys around a predicted ``p_t`` (eq. 9), weighted by a Gaussian (eq. 10).
         window: the half-width D of a local scope, in keys: those with ``|s − p_t| ≤ D`` are visible.
-        covers: whether the score sees the sum of the weights of all earlier steps (See et al. 2017, eq. 11); the score
-            must be a `regard.scores.LocationAware`, with input feeding and the global scope.
 
     Raises:
         UnknownNameError: an unknown scope, cell or readout.
-        ArgumentError: ``window`` is below 1, or coverage without input feeding or with a local scope.
+        ArgumentError: ``window`` is below 1, or the attention sees earlier weights, without input feeding or with a
+            local scope.
 
     Example:
         >>> import torch
@@ -73,7 +72,6 @@ class LuongDecoder(RecurrentDecoder):
         input_feeding: bool = True,
         scope: str = "global",
         window: int = 10,
-        covers: bool = False,
     ):
         embedding_dim = embedding.embedding_dim
         fed_dim = embedding_dim if input_feeding else 0
@@ -82,10 +80,10 @@ class LuongDecoder(RecurrentDecoder):
             raise UnknownNameError("scope", scope, SCOPES)
         if window < 1:
             raise ArgumentError(f"window must be at least 1; it is {window}")
-        if covers and (not input_feeding or scope != "global"):
-            raise ArgumentError("coverage needs input feeding and the global scope")
+        if attention.sees_earlier and (not input_feeding or scope != "global"):
+            raise ArgumentError("attention that sees earlier weights needs input feeding and the global scope")
         self.attention = attention
-        self.covers, self.input_feeding, self.scope, self.window = covers, input_feeding, scope, window
+        self.input_feeding, self.scope, self.window = input_feeding, scope, window
         self.readout = Readout((annotation_dim, hidden_dim), embedding_dim, readout)
         self.position = PredictedPosition(hidden_dim) if scope == "local-p" else None
 
@@ -104,9 +102,11 @@ class LuongDecoder(RecurrentDecoder):
         readouts, weights = [], []
         for token in embedded.unbind(1):
             hidden, recurrent = self.recurrence.step(torch.cat([token, fed.to(token.dtype)], -1), state.recurrent)
-            context, step_weights = self.attend(hidden[:, None], state)
-            if self.covers and step_weights is not None:
-                state = replace(state, coverage=state.covered + step_weights[:, 0])
+            attended = self.attend(hidden[:, None], state)
+            if self.attention.sees_earlier and state.memory is not None:
+                earlier = self.attention.following(hidden[:, None], state.memory, attended, state.earlier)
+                state = replace(state, earlier=earlier)
+            context, step_weights = attended
             fed = self.readout(context[:, 0].to(hidden.dtype), hidden)
             state = replace(state, recurrent=recurrent, fed=fed, position=state.position + 1)
             readouts.append(fed)
@@ -122,8 +122,7 @@ class LuongDecoder(RecurrentDecoder):
         """
         assert state.memory is not None
         if self.scope == "global":
-            coverage = state.covered if self.covers else None
-            return self.attention(hidden, state.memory, previous_weights=coverage)
+            return self.attention(hidden, state.memory, earlier=state.earlier)
         keys = state.memory.value.shape[1]
         if self.position is None:
             center = monotonic_center(state.position, hidden.shape[1], state.lengths)

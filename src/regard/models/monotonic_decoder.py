@@ -5,6 +5,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from regard.models.recurrent_decoder import AttendedStep, ContextDecoder, DecoderState
+from regard.nn import EarlierWeights
 
 
 class MonotonicDecoder(ContextDecoder):
@@ -43,5 +44,6 @@ class MonotonicDecoder(ContextDecoder):
     """
 
     def attend(self, hidden: Tensor, token: Tensor, state: DecoderState) -> AttendedStep:
-        context, weights, stops = self.attention(hidden, state.memory, stops=state.attended)
-        return AttendedStep(context, weights, replace(state, attended=stops))
+        stops = None if state.earlier is None else state.earlier.previous
+        context, weights, stops = self.attention(hidden, state.memory, stops=stops)
+        return AttendedStep(context, weights, replace(state, earlier=EarlierWeights(stops)))

@@ -12,7 +12,7 @@ from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices, ChosenKey
 from regard.models.recurrence import Recurrence, State
 from regard.names.missing_names import hinted
-from regard.nn import Attention, Memory, MonotonicAttention
+from regard.nn import Attention, EarlierWeights, Memory, MonotonicAttention
 from regard.tracing.module_calls import Module
 
 READOUTS = ("tanh", "maxout")
@@ -29,10 +29,8 @@ class DecoderState:
         lengths: ``int64 [batch]``, number of annotations of each row.
         position: number of tokens decoded so far, the same for all rows.
         fed: ``[batch, embedding_dim]``: the last attentional vector, for input feeding; None otherwise.
-        coverage: ``[batch, source]``: the sum of the weights of all steps so far, for a decoder that covers; None
-            otherwise, and before the first step.
-        attended: ``[batch, source]``: the weights of the last step, or the stops of a monotonic attention, for a
-            decoder whose attention depends on them; None otherwise, and before the first step.
+        earlier: the weights of the steps so far, or the stops of a monotonic attention, for a decoder whose attention
+            depends on them; None otherwise, and before the first step.
     """
 
     recurrent: State
@@ -40,15 +38,7 @@ class DecoderState:
     lengths: Tensor
     position: int = 0
     fed: Tensor | None = None
-    coverage: Tensor | None = None
-    attended: Tensor | None = None
-
-    @property
-    def covered(self) -> Tensor:
-        """The coverage ``[batch, source]`` of a decoder with attention; 0 before the first step."""
-        assert self.memory is not None
-        key = self.memory.key
-        return key.new_zeros(key.shape[:2]) if self.coverage is None else self.coverage
+    earlier: EarlierWeights | None = None
 
     def select(self, index: Tensor) -> "DecoderState":
         """Returns the rows ``index [rows]`` of this state, in that order; a row may occur several times."""
@@ -57,11 +47,10 @@ class DecoderState:
 
     def reordered(self, index: Tensor) -> "DecoderState":
         """Selects rows that have the source of the row that each replaces, so that the memory is not copied."""
-        fed, coverage, attended = (
-            None if tensor is None else tensor[index] for tensor in (self.fed, self.coverage, self.attended)
-        )
+        fed = None if self.fed is None else self.fed[index]
+        earlier = None if self.earlier is None else self.earlier.select(index)
         recurrent = tuple(tensor[:, index] for tensor in self.recurrent)
-        return replace(self, recurrent=recurrent, fed=fed, coverage=coverage, attended=attended)
+        return replace(self, recurrent=recurrent, fed=fed, earlier=earlier)
 
 
 class Decoded(NamedTuple):

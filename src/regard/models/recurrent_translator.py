@@ -74,13 +74,10 @@ def _decoder(
         monotonic = MonotonicAttention.create(config.score, hidden, hidden, width=width)
         return MonotonicDecoder(embedding, output, monotonic, hidden, *sizes)
     max_keys = config.max_source if config.score == "location" else None
-    if config.covers:
-        # With a kernel of one key the term of the coverage is w_c · c (See et al. 2017, eq. 11).
-        attention = Attention.create("location_aware", hidden, hidden, channels=1, kernel_size=1)
-    else:
-        attention = Attention.create(config.score, hidden, hidden, max_keys=max_keys)
+    score = "coverage" if config.covers else config.score
+    attention = Attention.create(score, hidden, hidden, max_keys=max_keys)
     if config.attention == "luong":
         local = config.input_feeding, config.scope, config.window
-        return LuongDecoder(embedding, output, attention, hidden, *sizes, *local, config.covers)
+        return LuongDecoder(embedding, output, attention, hidden, *sizes, *local)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
-    return BahdanauDecoder(embedding, output, attention, hidden, *sizes, choice, config.covers)
+    return BahdanauDecoder(embedding, output, attention, hidden, *sizes, choice)

@@ -68,6 +68,8 @@ WRITTEN_HERE = {
             '"distance"': "euclidean l2 rbf",
             'scores.create("location", query_dim, key_dim, max_keys=max_keys)': "location_based",
             _LOCATION_AWARE: "hybrid chorowski",
+            f'{_LOCATION_AWARE[:-1]}, sees="both")': "location_sensitive tacotron tacotron2",
+            'scores.create("coverage", query_dim, key_dim)': "cover covered pointer_generator",
             _SOFT_CAP: "softcap soft_cap logit_cap",
         },
         "normalizer": {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.nn.deformable_attention import DeformableAttention, Deformed
     from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
+    from regard.nn.earlier_weights import EarlierWeights
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
     from regard.nn.feature_gates import CBAM, ECA, ChannelGate, CoordinateAttention, SpatialGate, SqueezeExcitation
     from regard.nn.gaussian_window import GaussianWindow, Windowed
@@ -73,6 +74,7 @@ __all__ = [
     "LinearState",
     "DualAttention",
     "ECA",
+    "EarlierWeights",
     "GaussianWindow",
     "GlobalContext",
     "Hopped",
@@ -131,6 +133,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.deformable_attention": ["DeformableAttention", "Deformed"],
             "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
+            "regard.nn.earlier_weights": ["EarlierWeights"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
             "regard.nn.feature_gates": [
                 "CBAM",

@@ -16,11 +16,13 @@ from regard.distributed.sequence_parts import are_parts, joined, own_part, refus
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import Mask
+from regard.nn.earlier_weights import EarlierWeights
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.memory import Memory
 from regard.nn.padding import check_coupled, visible_annotations, without_hidden
 from regard.normalizers import Normalizing, as_normalizer, own_normalizer
-from regard.scores import AnyScoreName, LocationAware, Scoring, create, own_score
+from regard.scores import AnyScoreName, Scoring, create, own_score
+from regard.scores.alignment_score import AlignmentScore
 from regard.shapes.checks import check_floating
 from regard.shapes.grid import upcast
 from regard.shapes.layout import pairs_by_batch
@@ -175,6 +177,30 @@ class Attention(Module):
         """Returns a context in which kernels are awaited if a backend is named; a call that is traced runs none."""
         return nullcontext() if self.backend == "auto" or torch.compiler.is_compiling() else kernels_awaited()
 
+    @property
+    def sees_earlier(self) -> tuple[str, ...]:
+        """The fields of `EarlierWeights` on which the weights of a step depend; empty if they depend on none."""
+        if not isinstance(self.score, AlignmentScore):
+            return ()
+        return ("previous", "total") if self.score.sees == "both" else (self.score.sees,)
+
+    def first(self, memory: Memory) -> EarlierWeights:
+        """Returns what the first step sees: weights of 0."""
+        zero = memory.key.new_zeros(memory.key.shape[:2])
+        return EarlierWeights(zero, zero)
+
+    def following(
+        self, query: Tensor, memory: Memory, attended: Attended, earlier: EarlierWeights | None
+    ) -> EarlierWeights:
+        """Returns what the step after this one sees.
+
+        Args:
+            query, memory, earlier: the arguments of this step's call.
+            attended: its result; the weights may be others, such as those of a choice.
+        """
+        assert attended.weights is not None
+        return (self.first(memory) if earlier is None else earlier).followed_by(attended.weights)
+
     def forward(
         self,
         query: Tensor,
@@ -182,7 +208,7 @@ class Attention(Module):
         *,
         mask: Mask | Tensor | str | None = None,
         bias: Bias | Tensor | str | None = None,
-        previous_weights: Tensor | None = None,
+        earlier: EarlierWeights | None = None,
         normalizer: Normalizing | None = None,
         need_weights: bool = True,
     ) -> Attended:
@@ -195,7 +221,7 @@ class Attention(Module):
             mask: an additional mask: a `Mask`, ``"causal"``, or a bool tensor (True: may be attended to) that
                 broadcasts to ``[batch, keys]``, or for several queries to ``[batch, queries, keys]``.
             bias: added to the scores: a `Bias`, ``"alibi"``, or a tensor with a shape as in ``mask``.
-            previous_weights: the weights of the previous step, ``[batch, keys]``; for a `LocationAware` score.
+            earlier: the weights of earlier steps, if the attention `sees_earlier` ones; None: it is the first step.
             normalizer: overrides the module's, for one that depends on the step, such as Luong's local-p.
             need_weights: whether to return the weights, which are differentiable; if False, backends that can do so
                 compute no matrix of weights. The context is the same, bit for bit.
@@ -205,10 +231,10 @@ class Attention(Module):
 
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
-            ArgumentError: the score takes no previous weights.
+            ArgumentError: the attention sees no earlier weights.
             BackendError: the named backend cannot run this.
         """
-        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
+        problem = self._problem(query, memory, mask, bias, earlier, normalizer)
         output, weights = run(problem, self.backend, need_weights=need_weights, layer=self)
         # The axis of heads, and the axis of queries for a single query.
         axes = 1 if query.dim() == 3 else (1, 2)
@@ -221,7 +247,7 @@ class Attention(Module):
         *,
         mask: Mask | Tensor | str | None = None,
         bias: Bias | Tensor | str | None = None,
-        previous_weights: Tensor | None = None,
+        earlier: EarlierWeights | None = None,
         normalizer: Normalizing | None = None,
     ) -> Plan:
         """Returns which backend a call with these arguments would run, and why the others would not.
@@ -229,7 +255,7 @@ class Attention(Module):
         Args and Raises: as in `forward`.
         """
         refuse_parts("Attention.plan")
-        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
+        problem = self._problem(query, memory, mask, bias, earlier, normalizer)
         return make_plan(problem, self.backend)
 
     def _problem(
@@ -238,7 +264,7 @@ class Attention(Module):
         memory: Memory | Tensor,
         mask: Mask | Tensor | str | None,
         bias: Bias | Tensor | str | None,
-        previous_weights: Tensor | None,
+        earlier: EarlierWeights | None,
         normalizer: Normalizing | None,
     ) -> Problem:
         """Checks the arguments of a call and combines them to a problem."""
@@ -252,12 +278,14 @@ class Attention(Module):
             )
         single = query.dim() == 2
         score = memory.score
-        if previous_weights is not None:
-            if not isinstance(score, LocationAware):
-                raise ArgumentError(
-                    f"previous_weights are for LocationAware scores; the score is {type(score).__name__}"
-                )
-            score = score.given(previous_weights)
+        if self.sees_earlier:
+            earlier = self.first(memory) if earlier is None else earlier
+            score = score.given(*earlier[:2]) if isinstance(score, AlignmentScore) else score
+        elif earlier is not None:
+            raise ArgumentError(
+                "earlier is for scores that see earlier weights, such as LocationAware; the score is "
+                f"{type(score).__name__}"
+            )
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
         add_axes = _pairs_of_one_query if single else pairs_by_batch
         added, added_bias = masks.as_mask(mask), bias_for(bias, 1)

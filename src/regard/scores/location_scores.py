@@ -1,21 +1,19 @@
-"""Scores by location: from the query alone, or from the attention weights of the previous step."""
+"""Scores by location: from the query alone, or from the attention weights of earlier steps."""
 
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from regard.errors import ArgumentError, KindError, ShapeError
-from regard.fields import replaced
+from regard.errors import KindError, ShapeError
 from regard.scores.additive_scores import Additive, create_projections, create_weight
+from regard.scores.alignment_score import AlignmentScore, Seen, check_convolution, convolved, create_convolution
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Places, Prepared, Score
-from regard.scores.weights import check_device, check_dim, in_dtype_of, project, register_weight
-from regard.shapes.checks import SIZE_LIMIT, check_floating, check_sizes, size
+from regard.scores.weights import check_device, check_dim, project, register_weight
+from regard.shapes.checks import check_sizes
 from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Queries
-from regard.tracing.module_calls import is_observed, runs
 
 
 class Location(Score, fields=("weight",)):
@@ -77,11 +75,12 @@ class Location(Score, fields=("weight",)):
 
 class LocationAware(
     Additive,
+    AlignmentScore,
     fields=(
-        "weight", "convolution", "location_projection", "query_projection", "key_projection", "previous_weights",
+        "weight", "convolution", "location_projection", "query_projection", "key_projection", "sees", "earlier",
     ),
 ):  # fmt: skip
-    """Computes the additive score with one more input: the attention weights of the previous step.
+    """Computes the additive score with one more input: the attention weights of earlier steps.
 
     .. math::
 
@@ -94,17 +93,25 @@ class LocationAware(
 
     All queries of one call use the same α. Without `given`, as at the first step, α is 0 everywhere.
 
+    With ``sees="total"`` F reads Σ_{l<i} α_l in place of α_{i−1}: the coverage of the keys (Tu et al. 2016, "Modeling
+    Coverage for Neural Machine Translation"). If F has one filter of one key, U F is the vector w_c of See et al. 2017,
+    "Get To The Point", equations 10 and 11; their loss is `regard.models.coverage_loss`. With ``sees="both"`` F has two
+    channels, which is the attention of Tacotron 2 as it is implemented (Shen et al. 2018, section 2.2, sums alone).
+
     Args:
         weight: w, ``[dim]`` or ``[heads, dim]``.
-        convolution: F, `nn.Conv1d` from 1 channel to any number, with an odd kernel and zero padding that keeps the
-            length.
+        convolution: F, `nn.Conv1d` from 1 channel, or 2 with ``sees="both"``, to any number, with an odd kernel and
+            zero padding that keeps the length.
         location_projection: U, `nn.Linear` from these channels to ``dim``.
         query_projection: W, as in `Additive`.
         key_projection: V and b, as in `Additive`.
-        previous_weights: α, as in `given`.
+        sees: which weights F reads: those of the ``"previous"`` step, the ``"total"`` of all earlier steps, or
+            ``"both"``, in this order.
+        earlier: these weights, as `given` binds them.
 
     Raises:
         KindError: a part has the wrong type.
+        UnknownNameError: ``sees`` has another value.
         ShapeError, ArgumentError: the parts do not fit together.
 
     Numerics: half-precision inputs are projected, convolved and scored in float32.
@@ -115,13 +122,11 @@ class LocationAware(
         >>> attention = nn.Attention.create("location_aware", 4, 4, channels=2, kernel_size=3)
         >>> state, annotations = torch.zeros(1, 4), torch.zeros(1, 5, 4)
         >>> weights = attention(state, annotations).weights
-        >>> attention(state, annotations, previous_weights=weights).weights.shape
+        >>> attention(state, annotations, earlier=nn.EarlierWeights(weights)).weights.shape
         torch.Size([1, 5])
     """
 
     sum_note = "query + key + U f, unit by unit"
-
-    previous_weights: Tensor | None
 
     def __init__(
         self,
@@ -130,10 +135,12 @@ class LocationAware(
         location_projection: nn.Linear,
         query_projection: nn.Linear | None = None,
         key_projection: nn.Linear | None = None,
-        previous_weights: Tensor | None = None,
+        sees: Seen = "previous",
+        earlier: Tensor | None = None,
     ):
         super().__init__(weight, query_projection, key_projection)
-        _check_convolution(convolution)
+        self.bind(sees, earlier)
+        check_convolution(convolution, self.seen)
         if not isinstance(location_projection, nn.Linear):
             raise KindError(f"location_projection must be an nn.Linear; it is a {type(location_projection).__name__}")
         sizes = location_projection.in_features, location_projection.out_features
@@ -145,19 +152,18 @@ class LocationAware(
             )
         self.convolution = convolution
         self.location_projection = location_projection
-        if previous_weights is not None:
-            check_floating("previous_weights", previous_weights)
-            if previous_weights.dim() not in (2, 3):
-                raise ShapeError(
-                    "previous_weights must be [batch, keys] or [batch, heads, keys]; "
-                    f"it has shape {list(previous_weights.shape)}"
-                )
-        # torch.compile cannot trace an assignment.
-        self.register_buffer("previous_weights", previous_weights, persistent=False)
 
     @classmethod
     def create(  # type: ignore[override]
-        cls, query_dim: int, key_dim: int, dim: int, heads: int | None = None, *, channels: int, kernel_size: int
+        cls,
+        query_dim: int,
+        key_dim: int,
+        dim: int,
+        heads: int | None = None,
+        *,
+        channels: int,
+        kernel_size: int,
+        sees: Seen = "previous",
     ) -> "LocationAware":
         """Creates a trainable score.
 
@@ -166,46 +172,21 @@ class LocationAware(
             key_dim: features of a key.
             dim: number of tanh units.
             heads: the number of heads with separate weight vectors; None is one vector for all.
-            channels: number of filters over the previous weights.
+            channels: number of filters over the earlier weights.
             kernel_size: number of keys that each filter covers; odd.
+            sees: as in the constructor.
         """
         check_sizes(query_dim=query_dim, key_dim=key_dim, dim=dim, channels=channels)
-        size("kernel_size", kernel_size, low=-SIZE_LIMIT)
-        if kernel_size < 1 or kernel_size % 2 == 0:
-            raise ArgumentError(f"kernel_size must be odd and above 0; it is {kernel_size}")
-        convolution = nn.Conv1d(1, channels, kernel_size, padding="same", bias=False)
+        convolution = create_convolution(2 if sees == "both" else 1, channels, kernel_size)
         location_projection = nn.Linear(channels, dim, bias=False)
         for part in (convolution, location_projection):
             nn.init.xavier_uniform_(part.weight)
         projections = create_projections(query_dim, key_dim, dim)
-        return cls(create_weight(dim, heads), convolution, location_projection, *projections)
-
-    def given(self, previous_weights: Tensor) -> "LocationAware":
-        """Returns this score, with the same parameters, for the step after the one with these weights.
-
-        Args:
-            previous_weights: ``[batch, keys]``, or ``[batch, heads, keys]`` with separate weights a head. A gradient
-                flows through them to the previous step.
-
-        Raises:
-            KindError: the weights are not a floating-point tensor.
-            ShapeError: the weights have another rank.
-        """
-        check_floating("previous_weights", previous_weights)
-        return replaced(self, previous_weights=previous_weights).train(self.training)
+        return cls(create_weight(dim, heads), convolution, location_projection, *projections, sees)
 
     def check(self, query: Tensor, key: Tensor) -> None:
         super().check(query, key)
-        if self.previous_weights is None:
-            return
-        check_device("previous_weights", self.previous_weights, query)
-        shape = list(self.previous_weights.shape)
-        B, H, K = query.shape[0], query.shape[1], key.shape[2]
-        if shape not in ([B, K], [B, H, K], [B, 1, K]):
-            raise ShapeError(
-                f"previous_weights must be [batch, keys] = {[B, K]} or [batch, heads, keys] = {[B, H, K]}; "
-                f"it has shape {shape}"
-            )
+        self.check_earlier(query, key)
 
     def prepare(self, query: Queries, key: Keys) -> Prepared:
         prepared = super().prepare(query, key)
@@ -213,13 +194,11 @@ class LocationAware(
 
     def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
         prepared = super().prepare(query, key)
-        whole = prepared.key.new_empty(()).expand(self._batch(places, key), 1, places.keys, prepared.key.shape[3])
+        # Every process has the earlier weights whole.
+        batch = key.shape[0] if self.earlier is None else self.earlier.shape[0]
+        whole = prepared.key.new_empty(()).expand(batch, 1, places.keys, prepared.key.shape[3])
         location = places.of_batch(self._location(whole)).index_select(2, places.key_index)
         return self._located(prepared, location)
-
-    def _batch(self, places: Places, key: Tensor) -> int:
-        """Returns the batch rows of the previous weights, which every process has whole."""
-        return key.shape[0] if self.previous_weights is None else self.previous_weights.shape[0]
 
     def _located(self, prepared: Prepared, location: Tensor) -> Prepared:
         # Separate weights a query head need separate keys a query head; shared weights keep the groups of key heads.
@@ -228,44 +207,4 @@ class LocationAware(
 
     def _location(self, key: Tensor) -> Tensor:
         """Returns U f for each key, ``[batch, heads or 1, keys, dim]``."""
-        B, _, K, D = key.shape
-        if K == 0:
-            # A convolution does not accept length 0, but its weights still need a gradient of zero.
-            parts = *self.convolution.parameters(), *self.location_projection.parameters()
-            return key.new_zeros(B, 1, 0, D) + sum(part.flatten()[:0].sum().to(key.dtype) for part in parts)
-        previous = self.previous_weights
-        if previous is None:
-            previous = key.new_zeros(B, K)
-        if previous.dim() == 2:
-            previous = previous[:, None]
-        previous = previous.to(key.dtype)
-        H = previous.shape[1]
-        convolution = self.convolution
-        rows = previous.reshape(B * H, 1, K)
-        if not runs(convolution, nn.Conv1d.forward) or is_observed(convolution):
-            features = in_dtype_of(key, convolution)(rows)
-            return project("location", self.location_projection, features.transpose(1, 2)).unflatten(0, (B, H))
-        features = F.conv1d(
-            rows,
-            convolution.weight.to(key.dtype),
-            None if convolution.bias is None else convolution.bias.to(key.dtype),
-            padding="same",
-            dilation=convolution.dilation,
-        )
-        return project("location", self.location_projection, features.transpose(1, 2)).unflatten(0, (B, H))
-
-
-def _check_convolution(convolution: object) -> None:
-    if not isinstance(convolution, nn.Conv1d):
-        raise KindError(f"convolution must be an nn.Conv1d; it is a {type(convolution).__name__}")
-    if convolution.in_channels != 1:
-        raise ShapeError(f"convolution must take 1 channel, the previous weights; it takes {convolution.in_channels}")
-    width, dilation = convolution.kernel_size[0], convolution.dilation[0]
-    if width % 2 == 0:
-        raise ArgumentError(f"convolution must have an odd kernel, to be centered on a key; it has {width}")
-    keeps = convolution.padding == "same" or convolution.padding == (dilation * (width - 1) // 2,)
-    if not keeps or convolution.stride[0] != 1 or convolution.padding_mode != "zeros":
-        raise ArgumentError(
-            "convolution must keep the number of keys: stride 1 and zero padding 'same'; it has stride "
-            f"{convolution.stride[0]}, padding {convolution.padding!r}, mode {convolution.padding_mode!r}"
-        )
+        return project("location", self.location_projection, convolved(self.convolution, self.rows(key)))

@@ -10,6 +10,7 @@ from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.names.answered import answered
 from regard.names.foreign_names import written_here
 from regard.scores.additive_scores import Additive
+from regard.scores.alignment_score import Seen
 from regard.scores.custom import Custom
 from regard.scores.distance import Distance
 from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
@@ -25,7 +26,7 @@ ScoreName = Literal["dot", "scaled_dot", "cosine", "distance"]
 ContentScoreName = Literal[ScoreName, "general", "additive", "concat", "mlp"]
 """The names of scores that compare contents: all but those of location, which need a number of keys."""
 
-AnyScoreName = Literal[ContentScoreName, "location", "location_aware"]
+AnyScoreName = Literal[ContentScoreName, "location", "location_aware", "coverage"]
 """Every name that `create` knows."""
 
 Scoring = Score | ScoreName | Callable[[Tensor, Tensor], Tensor]
@@ -46,6 +47,7 @@ WEIGHTED_SCORES = {
     "mlp": "MLP(network)",
     "location": "Location(weight)",
     "location_aware": "LocationAware(weight, convolution, location_projection, query_projection, key_projection)",
+    "coverage": 'LocationAware(weight, convolution, location_projection, query_projection, key_projection, "total")',
 }
 """Scores with weights, and their constructors for messages."""
 
@@ -63,9 +65,13 @@ OPTIONAL_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "concat": ("dim", "heads"),
     "mlp": ("dim", "hidden"),
     "location": ("max_keys",),
-    "location_aware": ("dim", "heads", "channels", "kernel_size"),
+    "location_aware": ("dim", "heads", "channels", "kernel_size", "sees"),
+    "coverage": ("dim", "heads"),
 }
 """Optional arguments of `create` that each score takes; scores that are not listed take none."""
+
+_FILTERS = ("channels", "kernel_size")
+"""Arguments of `create` that scores with filters over earlier weights need."""
 
 
 def as_score(value: object) -> Score:
@@ -114,7 +120,7 @@ def as_score(value: object) -> Score:
 
 def _created(name: str) -> str:
     """Returns the arguments with which `create` makes a score of this name, as they are typed."""
-    required = ("max_keys",) if name == "location" else ("channels", "kernel_size") if name == "location_aware" else ()
+    required = ("max_keys",) if name == "location" else _FILTERS if name == "location_aware" else ()
     return ", ".join((f'"{name}"', "query_dim", "key_dim", *(f"{each}={each}" for each in required)))
 
 
@@ -141,6 +147,7 @@ def create(
     max_keys: int | None = None,
     channels: int | None = None,
     kernel_size: int | None = None,
+    sees: Seen | None = None,
 ) -> Score:
     """Creates a score with new trainable parameters, if it has any.
 
@@ -149,17 +156,18 @@ def create(
 
     Args:
         name: ``dot``, ``scaled_dot``, ``cosine``, ``distance``, ``general``, ``additive``, ``concat``, ``mlp``,
-            ``location`` or ``location_aware``.
+            ``location``, ``location_aware`` or ``coverage`` (of all earlier weights, by one filter of one key).
         query_dim: features of a query.
         key_dim: features of a key.
-        dim: number of tanh units of ``additive``, ``concat`` and ``location_aware``; units of the single hidden layer
-            of ``mlp``. Default: ``key_dim``.
+        dim: number of tanh units of ``additive``, ``concat``, ``location_aware`` and ``coverage``; units of the single
+            hidden layer of ``mlp``. Default: ``key_dim``.
         heads: number of heads with separate weights, for ``cosine``, ``general`` and the additive scores; None shares
             the weights.
         hidden: units of each hidden layer of ``mlp``, first to last. Default: ``(dim,)``.
         max_keys: largest number of keys of ``location``, which needs it.
-        channels: number of filters of ``location_aware`` over the previous weights.
+        channels: number of filters of ``location_aware`` over the earlier weights.
         kernel_size: number of keys that each of these filters covers; odd.
+        sees: which weights these filters read, see `LocationAware`. Default: ``previous``.
 
     Raises:
         UnknownNameError: no score has this name.
@@ -175,7 +183,7 @@ def create(
     for size_name, size in {"query_dim": query_dim, "key_dim": key_dim, **sizes}.items():
         if size is not None:
             check_sizes(**{size_name: size})
-    _check_arguments(name, {**sizes, "hidden": hidden})
+    _check_arguments(name, {**sizes, "hidden": hidden, "sees": sees})
     units = key_dim if dim is None else dim
     if name in READY_SCORES:
         if query_dim != key_dim:
@@ -203,7 +211,10 @@ def create(
                 heads,
                 channels=_required(name, "channels", channels),
                 kernel_size=_required(name, "kernel_size", kernel_size),
+                sees="previous" if sees is None else sees,
             )
+        case "coverage":
+            return LocationAware.create(query_dim, key_dim, units, heads, channels=1, kernel_size=1, sees="total")
     raise UnknownNameError("score", name, NAMES)
 
 

@@ -9,7 +9,6 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.models.recurrent_decoder import AttendedStep, ContextDecoder, DecoderState
 from regard.nn import Attention
 from regard.normalizers import Normalizer, as_normalizer
-from regard.scores import LocationAware
 from regard.tracing.transforms import exact_dtype
 
 FOCUS_NAMES = ("softmax", "smoothing", "sparsemax", "entmax15")
@@ -66,7 +65,7 @@ class LocationDecoder(ContextDecoder):
 
     Args:
         embedding, output, summary_dim, hidden_dim, layers, dropout: as for `regard.models.RecurrentDecoder`.
-        attention: with a `regard.scores.LocationAware` score, or any other, which then sees no weights.
+        attention: with a score that sees earlier weights, such as `regard.scores.LocationAware`, or any other.
         annotation_dim: features of an annotation.
 
     Attributes:
@@ -86,12 +85,11 @@ class LocationDecoder(ContextDecoder):
         dropout: float = 0.0,
     ):
         super().__init__(embedding, output, attention, annotation_dim, summary_dim, hidden_dim, layers, dropout=dropout)
-        self.located = isinstance(attention.score, LocationAware)
         self.window: int | None = None
 
     def attend(self, hidden: Tensor, token: Tensor, state: DecoderState) -> AttendedStep:
-        before = state.attended
-        mask = None if self.window is None or before is None else window_around(before, self.window)
-        previous = before if self.located else None
-        context, weights = self.attention(hidden, state.memory, mask=mask, previous_weights=previous)
-        return AttendedStep(context, weights, replace(state, attended=weights))
+        attention, memory, earlier = self.attention, state.memory, state.earlier
+        mask = None if self.window is None or earlier is None else window_around(earlier.previous, self.window)
+        attended = attention(hidden, memory, mask=mask, earlier=earlier if attention.sees_earlier else None)
+        state = replace(state, earlier=attention.following(hidden, memory, attended, earlier))
+        return AttendedStep(*attended, state)

@@ -1,0 +1,38 @@
+"""What a step of a decoder sees of the steps before it."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.tracing.transforms import exportable
+
+
+@exportable
+class EarlierWeights(NamedTuple):
+    """The attention weights of earlier steps: the memory of scores and normalizers that depend on them.
+
+    Attributes:
+        previous: weights of the previous step, ``[batch, keys]``.
+        total: the sum of the weights of all earlier steps, ``[batch, keys]``; None: there is one such step.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> first = nn.EarlierWeights(torch.tensor([[1.0, 0.0]]))
+        >>> first.followed_by(torch.tensor([[0.5, 0.5]])).total
+        tensor([[1.5000, 0.5000]])
+    """
+
+    previous: Tensor
+    total: Tensor | None = None
+
+    def followed_by(self, weights: Tensor) -> "EarlierWeights":
+        """Returns what the step after one with these weights sees, ``[batch, keys]`` or ``[batch, queries, keys]``."""
+        total = self.previous if self.total is None else self.total
+        if weights.dim() == 2:
+            return self._replace(previous=weights, total=total + weights)
+        return self._replace(previous=weights[:, -1], total=total + weights.sum(1))
+
+    def select(self, index: Tensor) -> "EarlierWeights":
+        """Returns the batch rows ``index [rows]``, in that order."""
+        return EarlierWeights(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
