@@ -20,7 +20,7 @@ from regard.names.answered import answered
 from regard.names.foreign_arguments import CACHES, LAYER_KEYWORDS, argument_names
 from regard.names.foreign_names import POSITION_NAMES, WRITTEN_HERE
 from regard.names.missing_names import ATTRIBUTES, CALLED_PACKAGES, MISSING_NAMES
-from regard.nn.attention_names import AttentionName
+from regard.nn.attention_names import CLASSES, AttentionName
 from regard.nn.named_positions import RELATIVE_POSITIONS
 from regard.tasks.classify import Classification, TrainedClassifier
 from regard.watching import Watch
@@ -67,7 +67,8 @@ def test_a_layer_knows_the_names_of_scores_elsewhere(name):
         for part in [] if line is None else re.split(r", (?=\")| or ", line[2]):
             arguments = eval(f"dict({line[1]}={part.strip(', ')})", dict(NAMES))
             assert limit is None or isinstance(arguments[line[1]], limit)
-            nn.TransformerEncoderLayer(DIM, 2, 16, bidirectional="delta" not in part, **arguments)
+            meant = CLASSES.get(arguments.get("attention"))
+            nn.TransformerEncoderLayer(DIM, 2, 16, bidirectional=meant is None or not meant.is_causal, **arguments)
         assert line is not None or "location" in WRITTEN_HERE["score"][name] or limit is str
 
 
@@ -95,9 +96,9 @@ def test_a_layer_knows_the_names_of_attentions_elsewhere(name, ending):
         nn.TransformerEncoderLayer(DIM, 2, 16, attention=name + ending)
     line = re.search(r"here it is (.+) \(known", str(raised.value))
     assert line is not None
-    nn.TransformerEncoderLayer(
-        DIM, 2, 16, bidirectional="delta" not in line[1], **eval(f"dict({line[1]})", NAMES | {"kv_heads": 1})
-    )
+    arguments = eval(f"dict({line[1]})", NAMES | {"kv_heads": 1})
+    meant = CLASSES.get(arguments["attention"])
+    nn.TransformerEncoderLayer(DIM, 2, 16, bidirectional=meant is None or not meant.is_causal, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def literal(name, layer, x):
         first, second = layer.decay_proj
         decay = heads(torch.sigmoid(second(first(x))).log() / 16)
     if "delta" in name:
-        query, key = (F.silu(part) / F.silu(part).norm(dim=-1, keepdim=True) for part in (query, key))
+        query, key = (F.silu(part) for part in (query, key))
+        query, key = (part / (part.square().sum(-1, keepdim=True) + 1e-6).sqrt() for part in (query, key))
         beta = torch.sigmoid(layer.beta_proj(x)).transpose(1, 2)
     if name == "gated_delta":
         decay = -(layer.log_rate.exp() * F.softplus(layer.decay_proj(x))).transpose(1, 2)[..., None]
@@ -121,7 +122,7 @@ def test_rates_beyond_float32_clear_the_state_and_have_finite_gradients():
     with torch.no_grad():
         layer.log_rate.fill_(100.0)
         layer.decay_proj.bias.copy_(torch.tensor([9.0, -200.0]))
-    assert (layer.tokens(x, 0).log_decay[:, 0] == -torch.inf).all()
+    assert (layer.tokens(x, layer.in_proj(x), 0).log_decay[:, 0] == -torch.inf).all()
     output = layer(x, mask="causal").output
     torch.testing.assert_close(output, layer(x, mask="causal", cache=layer.new_cache()).output)
     output.sum().backward()

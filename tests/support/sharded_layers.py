@@ -18,7 +18,7 @@ BATCH, DIM, HEADS, SOURCE, TARGET = 2, 12, 2, 7, 13
 ORDERS = ("contiguous", "balanced")
 NAMED = (
     "multihead", "differential", "latent", "gated", "qk_norm", "talking_heads", "linear", "retention", "gated_linear",
-    "delta", "gated_delta",
+    "delta", "gated_delta", "kimi_delta", "mamba2",
 )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ REFUSED = {
     "appended keys": lambda x: nn.MultiheadAttention(DIM, HEADS, batch_first=True, add_zero_attn=True)(x, x, x),
     "replaced": lambda x: _replaced()(x),
     "cache": lambda x: nn.TransformerEncoder.create(1, nn.LayerConfig(DIM, HEADS, 8)).step(x),
-    "cache of a state": lambda x: nn.Retention(DIM, HEADS)(x, mask="causal", cache=nn.linear_attention.LinearState()),
+    "cache of a state": lambda x: nn.Retention(DIM, HEADS)(x, mask="causal", cache=nn.LinearState()),
     "single query": lambda x: nn.Attention()(x[:, 0], x),
     "plan": lambda x: nn.Attention().plan(x, x),
     "native_sparse": lambda x: nn.NativeSparseAttention(DIM, HEADS)(x),

@@ -352,7 +352,9 @@ class LanguageModelConfig(TransformerOptions):
     heads: int = option(6, within=HEADS)
     """Query heads; a divisor of ``hidden``."""
     position: Position = varies(
-        "rotary", linear="sinusoidal", **dict.fromkeys(("retention", "gated_linear", "delta", "gated_delta"), "none")
+        "rotary",
+        linear="sinusoidal",
+        **dict.fromkeys(("retention", "gated_linear", "delta", "gated_delta", "kimi_delta", "mamba2"), "none"),
     )
     """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
     activation: Literal["relu", "gelu", "silu"] = "gelu"

@@ -23,7 +23,7 @@ _RETENTION = f"{_DECAY}[heads]; the layer is nn.Retention(embed_dim, num_heads)"
 _GATED = f"{_DECAY}[batch, heads, keys, dim]; the layer is nn.GatedLinearAttention(embed_dim, num_heads)"
 _DUALITY = (
     f'scores.Decayed("dot", log_decay), {_RECURRENT}, where log_decay, at most 0, is [batch, heads, keys]; the layer '
-    "is nn.GatedLinearAttention(embed_dim, num_heads)"
+    "is nn.Mamba2(embed_dim, num_heads)"
 )
 _DELTA = (
     f'scores.DeltaRule("cosine", beta), {_RECURRENT}, where beta, in 0..1, is [batch, heads, keys] and "cosine" gives '
@@ -33,6 +33,11 @@ _GATED_DELTA = (
     f'scores.DeltaRule(scores.Decayed("cosine", log_decay), beta), {_RECURRENT}, where log_decay, at most 0, and beta, '
     'in 0..1, are [batch, heads, keys] and "cosine" gives queries and keys unit length; the layer is '
     "nn.GatedDeltaNet(embed_dim, num_heads)"
+)
+_KIMI_DELTA = (
+    f'scores.DeltaRule(scores.Decayed("cosine", log_decay), beta), {_RECURRENT}, where log_decay, at most 0, is '
+    '[batch, heads, keys, dim], beta, in 0..1, is [batch, heads, keys] and "cosine" gives queries and keys unit '
+    "length; the layer is nn.KimiDeltaAttention(embed_dim, num_heads)"
 )
 _LUONG = '"dot", scores.create("general", query_dim, key_dim) or scores.create("concat", query_dim, key_dim)'
 _LOCATION_AWARE = 'scores.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)'
@@ -54,9 +59,10 @@ WRITTEN_HERE = {
             _RANDOM_FEATURES: "performer favor favor+ random_features",
             _RETENTION: "decayed retention retnet",
             _GATED: "gla gated_linear",
-            _DUALITY: "mamba2 ssd",
+            _DUALITY: "mamba2 ssd state_space_dual bamba zamba2",
             _DELTA: "delta delta_rule deltanet delta_net",
-            _GATED_DELTA: "gated_delta gated_deltanet gated_delta_net gdn",
+            _GATED_DELTA: "gated_delta gated_deltanet gated_delta_net gdn qwen3_next olmo_hybrid",
+            _KIMI_DELTA: "kda kimi_delta kimi_linear",
             "scores.Trilinear.create(dim)": "trilinear bidaf",
             '"cosine"': "cos cosine_similarity content",
             '"scaled_dot"': "scaled_dot_product_attention scaled_dot_product scaled sdpa vaswani",
@@ -146,9 +152,11 @@ WRITTEN_HERE = {
             '"linear"': "linear",
             f'"multihead", score={_RANDOM_FEATURES}': "performer",
             '"retention"': "retnet retention decayed",
-            '"gated_linear"': "gla mamba2 ssd gated_linear",
+            '"gated_linear"': "gla gated_linear",
             '"delta"': "delta deltanet delta_net delta_rule",
-            '"gated_delta"': "gated_delta gated_deltanet gated_delta_net gdn",
+            '"gated_delta"': "gated_delta gated_deltanet gated_delta_net gdn qwen3_next olmo_hybrid",
+            '"kimi_delta"': "kda kimi_delta kimi_linear",
+            '"mamba2"': "mamba2 ssd state_space_dual bamba zamba2",
             '"differential"': "diff differential differential_transformer",
             '"gated"': "gated",
             '"latent"': "mla latent multi_head_latent",

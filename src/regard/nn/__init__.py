@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from regard.nn.co_attention import CoAttended, CoAttention
     from regard.nn.cross_covariance import XCA
     from regard.nn.deformable_attention import DeformableAttention, Deformed
+    from regard.nn.delta_attention import DeltaNet, GatedDeltaNet, KimiDeltaAttention
     from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.earlier_weights import EarlierWeights
@@ -27,14 +28,7 @@ if TYPE_CHECKING:
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
     from regard.nn.latent_attention import LatentAttention
     from regard.nn.layer_config import LayerConfig
-    from regard.nn.linear_attention import (
-        DeltaNet,
-        GatedDeltaNet,
-        GatedLinearAttention,
-        LinearAttention,
-        LinearState,
-        Retention,
-    )
+    from regard.nn.linear_attention import GatedLinearAttention, LinearAttention, Retention
     from regard.nn.memory import Memory
     from regard.nn.monotonic_attention import MonotonicAttention, MonotonicMemory, Stopped
     from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
@@ -42,9 +36,11 @@ if TYPE_CHECKING:
     from regard.nn.non_local import GlobalContext, NonLocal
     from regard.nn.packing import Packing
     from regard.nn.projected_attention import SelfAttention
+    from regard.nn.recurrent_attention import LinearState
     from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
     from regard.nn.set_attention import ISAB, MAB, PMA
     from regard.nn.slot_attention import SlotAttention, Slots
+    from regard.nn.state_space import Mamba2
     from regard.nn.transformer import Transformer
     from regard.nn.transformer_decoder import TransformerDecoder
     from regard.nn.transformer_encoder import TransformerEncoder
@@ -71,6 +67,8 @@ __all__ = [
     "GatedLinearAttention",
     "DeltaNet",
     "GatedDeltaNet",
+    "KimiDeltaAttention",
+    "Mamba2",
     "LinearState",
     "DualAttention",
     "ECA",
@@ -131,6 +129,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.co_attention": ["CoAttended", "CoAttention"],
             "regard.nn.cross_covariance": ["XCA"],
             "regard.nn.deformable_attention": ["DeformableAttention", "Deformed"],
+            "regard.nn.delta_attention": ["DeltaNet", "GatedDeltaNet", "KimiDeltaAttention"],
             "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.earlier_weights": ["EarlierWeights"],
@@ -148,14 +147,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
             "regard.nn.latent_attention": ["LatentAttention"],
             "regard.nn.layer_config": ["LayerConfig"],
-            "regard.nn.linear_attention": [
-                "DeltaNet",
-                "GatedDeltaNet",
-                "GatedLinearAttention",
-                "LinearAttention",
-                "LinearState",
-                "Retention",
-            ],
+            "regard.nn.linear_attention": ["GatedLinearAttention", "LinearAttention", "Retention"],
             "regard.nn.memory": ["Memory"],
             "regard.nn.monotonic_attention": ["MonotonicAttention", "MonotonicMemory", "Stopped"],
             "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
@@ -163,9 +155,11 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.non_local": ["GlobalContext", "NonLocal"],
             "regard.nn.packing": ["Packing"],
             "regard.nn.projected_attention": ["SelfAttention"],
+            "regard.nn.recurrent_attention": ["LinearState"],
             "regard.nn.sequence_attention": ["SequenceAttention", "SequenceOutput"],
             "regard.nn.set_attention": ["ISAB", "MAB", "PMA"],
             "regard.nn.slot_attention": ["SlotAttention", "Slots"],
+            "regard.nn.state_space": ["Mamba2"],
             "regard.nn.transformer": ["Transformer"],
             "regard.nn.transformer_decoder": ["TransformerDecoder"],
             "regard.nn.transformer_encoder": ["TransformerEncoder"],

@@ -21,6 +21,8 @@ AttentionName = Literal[
     "gated_linear",
     "delta",
     "gated_delta",
+    "kimi_delta",
+    "mamba2",
     "native_sparse",
 ]
 """The names of self-attention."""
@@ -50,8 +52,10 @@ CLASSES: dict[str, AttentionClass] = {
     "linear": AttentionClass("regard.nn.linear_attention:LinearAttention", RECURRENT_LACKS),
     "retention": AttentionClass("regard.nn.linear_attention:Retention", RECURRENT_LACKS),
     "gated_linear": AttentionClass("regard.nn.linear_attention:GatedLinearAttention", RECURRENT_LACKS),
-    "delta": AttentionClass("regard.nn.linear_attention:DeltaNet", RECURRENT_LACKS, is_causal=True),
-    "gated_delta": AttentionClass("regard.nn.linear_attention:GatedDeltaNet", RECURRENT_LACKS, is_causal=True),
+    "delta": AttentionClass("regard.nn.delta_attention:DeltaNet", RECURRENT_LACKS, is_causal=True),
+    "gated_delta": AttentionClass("regard.nn.delta_attention:GatedDeltaNet", RECURRENT_LACKS, is_causal=True),
+    "kimi_delta": AttentionClass("regard.nn.delta_attention:KimiDeltaAttention", RECURRENT_LACKS, is_causal=True),
+    "mamba2": AttentionClass("regard.nn.state_space:Mamba2", RECURRENT_LACKS, is_causal=True),
     "native_sparse": AttentionClass("regard.nn.native_sparse_attention:NativeSparseAttention"),
 }
 """Every name but ``multihead``."""

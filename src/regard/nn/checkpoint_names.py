@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.errors import ShapeError
+
 
 class Origin(NamedTuple):
     """Where a parameter comes from in another library's checkpoint.
@@ -33,7 +35,130 @@ _LLAMA = dict(_projections({"in_proj": ("q_proj", "k_proj", "v_proj"), "out_proj
 _QWEN3 = _LLAMA | {"query_norm.weight": Origin(("q_norm.weight",)), "key_norm.weight": Origin(("k_norm.weight",))}
 """Qwen 3: Llama with normalized queries and keys."""
 
-ORIGINS: dict[str, tuple[Mapping[str, Origin], ...]] = {"SelfAttention": (_QWEN3,)}
+
+def _rows(sizes: Callable[[Any], list[int]], *chosen: int, groups: bool = False) -> Callable[..., Tensor]:
+    """Returns a function that takes parts of a joined projection.
+
+    Args:
+        sizes: returns the rows of each part, of a layer.
+        chosen: the parts that are taken, in our order.
+        groups: whether the parts are those of a key head, and follow one another for each of them.
+    """
+
+    def joined(layer: Any, tensor: Tensor) -> Tensor:
+        count, rows = layer.key_heads if groups else 1, sizes(layer)
+        if len(tensor) != count * sum(rows):
+            raise ShapeError(
+                f"a projection of the checkpoint must have {count * sum(rows)} rows for this {type(layer).__name__}; "
+                f"it has {len(tensor)}: num_heads, key_heads, head_dim or value_dim differ"
+            )
+        parts = tensor.unflatten(0, (count, -1)).split(rows, dim=1)
+        return torch.cat([parts[index].flatten(0, 1) for index in chosen])
+
+    return joined
+
+
+def _qkvz(layer: Any) -> list[int]:
+    group = layer.num_heads // layer.key_heads * layer.value_dim
+    return [layer.head_dim, layer.head_dim, group, group]
+
+
+def _ba(layer: Any) -> list[int]:
+    return [layer.num_heads // layer.key_heads] * 2
+
+
+def _xbc(layer: Any) -> list[int]:
+    return [layer.num_heads * layer.value_dim] + [layer.key_heads * layer.head_dim] * 2
+
+
+def _zxbcdt(layer: Any) -> list[int]:
+    return [layer.num_heads * layer.value_dim, *_xbc(layer), layer.num_heads]
+
+
+def _separately_convolved(table: Mapping[str, Origin]) -> Mapping[str, Origin]:
+    """Returns the table of layers that have a convolution each for queries, keys and values."""
+    return {**table, "conv.weight": Origin(tuple(f"{name}_conv1d.weight" for name in "qkv"))}
+
+
+_DELTA = {
+    "conv.weight": Origin(("conv1d.weight",)),
+    "decay_proj.bias": Origin(("dt_bias",)),
+    "log_rate": Origin(("A_log",), lambda layer, tensor: tensor.flatten()),
+}
+"""What layers with the delta rule share."""
+
+_OLMO = (
+    {name: origin for name, origin in _LLAMA.items() if name.endswith("weight")}
+    | _DELTA
+    | {"norm.weight": Origin(("o_norm.weight",)), "decay_proj.weight": Origin(("a_proj.weight",))}
+    | {"gate_proj.weight": Origin(("g_proj.weight",)), "beta_proj.weight": Origin(("b_proj.weight",))}
+)
+"""OLMo-Hybrid, and with separate convolutions the gated delta net of flash-linear-attention."""
+
+_QWEN3_5 = _DELTA | {
+    "in_proj.weight": Origin(("in_proj_qkv.weight",)),
+    "gate_proj.weight": Origin(("in_proj_z.weight",)),
+    "beta_proj.weight": Origin(("in_proj_b.weight",)),
+    "decay_proj.weight": Origin(("in_proj_a.weight",)),
+    "norm.weight": Origin(("norm.weight",)),
+    "out_proj.weight": Origin(("out_proj.weight",)),
+}
+"""Qwen 3.5."""
+
+_QWEN3_NEXT = _QWEN3_5 | {
+    "in_proj.weight": Origin(("in_proj_qkvz.weight",), _rows(_qkvz, 0, 1, 2, groups=True)),
+    "gate_proj.weight": Origin(("in_proj_qkvz.weight",), _rows(_qkvz, 3, groups=True)),
+    "beta_proj.weight": Origin(("in_proj_ba.weight",), _rows(_ba, 0, groups=True)),
+    "decay_proj.weight": Origin(("in_proj_ba.weight",), _rows(_ba, 1, groups=True)),
+}
+"""Qwen3-Next, whose projections are joined for each key head."""
+
+_KIMI_RELEASED = _separately_convolved(_OLMO) | {
+    "gate_proj.0.weight": Origin(("g_a_proj.weight",)),
+    "gate_proj.1.weight": Origin(("g_b_proj.weight",)),
+    "decay_proj.0.weight": Origin(("f_a_proj.weight",)),
+    "decay_proj.1.weight": Origin(("f_b_proj.weight",)),
+    "decay_proj.1.bias": Origin(("dt_bias",)),
+}
+"""Kimi Linear, as its files are."""
+
+_KIMI = {
+    name: Origin(tuple(f"forget_gate.{source}" for source in origin.names), origin.joined)
+    if name.startswith(("decay_proj", "log_rate"))
+    else origin
+    for name, origin in (_KIMI_RELEASED | _DELTA).items()
+}
+"""Kimi Linear in transformers."""
+
+_MAMBA2 = {
+    "in_proj.weight": Origin(("in_proj.weight",), _rows(_zxbcdt, 3, 2, 1)),
+    "gate_proj.weight": Origin(("in_proj.weight",), _rows(_zxbcdt, 0)),
+    "decay_proj.weight": Origin(("in_proj.weight",), _rows(_zxbcdt, 4)),
+    "decay_proj.bias": Origin(("dt_bias",)),
+    "conv.weight": Origin(("conv1d.weight",), _rows(_xbc, 2, 1, 0)),
+    "conv.bias": Origin(("conv1d.bias",), _rows(_xbc, 2, 1, 0)),
+    "log_rate": Origin(("A_log",)),
+    "skip": Origin(("D",)),
+    "norm.weight": Origin(("norm.weight",)),
+    "out_proj.weight": Origin(("out_proj.weight",)),
+}
+"""The mixers of Mamba-2: Mamba2, Bamba, Zamba2, Granite hybrid, Nemotron-H."""
+
+_MAMBA2_BIASED = _MAMBA2 | {
+    "in_proj.bias": Origin(("in_proj.bias",), _rows(_zxbcdt, 3, 2, 1)),
+    "gate_proj.bias": Origin(("in_proj.bias",), _rows(_zxbcdt, 0)),
+    "decay_proj.bias": Origin(
+        ("in_proj.bias", "dt_bias"), lambda layer, joint, own: _rows(_zxbcdt, 4)(layer, joint) + own
+    ),
+    "out_proj.bias": Origin(("out_proj.bias",)),
+}
+
+ORIGINS: dict[str, tuple[Mapping[str, Origin], ...]] = {
+    "SelfAttention": (_QWEN3,),
+    "GatedDeltaNet": (_QWEN3_NEXT, _QWEN3_5, _OLMO, _separately_convolved(_OLMO)),
+    "KimiDeltaAttention": (_KIMI, _KIMI_RELEASED),
+    "Mamba2": (_MAMBA2, _MAMBA2_BIASED),
+}
 """The class of a layer here → one table for each layer elsewhere: the name here → where the parameter is there.
 
 A table may name parameters that a layer does not have, as biases; it fits if it names all that the layer has.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.distributed.sequence_parts import own_part, whole_length
 from regard.errors import ArgumentError
-from regard.masks import And, Band, Mask, Not, Or, keep, lengths
+from regard.masks import And, Band, Documents, Mask, Not, Or, keep, lengths
 from regard.masks.content import Lengths
 from regard.masks.explicit import Keep
 from regard.masks.mask import joined_masks
@@ -41,13 +41,13 @@ def padding_of(mask: Mask | None, grid: Grid) -> Padding:
             rest.append(part)
             continue
         part.check(grid)
-        if isinstance(part, Lengths):
+        if isinstance(part, Documents):
+            rest.append(part)
+        elif isinstance(part, Lengths):
             keys.append(part.of_keys.with_four_axes(grid))
             if part.queries is not None:
                 queries.append(grid.query_index < part.queries.on(grid))
-            continue
-        allowed = part.with_four_axes(grid)
-        if allowed.shape[2] == 1:
+        elif (allowed := part.with_four_axes(grid)).shape[2] == 1:
             keys.append(allowed.expand(-1, -1, -1, grid.keys))
         else:
             rest.append(part)

@@ -19,7 +19,7 @@ from regard.nn.checkpoint_names import rename_parameters
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
-from regard.shapes.checks import check_factory, check_floating, flag, known_name, size, type_text
+from regard.shapes.checks import check_factory, check_floating, check_sizes, flag, known_name, size, type_text
 from regard.tracing.module_calls import Module
 
 CacheT = TypeVar("CacheT", bound=SequenceCache)
@@ -62,7 +62,8 @@ class SequenceAttention(Module, ABC):
 
     Args:
         embed_dim: features of a token.
-        num_heads: heads, a divisor of ``embed_dim``.
+        num_heads: heads, a divisor of ``embed_dim`` unless ``head_dim`` is given.
+        head_dim: features of a head; None: ``embed_dim / num_heads``.
         dropout: probability of dropping a weight while training, in [0, 1).
         bias: whether the projections have biases.
         device, dtype: device and dtype of the parameters.
@@ -97,20 +98,21 @@ class SequenceAttention(Module, ABC):
         embed_dim: int,
         num_heads: int,
         *,
+        head_dim: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads)):
-            size(name, value)
-        if embed_dim % num_heads:
+        check_sizes(embed_dim=embed_dim, num_heads=num_heads)
+        if head_dim is None and embed_dim % num_heads:
             raise ArgumentError(
                 f"num_heads must divide embed_dim; embed_dim is {embed_dim} and num_heads is {num_heads}"
             )
         check_factory(device, dtype)
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.head_dim = embed_dim // num_heads if head_dim is None else size("head_dim", head_dim)
         self.dropout = check_dropout(dropout)
         self._has_bias = flag("bias", bias)
         self._factory: dict[str, Any] = {"device": device, "dtype": dtype}
