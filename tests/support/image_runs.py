@@ -21,13 +21,26 @@ CAPTIONERS = {
     "caption-soft": {"embedding": 7, "hidden": 9, "doubly_stochastic": 0.1},
     "caption-hard": {"attention": "hard", "embedding": 7, "hidden": 9},
     "caption-none": {"attention": "none", "embedding": 7, "hidden": 9},
-    "caption-transformer": {"architecture": "transformer", "hidden": 8, "heads": 2, "feedforward": 11},
+    "caption-transformer": {
+        "architecture": "transformer",
+        "gate": "global_context",
+        "hidden": 8,
+        "heads": 2,
+        "feedforward": 11,
+    },
 }
 CLASSIFIERS = {
     "images-vit": {"hidden": 8, "layers": 2, "heads": 2},
     "images-vit-pooled": {"hidden": 8, "layers": 1, "heads": 2, "pooling": "attention"},
     "images-se": {"architecture": "cnn", "gate": "se", "grid": 16, "stages": 1, "patch": 8},
-    "images-cbam": {"architecture": "cnn", "gate": "cbam", "grid": 16, "stages": 1, "patch": 8, "pooling": "attention"},
+    "images-pooled": {
+        "architecture": "cnn",
+        "gate": "global_context",
+        "grid": 16,
+        "stages": 1,
+        "patch": 8,
+        "pooling": "attention",
+    },
 }
 
 

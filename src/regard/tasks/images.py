@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data import images as image_data
 from regard.errors import ArgumentError
-from regard.models.vision.configs import ImageClassifierConfig
+from regard.models.vision.configs import GATES, ImageClassifierConfig
 from regard.tasks.attended import attended_regions
 from regard.tasks.inputs.image import (
     ImageInput,
@@ -244,7 +244,7 @@ class TrainedImageClassifier(TrainedLabels):
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, ImageLabel)
         calls, pools = self.recorded(prediction.image), self.model.pooling is not None
-        calls = [*calls[: self._layers], *(calls[self._layers :] if pools else ())]
+        calls = [*calls[: self._layers], *(calls[-1:] if pools else ())]
         return self.attentions_of(calls, pools, self._axis(prediction.image), "learned query")
 
     def document(self, prediction: Prediction, attentions: Sequence[ModelAttention] | None = None) -> Document:
@@ -260,7 +260,7 @@ class TrainedImageClassifier(TrainedLabels):
         config = self.model.config
         if config.architecture == "vit":
             return f"Vision Transformer, {config.layers} layers × {config.heads} heads, {config.pooling} pooling"
-        weighed = {"none": "", "se": " with squeeze-and-excitation", "cbam": " with CBAM"}[config.gate]
+        weighed = f" with {GATES[config.gate]}" if GATES[config.gate] else ""
         return f"{network_facts(config)}{weighed}, {config.pooling} pooling"
 
 

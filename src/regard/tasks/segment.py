@@ -346,7 +346,7 @@ class TrainedSegmenter(TrainedMasks):
         cell, (height, width) = self.model.config.cell, self.classes.size
         shown = np.pad(image, ((0, rows * cell - height), (0, columns * cell - width), (0, 0)), mode="edge")
         axis = records.GridAxis(rows, columns, shown)
-        return [ModelAttention("context", 0, "self", axis, axis, calls)]
+        return [ModelAttention("context", 0, "self", axis, axis, calls[-1:])]  # gates came before
 
     def facts(self) -> str:
         config = self.model.config

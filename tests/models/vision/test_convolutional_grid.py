@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.models.vision.configs import GATES
 from regard.models.vision.convolutional_grid import ConvolutionalGrid
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 from regard.models.vision.pixels import DEVIATION, MEAN, PixelInput
@@ -62,7 +63,7 @@ def test_annotations_are_row_by_row_and_the_summary_is_their_mean():
     assert found.lengths.tolist() == [12, 12, 12]
 
 
-@pytest.mark.parametrize("weigh", ["none", "se", "cbam"])
+@pytest.mark.parametrize("weigh", GATES)
 def test_one_image_of_one_cell_trains(weigh):
     encoder = GridEncoder(GridConfig(image_height=8, image_width=8, grid=16, stages=2, patch=4, gate=weigh))
     found = encoder.train()(torch.randint(0, 256, (1, 8, 8, 3), dtype=torch.uint8))

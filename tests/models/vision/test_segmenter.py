@@ -6,9 +6,10 @@ import torch
 from regard import Readings
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.models.checkpoint import load_model, save_model
-from regard.models.vision.residual_block import GATES, GatedBlock
+from regard.models.vision.configs import GATES as GATE_WORDS
+from regard.models.vision.residual_block import GATES, GatedBlock, WeighedBlock
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig
-from regard.nn import AFF, CBAM, IAFF, DualAttention, NonLocal, SqueezeExcitation
+from regard.nn import AFF, CBAM, ECA, IAFF, DualAttention, NonLocal, SelectiveKernel, SplitAttention, SqueezeExcitation
 
 NONE = {"gate": "none", "attention": "none", "fusion": "sum"}
 
@@ -33,7 +34,7 @@ def test_every_kind_of_attention_trains(gate, attention, fusion):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     kinds = {type(module) for module in model.modules()}
     assert (SqueezeExcitation in kinds) == (gate == "se")
-    assert (CBAM in kinds) == (gate == "cbam")
+    assert (CBAM in kinds, ECA in kinds) == (gate == "cbam", gate == "eca")
     assert (NonLocal in kinds, DualAttention in kinds) == (attention == "non_local", attention == "dual")
     assert (AFF in kinds) == (fusion != "sum")
     assert (IAFF in kinds) == (fusion == "iaff")
@@ -105,6 +106,21 @@ def test_the_block_adds_its_gated_convolutions():
     torch.testing.assert_close(block(x), (x + block.gate(block.layers(x))).relu())
     with pytest.raises(UnknownNameError, match="gate"):
         GatedBlock(7, "ce")
+
+
+@pytest.mark.parametrize("kind", [SelectiveKernel, SplitAttention])
+def test_branches_replace_the_first_convolution_of_a_block(kind):
+    block = WeighedBlock(8, kind(8)).eval()
+    x = torch.randn(2, 8, 3, 5)
+    assert torch.equal(block(x), x.relu())  # a new block is the identity
+    branches, convolution, norm = block.layers
+    torch.nn.init.ones_(norm.weight)
+    assert isinstance(branches, kind)
+    torch.testing.assert_close(block(x), (x + norm(convolution(branches(x)))).relu())
+
+
+def test_every_gate_has_words_and_a_class():
+    assert GATE_WORDS.keys() == GATES.keys()
 
 
 def test_saved_and_loaded(tmp_path):

@@ -36,6 +36,8 @@ def test_an_image_run_of_each_kind_predicts_and_evaluates(image_run, tmp_path, n
     assert found.weights.shape == (rows * columns,)
     assert found.weights.sum() == pytest.approx(1, abs=1e-5)
     assert [one.name for one in trained.draw([found], tmp_path / "pictures")] == ["image-1.png"]
+    if name == "images-pooled":  # the attention of the gates is not that of the pooling
+        assert [(record.kind, len(record.keys)) for record in trained.document(found).records] == [("cross", 64)]
 
 
 def test_rollout_of_the_class_token_by_hand(image_run):

@@ -25,7 +25,7 @@ from regard.training.reporter import SilentReporter
 from regard.training.run import train_run
 from regard.training.run_folder import RunFolder
 
-SMALL = {"channels": 4, "levels": 3, "blocks": 1, "decoder_channels": 8}
+SMALL = {"gate": "global_context", "channels": 4, "levels": 3, "blocks": 1, "decoder_channels": 8}
 NONE = {"gate": "none", "attention": "none", "fusion": "sum"}
 
 

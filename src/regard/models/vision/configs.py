@@ -19,7 +19,18 @@ PACKAGES = ("torchvision", "timm")
 MOST_SIDE = 4096
 """Largest side of a patch, in pixels."""
 
-Gate = Literal["none", "se", "cbam"]
+Gate = Literal["none", "se", "eca", "cbam", "coordinate", "global_context", "sk", "split"]
+GATES: dict[Gate, str] = {
+    "none": "",
+    "se": "squeeze-and-excitation",
+    "eca": "efficient channel attention",
+    "cbam": "CBAM",
+    "coordinate": "coordinate attention",
+    "global_context": "global context",
+    "sk": "selective kernels",
+    "split": "split attention",
+}
+"""The gates of residual blocks, in words."""
 
 
 def backbone_name(text: str) -> tuple[str, str]:
@@ -62,7 +73,9 @@ class GridConfig(Configuration):
     blocks: int = option(1, within=Range(0, LAYERS.high), architecture=GRIDS, backbone="")
     """Residual blocks at each scale."""
     gate: Gate = option("none", architecture=GRIDS, backbone="")
-    """Gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam (channels and positions)."""
+    """Gate of each residual block: none, se (channels: squeeze-and-excitation), eca (near channels), cbam (channels and
+    positions), coordinate (rows and columns) or global_context (adds a mean of all positions); or its first convolution
+    has branches: sk (selective kernels) or split (split attention)."""
     patch: int = option(0, within=Range(0, MOST_SIDE), backbone="")
     """Pixels of a side of the patches that are read first; 0: a 32nd of the height of the images, an 8th for vit."""
     backbone: str = option("", architecture=GRIDS)
@@ -249,7 +262,9 @@ class SegmenterConfig(Configuration):
     decoder_channels: int = option(32, within=Range(1, 4096))
     """Channels of the decoder."""
     gate: Gate = "se"
-    """Gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam (channels and positions)."""
+    """Gate of each residual block: none, se (channels: squeeze-and-excitation), eca (near channels), cbam (channels and
+    positions), coordinate (rows and columns) or global_context (adds a mean of all positions); or its first convolution
+    has branches: sk (selective kernels) or split (split attention)."""
     attention: Literal["none", "non_local", "dual"] = "dual"
     """Attention of the decoder, over the whole image: none, non_local (positions) or dual (positions and channels, as
     in DANet)."""

@@ -19,17 +19,18 @@ class ConvolutionalGrid(Module):
         block: x → relu(x + weigh(norm(conv(relu(norm(conv(x)))))))    3 × 3, padded
         halving: 2 × 2 convolution, stride 2
 
-    The blocks are those of He et al. 2016, figure 2; ``weigh`` is the identity, squeeze-and-excitation (Hu et al. 2018,
-    figure 3) or CBAM (Woo et al. 2018, figure 3). Windows that halve a grid have the size of their stride. With 3 × 3
-    windows and stride 2, as in other networks, the center of each annotation would move by half a pixel of the finer
-    grid. Here the pixels that annotation (row, column) depends on have the same center as its part of the image, so an
-    overlay of weights is exact.
+    The blocks are those of He et al. 2016, figure 2; ``weigh`` is the identity or a gate such as squeeze-and-excitation
+    (Hu et al. 2018, figure 3) or CBAM (Woo et al. 2018, figure 3). Windows that halve a grid have the size of their
+    stride. With 3 × 3 windows and stride 2, as in other networks, the center of each annotation would move by half a
+    pixel of the finer grid. Here the pixels that annotation (row, column) depends on have the same center as its part
+    of the image, so an overlay of weights is exact.
 
     Args:
         channels: channels of each stage, at least one stage.
         blocks: number of residual blocks in each stage.
         patch: side of a patch in pixels.
-        weigh: creates the module that weighs the channels or positions of each block; None: no weighing.
+        weigh: creates the module that weighs the channels or positions of each block; None: no weighing. A
+            `regard.nn.SelectiveKernel` or `regard.nn.SplitAttention` replaces the first convolution of the block.
 
     Attributes:
         dim: features of an annotation, the last of ``channels``.

@@ -1,20 +1,38 @@
 """Residual blocks (He et al. 2016, figure 2) with a gate of channels or positions before the sum."""
 
 from collections.abc import Callable
-from typing import Literal
 
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
-from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
+from regard.models.vision.configs import Gate
+from regard.nn import (
+    CBAM,
+    ECA,
+    BatchNorm2d,
+    CoordinateAttention,
+    GlobalContext,
+    SelectiveKernel,
+    SplitAttention,
+    SqueezeExcitation,
+)
+from regard.nn.branch_attention import BranchAttention
 from regard.tracing.module_calls import Module
 
-Gate = Literal["none", "se", "cbam"]
 Channels = Callable[..., nn.Module]
 """Creates a module, from a number of channels, that weighs a map ``[batch, channels, height, width]``."""
 
-GATES: dict[str, Channels | None] = {"none": None, "se": SqueezeExcitation, "cbam": CBAM}
-"""Gates by name: none, squeeze-and-excitation (Hu et al. 2018, figure 3) or CBAM (Woo et al. 2018, figure 3)."""
+GATES: dict[Gate, Channels | None] = {
+    "none": None,
+    "se": SqueezeExcitation,
+    "eca": lambda channels, reduction=1: ECA(channels),
+    "cbam": CBAM,
+    "coordinate": CoordinateAttention,
+    "global_context": GlobalContext,
+    "sk": SelectiveKernel,
+    "split": SplitAttention,
+}
+"""Gates by name, which take a number of channels and a reduction."""
 
 
 def gate_class(name: str) -> Channels | None:
@@ -24,15 +42,20 @@ def gate_class(name: str) -> Channels | None:
     return GATES[name]
 
 
-def residual_layers(channels: int) -> nn.Sequential:
-    """Creates ``B(conv(ReLU(B(conv(x)))))`` with 3 × 3 convolutions and batch normalization B."""
-    return nn.Sequential(
-        nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-        BatchNorm2d(channels),
-        nn.ReLU(),
-        nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-        BatchNorm2d(channels),
-    )
+def residual_layers(channels: int, weigh: nn.Module | None = None) -> tuple[nn.Sequential, nn.Module | None]:
+    """Creates ``B(conv(ReLU(B(conv(x)))))`` with 3 × 3 convolutions and batch normalization B.
+
+    Args:
+        weigh: what weighs the result, or a convolution with branches. The latter replaces the first convolution, with
+            its normalization and ReLU, which it has in each branch (Li et al. 2019, table 1; Zhang et al. 2020).
+
+    Returns:
+        The layers, and what weighs their result.
+    """
+    first = [nn.Conv2d(channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels), nn.ReLU()]
+    if isinstance(weigh, BranchAttention):
+        first, weigh = [weigh], None
+    return nn.Sequential(*first, nn.Conv2d(channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels)), weigh
 
 
 class GatedBlock(Module):
@@ -40,7 +63,7 @@ class GatedBlock(Module):
 
     Args:
         channels: channels of the feature map.
-        gate: ``none``, ``se`` or ``cbam``.
+        gate: a name of `GATES`.
         reduction: reduction of the gate.
 
     Raises:
@@ -50,8 +73,8 @@ class GatedBlock(Module):
     def __init__(self, channels: int, gate: Gate = "none", reduction: int = 4):
         super().__init__()
         kind = gate_class(gate)
-        self.layers = residual_layers(channels)
-        self.gate = nn.Identity() if kind is None else kind(channels, reduction)
+        self.layers, weigh = residual_layers(channels, None if kind is None else kind(channels, reduction))
+        self.gate = nn.Identity() if weigh is None else weigh
 
     def forward(self, features: Tensor) -> Tensor:
         """Maps ``[batch, channels, height, width]`` to the same shape."""
@@ -65,14 +88,13 @@ class WeighedBlock(Module):
 
     Args:
         channels: channels of input and output.
-        weigh: weighs the output of the convolutions before the sum; None: no weighing.
+        weigh: as for `residual_layers`.
     """
 
     def __init__(self, channels: int, weigh: nn.Module | None = None):
         super().__init__()
-        self.layers = residual_layers(channels)
-        self.weigh = weigh
-        nn.init.zeros_(self.layers[4].weight)  # pyright: ignore[reportArgumentType]
+        self.layers, self.weigh = residual_layers(channels, weigh)
+        nn.init.zeros_(self.layers[-1].weight)  # pyright: ignore[reportArgumentType]
 
     def forward(self, features: Tensor) -> Tensor:
         """Maps ``[batch, channels, height, width]`` to the same shape."""

@@ -25,8 +25,8 @@ class Segmenter(Module):
         decoder: D_L = 1 × 1(E_L);    D_l = refine(fuse(1 × 1(E_l), double(D_{l+1})))
         classes: logits = double(3 × 3(D_1))
 
-    Three kinds of attention are optional, each with its own setting: a gate of channels, or of channels and positions,
-    in each residual block (`regard.nn.SqueezeExcitation`, `regard.nn.CBAM`); attention between positions and channels
+    Three kinds of attention are optional, each with its own setting: a gate of channels or positions in each residual
+    block (`regard.nn.SqueezeExcitation`, `regard.nn.CBAM` and others); attention between positions and channels
     of the decoder's map at an eighth of the size (`regard.nn.NonLocal`, `regard.nn.DualAttention`); and attentional
     feature fusion of the encoder's and the decoder's maps (`regard.nn.AFF`, `regard.nn.IAFF`).
 

@@ -45,6 +45,8 @@ def decoder_attention(
     device = next(model.parameters()).device
     with torch.inference_mode(), recorded_calls() as calls:
         encoded = encode()
+        if isinstance(source_axis, records.GridAxis):
+            calls.clear()  # of the gates of a convolutional network
         layers = len(calls)  # a recurrent encoder has no attention
         if target:
             # The last token is read by no step.
