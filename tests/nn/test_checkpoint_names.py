@@ -74,6 +74,24 @@ def test_self_attention_loads_a_qwen_layer_with_yarn():
     torch.testing.assert_close(own(x, mask="causal").output, expected, atol=1e-6, rtol=0)
 
 
+def test_layers_without_positions_load_smollm3():
+    from transformers.models.smollm3 import modeling_smollm3 as peer
+
+    config = transformers.SmolLM3Config(
+        hidden_size=24, num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=4, attn_implementation="eager",
+        no_rope_layer_interval=2, pad_token_id=None,
+    )  # fmt: skip
+    x, hidden = torch.randn(3, 7, 24), torch.full((7, 7), -torch.inf).triu(1)[None, None]
+    rotated = peer.SmolLM3RotaryEmbedding(config)(x, torch.arange(7)[None])
+    for number, has_rotary in enumerate(config.no_rope_layers):
+        layer = peer.SmolLM3Attention(config, number).eval()
+        position = Rotary.from_config(config) if has_rotary else "none"
+        own = nn.SelfAttention(24, 3, kv_heads=1, position=position, bias=False).eval()
+        own.load_state_dict(layer.state_dict())
+        torch.testing.assert_close(own(x, mask="causal").output, layer(x, rotated, hidden)[0], atol=1e-6, rtol=0)
+    assert config.no_rope_layers == [1, 0, 1, 0]
+
+
 def test_a_stack_loads_foreign_layers_under_their_prefix():
     layer, _, _ = llama(False)
     own = torch.nn.ModuleDict(

@@ -8,6 +8,7 @@ from torch import nn as torch_nn
 
 from regard import masks, nn
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.positions import DynamicNTK, Rotary, YaRN
 
 B, S, T, D, H, F = 3, 7, 5, 12, 2, 17
 SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([7, 3, 1]), torch.tensor([2, 5, 4])
@@ -25,6 +26,7 @@ KINDS = {
     "alibi": {"position": "alibi"},
     "t5": {"position": "t5"},
     "shaw": {"position": "shaw"},
+    "by layer": {"position": (Rotary(4, 100.0, scaling=YaRN(2.0, 5)), "none", "alibi")},
     "gelu": {"activation": "gelu"},
 }
 
@@ -193,6 +195,36 @@ def test_asking_a_decoder_step_for_weights_changes_no_bit():
     assert all(torch.equal(outputs[0], other) for other in outputs[1:])
 
 
+def test_positions_by_layer_repeat_and_belong_to_their_layers():
+    local, whole = Rotary(6, 10.0), Rotary(6, 1000.0)  # two bases, as in Gemma 3
+    config = nn.LayerConfig(D, H, F, position=(local, local, whole, "none"))
+    torch.manual_seed(5)
+    stack = nn.TransformerEncoder.create(6, config)
+    torch.manual_seed(5)
+    alone = [
+        nn.LayerConfig(D, H, F, position=position).encoder_layer()
+        for position in (local, local, whole, "none", local, local)
+    ]
+    expected = nn.TransformerEncoder.from_layers(alone, config.final_norm())
+    source, _ = inputs()
+    assert torch.equal(stack.eval()(source.float()), expected.eval()(source.float()))
+    assert [repr(layer.self_attn.position) for layer in stack.layers] == [
+        repr(each) for each in (local, local, whole, None, local, local)
+    ]
+    assert len({id(layer.self_attn.position) for layer in stack.layers}) == 6
+    decoder = nn.TransformerDecoder.create(3, nn.LayerConfig(D, H, F, position=("none", "rotary")))
+    assert [layer.self_attn.position is None for layer in decoder.layers] == [True, False, True]
+
+
+def test_padding_never_changes_the_frequencies_of_a_sequence():
+    model = make(position=Rotary(6, 100.0, scaling=DynamicNTK(2.0, 2)))
+    source, target = inputs()
+    padded = model(source, target, tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS)
+    for row, (s, t) in enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS, strict=True)):
+        alone = model(source[row : row + 1, :s], target[row : row + 1, :t], tgt_mask="causal")
+        torch.testing.assert_close(padded[row, :t], alone[0])
+
+
 @pytest.mark.parametrize("lengths", list(itertools.product((0, 1, 3), repeat=2)), ids=str)
 def test_packing_and_padding_are_inverse(lengths):
     packing = nn.Packing(torch.tensor(lengths), 3)
@@ -214,6 +246,10 @@ def test_transformer_stacks_name_wrong_arguments():
         nn.LayerConfig(10, 2, position="rotary")
     with pytest.raises(UnknownNameError, match="position"):
         nn.LayerConfig(position="nowhere")
+    with pytest.raises(UnknownNameError, match="rope"):
+        nn.LayerConfig(position=("rotary", "rope"))
+    with pytest.raises(ArgumentError, match="position must have at least one"):
+        nn.LayerConfig(position=())
     with pytest.raises(UnknownNameError, match="activation"):
         nn.LayerConfig(activation="step").encoder_layer()
     with pytest.raises(ArgumentError, match="layers"):

@@ -119,7 +119,8 @@ class AttentionHeads(nn.MultiheadAttention, Module):
             mask = present_queries(mask, Grid.whole(batch, self.num_heads, length, length, rows.device))
         query, key, value = self._padded_heads(products, self.widths, packing)
         first = 0 if cache is None else cache.length
-        query, key = self.rotate(query, first), self.rotate(key, first)
+        length = None if packing.lengths is None else packing.lengths + first
+        query, key = self.rotate(query, first, length), self.rotate(key, first, length)
         if cache is not None:
             cache = cache.appended(key, value)
             key, value = cache.key, cache.value
@@ -270,14 +271,19 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         """Joins heads: the inverse of `split`."""
         return (heads.transpose(1, 2) if batch_first else heads.permute(2, 0, 1, 3)).flatten(-2)
 
-    def rotate(self, heads: Tensor, offset: int = 0) -> Tensor:
+    def rotate(self, heads: Tensor, offset: int = 0, length: Tensor | None = None) -> Tensor:
         """Rotates heads of queries or keys if the module has a `Rotary` position.
 
         Args:
             heads: ``[batch, heads, length, head_dim]``.
             offset: position of the first token.
+            length: integers ``[batch]``, tokens of each sequence without padding; None: up to the last one.
         """
-        return self.position(heads, offset=offset) if isinstance(self.position, Rotary) else heads
+        if not isinstance(self.position, Rotary):
+            return heads
+        if length is None or not self.position.waves.scaling.depends_on_length:
+            return self.position(heads, offset=offset)
+        return self.position(heads, offset=offset, length=length)
 
     @property
     def widths(self) -> list[int]:

@@ -12,7 +12,7 @@ from regard.names.field_texts import shows_fields
 from regard.names.foreign_names import written_here, written_in_layers
 from regard.nn.attention_names import AttentionName
 from regard.nn.layer_parts import ACTIVATIONS, LAYER_SCORES, NORMS, NormName, new_norm
-from regard.nn.named_positions import RelativePositionName, check_position_name
+from regard.nn.named_positions import Position, check_position
 from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 from regard.normalizers import NormalizerName, as_normalizer
 from regard.scores import ContentScoreName
@@ -68,9 +68,11 @@ class LayerConfig:
     """A name of `regard.scores.create`; each attention has its own weights of the score."""
     normalizer: NormalizerName = "softmax"
     """A name of a normalizer."""
-    position: RelativePositionName = "none"
+    position: Position | tuple[Position, ...] = "none"
     """Positions in self-attention: ``none``, ``rotary`` (Su et al. 2021), ``alibi`` (Press et al. 2022), ``t5`` (a bias
-    for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et al. 2018)."""
+    for each range of distances, Raffel et al. 2020), ``shaw`` (Shaw et al. 2018), a `Rotary` or a `Bias`. A tuple has
+    those of the first layers, and repeats: after three layers with positions the fourth has none (Llama 4, SmolLM3) in
+    ``("rotary", "rotary", "rotary", "none")``, and Gemma 3 has another base in every sixth."""
     backend: str = "auto"
     """Backend of every attention."""
     feedforward_chunk: int = 0
@@ -107,7 +109,15 @@ class LayerConfig:
             raise ArgumentError(f"kv_heads must divide heads, {self.heads}; it is {self.kv_heads}")
         if self.dim % self.heads:
             raise ArgumentError(f"heads must divide dim; heads is {self.heads} and dim is {self.dim}")
-        check_position_name(self.position, self.dim // self.heads)
+        for position in self._positions:
+            check_position(position, self.dim // self.heads)
+
+    @property
+    def _positions(self) -> tuple[Position, ...]:
+        """The positions of the first layers, which those of the others repeat."""
+        if self.position == ():
+            raise ArgumentError("position must have at least one layer's; it is ()")
+        return self.position if isinstance(self.position, tuple) else (self.position,)
 
     def encoder_layer(self, bidirectional: bool = True, depth: int = 0) -> TransformerEncoderLayer:
         """Creates a layer of self-attention.
@@ -116,7 +126,7 @@ class LayerConfig:
             bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
             depth: number of the layer in its stack, from 0.
         """
-        return self._create(TransformerEncoderLayer, bidirectional=bidirectional, depth=depth)
+        return self._create(TransformerEncoderLayer, depth, bidirectional=bidirectional)
 
     def decoder_layer(self, depth: int = 0) -> TransformerDecoderLayer:
         """Creates a layer of self-attention and attention to an encoder's output; the latter has no positions.
@@ -124,20 +134,21 @@ class LayerConfig:
         Args:
             depth: number of the layer in its stack, from 0.
         """
-        return self._create(TransformerDecoderLayer, depth=depth)
+        return self._create(TransformerDecoderLayer, depth)
 
     def final_norm(self) -> nn.Module:
         """Creates the normalization at the end of a stack."""
         return new_norm(self.norm, self.dim, self.layer_norm_eps, self.bias)
 
-    def _create(self, kind: type[LayerT], **options: Any) -> LayerT:
+    def _create(self, kind: type[LayerT], depth: int, **options: Any) -> LayerT:
         """Creates a layer whose feedforward network has uniform weights (Glorot and Bengio 2010) and biases of 0."""
         names = (
             "dropout", "activation", "layer_norm_eps", "batch_first", "norm_first", "bias", "score", "normalizer",
-            "position", "kv_heads", "attention", "norm", "backend", "feedforward_chunk", "activation_checkpointing",
+            "kv_heads", "attention", "norm", "backend", "feedforward_chunk", "activation_checkpointing",
         )  # fmt: skip
         options |= {name: getattr(self, name) for name in names}
-        layer = kind(self.dim, self.heads, self.feedforward, **options)
+        position = self._positions[depth % len(self._positions)]
+        layer = kind(self.dim, self.heads, self.feedforward, position=position, depth=depth, **options)
         for linear in (layer.linear1, layer.linear2):
             nn.init.xavier_uniform_(linear.weight)
             if self.bias:

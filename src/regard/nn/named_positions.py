@@ -48,7 +48,7 @@ def position_for(
             f"position must be a name ({', '.join(RELATIVE_POSITIONS)}), a Rotary, a Bias or None; "
             f"it is {type_text(position)}"
         )
-    check_position_name(position, head_dim)
+    check_position(position, head_dim)
     if position == "none":
         return None
     if position == "rotary":
@@ -62,8 +62,10 @@ def position_for(
     return named.to(device=device, dtype=dtype)
 
 
-def check_position_name(position: object, head_dim: int) -> None:
-    """Raises an error unless this is the name of a position that fits heads of ``head_dim`` features."""
+def check_position(position: object, head_dim: int) -> None:
+    """Raises an error unless this is a position, or the name of one that fits heads of ``head_dim`` features."""
+    if isinstance(position, (Rotary, Bias)):
+        return
     known_name("position", position, RELATIVE_POSITIONS, written_here("position", position))
     if position == "rotary" and head_dim % 2:
         raise ArgumentError(f"position 'rotary' needs an even number of features a head; there are {head_dim}")
