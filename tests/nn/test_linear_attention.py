@@ -10,13 +10,21 @@ from regard import masks, nn
 from regard.errors import ArgumentError, KindError
 
 DIM, HEADS, LENGTH = 8, 2, 5
-LAYERS = {
+PAPERS = {
     "linear": nn.LinearAttention,
     "retention": nn.Retention,
     "gated_linear": nn.GatedLinearAttention,
     "delta": nn.DeltaNet,
     "gated_delta": nn.GatedDeltaNet,
 }
+RELEASED = {
+    "gated_delta_released": lambda *sizes: nn.GatedDeltaNet(
+        *sizes, key_heads=1, head_dim=3, value_dim=5, kernel_size=3
+    ),
+    "kimi_delta": nn.KimiDeltaAttention,
+    "mamba2": lambda *sizes: nn.Mamba2(*sizes, head_dim=3, value_dim=5),
+}
+LAYERS = PAPERS | RELEASED
 layers = pytest.mark.parametrize("name", LAYERS)
 
 
@@ -79,7 +87,7 @@ def turned(part, turn):
     return torch.cat((product.real, product.imag), dim=-1)
 
 
-@layers
+@pytest.mark.parametrize("name", PAPERS)
 @pytest.mark.parametrize("backend", ["reference", "linear"])
 def test_a_layer_is_the_equation_of_its_paper(name, backend):
     layer = layer_of(name)

@@ -170,7 +170,7 @@ def _quarters(query: Tensor, key: Tensor, decay: Tensor) -> Tensor:
     if tokens == DIRECT_TOKENS:
         factors = _kept(decay[:, :, None] - decay[:, None], key)
         return ((query[:, :, None] * key[:, None]) * factors).sum(-1)
-    halves = [tensor.reshape(2 * rows, tokens // 2, -1) for tensor in (query, key, decay)]
+    halves = [tensor.reshape(2 * rows, tokens // 2, tensor.shape[-1]) for tensor in (query, key, decay)]
     diagonal = _quarters(*halves).unflatten(0, (rows, 2))
     second_query, first_key = halves[0][1::2], halves[1][0::2]
     first_decay, second_decay = halves[2][0::2], halves[2][1::2]

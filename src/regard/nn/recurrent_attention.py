@@ -29,7 +29,7 @@ from regard.normalizers import NormalizerName
 from regard.scores import Decayed, DeltaRule, Score
 from regard.shapes.checks import check_sizes
 from regard.shapes.grid import Grid, spread_heads, upcast
-from regard.tracing.transforms import can_read, is_finite
+from regard.tracing.transforms import can_read, has_host_data, is_finite
 
 LARGEST_LOG_RATE = 88.0
 """A logarithm whose exponential is finite in float32: an infinite rate would be NaN times 0."""
@@ -253,13 +253,9 @@ class RecurrentAttention(SequenceAttention, ABC):
         Raises:
             ArgumentError: it is another mask than a causal one, of documents, or both.
         """
-        bands, documents, others = [], [], []
-        for part in joined_masks(mask):
-            (bands if isinstance(part, Band) else documents if isinstance(part, Documents) else others).append(part)
-        for band in bands:
-            offset = band.offset_on(grid)
-            others += [] if band.is_causal and isinstance(offset, int) and offset == 0 else [band]
-        if others or len(documents) > 1:
+        parts = [part for part in joined_masks(mask) if not _aligns_ends(part, grid)]
+        documents = [part for part in parts if isinstance(part, Documents)]
+        if len(documents) < len(parts) or len(documents) > 1:
             raise ArgumentError(
                 f"mask must be 'causal', of lengths, of documents or None: in {type(self).__name__} a token depends on "
                 f"all tokens before it; it is {mask!r}"
@@ -271,9 +267,12 @@ class RecurrentAttention(SequenceAttention, ABC):
         whole, documents, is_in_order = joined(projected, 1, "x"), None, True
         for part in joined_masks(mask):
             if isinstance(part, Documents):
-                ids = part.query_ids if part.key_ids is None else part.key_ids
-                documents, is_in_order = ids.view(-1, ids.shape[-1]), is_in_order and part.begins is not None
-            is_in_order = is_in_order and isinstance(part, Band | Documents | Lengths)
+                if part.begins is None and (part.key_ids is not None or has_host_data(part.query_ids)):
+                    raise ArgumentError(f"tokens of a document must follow one another in {type(self).__name__}")
+                documents, is_ordered = part.query_ids.view(-1, part.query_ids.shape[-1]), part.begins is not None
+            else:
+                is_ordered = isinstance(part, Band | Lengths)
+            is_in_order = is_in_order and is_ordered
         if padding.keys is not None:
             if padding.keys.shape[1] > 1:
                 raise ArgumentError("mask must hide a token from all heads, since a convolution reads before heads do")
@@ -318,6 +317,12 @@ class RecurrentAttention(SequenceAttention, ABC):
 
     def new_cache(self) -> LinearState:
         return LinearState()
+
+
+def _aligns_ends(mask: Mask, grid: Grid) -> bool:
+    """Whether a mask is causal, and the last query sees the last key."""
+    offset = mask.offset_on(grid) if isinstance(mask, Band) and mask.is_causal else None
+    return offset is not None and not isinstance(offset, Tensor) and offset == grid.offset
 
 
 def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
