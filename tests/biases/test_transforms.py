@@ -9,7 +9,18 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import regard
-from regard.biases import AppendedBias, Bias, Fire, Kerple, RelativeBias, RelativePosition, TensorBias, alibi
+from regard.biases import (
+    AppendedBias,
+    Bias,
+    DecomposedPosition,
+    Fire,
+    Kerple,
+    LogSpacedTable,
+    RelativeBias,
+    RelativePosition,
+    TensorBias,
+    alibi,
+)  # fmt: skip
 from regard.shapes.grid import Grid
 
 DOUBLE = torch.float64
@@ -27,6 +38,8 @@ BIASES: dict[str, Callable[[], Bias]] = {
     "T5 causal": lambda: RelativeBias(HEADS, buckets=5, max_distance=7, bidirectional=False),
     "KERPLE power": lambda: Kerple(HEADS, "power"),
     "FIRE": lambda: Fire(HEADS, 5, threshold=parameter()),
+    "log-spaced": lambda: LogSpacedTable(HEADS, (3,), (KEYS,), 5),
+    "decomposed": lambda: DecomposedPosition(DIM, (QUERIES,), (KEYS,), weight=parameter(2 * KEYS - 1, DIM)),
     "Shaw": lambda: RelativePosition(DIM, 2),
     "Shaw, own heads": lambda: RelativePosition(DIM, 3, heads=HEADS, scale=0.7),
     "tensor": lambda: TensorBias(parameter(BATCH, 1, QUERIES, KEYS)),

@@ -104,6 +104,8 @@ BIASES = {
     "relative": lambda: positions.RelativeBias(H, buckets=8, max_distance=16).double(),
     "kerple": lambda: biases.Kerple(H).double(),
     "fire": lambda: biases.Fire(H, 3).double(),
+    "window": lambda: biases.WindowTable(H, (3,), (K,)).double(),
+    "decomposed": lambda: biases.DecomposedPosition(D, (Q,), (K,), weight=_weights(2 * K - 1, D)),
     "shaw": lambda: positions.RelativePosition(D, 3).double(),
     "diagonal_sum": lambda: positions.alibi(H) + positions.RelativeBias(H, buckets=8, max_distance=16).double(),
     "dense_sum": lambda: positions.alibi(H) + _weights(H, Q, K),

@@ -2,26 +2,34 @@
 
 from regard.biases.alibi import Alibi, alibi
 from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, TensorBias, as_bias
+from regard.biases.decomposed_position import DecomposedPosition
 from regard.biases.distance import DistanceBias, Kerple, Sandwich
 from regard.biases.fire import Fire
 from regard.biases.names import bias_for
+from regard.biases.query_bias import QueryBias
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
+from regard.biases.window_tables import LogSpacedTable, WindowBias, WindowTable
 from regard.names.lazy_names import public_names
 
 __all__ = [
     "Alibi",
     "AppendedBias",
     "Bias",
+    "DecomposedPosition",
     "DiagonalBias",
     "DistanceBias",
     "Fire",
     "Kerple",
+    "LogSpacedTable",
+    "QueryBias",
     "RelativeBias",
     "RelativePosition",
     "Sandwich",
     "SummedBias",
     "TensorBias",
+    "WindowBias",
+    "WindowTable",
     "alibi",
     "as_bias",
     "bias_for",

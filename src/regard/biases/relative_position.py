@@ -2,15 +2,15 @@
 
 from torch import Tensor, nn
 
-from regard.biases.bias import Bias, PairBias, check_fit, register_weight
-from regard.errors import ShapeError
+from regard.biases.bias import PairBias, register_weight
+from regard.biases.query_bias import QueryBias, gathered
 from regard.names.answered import answered
 from regard.shapes.checks import positive_number, whole_number
-from regard.shapes.grid import Grid, upcast
+from regard.shapes.grid import Grid
 
 
 @answered
-class RelativePosition(Bias, fields=("dim", "max_distance", "heads", "scale", "weight")):
+class RelativePosition(QueryBias, fields=("dim", "max_distance", "heads", "scale", "weight")):
     """Adds the inner product of the query with a learned vector for each relative position, clipped at a distance.
 
     .. math::
@@ -34,10 +34,7 @@ class RelativePosition(Bias, fields=("dim", "max_distance", "heads", "scale", "w
     Raises:
         ArgumentError, KindError, ShapeError: an argument is out of range or has the wrong type or shape.
 
-    Numerics: each query is multiplied with the ``2 · max_distance + 1`` vectors once, and the products are gathered for
-    the keys, so ``[queries, keys, dim]`` is never in memory. Half-precision queries are multiplied in float32. A query
-    that is not finite makes the bias of its row NaN, and a vector that is not finite makes the bias at its relative
-    position NaN. Hidden pairs contribute 0 to the gradients, even if their vectors are NaN.
+    Numerics: as for `QueryBias`.
 
     Example:
         >>> import torch
@@ -72,40 +69,14 @@ class RelativePosition(Bias, fields=("dim", "max_distance", "heads", "scale", "w
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)
 
-    def check(self, query: Tensor, grid: Grid) -> None:
-        if query.shape[-1] != self.dim:
-            raise ShapeError(
-                f"bias must fit query: RelativePosition was made for dim {self.dim}; query has dim {query.shape[-1]}"
-            )
-        check_fit(self, self.heads, grid)
-
-    def needs_gradient(self, query: Tensor) -> bool:
-        return query.requires_grad or super().needs_gradient(query)
-
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        products, index = self._products(query), self._index(grid)
-        return products.gather(-1, index.expand(*products.shape[:-1], -1))
+        return gathered(self.products(query, self.weight), self._index(grid))
 
     def of_pairs(self, query: Tensor, grid: Grid) -> PairBias:
-        products = self._products(query)
+        products = self.products(query, self.weight)
         return lambda pair: products[pair.batch_index, pair.head_index, pair.query_index, self._index(pair)]
-
-    def _products(self, query: Tensor) -> Tensor:
-        """Returns the products of each query with all vectors, ``[batch, heads, queries, 2 · max_distance + 1]``."""
-        query, query_nan = _finite_part(upcast(query) * self.scale)
-        weight, weight_nan = _finite_part(upcast(self.weight).to(query.dtype))
-        products = query @ weight.transpose(-1, -2)  # B H Q 2m+1
-        return products + query_nan[..., :, None] + weight_nan[..., None, :]
 
     def _index(self, grid: Grid) -> Tensor:
         """Returns the index of the vector of each pair, ``[queries, keys]``."""
         relative = grid.key_index - grid.query_index - grid.offset
         return relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
-
-
-def _finite_part(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the vectors with 0 in place of NaN and ±inf, and a term that makes their inner products NaN again.
-
-    The backward pass multiplies the gradient of a hidden pair, 0, with its vectors, and 0 · NaN would be NaN.
-    """
-    return vectors.nan_to_num(0.0, 0.0, 0.0), (vectors.detach() * 0).sum(-1)

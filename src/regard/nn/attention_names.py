@@ -46,9 +46,9 @@ RECURRENT_LACKS = ("score", "normalizer", "kv_heads", "position")
 CLASSES: dict[str, AttentionClass] = {
     "differential": AttentionClass("regard.nn.differential_attention:DifferentialAttention"),
     "latent": AttentionClass("regard.nn.latent_attention:LatentAttention", ("score", "kv_heads")),
-    "gated": AttentionClass("regard.nn.projected_attention:gated"),
-    "qk_norm": AttentionClass("regard.nn.projected_attention:qk_norm"),
-    "talking_heads": AttentionClass("regard.nn.projected_attention:talking_heads"),
+    "gated": AttentionClass("regard.nn.projected_attention:gated", ()),
+    "qk_norm": AttentionClass("regard.nn.projected_attention:qk_norm", ()),
+    "talking_heads": AttentionClass("regard.nn.projected_attention:talking_heads", ()),
     "linear": AttentionClass("regard.nn.linear_attention:LinearAttention", RECURRENT_LACKS),
     "retention": AttentionClass("regard.nn.linear_attention:Retention", RECURRENT_LACKS),
     "gated_linear": AttentionClass("regard.nn.linear_attention:GatedLinearAttention", RECURRENT_LACKS),

@@ -153,8 +153,30 @@ _MAMBA2_BIASED = _MAMBA2 | {
     "out_proj.bias": Origin(("out_proj.bias",)),
 }
 
+_SWIN = _LLAMA | {"position.weight": Origin(("relative_position_bias.relative_position_bias_table",))}
+"""Swin."""
+
+_SWIN2 = dict(_projections({"in_proj": ("self.query", "self.key", "self.value"), "out_proj": ("output.dense",)})) | {
+    "in_proj.bias": Origin(
+        ("self.query.bias", "self.value.bias"),
+        lambda layer, query, value: torch.cat((query, torch.zeros_like(query), value)),
+    ),
+    "score.temperature": Origin(("self.logit_scale",), lambda layer, logit_scale: torch.exp(-logit_scale)),
+    "position.inner": Origin(
+        tuple(f"self.continuous_position_bias_mlp.0.{kind}" for kind in ("weight", "bias")),
+        lambda layer, weight, bias: torch.cat((weight, bias[:, None]), 1),
+    ),
+    "position.outer": Origin(("self.continuous_position_bias_mlp.2.weight",)),
+}
+"""Swin v2, whose keys have no bias."""
+
+_SAM = dict(_projections({"in_proj": ("qkv",), "out_proj": ("proj",)})) | {
+    "position.weight": Origin(("rel_pos_h", "rel_pos_w"))
+}
+"""SAM's image encoder."""
+
 ORIGINS: dict[str, tuple[Mapping[str, Origin], ...]] = {
-    "SelfAttention": (_QWEN3,),
+    "SelfAttention": (_QWEN3, _SWIN, _SWIN2, _SAM),
     "GatedDeltaNet": (_QWEN3_NEXT, _QWEN3_5, _OLMO, _separately_convolved(_OLMO)),
     "KimiDeltaAttention": (_KIMI, _KIMI_RELEASED),
     "Mamba2": (_MAMBA2, _MAMBA2_BIASED),

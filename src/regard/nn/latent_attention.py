@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from regard.attention.execution import check_backend
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
-from regard.biases import Bias, RelativePosition, bias_for
+from regard.biases import Bias, QueryBias, bias_for
 from regard.errors import ArgumentError
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import KeyValueCache, SequenceCache
@@ -87,7 +87,7 @@ class LatentAttention(SequenceAttention):
         self.query_rank = None if query_rank is None else size("query_rank", query_rank)
         features = 2 * -(-self.head_dim // 4) if rotary_dim is None else size("rotary_dim", rotary_dim)
         created = position_for(position, num_heads, features, bidirectional, device=device, dtype=dtype)
-        if isinstance(created, RelativePosition):
+        if isinstance(created, QueryBias):
             raise ArgumentError(
                 "position of latent attention must not depend on queries, of which it has two forms; write rotary, "
                 "alibi, t5 or none"

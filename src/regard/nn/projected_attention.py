@@ -1,7 +1,7 @@
 """Self-attention with one projection to queries, keys and values, and what its kinds add to that of a Transformer."""
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from regard.nn.named_positions import Position, position_for
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import Normalizing, TalkingHeads, as_normalizer
 from regard.positions import Rotary
+from regard.scores import Scoring, own_score
 from regard.shapes.checks import flag, known_name, size
 from regard.tracing.ownership import own_copy
 
@@ -47,7 +48,7 @@ class ProjectedAttention(SequenceAttention):
 
     Args:
         embed_dim, num_heads, dropout, bias, device, dtype: as for `SequenceAttention`.
-        normalizer, kv_heads, position, bidirectional, backend: as for `SelfAttention`.
+        score, normalizer, kv_heads, position, bidirectional, backend: as for `SelfAttention`.
         maps: how many queries and keys of ``head_dim / maps`` features a head has.
         branches: how many keys and values a head has, each for a call of its own.
     """
@@ -66,6 +67,7 @@ class ProjectedAttention(SequenceAttention):
         backend: BackendName,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
+        score: Scoring = "scaled_dot",
         maps: int = 1,
         branches: int = 1,
     ):
@@ -78,6 +80,9 @@ class ProjectedAttention(SequenceAttention):
         self._part = self.head_dim // maps
         created = position_for(position, num_heads, self._part, bidirectional, device=device, dtype=dtype)
         self.position = None if created is None else own_copy(created)
+        own = own_score(score)
+        # A call with a name is the fastest (`regard.attention.kinds`).
+        self.score: Any = score if isinstance(score, str) else own
         self.normalizer = self.own_normalizer(normalizer)
         self.backend: BackendName = check_backend(backend)
         self._width = branches * self.kv_heads * self.head_dim
@@ -115,7 +120,7 @@ class ProjectedAttention(SequenceAttention):
     ) -> Attended:
         """Attends as `attend`, without the layer's position."""
         problem = planned(
-            query, key, value, normalizer=self.normalizer, mask=mask, bias=bias,
+            query, key, value, score=self.score, normalizer=self.normalizer, mask=mask, bias=bias,
             dropout=self.dropout if self.training else 0.0, backend=self.backend,
         )  # fmt: skip
         return run(problem, self.backend, need_weights=need_weights, layer=self)
@@ -151,6 +156,7 @@ class SelfAttention(ProjectedAttention):
         talking_heads: whether scores and weights are mixed over the heads.
         dropout: probability of dropping a weight while training, in [0, 1).
         bias: whether the projections have biases.
+        score: how queries and keys of a head are compared: a name, a `Score` or a function.
         normalizer: a name, a `Normalizer` or a function.
         kv_heads: heads of keys and values, a divisor of ``num_heads``; None: as many.
         position: as for `MultiheadAttention`.
@@ -183,6 +189,7 @@ class SelfAttention(ProjectedAttention):
         talking_heads: bool = False,
         dropout: float = 0.0,
         bias: bool = True,
+        score: Scoring = "scaled_dot",
         normalizer: Normalizing = "softmax",
         kv_heads: int | None = None,
         position: Position | None = None,
@@ -196,7 +203,7 @@ class SelfAttention(ProjectedAttention):
             normalizer = TalkingHeads(mixing[0], mixing[1], as_normalizer(normalizer))
         super().__init__(
             embed_dim, num_heads, dropout=dropout, bias=bias, normalizer=normalizer, kv_heads=kv_heads,
-            position=position, bidirectional=bidirectional, backend=backend, device=device, dtype=dtype,
+            position=position, bidirectional=bidirectional, backend=backend, device=device, dtype=dtype, score=score,
         )  # fmt: skip
         self.query_norm = self.key_norm = None
         if qk_norm is not None:
