@@ -21,7 +21,7 @@ from regard.tracing.versions import tensors_of
 FAMILIES = {"score": scores, "normalizer": normalizers, "mask": masks, "bias": biases}
 BASES = scores.Score, normalizers.Normalizer, masks.Mask, biases.Bias
 
-UNDECLARED = {scores.Custom, normalizers.Custom, normalizers.Monotonic}
+UNDECLARED = {scores.Custom, normalizers.Custom, normalizers.Monotonic, normalizers.Stepwise}
 """They are a user's function; the noise of `Monotonic` depends on the training mode."""
 
 MESSAGES = {"name"}
@@ -110,6 +110,12 @@ MADE = {
         normalizers.LocalGaussian(normalizers.sigmoid, number(LENGTH), 1.0),
         normalizers.LocalGaussian(normalizers.softmax, number(HEADS, LENGTH), 1.0),
         normalizers.LocalGaussian(normalizers.softmax, number(LENGTH), number(HEADS, 1)),
+    ],
+    normalizers.ForwardAlignment: lambda: [
+        normalizers.ForwardAlignment(),
+        normalizers.ForwardAlignment(0.3),
+        normalizers.ForwardAlignment(number(LENGTH) / 2),
+        normalizers.ForwardAlignment(previous=number(HEADS, LENGTH)),
     ],
     normalizers.Chunkwise: lambda: [
         normalizers.Chunkwise(number(LENGTH, LENGTH), 2),

@@ -157,7 +157,7 @@ def test_location_aware_scores_see_the_weights_of_the_step_before():
     _, weights = attention(early, memory)
     loss = attention(query, memory, earlier=EarlierWeights(weights)).context.square().sum()
     assert torch.autograd.grad(loss, early)[0].abs().sum() > 0
-    with pytest.raises(ArgumentError, match="such as LocationAware; the score is General"):
+    with pytest.raises(ArgumentError, match="such as LocationAware; this attention has General and Softmax"):
         make("general")(query, annotations, earlier=EarlierWeights(first))
 
 

@@ -28,6 +28,7 @@ from regard.nn import (
 EARLIER = {
     "previous": ProgramInput("previous_weights", ("batch", "source"), "the weights of the step before"),
     "total": ProgramInput("coverage", ("batch", "source"), "the sum of the weights of all steps so far"),
+    "transition": ProgramInput("transition", ("batch",), "the probability to move on by one annotation"),
 }
 """The input for each field of `EarlierWeights`."""
 

@@ -88,6 +88,8 @@ WRITTEN_HERE = {
             f'"ratio", score={_RANDOM_FEATURES.rpartition(", ")[0]}': "performer",
             '"identity"': "none",
             '"ratio"': "sum l1",
+            '"forward"': "forward_alignment",
+            '"stepwise"': "sma stepwise_monotonic",
             "normalizers.top_k(k)": "topk",
             "normalizers.top_p(p)": "topp nucleus",
             '"entmax15"': "1.5_entmax entmax_15 entmax1.5",
@@ -180,6 +182,7 @@ READY_NAMES: dict[str, tuple[str, ...]] = {
     "score": ("dot", "scaled_dot", "cosine", "distance"),
     "normalizer": (
         "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio",
+        "monotonic", "stepwise", "forward",
     ),
     "mask": ("causal",),
     "bias": ("alibi",),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.nn.earlier_weights import EarlierWeights
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
     from regard.nn.feature_gates import CBAM, ECA, ChannelGate, CoordinateAttention, SpatialGate, SqueezeExcitation
+    from regard.nn.forward_attention import ForwardAttention
     from regard.nn.gaussian_window import GaussianWindow, Windowed
     from regard.nn.key_value_memory_network import Hopped, KeyValueMemoryNetwork
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
@@ -73,6 +74,7 @@ __all__ = [
     "DualAttention",
     "ECA",
     "EarlierWeights",
+    "ForwardAttention",
     "GaussianWindow",
     "GlobalContext",
     "Hopped",
@@ -142,6 +144,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
                 "SpatialGate",
                 "SqueezeExcitation",
             ],
+            "regard.nn.forward_attention": ["ForwardAttention"],
             "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
             "regard.nn.key_value_memory_network": ["Hopped", "KeyValueMemoryNetwork"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],

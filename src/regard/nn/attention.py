@@ -21,6 +21,7 @@ from regard.nn.fx_leaf import fx_leaf
 from regard.nn.memory import Memory
 from regard.nn.padding import check_coupled, visible_annotations, without_hidden
 from regard.normalizers import Normalizing, as_normalizer, own_normalizer
+from regard.normalizers.alignment_normalizer import AlignmentNormalizer
 from regard.scores import AnyScoreName, Scoring, create, own_score
 from regard.scores.alignment_score import AlignmentScore
 from regard.shapes.checks import check_floating
@@ -79,7 +80,7 @@ class Attention(Module):
         super().__init__()
         self.score = own_score(score)
         self.normalizer = own_normalizer(normalizer)
-        if self.normalizer.couples == "queries":
+        if self.normalizer.couples == "queries" and not isinstance(self.normalizer, AlignmentNormalizer):
             raise ArgumentError(
                 f"normalizer {type(self.normalizer).__name__} compares all queries, and this attention has one query "
                 "at a time: write regard.attend for all of them"
@@ -180,14 +181,22 @@ class Attention(Module):
     @property
     def sees_earlier(self) -> tuple[str, ...]:
         """The fields of `EarlierWeights` on which the weights of a step depend; empty if they depend on none."""
-        if not isinstance(self.score, AlignmentScore):
-            return ()
-        return ("previous", "total") if self.score.sees == "both" else (self.score.sees,)
+        names = {"previous"} if isinstance(self.normalizer, AlignmentNormalizer) else set()
+        if isinstance(self.score, AlignmentScore):
+            names |= {"previous", "total"} if self.score.sees == "both" else {self.score.sees}
+        return tuple(sorted(names))
 
     def first(self, memory: Memory) -> EarlierWeights:
-        """Returns what the first step sees: weights of 0."""
+        """Returns what the first step sees: 1 at the first visible key if it begins there, 0 elsewhere."""
         zero = memory.key.new_zeros(memory.key.shape[:2])
-        return EarlierWeights(zero, zero)
+        if not isinstance(self.normalizer, AlignmentNormalizer) or not zero.shape[1]:
+            return EarlierWeights(zero, zero)
+        visible = torch.ones_like(zero, dtype=torch.bool) if memory.mask is None else memory.mask
+        return EarlierWeights((visible & (visible.cumsum(1) == 1)).to(zero.dtype), zero)
+
+    def aligned(self, normalizer: AlignmentNormalizer, earlier: EarlierWeights) -> AlignmentNormalizer:
+        """Returns the normalizer for the step after those with these weights."""
+        return normalizer.given(earlier.previous[:, None])
 
     def following(
         self, query: Tensor, memory: Memory, attended: Attended, earlier: EarlierWeights | None
@@ -278,13 +287,16 @@ class Attention(Module):
             )
         single = query.dim() == 2
         score = memory.score
+        step_normalizer = self.normalizer if normalizer is None else as_normalizer(normalizer)
         if self.sees_earlier:
             earlier = self.first(memory) if earlier is None else earlier
             score = score.given(*earlier[:2]) if isinstance(score, AlignmentScore) else score
+            if isinstance(step_normalizer, AlignmentNormalizer):
+                step_normalizer = self.aligned(step_normalizer, earlier)
         elif earlier is not None:
             raise ArgumentError(
-                "earlier is for scores that see earlier weights, such as LocationAware; the score is "
-                f"{type(score).__name__}"
+                "earlier is for scores and normalizers that see earlier weights, such as LocationAware; this attention "
+                f"has {type(self.score).__name__} and {type(self.normalizer).__name__}"
             )
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
         add_axes = _pairs_of_one_query if single else pairs_by_batch
@@ -296,7 +308,7 @@ class Attention(Module):
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,
-            normalizer=self.normalizer if normalizer is None else as_normalizer(normalizer),
+            normalizer=step_normalizer,
             mask=added if visible is None else visible if added is None else visible & added,
             bias=None if added_bias is None else added_bias.map_tensors(add_axes),
             dropout=self.dropout if self.training else 0.0,

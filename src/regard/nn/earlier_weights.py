@@ -14,6 +14,7 @@ class EarlierWeights(NamedTuple):
     Attributes:
         previous: weights of the previous step, ``[batch, keys]``.
         total: the sum of the weights of all earlier steps, ``[batch, keys]``; None: there is one such step.
+        transition: the probability to move on in this step, ``[batch]``, of a `ForwardAttention`; otherwise None.
 
     Example:
         >>> import torch
@@ -25,6 +26,7 @@ class EarlierWeights(NamedTuple):
 
     previous: Tensor
     total: Tensor | None = None
+    transition: Tensor | None = None
 
     def followed_by(self, weights: Tensor) -> "EarlierWeights":
         """Returns what the step after one with these weights sees, ``[batch, keys]`` or ``[batch, queries, keys]``."""

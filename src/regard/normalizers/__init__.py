@@ -10,6 +10,8 @@
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
 `Monotonic` (mode, bias, noise)                    where each query stops, going on from the one before it
+`Stepwise` (mode, bias, noise)                     each query stays at a key or moves on by one
+`ForwardAlignment` (transition)                    softmax over the keys at which it may stay or to which it may move on
 `Chunkwise` (stops, width)                         softmax over the chunk of keys before each stop
 `top_k` (k, normalizer)                            another normalizer of the largest scores alone
 `top_p` (p, normalizer)                            another normalizer of the keys that hold a share of the weight
@@ -28,19 +30,23 @@ from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import Identity, Ratio, Sigmoid, identity, ratio, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
+from regard.normalizers.forward_alignment import ForwardAlignment
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
-from regard.normalizers.monotonic import Chunkwise, Monotonic
+from regard.normalizers.monotonic import Chunkwise, Monotonic, Stepwise
 from regard.normalizers.names import (
     NormalizerName,
     Normalizing,
     as_normalizer,
     entmax15,
+    forward,
     local_gaussian,
+    monotonic,
     over_queries,
     own_normalizer,
     query_temperature,
     sinkhorn,
+    stepwise,
     talking_heads,
     top_k,
     top_p,
@@ -64,6 +70,8 @@ __all__ = [
     "Hard",
     "LocalGaussian",
     "Monotonic",
+    "Stepwise",
+    "ForwardAlignment",
     "Chunkwise",
     "TopK",
     "TopP",
@@ -87,6 +95,9 @@ __all__ = [
     "query_temperature",
     "talking_heads",
     "over_queries",
+    "monotonic",
+    "stepwise",
+    "forward",
     "sinkhorn",
     "as_normalizer",
     "own_normalizer",

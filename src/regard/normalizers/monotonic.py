@@ -1,4 +1,7 @@
-"""Monotonic attention: each query goes on from where the query before it stopped (Raffel 2017, Chiu & Raffel 2018)."""
+"""Monotonic attention: each query goes on from where the query before it stopped.
+
+Raffel et al. 2017, Chiu & Raffel 2018, and He et al. 2019.
+"""
 
 from typing import Literal, get_args
 
@@ -8,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
+from regard.normalizers.alignment_normalizer import AlignmentNormalizer, linear_recurrence, on_visible_keys, shifted
 from regard.normalizers.normalizer import Normalizer, check_rows, hidden_pairs, safe_softmax
 from regard.normalizers.parameter import along_heads, check_range, set_parameter
 from regard.shapes.axes import Float
@@ -19,7 +23,7 @@ from regard.summaries import parameter_summary
 MonotonicMode = Literal["expected", "hard"]
 
 
-class Monotonic(Normalizer):
+class Monotonic(AlignmentNormalizer):
     """Lets each query go over the keys from where the query before it stopped, and stop at one of them.
 
     .. math:: p_{ij} = \\sigma(s_{ij} + r) \\qquad
@@ -71,10 +75,7 @@ class Monotonic(Normalizer):
                 [0., 0., 0.]])
     """
 
-    couples = "queries"
-
     bias: float | Tensor
-    previous: Tensor | None
 
     def __init__(
         self,
@@ -93,34 +94,22 @@ class Monotonic(Normalizer):
         self.mode: MonotonicMode = mode
         self.noise, self.generator = float(noise), generator
         self.random = self.noise > 0.0
-        self.register_buffer("previous", None, persistent=False)
+        self.bind(None)
 
     def given(self, previous: Tensor | None, mode: MonotonicMode | None = None) -> "Monotonic":
-        """Returns this normalizer, with the same parameters, for the queries after those with these weights.
+        """Returns this normalizer for the queries after those with these weights, as `AlignmentNormalizer.given`.
 
         Args:
             previous: weights of the last query before, broadcastable to ``[batch, heads, keys]``; None: there is none.
             mode: another mode; None: the same.
         """
-        if previous is not None:
-            check_floating("previous", previous)
-        bound = Monotonic(self.mode if mode is None else mode, self.bias, self.noise, self.generator)
-        bound.train(self.training)
-        bound.register_buffer("previous", previous, persistent=False)
-        return bound
+        bound = type(self)(self.mode if mode is None else mode, self.bias, self.noise, self.generator)
+        bound.bind(previous)
+        return bound.train(self.training)
 
-    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
-        """Returns weights of the shape of ``scores [..., queries, keys]``; one axis alone is one query.
-
-        Raises:
-            ArgumentError: ``dim`` is not the last axis.
-        """
-        scores = check_rows(scores, dim)
-        if dim not in (-1, scores.dim() - 1):
-            raise ArgumentError(f"monotonic attention goes along the last axis, after that of queries; dim is {dim}")
-        row = upcast(scores) if scores.dim() > 1 else upcast(scores)[None]
-        biased = row + along_heads("bias", self.bias, row, dim) if not _is_zero(self.bias) else row
-        hidden = hidden_pairs(row)
+    def parts(self, row: Tensor, hidden: Tensor | None) -> tuple[Tensor, ...]:
+        """Returns p and 1 − p; a hidden key stops nothing."""
+        biased = row + along_heads("bias", self.bias, row, -1) if not _is_zero(self.bias) else row
         visible = biased if hidden is None else biased.masked_fill(hidden, 0.0)
         if self.mode == "hard":
             stop = torch.where(visible.isnan(), visible, (visible > 0).to(row.dtype)).detach()
@@ -132,40 +121,55 @@ class Monotonic(Normalizer):
             stop, go = visible.sigmoid(), (-visible).sigmoid()
         if hidden is not None:
             stop, go = stop.masked_fill(hidden, 0.0), go.masked_fill(hidden, 1.0)
-        return self._alignments(stop, go, hidden).view(scores.shape).to(scores.dtype)
+        return stop, go
 
-    def _alignments(self, stop: Tensor, go: Tensor, hidden: Tensor | None) -> Tensor:
-        """Runs the recurrence over all queries.
-
-        Args:
-            stop: p, ``[..., queries, keys]``.
-            go: 1 − p.
-            hidden: bool, True where the mask hides the pair; None: nowhere.
-        """
-        queries, keys = stop.shape[-2:]
-        if not queries or not keys:
-            return stop
-        rows = (*stop.shape[:-2], keys)
-        if self.previous is None:
-            before = F.pad(stop.new_ones((*rows[:-1], 1)), (0, keys - 1))
-        else:
-            check_broadcast("previous", self.previous, rows, "[batch, heads, keys]")
-            before = self.previous.to(stop.dtype).expand(rows)
-        empty = None if hidden is None else hidden.all(-1, keepdim=True)
-        weights = []
-        for query in range(queries):
-            reached = linear_recurrence(F.pad(go[..., query, :-1], (1, 0)), before)
-            weights.append(stop[..., query, :] * reached)
-            before = weights[-1] if empty is None else torch.where(empty[..., query, :], before, weights[-1])
-        alignments = torch.stack(weights, dim=-2)
-        # Hidden pairs pass no gradient, even if the incoming gradient is NaN.
-        return alignments if hidden is None else alignments.masked_fill(hidden, 0.0)
+    def advance(self, before: Tensor, hidden: Tensor | None, *parts: Tensor) -> Tensor:
+        stop, go = parts
+        return stop * linear_recurrence(shifted(go), before)
 
     def extra_repr(self) -> str:
         parts = [f"mode={self.mode!r}"]
         if not _is_zero(self.bias):
             parts.append(f"bias={parameter_summary(self.bias)}")
         return ", ".join([*parts, *([f"noise={self.noise}"] if self.noise else [])])
+
+
+class Stepwise(Monotonic):
+    """Lets each query stay at the key of the query before it, or move on by one key.
+
+    .. math:: p_{ij} = \\sigma(s_{ij} + r) \\qquad
+        \\alpha_{ij} = \\alpha_{i-1,j} \\, p_{ij} + \\alpha_{i-1,j-1} \\, (1 - p_{i,j-1})
+
+    He, Deng & He 2019, "Robust Sequence-to-Sequence Acoustic Modeling with Stepwise Monotonic Attention for Neural
+    TTS", section 3. As `Monotonic`, but :math:`p` is the probability to stay at a key, and no key is passed over: in
+    mode ``hard`` a query has weight 1 at the same key, if p > 1/2 there, or at the next one. What moves on from the
+    last key is lost, so a row sums to at most 1. In mode ``expected`` each query mixes the keys that it may have
+    reached; the paper decodes with it as well. Hidden keys do not count: the next key is the next visible one.
+
+    Args:
+        mode, bias, noise, generator: as in `Monotonic`.
+
+    Raises:
+        UnknownNameError, ArgumentError: as `Monotonic`.
+
+    Numerics: half precision is computed in float32.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([[0.0, 9.0, 9.0], [-99.0, 0.0, 9.0]])
+        >>> normalizers.Stepwise()(scores)
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.0000, 0.7500, 0.2500]])
+        >>> normalizers.Stepwise("hard")(scores)
+        tensor([[0., 1., 0.],
+                [0., 0., 1.]])
+    """
+
+    def advance(self, before: Tensor, hidden: Tensor | None, *parts: Tensor) -> Tensor:
+        stay, go = parts
+        before = on_visible_keys(before, hidden)
+        return before * stay + on_visible_keys(shifted(before * go), hidden)
 
 
 class Chunkwise(Normalizer, fields=("stops", "width")):
@@ -221,21 +225,6 @@ class Chunkwise(Normalizer, fields=("stops", "width")):
         shape = grid.batch, grid.heads, grid.queries, grid.keys
         check_broadcast("stops", self.stops, shape, "[batch, heads, queries, keys]")
         return _spread(upcast(scores), grid.cut(self.stops), self.width).to(scores.dtype)
-
-
-def linear_recurrence(factor: Tensor, term: Tensor) -> Tensor:
-    """Solves ``x_j = factor_j · x_{j−1} + term_j`` along the last axis, from ``x_{−1} = 0``, for all j at once.
-
-    Hillis & Steele 1986, "Data parallel algorithms": log₂ steps, each of which doubles the number of terms that are
-    summed.
-    """
-    step, length = 1, term.shape[-1]
-    while step < length:
-        term = term + factor * F.pad(term[..., :-step], (step, 0))
-        if 2 * step < length:
-            factor = factor * F.pad(factor[..., :-step], (step, 0))
-        step *= 2
-    return term
 
 
 def _spread(scores: Tensor, stops: Tensor, width: int) -> Tensor:

@@ -11,16 +11,19 @@ from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import identity, ratio, sigmoid
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
+from regard.normalizers.forward_alignment import ForwardAlignment
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
+from regard.normalizers.monotonic import Monotonic, Stepwise
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
 from regard.tracing.ownership import own_copy
 
 NormalizerName = Literal[
-    "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio"
-]
+    "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio",
+    "monotonic", "stepwise", "forward",
+]  # fmt: skip
 """The names of normalizers that need no arguments."""
 
 Normalizing = NormalizerName | Normalizer | Callable[[Tensor], Tensor]
@@ -124,6 +127,9 @@ sinkhorn = Sinkhorn()
 entmax15 = Entmax(1.5)
 """Entmax with alpha 1.5 (Peters et al. 2019)."""
 
+monotonic, stepwise, forward = Monotonic(), Stepwise(), ForwardAlignment()
+"""Their weights begin at those of the query before (Raffel et al. 2017; He et al. 2019; Zhang et al. 2018)."""
+
 _NAMED_NORMALIZERS: dict[str, Normalizer] = {
     "softmax": softmax,
     "sparsemax": sparsemax,
@@ -134,6 +140,9 @@ _NAMED_NORMALIZERS: dict[str, Normalizer] = {
     "sinkhorn": sinkhorn,
     "identity": identity,
     "ratio": ratio,
+    "monotonic": monotonic,
+    "stepwise": stepwise,
+    "forward": forward,
 }
 _CONSTRUCTORS = {
     "entmax": (entmax, "alpha"),
@@ -163,8 +172,9 @@ def as_normalizer(value: object) -> Normalizer:
 
     Args:
         value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``over_queries``,
-            ``sinkhorn``, ``identity``, ``ratio``, or ``hard`` for its argmax); or a function ``(scores [..., keys]) ->
-            weights`` that normalizes the last axis, which becomes a `Custom`.
+            ``sinkhorn``, ``identity``, ``ratio``, ``monotonic``, ``stepwise``, ``forward``, or ``hard`` for its
+            argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
+            `Custom`.
 
     Raises:
         UnknownNameError: no normalizer has this name.
