@@ -87,7 +87,8 @@ ARGUMENTS = {
     "positions": positions, "heads": 3, "scale": 2.0, "softmax_scale": 1.0, "scaling": 1.0, "softcap": 3.0,
     "dim": D, "features": 7, "log_decay": torch.zeros(3), "beta": torch.zeros(2, 3, 5), "k": 2, "p": 0.5,
     "torch": torch, "size": 3, "shape": (5,), "window": 2, "shift": 1, "count": 1, "biases": biases, "max_distance": 3,
-    "rotary": torch.clone, "s": 0.43, "height": 3, "width": 5, "max_length": 9, "query": QUERY, "key": KEY,
+    "rotary": torch.clone, "length": 6, "block": 3, "height": 3, "width": 5, "max_length": 9,
+    "query": QUERY, "key": KEY,
 }  # fmt: skip
 """The names that a line of the table may contain."""
 
@@ -144,7 +145,7 @@ def test_a_name_is_suggested_for_a_slip_alone(kind):
         if len(name) > 4:
             for slip in (name[:2] + name[3:], name[:3] + "z" + name[3:], name[:2] + name[3] + name[2] + name[4:]):
                 assert slip == name or f"did you mean {name!r}?" in refused(slip)
-    for elsewhere in ("cosformer", "hyena", "rwkv", "mamba", "softpick", "softmin", "linformer", "sage", "paged"):
+    for elsewhere in ("cosformer", "hyena", "rwkv", "mamba", "hopfield", "softmin", "linformer", "sage", "paged"):
         assert "did you mean" not in refused(elsewhere)
         assert "here it is" not in refused(elsewhere)
 
@@ -192,10 +193,9 @@ def test_the_line_for_a_recurrence_runs_as_it_is_printed(name):
 def test_the_line_for_scalable_softmax_is_that_of_the_paper():
     # Nakanishi 2025, "Scalable-Softmax is superior for attention", equation 2: softmax of s log(n) z.
     query, key, value = torch.randn(3, 2, 3, 5, 4, dtype=torch.float64)
-    n, s = torch.arange(1, 6), torch.tensor(0.43, dtype=torch.float64)
-    code = WRITTEN_HERE["normalizer"]["ssmax"].split(", where")[0]
-    made = eval(code, {"normalizers": normalizers, "n": n, "s": s})
-    logits = s * n.log()[:, None] * (query @ key.mT / 2)
+    n, scale = torch.arange(1, 6), torch.tensor(0.43, dtype=torch.float64)
+    made = eval(WRITTEN_HERE["normalizer"]["ssmax"], {"normalizers": normalizers, "scale": scale})
+    logits = scale * n.log()[:, None] * (query @ key.mT / 2)
     expected = logits.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf).softmax(-1) @ value
     torch.testing.assert_close(regard.attend(query, key, value, normalizer=made, mask="causal"), expected)
 

@@ -18,6 +18,7 @@ DETERMINISTIC = {name: value for name, value in ALL.items() if not value.random}
 PARAMETERS = {
     "temperature": (normalizers.Softmax, [0.7, 1.0, 1.5]),
     "sink": (normalizers.SoftmaxWithSink, [0.3, -1.0, 2.0]),
+    "scale": (normalizers.ScalableSoftmax, [0.7, 1.0, 1.5]),
     "alpha": (normalizers.Entmax, [1.2, 1.5, 2.3]),
     "bias": (normalizers.Sigmoid, [0.0, 0.5, -1.0]),
     "hard temperature": (lambda t: normalizers.Hard("straight_through", t), [0.7, 1.0, 1.5]),

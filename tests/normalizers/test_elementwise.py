@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.errors import ArgumentError
-from regard.normalizers import Sigmoid, sigmoid
+from regard.normalizers import Sigmoid, SquaredReLU, sigmoid, squared_relu
 
 INF = float("inf")
 
@@ -39,3 +39,16 @@ def test_gradient_to_the_bias(bias):
 def test_bias_out_of_range():
     with pytest.raises(ArgumentError, match="bias must be finite"):
         Sigmoid(math.nan)
+
+
+def test_squared_relu_is_its_formula():
+    scores = torch.randn(2, 3, 5, 7, dtype=torch.float64)
+    scores[..., 1, 3:] = -INF
+    expected = scores.clamp(min=0) ** 2
+    torch.testing.assert_close(squared_relu(scores), expected)
+    seen = torch.tensor([7, 3, 7, 7, 7])[:, None]
+    torch.testing.assert_close(SquaredReLU(mean=True)(scores), expected / seen)
+    special = squared_relu(torch.tensor([math.nan, INF, -2.0]))
+    assert special[0].isnan()
+    assert special[1] == INF
+    assert special[2].signbit().item() is False

@@ -9,10 +9,12 @@ from regard import normalizers
 
 INF, NAN = torch.inf, torch.nan
 EXACT = {name: value for name, value in SMOOTH.items() if not name.startswith("custom")}
-COMPETING = {name: value for name, value in EXACT.items() if not name.startswith(("sigmoid", "chunkwise", "identity"))}
+APART = ("sigmoid", "squared relu", "chunkwise", "identity", "stick-breaking")
+COMPETING = {name: value for name, value in EXACT.items() if not name.startswith(APART)}
 PARAMETERS = {
     "temperature": (normalizers.Softmax, [0.7, 1.0, 1.5]),
     "sink": (normalizers.SoftmaxWithSink, [0.3, -1.0, 2.0]),
+    "scale": (normalizers.ScalableSoftmax, [0.7, 1.0, 1.5]),
     "alpha": (normalizers.Entmax, [1.2, 1.5, 2.3]),
     "bias": (normalizers.Sigmoid, [0.0, 0.5, -1.0]),
     "center": (lambda c: normalizers.LocalGaussian(normalizers.softmax, c[:, None], 1.5), [0.5, 2.0, 3.0]),

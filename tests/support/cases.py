@@ -71,6 +71,11 @@ NORMALIZERS = {
     "top_p": lambda: normalizers.top_p(0.6),
     "identity": lambda: normalizers.identity,
     "local": lambda: normalizers.local_gaussian(normalizers.softmax, torch.linspace(0, K - 1, Q).double(), 1.5),
+    "squared_relu": lambda: normalizers.SquaredReLU(mean=True),
+    "softpick": lambda: normalizers.softpick,
+    "signed_softmax": lambda: normalizers.signed_softmax,
+    "scalable_softmax": lambda: normalizers.ScalableSoftmax(0.43),
+    "stick_breaking": lambda: normalizers.stick_breaking,
     "chunkwise": lambda: normalizers.Chunkwise(torch.tensor(0.75, dtype=torch.float64), 3),
 }
 
@@ -93,6 +98,7 @@ MASKS = {
         masks.neighborhood(3, dilation=2) & masks.shifted_windows(6, 2)
         | masks.blocks(_weights(H, 2, 3) > 0, 3, 4) & masks.Compressed(masks.window(5, 2), 2 * K, 3, 2)
     ),
+    "chunks": lambda: masks.chunks(3, before=1, offset=[2, -1]) & ~masks.chunks(2, after=None) | masks.chunks(2),
     "listed": lambda: masks.columns((9 * _weights(B, 1, Q, 3)).long().clamp(-1, K - 1)) & masks.lengths([K, 5]),
     "nobody": lambda: masks.keep(torch.zeros(1, 1, 1, 1, dtype=torch.bool)),
 }

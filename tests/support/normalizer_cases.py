@@ -25,6 +25,8 @@ SUM_TO_ONE = {
     "top 3": normalizers.top_k(3),
     "top 2 of sparsemax": normalizers.top_k(2, "sparsemax"),
     "top 0.8": normalizers.top_p(0.8),
+    "scalable": normalizers.scalable_softmax,
+    "scalable a head": normalizers.ScalableSoftmax(HEADS),
     "custom softmax": normalizers.Custom(lambda scores: scores.softmax(-1)),
 }
 HARD = {
@@ -38,6 +40,11 @@ OTHERS = {
     "sink a head": normalizers.softmax_with_sink(HEADS),
     "sigmoid": normalizers.sigmoid,
     "sigmoid bias a head": normalizers.Sigmoid(-HEADS),
+    "squared relu": normalizers.squared_relu,
+    "squared relu mean": normalizers.SquaredReLU(mean=True),
+    "softpick": normalizers.softpick,
+    "signed softmax": normalizers.signed_softmax,
+    "stick-breaking": normalizers.stick_breaking,
     "chunkwise": normalizers.Chunkwise(torch.tensor(0.75, dtype=torch.float64), 3),
     "identity": normalizers.identity,
     "ratio": normalizers.ratio,
@@ -45,12 +52,12 @@ OTHERS = {
     "temperature": normalizers.query_temperature(torch.tensor(1.5, dtype=torch.float64)),
     "custom squared relu": normalizers.Custom(lambda scores: scores.relu().square()),
 }
-SIGNED = (normalizers.identity, normalizers.ratio)
+SIGNED = (normalizers.identity, normalizers.ratio, normalizers.signed_softmax)
 """Those whose weights may be negative, as their scores."""
 ALL = SUM_TO_ONE | HARD | OTHERS
 SMOOTH = {name: value for name, value in ALL.items() if name not in HARD}
 FIXED = {name: value for name, value in ALL.items() if not value.random}
-POSITIONAL = ("local", "chunkwise")
+POSITIONAL = ("local", "chunkwise", "stick-breaking")
 """Weights that depend on where a key is."""
 INVARIANT = {name: value for name, value in FIXED.items() if name not in OTHERS}
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from regard.masks import And, Band, Mask, Or, Prefix, causal
+from regard.masks import And, Band, Chunks, Mask, Or, Prefix, causal
 from regard.shapes.grid import Grid
 
 STEPS = 64
@@ -20,7 +20,7 @@ def follows_last_key(mask: object) -> bool:
 
     Then the steps of a decoder, each a single query behind one more key, are the rows of one longer call.
     """
-    if type(mask) is Band:
+    if type(mask) is Band or type(mask) is Chunks:
         return mask.align == "end" and mask.offset is None
     if type(mask) is And or type(mask) is Or:
         return all(map(follows_last_key, mask.parts))

@@ -17,13 +17,18 @@ from regard.normalizers.normalizer import Normalizer
 from regard.scores.names import NAMES, WEIGHTED_SCORES
 from regard.scores.score import Score
 
-NORMALIZERS = ("softmax", "sparsemax", "entmax15", "entmax", "sigmoid", "hard", "softmax_with_sink")
+NORMALIZERS = (
+    "softmax", "sparsemax", "entmax15", "entmax", "sigmoid", "hard", "softmax_with_sink",
+    "squared_relu", "softpick", "signed_softmax", "scalable_softmax", "stick_breaking",
+)  # fmt: skip
 
 MASKS: dict[str, Callable[..., Mask]] = {
     "causal": masks.causal,
     "window": masks.window,
     "prefix": masks.prefix,
     "dilated": masks.dilated,
+    "chunks": masks.chunks,
+    "block_diffusion": masks.block_diffusion,
     "neighborhood": masks.neighborhood,
     "shifted_windows": masks.shifted_windows,
     "lengths": masks.lengths,

@@ -2,6 +2,7 @@
 
 from regard.masks.appended import AppendedMask
 from regard.masks.blocks import Blocks, Compressed, blocks, top_blocks
+from regard.masks.chunks import Chunks, block_diffusion, chunks
 from regard.masks.columns import Columns, columns
 from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.explicit import Keep, Where, ignore, keep, where
@@ -18,6 +19,7 @@ __all__ = [
     "AppendedMask",
     "Band",
     "Blocks",
+    "Chunks",
     "Columns",
     "Compressed",
     "Dilated",
@@ -35,8 +37,10 @@ __all__ = [
     "Visibility",
     "Where",
     "as_mask",
+    "block_diffusion",
     "blocks",
     "causal",
+    "chunks",
     "columns",
     "dilated",
     "documents",

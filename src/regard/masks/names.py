@@ -15,6 +15,8 @@ NAMES = {"causal": causal()}
 WITH_ARGUMENTS = {
     "window": ("its widths", "masks.window(before, after)"),
     "prefix": ("its length", "masks.prefix(n)"),
+    "chunks": ("the size of a chunk", "masks.chunks(size)"),
+    "block_diffusion": ("the length of a half and the size of a block", "masks.block_diffusion(length, block)"),
     "dilated": ("its step", "masks.dilated(step)"),
     "neighborhood": ("its size", "masks.neighborhood(size, shape)"),
     "shifted_windows": ("its windows", "masks.shifted_windows(window, shift, shape)"),

@@ -21,7 +21,108 @@ Align = Literal["end", "start"]
 """Which ends of the sequences align: the last query with the last key, or the first query with the first key."""
 
 
-class Band(Mask, fields=("before", "after", "align", "offset")):
+class AlignedMask(Mask):
+    """The base of masks by the distance from a query's own position to a key: `Band`, and `Chunks`.
+
+    Distances count chunks of ``size`` keys; of a band they count keys.
+
+    Args:
+        before: the largest distance to an earlier key; None for any.
+        after: the largest distance to a later key; None for any.
+        align: decides the offset if ``offset`` is None.
+        offset: the key position of query 0, one for all batch rows or one a row; None to follow ``align``.
+
+    Example:
+        >>> from regard import masks
+        >>> from regard.shapes import Grid
+        >>> masks.chunks(4, align="start").offset_on(Grid.whole(1, 1, 5, 7))
+        0
+    """
+
+    size: int = 1
+
+    def __init__(self, before: int | None, after: int | None, align: Align = "end", offset: Integers | None = None):
+        self.before = None if before is None else whole_number("before", before, low=0, high=POSITION_LIMIT)
+        self.after = None if after is None else whole_number("after", after, low=0, high=POSITION_LIMIT)
+        if align not in get_args(Align):
+            raise UnknownNameError("align", align, get_args(Align))
+        self.align: Align = align if offset is None else "end"
+        self.offset = None if offset is None else BatchInteger("offset", offset)
+
+    def check(self, grid: Grid) -> None:
+        if self.offset is not None:
+            self.offset.check(grid)
+
+    def offset_on(self, grid: Grid) -> int | Tensor:
+        """Returns the key position of query 0: an int, or ``int64 [batch, 1, 1, 1]`` for the tile's batch rows."""
+        return self._aligned(grid) if self.offset is None else self.offset.on(grid)
+
+    def _aligned(self, grid: Grid) -> int:
+        return grid.offset if self.align == "end" else 0
+
+    def visibility(self, grid: Grid) -> Visibility:
+        if 0 in grid.shape:
+            return Visibility.EMPTY
+        if self.offset is not None and not self.offset.is_known:
+            return Visibility.PARTIAL
+        if self.offset is None:
+            low = high = self._aligned(grid)
+        else:
+            low, high = self.offset.bounds(grid)
+        # The range of distances from a query's own position to a key; in each batch row the distances have no gap.
+        nearest = grid.key_span[0] // self.size - (grid.query_span[-1] + high) // self.size
+        farthest = grid.key_span[-1] // self.size - (grid.query_span[0] + low) // self.size
+        too_early = self.before is not None and farthest < -self.before
+        too_late = self.after is not None and nearest > self.after
+        if too_early or too_late:
+            return Visibility.EMPTY
+        full = (self.before is None or nearest >= -self.before) and (self.after is None or farthest <= self.after)
+        return Visibility.FULL if full else Visibility.PARTIAL
+
+    def hides_nothing(self, grid: Grid) -> bool:
+        return self.offset is None and self.visibility(grid) is Visibility.FULL
+
+    def shows_all_rows(self, grid: Grid) -> bool:
+        # Each query sees its own key, if there is one.
+        first = self._aligned(grid)
+        return self.offset is None and 0 <= first <= grid.keys - grid.queries and grid.keys > 0
+
+    def shows_all_keys(self, grid: Grid) -> bool:
+        # The first query sees the first key or one before it, and the last query the last one or one after it.
+        first, last = (
+            position // self.size for position in (self._aligned(grid), self._aligned(grid) + grid.queries - 1)
+        )
+        begins = self.before is None or first <= self.before
+        ends = self.after is None or last + self.after >= (grid.keys - 1) // self.size
+        return self.offset is None and begins and ends and grid.queries > 0
+
+    def spans(self, grid: Grid) -> Spans | None:
+        if self.offset is not None and not self.offset.is_known:
+            return None
+        span = grid.query_span
+        offset = self._aligned(grid) if self.offset is None else self.offset.on_host(grid)
+        if isinstance(offset, int):
+            own = torch.arange(span.start + offset, span.stop + offset, device="cpu")[None, None]
+        else:
+            own = torch.arange(span.start, span.stop, device="cpu") + offset
+        start = 0 if self.before is None else self._first_key(own, -self.before, grid)
+        return Spans.within(
+            grid, start, grid.keys if self.after is None else self._first_key(own, self.after + 1, grid)
+        )
+
+    def _first_key(self, own: Tensor, distance: int, grid: Grid) -> Tensor:
+        """Returns the first key at a distance from positions; beyond the last key if there is none."""
+        if self.size == 1:
+            return own + distance
+        return (own // self.size + distance).clamp(0, -(-grid.keys // self.size)) * self.size
+
+    def _position_text(self) -> list[str]:
+        if self.offset is not None:
+            return [f"offset={self.offset!r}"]
+        return [] if self.align == "end" else [f"align={self.align!r}"]
+
+
+class Band(AlignedMask, fields=("before", "after", "align", "offset")):
     """Allows keys near the query's own: ``i + offset − before <= j <= i + offset + after``; see `causal` and `window`.
 
     Args:
@@ -37,33 +138,17 @@ class Band(Mask, fields=("before", "after", "align", "offset")):
     """
 
     def __init__(self, before: int | None, after: int | None, align: Align = "end", offset: Integers | None = None):
-        self.before = None if before is None else whole_number("before", before, low=0, high=POSITION_LIMIT)
-        self.after = None if after is None else whole_number("after", after, low=0, high=POSITION_LIMIT)
-        if align not in get_args(Align):
-            raise UnknownNameError("align", align, get_args(Align))
-        self.align: Align = align if offset is None else "end"
-        self.offset = None if offset is None else BatchInteger("offset", offset)
+        super().__init__(before, after, align, offset)
         self.shows_all_to_the_last = self.is_causal and self.align == "end" and offset is None
         """Whether the last query sees all keys, however many there are."""
         position = self.align if self.offset is None else self.offset.kind
         self.kind: Hashable = (Band, self.before, self.after, position)
         """A value that is equal for bands of the same numbers; an offset for each batch row counts by their number."""
 
-    def check(self, grid: Grid) -> None:
-        if self.offset is not None:
-            self.offset.check(grid)
-
     @property
     def is_causal(self) -> bool:
         """Whether each query sees all keys up to its own, wherever that is, and no later one."""
         return self.before is None and self.after == 0
-
-    def offset_on(self, grid: Grid) -> int | Tensor:
-        """Returns the key position of query 0: an int, or ``int64 [batch, 1, 1, 1]`` for the tile's batch rows."""
-        return self._aligned(grid) if self.offset is None else self.offset.on(grid)
-
-    def _aligned(self, grid: Grid) -> int:
-        return grid.offset if self.align == "end" else 0
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         query, key, offset = grid.shared_query_index, grid.shared_key_index, self.offset_on(grid)
@@ -82,64 +167,9 @@ class Band(Mask, fields=("before", "after", "align", "offset")):
             return torch.ones(1, dtype=torch.bool, device=grid.device)
         return bounds[0] if len(bounds) == 1 else bounds[0] & bounds[1]
 
-    def visibility(self, grid: Grid) -> Visibility:
-        if 0 in grid.shape:
-            return Visibility.EMPTY
-        if self.offset is not None and not self.offset.is_known:
-            return Visibility.PARTIAL
-        if self.offset is None:
-            low = high = self._aligned(grid)
-        else:
-            low, high = self.offset.bounds(grid)
-        # The range of distances from a query's own key to a key; in each row the distances have no gap.
-        nearest = grid.key_span[0] - grid.query_span[-1] - high
-        farthest = grid.key_span[-1] - grid.query_span[0] - low
-        too_early = self.before is not None and farthest < -self.before
-        too_late = self.after is not None and nearest > self.after
-        if too_early or too_late:
-            return Visibility.EMPTY
-        full = (self.before is None or nearest >= -self.before) and (self.after is None or farthest <= self.after)
-        return Visibility.FULL if full else Visibility.PARTIAL
-
-    def hides_nothing(self, grid: Grid) -> bool:
-        return self.offset is None and self.visibility(grid) is Visibility.FULL
-
-    def shows_all_rows(self, grid: Grid) -> bool:
-        # Each query sees its own key, if there is one.
-        first = self._aligned(grid)
-        return self.offset is None and 0 <= first <= grid.keys - grid.queries and grid.keys > 0
-
-    def shows_all_keys(self, grid: Grid) -> bool:
-        # The first query sees the first key or one before it, and the last query the last one or one after it.
-        first = self._aligned(grid)
-        begins = self.before is None or first <= self.before
-        ends = self.after is None or first + grid.queries - 1 + self.after >= grid.keys - 1
-        return self.offset is None and begins and ends and grid.queries > 0
-
-    def spans(self, grid: Grid) -> Spans | None:
-        if self.offset is not None and not self.offset.is_known:
-            return None
-        span = grid.query_span
-        offset = self._aligned(grid) if self.offset is None else self.offset.on_host(grid)
-
-        def at_distance(distance: int) -> Tensor:
-            if isinstance(offset, int):
-                shift = offset + distance
-                return torch.arange(span.start + shift, span.stop + shift, device="cpu")[None, None]
-            return torch.arange(span.start, span.stop, device="cpu") + (offset + distance)
-
-        start = 0 if self.before is None else at_distance(-self.before)
-        return Spans.within(grid, start, grid.keys if self.after is None else at_distance(self.after + 1))
-
     def __repr__(self) -> str:
-        arguments = []
-        if not self.is_causal:
-            arguments += [f"before={self.before}", f"after={self.after}"]
-        if self.offset is not None:
-            arguments.append(f"offset={self.offset!r}")
-        elif self.align != "end":
-            arguments.append(f"align={self.align!r}")
-        return f"{'window' if 'before' in ''.join(arguments) else 'causal'}({', '.join(arguments)})"
+        reach = [] if self.is_causal else [f"before={self.before}", f"after={self.after}"]
+        return f"{'window' if reach else 'causal'}({', '.join([*reach, *self._position_text()])})"
 
 
 def causal(align: Align = "end", offset: Integers | None = None) -> Band:

@@ -42,10 +42,6 @@ _KIMI_DELTA = (
 _LUONG = '"dot", scores.create("general", query_dim, key_dim) or scores.create("concat", query_dim, key_dim)'
 _LOCATION_AWARE = 'scores.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)'
 _SOFT_CAP = 'scores.SoftCap("scaled_dot", cap)'
-_SCALABLE = (
-    "normalizers.query_temperature(1 / (s * n.clamp(min=2).log())), where n is the number of keys a query sees, "
-    "a tensor [queries], and s the learned factor"
-)
 _RELATIVE = "biases.RelativeBias(heads)"
 _ROTARY_CALL = "query=rotary(query), key=rotary(key), where rotary = positions.Rotary(dim)"
 _SINKS = "masks.window(before, 0) | masks.prefix(n) & masks.causal()"
@@ -99,10 +95,13 @@ WRITTEN_HERE = {
             "normalizers.Softmax(temperature)": "temperature",
             'normalizers.local_gaussian("softmax", center, sigma)': "gaussian local",
             "normalizer=lambda scores: scores.relu()": "relu",
-            "normalizer=lambda scores: scores.relu().square()": "squared_relu relu2",
+            '"squared_relu"': "relu2 relu_squared",
             "normalizer=lambda scores: scores.tanh()": "tanh",
             "normalizer=torch.nn.functional.softplus": "softplus",
-            _SCALABLE: "ssmax scalable_softmax",
+            '"softpick"': "rectified_softmax",
+            '"signed_softmax"': "cog cog_attention sign_softmax",
+            "normalizers.ScalableSoftmax(scale)": "ssmax log_length",
+            '"stick_breaking"': "stickbreaking",
         },
         "mask": {
             '"causal"': "autoregressive future look_ahead subsequent tril triangular lower_triangular upper_triangular "
@@ -114,6 +113,10 @@ WRITTEN_HERE = {
             "masks.window(before, after)": "local banded",
             "masks.documents(ids)": "block_diagonal packed",
             "masks.causal() | masks.prefix(n)": "prefix_lm",
+            "masks.chunks(size) & masks.causal()": "chunk chunked chunked_attention llama4",
+            "masks.chunks(size, before)": "chunked_limited emformer u2 dynamic_chunk",
+            "masks.chunks(size, before=None)": "block_causal",
+            "masks.block_diffusion(length, block)": "bd3lm block_diff",
             "masks.dilated(step)": "strided",
             "masks.neighborhood(size, shape)": "neighbourhood natten",
             "masks.shifted_windows(window, shift, shape)": "swin",
@@ -182,6 +185,7 @@ READY_NAMES: dict[str, tuple[str, ...]] = {
     "score": ("dot", "scaled_dot", "cosine", "distance"),
     "normalizer": (
         "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio",
+        "squared_relu", "softpick", "signed_softmax", "scalable_softmax", "stick_breaking",
         "monotonic", "stepwise", "forward",
     ),
     "mask": ("causal",),

@@ -12,6 +12,7 @@ from regard.masks import And, Band, Documents, Mask, Not, Or, keep, lengths
 from regard.masks.content import Lengths
 from regard.masks.explicit import Keep
 from regard.masks.mask import joined_masks
+from regard.masks.positional import AlignedMask
 from regard.normalizers import Normalizer
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import can_read, is_finite
@@ -86,7 +87,7 @@ def _hides_later_keys(mask: Mask) -> bool:
         return any(map(_hides_later_keys, mask.parts))
     if isinstance(mask, Not):
         return _hides_later_keys(mask.mask)
-    return isinstance(mask, Band) and mask.after is not None
+    return isinstance(mask, AlignedMask) and mask.after is not None
 
 
 def _tensor_of(mask: Mask | None) -> Tensor | None:

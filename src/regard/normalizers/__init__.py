@@ -5,6 +5,11 @@
 `softmax_with_sink` (sink)                         the same, with a term for attending to nothing
 `sparsemax`, `entmax15`, `entmax` (alpha)          sparse: small scores get exactly 0
 `sigmoid`, `Sigmoid` (bias)                        each key independently
+`softpick`, `Softpick` (epsilon)                   rectified softmax: scores below 0 get exactly 0
+`signed_softmax`                                   softmax of magnitudes, with the signs of the scores
+`scalable_softmax`, `ScalableSoftmax` (scale)      softmax that sharpens with the number of keys
+`stick_breaking`                                   each key takes a share of what the keys after it left
+`squared_relu`, `SquaredReLU` (mean)               each key independently: the square of a positive score
 `identity`                                         the scores as they are
 `ratio`                                            the share of each score in the sum of its row
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
@@ -28,7 +33,7 @@ Each can be passed to `regard.attend` or called as a function: ``normalizers.spa
 from regard.names.lazy_names import public_names
 from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
-from regard.normalizers.elementwise import Identity, Ratio, Sigmoid, identity, ratio, sigmoid
+from regard.normalizers.elementwise import Identity, Ratio, Sigmoid, SquaredReLU, identity, ratio, sigmoid, squared_relu
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.forward_alignment import ForwardAlignment
 from regard.normalizers.hard import Hard, hard
@@ -54,6 +59,15 @@ from regard.normalizers.names import (
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
+from regard.normalizers.softmax_variants import (
+    ScalableSoftmax,
+    SignedSoftmax,
+    Softpick,
+    scalable_softmax,
+    signed_softmax,
+    softpick,
+)
+from regard.normalizers.stick_breaking import StickBreaking, stick_breaking
 
 __all__ = [
     "Normalizer",
@@ -65,6 +79,11 @@ __all__ = [
     "Entmax",
     "Sparsemax",
     "Sigmoid",
+    "SquaredReLU",
+    "Softpick",
+    "SignedSoftmax",
+    "ScalableSoftmax",
+    "StickBreaking",
     "Identity",
     "Ratio",
     "Hard",
@@ -86,6 +105,11 @@ __all__ = [
     "entmax",
     "entmax15",
     "sigmoid",
+    "squared_relu",
+    "softpick",
+    "signed_softmax",
+    "scalable_softmax",
+    "stick_breaking",
     "identity",
     "ratio",
     "hard",

@@ -24,7 +24,7 @@ class Custom(Normalizer):
 
     For example::
 
-        squared_relu = normalizers.Custom(lambda scores: scores.relu().square())
+        rectified = normalizers.Custom(lambda scores: scores.relu())
 
     Args:
         function: ``(scores [..., keys]) -> weights [..., keys]``; normalizes the last axis, each row independently. If
@@ -45,7 +45,7 @@ class Custom(Normalizer):
         >>> import torch
         >>> from regard import normalizers
         >>> scores = torch.tensor([1.0, 0.0, -1.0])
-        >>> normalizers.Custom(lambda scores: scores.relu().square())(scores)
+        >>> normalizers.Custom(lambda scores: scores.relu())(scores)
         tensor([1., 0., 0.])
     """
 

@@ -1,4 +1,4 @@
-"""Normalizers without a maximum: sigmoids of scores, the scores as they are, and their shares of a row's sum."""
+"""Normalizers without a maximum: sigmoids and squares of scores, the scores as they are, and their shares of a sum."""
 
 import torch
 from numpy.typing import ArrayLike
@@ -7,6 +7,7 @@ from torch import Tensor
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, hidden_pairs
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes.axes import Float
+from regard.shapes.checks import flag
 from regard.shapes.grid import upcast
 
 
@@ -56,6 +57,46 @@ class Sigmoid(Normalizer, fields=("bias",)):
 
 
 sigmoid = Sigmoid()
+
+
+class SquaredReLU(Normalizer, fields=("mean",)):
+    """Computes each weight as the square of its own score, and 0 where that is negative.
+
+    .. math:: w_j = relu(s_j)^2,  or  relu(s_j)^2 / n  with  mean=True
+
+    Hua et al. 2022, "Transformer quality in linear time" (eq. 4, the gated attention unit), after the activation of So
+    et al. 2021, "Primer"; with the mean, Wortsman et al. 2023, "Replacing softmax with ReLU in vision transformers".
+
+    Args:
+        mean: whether to divide by n, the number of keys that the query sees, so that sums do not grow with the length.
+
+    Raises:
+        KindError: ``mean`` is not a bool.
+
+    ``dim`` is the axis along which keys are counted; they do not compete. Half precision is computed in float32.
+    `log_sum_exp` is that of the scores.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> normalizers.squared_relu(torch.tensor([2.0, 0.5, -1.0]))
+        tensor([4.0000, 0.2500, 0.0000])
+    """
+
+    def __init__(self, mean: bool = False):
+        super().__init__()
+        self.mean = flag("mean", mean)
+
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
+        scores = check_rows(scores, dim)
+        row = upcast(scores)
+        hidden = row == -torch.inf
+        visible = row.masked_fill(hidden, 0.0)
+        # Unlike that of a square, this product's gradient does not lose a NaN at a negative score.
+        weights = visible * visible.relu() + 0.0
+        if self.mean:
+            weights = weights / (~hidden).sum(dim, keepdim=True).clamp(min=1)
+        return weights.masked_fill(hidden, 0.0).to(scores.dtype)
 
 
 class Identity(Normalizer, fields=()):
@@ -121,5 +162,6 @@ class Ratio(Normalizer, fields=()):
         return RowPrimitive("ratio")
 
 
+squared_relu = SquaredReLU()
 identity = Identity()
 ratio = Ratio()

@@ -9,7 +9,7 @@ from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.names.foreign_names import written_here
 from regard.normalizers.coupled import OverQueries, Sinkhorn, TalkingHeads
 from regard.normalizers.custom import Custom
-from regard.normalizers.elementwise import identity, ratio, sigmoid
+from regard.normalizers.elementwise import identity, ratio, sigmoid, squared_relu
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
 from regard.normalizers.forward_alignment import ForwardAlignment
 from regard.normalizers.hard import Hard, hard
@@ -18,10 +18,13 @@ from regard.normalizers.monotonic import Monotonic, Stepwise
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
+from regard.normalizers.softmax_variants import scalable_softmax, signed_softmax, softpick
+from regard.normalizers.stick_breaking import stick_breaking
 from regard.tracing.ownership import own_copy
 
 NormalizerName = Literal[
     "softmax", "sparsemax", "entmax15", "sigmoid", "hard", "over_queries", "sinkhorn", "identity", "ratio",
+    "squared_relu", "softpick", "signed_softmax", "scalable_softmax", "stick_breaking",
     "monotonic", "stepwise", "forward",
 ]  # fmt: skip
 """The names of normalizers that need no arguments."""
@@ -140,6 +143,11 @@ _NAMED_NORMALIZERS: dict[str, Normalizer] = {
     "sinkhorn": sinkhorn,
     "identity": identity,
     "ratio": ratio,
+    "squared_relu": squared_relu,
+    "softpick": softpick,
+    "signed_softmax": signed_softmax,
+    "scalable_softmax": scalable_softmax,
+    "stick_breaking": stick_breaking,
     "monotonic": monotonic,
     "stepwise": stepwise,
     "forward": forward,
@@ -172,7 +180,8 @@ def as_normalizer(value: object) -> Normalizer:
 
     Args:
         value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``over_queries``,
-            ``sinkhorn``, ``identity``, ``ratio``, ``monotonic``, ``stepwise``, ``forward``, or ``hard`` for its
+            ``sinkhorn``, ``identity``, ``ratio``, ``squared_relu``, ``softpick``, ``signed_softmax``,
+            ``scalable_softmax``, ``stick_breaking``, ``monotonic``, ``stepwise``, ``forward``, or ``hard`` for its
             argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
             `Custom`.
 

@@ -83,10 +83,11 @@ class Normalizer(DeclaredModule, ABC):
     =======  ========================================================================================================
     −inf     exactly 0: the pair is hidden. It passes no gradient to its score or to a parameter, even if the incoming
              gradient is NaN. A row of only −inf has weights 0 and gradient 0.
-    NaN      NaN for every visible key of the row if keys compete (softmax, sink, entmax, ratio); for the key itself in
-             sigmoid and identity; for one key of the row in hard. Other rows are unaffected.
+    NaN      NaN for every visible key of the row if keys compete (variants of softmax, entmax, ratio); for the key
+             itself in sigmoid, squared ReLU and identity; for it and the keys before it in stick-breaking; for one key
+             of the row in hard. Other rows are unaffected.
     +inf     NaN for every visible key of the row if keys compete, since ∞ − ∞ is undefined; the limit in the others: 1
-             in sigmoid and hard, +inf in identity.
+             in sigmoid and hard, +inf in squared ReLU and identity, all that is left in stick-breaking.
     =======  ========================================================================================================
 
     For every normalizer, the log-sum-exp of a row is NaN if a visible score is NaN, and otherwise +inf if one is +inf.

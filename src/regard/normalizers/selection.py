@@ -12,6 +12,7 @@ from regard.normalizers.coupled import TalkingHeads
 from regard.normalizers.elementwise import Identity, Ratio
 from regard.normalizers.normalizer import Normalizer, WrappingNormalizer, check_rows, row_maximum
 from regard.normalizers.parameter import check_range
+from regard.normalizers.softmax_variants import SignedSoftmax
 from regard.shapes.axes import Float
 from regard.shapes.checks import size
 from regard.shapes.grid import Grid, upcast
@@ -96,7 +97,7 @@ class TopP(Selection, fields=("p", "normalizer")):
     Args:
         p: the share of the weight, above 0 and at most 1. With 1, all keys with a weight are kept.
         normalizer: computes the weights, of all scores and then of the kept ones; not a random one, nor one whose
-            weights may be negative (``identity``, ``ratio``, talking heads).
+            weights may be negative (``identity``, ``ratio``, ``signed_softmax``, talking heads).
 
     Raises:
         ArgumentError, KindError: ``p`` is out of range, or the normalizer has another type, is random or may give
@@ -140,7 +141,7 @@ class TopP(Selection, fields=("p", "normalizer")):
 def _signed(normalizer: object) -> Normalizer | None:
     """Returns the normalizer, or the one in it, whose weights may be negative; None if there is none."""
     while isinstance(normalizer, Normalizer):
-        if isinstance(normalizer, (Identity, Ratio, TalkingHeads)):
+        if isinstance(normalizer, (Identity, Ratio, SignedSoftmax, TalkingHeads)):
             return normalizer
         normalizer = getattr(normalizer, "normalizer", None)
     return None

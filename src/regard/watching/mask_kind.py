@@ -12,7 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.masks import Band, Dilated, Documents, GridMask, Lengths, Mask, Prefix, causal, documents, keep, window
+from regard.masks import (
+    Band,
+    Chunks,
+    Dilated,
+    Documents,
+    GridMask,
+    Lengths,
+    Mask,
+    Prefix,
+    causal,
+    documents,
+    keep,
+    window,
+)
 from regard.masks.mask import joined_masks
 from regard.shapes.grid import Grid
 
@@ -229,9 +242,11 @@ def read_mask(mask: Mask | None, grid: Grid) -> MaskReading:
             is_causal |= part.after == 0
         elif isinstance(part, Lengths):
             names.add("padding")
-        elif isinstance(part, Documents):
+        elif isinstance(part, Documents) or (isinstance(part, Chunks) and part.before == part.after == 0):
             names.add("documents")
-        elif isinstance(part, (Dilated, GridMask, Prefix)) or grid.batch * grid.queries * grid.keys > PAIRS_LIMIT:
+        elif (
+            isinstance(part, (Chunks, Dilated, GridMask, Prefix)) or grid.batch * grid.queries * grid.keys > PAIRS_LIMIT
+        ):
             names.add("dense")
         else:
             allowed = part.allows(grid)
