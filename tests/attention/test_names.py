@@ -85,7 +85,7 @@ ARGUMENTS = {
     "n": torch.tensor([2]),
     "step": 2, "ids": torch.zeros(2, 5, dtype=torch.long), "masks": masks, "scores": scores, "normalizers": normalizers,
     "positions": positions, "heads": 3, "scale": 2.0, "softmax_scale": 1.0, "scaling": 1.0, "softcap": 3.0,
-    "dim": D, "features": 7, "log_decay": torch.zeros(3), "beta": torch.zeros(2, 3, 5), "k": 2, "p": 0.5,
+    "dim": D, "windows": 2, "features": 7, "log_decay": torch.zeros(3), "beta": torch.zeros(2, 3, 5), "k": 2, "p": 0.5,
     "torch": torch, "size": 3, "shape": (5,), "window": 2, "shift": 1, "count": 1, "biases": biases, "max_distance": 3,
     "rotary": torch.clone, "length": 6, "block": 3, "height": 3, "width": 5, "max_length": 9,
     "query": QUERY, "key": KEY,

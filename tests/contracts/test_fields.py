@@ -74,6 +74,24 @@ MADE = {
             ((), 3, True, True, True, "previous", number(2, 1, LENGTH)),
         )
     ],
+    scores.DynamicConvolution: lambda: [
+        scores.DynamicConvolution(
+            number(dim), nn.Conv1d(1, 2, width, padding="same"), linear(2, dim, location), linear(DIM, 3, hidden),
+            linear(3, 2 * reach, filters), linear(2, dim, dynamic), number(prior), earlier,
+        )
+        for dim, width, location, hidden, reach, filters, dynamic, prior, earlier in (
+            (3, 3, True, True, 3, False, False, 4, None),
+            (5, 3, True, True, 3, False, False, 4, None),
+            (3, 5, True, True, 3, False, False, 4, None),
+            (3, 3, False, True, 3, False, False, 4, None),
+            (3, 3, True, False, 3, False, False, 4, None),
+            (3, 3, True, True, 5, False, False, 4, None),
+            (3, 3, True, True, 3, True, False, 4, None),
+            (3, 3, True, True, 3, False, True, 4, None),
+            (3, 3, True, True, 3, False, False, 6, None),
+            (3, 3, True, True, 3, False, False, 4, number(2, 1, LENGTH)),
+        )
+    ],
     scores.GaussianMixture: lambda: [scores.GaussianMixture(linear(DIM, 3)), scores.GaussianMixture(linear(DIM, 6))],
     scores.Trilinear: lambda: [scores.Trilinear(number(3 * DIM)), scores.Trilinear(number(3 * DIM).requires_grad_())],
     scores.Features: lambda: [

@@ -17,6 +17,7 @@ def layers():
     return {
         "location_aware": lambda: create("location_aware", QUERY, KEY, **filters),
         "coverage": lambda: create("coverage", QUERY, KEY),
+        "dynamic_convolution": lambda: create("dynamic_convolution", QUERY, KEY, 3, **filters),
         "monotonic": lambda: create("additive", QUERY, KEY, normalizer="monotonic"),
         "stepwise": lambda: create("additive", QUERY, KEY, normalizer="stepwise"),
         "forward": lambda: create("coverage", QUERY, KEY, normalizer="forward"),
@@ -83,7 +84,7 @@ def test_steps_of_padded_rows_are_those_of_single_rows(name):
     assert not context.any()
 
 
-@pytest.mark.parametrize("name", ["coverage", "stepwise", "forward, agent"])
+@pytest.mark.parametrize("name", ["coverage", "dynamic_convolution", "stepwise", "forward, agent"])
 def test_gradients_of_steps_reach_the_first_query_and_every_parameter(name):
     layer, queries, annotations = make(name)
     queries, annotations = queries[:2, :3].requires_grad_(), annotations[:2, :3].requires_grad_()

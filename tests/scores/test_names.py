@@ -20,6 +20,7 @@ TAKEN = {
     "location": ("max_keys",),
     "location_aware": ("dim", "heads", "channels", "kernel_size", "sees"),
     "coverage": ("dim", "heads"),
+    "dynamic_convolution": ("dim", "channels", "kernel_size"),
 }
 NEEDED = ("max_keys", "channels", "kernel_size")
 
@@ -68,7 +69,7 @@ def test_created_scores_train(name: str, heads: int | None):
     given = {argument: value for argument, value in (("dim", 5), ("heads", heads)) if argument in TAKEN[name]}
     score = scores.create(name, 7, key_dim, **given, **needed(name))
     query, key = torch.randn(2, 6, 3, 7), torch.randn(2, 3, 13, key_dim)
-    if isinstance(score, scores.LocationAware):
+    if isinstance(score, scores.LocationAware | scores.DynamicConvolution):
         score = score.given(torch.rand(2, 13))
     result = score(query, key)
     assert result.shape == (2, 6, 3, 13)

@@ -43,7 +43,8 @@ MORE_NORMALIZERS = {
     "sinkhorn": lambda: normalizers.Sinkhorn(3),
 }
 MORE_SCORES = {
-    "location_aware": lambda: _location_aware(),
+    "location_aware": lambda: _bound("location_aware"),
+    "dynamic_convolution": lambda: _bound("dynamic_convolution"),
     "user_score": lambda: _Positions(),
     "subclass": lambda: _Tripled(),
 }
@@ -78,9 +79,9 @@ class _DerivedBias(biases.Bias):
         return grid.cut(self.table)
 
 
-def _location_aware():
+def _bound(name):
     torch.manual_seed(3)
-    score = scores.LocationAware.create(11, 11, 4, channels=2, kernel_size=3).double()
+    score = scores.create(name, 11, 11, 4, channels=2, kernel_size=3).double()
     return score.given(torch.rand(B, K).double())
 
 

@@ -14,7 +14,7 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.names.foreign_names import written_in_command
 from regard.normalizers.normalizer import Normalizer
-from regard.scores.names import NAMES, WEIGHTED_SCORES
+from regard.scores.names import ALIGNMENT_SCORES, NAMES, WEIGHTED_SCORES
 from regard.scores.score import Score
 
 NORMALIZERS = (
@@ -53,9 +53,9 @@ def make_score(
         raise UnknownNameError("score", name, NAMES, written_in_command("score", name, NAMES))
     if weight is not None and name != "general":
         raise ArgumentError(f"--w-score goes with --score general; the score is {name}")
-    if name == "location_aware":
+    if name in ALIGNMENT_SCORES:
         raise ArgumentError(
-            "--score location_aware needs the weights of the previous step, but regard explain computes one step"
+            f"--score {name} needs the weights of the previous step, but regard explain computes one step"
         )
     score: Score
     if scale is not None:

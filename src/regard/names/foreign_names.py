@@ -71,7 +71,9 @@ WRITTEN_HERE = {
             'scores.create("location", query_dim, key_dim, max_keys=max_keys)': "location_based",
             _LOCATION_AWARE: "hybrid chorowski",
             f'{_LOCATION_AWARE[:-1]}, sees="both")': "location_sensitive tacotron tacotron2",
-            'scores.create("coverage", query_dim, key_dim)': "cover covered pointer_generator",
+            _LOCATION_AWARE.replace("location_aware", "dynamic_convolution"): "dca location_relative",
+            'scores.create("coverage", query_dim, key_dim)': "coverage cover pointer_generator",
+            "scores.GaussianMixture.create(query_dim, windows), normalizer=torch.exp": "gmm graves gaussian_mixture",
             _SOFT_CAP: "softcap soft_cap logit_cap",
         },
         "normalizer": {

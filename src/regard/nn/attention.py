@@ -189,7 +189,8 @@ class Attention(Module):
     def first(self, memory: Memory) -> EarlierWeights:
         """Returns what the first step sees: 1 at the first visible key if it begins there, 0 elsewhere."""
         zero = memory.key.new_zeros(memory.key.shape[:2])
-        if not isinstance(self.normalizer, AlignmentNormalizer) or not zero.shape[1]:
+        begins = isinstance(self.score, AlignmentScore) and self.score.begins
+        if not (begins or isinstance(self.normalizer, AlignmentNormalizer)):
             return EarlierWeights(zero, zero)
         visible = torch.ones_like(zero, dtype=torch.bool) if memory.mask is None else memory.mask
         return EarlierWeights((visible & (visible.cumsum(1) == 1)).to(zero.dtype), zero)

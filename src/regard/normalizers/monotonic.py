@@ -141,7 +141,7 @@ class Stepwise(Monotonic):
         \\alpha_{ij} = \\alpha_{i-1,j} \\, p_{ij} + \\alpha_{i-1,j-1} \\, (1 - p_{i,j-1})
 
     He, Deng & He 2019, "Robust Sequence-to-Sequence Acoustic Modeling with Stepwise Monotonic Attention for Neural
-    TTS", section 3. As `Monotonic`, but :math:`p` is the probability to stay at a key, and no key is passed over: in
+    TTS". As `Monotonic`, but :math:`p` is the probability to stay at a key, and no key is passed over: in
     mode ``hard`` a query has weight 1 at the same key, if p > 1/2 there, or at the next one. What moves on from the
     last key is lost, so a row sums to at most 1. In mode ``expected`` each query mixes the keys that it may have
     reached; the paper decodes with it as well. Hidden keys do not count: the next key is the next visible one.

@@ -4,6 +4,7 @@ from regard.names.lazy_names import public_names
 from regard.scores.additive_scores import Additive, ReluSum, TanhSum
 from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
+from regard.scores.dynamic_convolution import DynamicConvolution
 from regard.scores.features import Features, RandomFeatures
 from regard.scores.gaussian_mixture import GaussianMixture
 from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, ScaledDot
@@ -42,6 +43,7 @@ __all__ = [
     "MLP",
     "Location",
     "LocationAware",
+    "DynamicConvolution",
     "GaussianMixture",
     "Trilinear",
     "Features",

@@ -21,10 +21,12 @@ class AlignmentScore(Score):
     """A score that sees the weights of earlier steps, which `given` binds; all queries of a call see the same ones.
 
     Attributes:
+        begins: whether the first step sees a weight of 1 at the first key; if not, it sees 0 everywhere.
         sees: which weights: a row of the convolutions' input each.
         earlier: ``[batch, rows, keys]`` or ``[batch, heads, rows, keys]``; None at the first step.
     """
 
+    begins: bool = False
     sees: Seen
     earlier: Tensor | None
 
@@ -85,9 +87,12 @@ class AlignmentScore(Score):
             )
 
     def rows(self, key: Tensor) -> Tensor:
-        """Returns what the convolutions read, ``[batch, heads or 1, rows, keys]``; the first step sees 0 everywhere."""
+        """Returns what the convolutions read, ``[batch, heads or 1, rows, keys]``."""
         if self.earlier is None:
-            return key.new_zeros(key.shape[0], 1, self.seen, key.shape[2])
+            rows = key.new_zeros(1, 1, self.seen, key.shape[2])
+            if self.begins:
+                rows = rows + torch.eye(1, key.shape[2], dtype=key.dtype, device=key.device)
+            return rows.expand(key.shape[0], -1, -1, -1)
         earlier = self.earlier.to(key.dtype)
         return earlier[:, None] if earlier.dim() == 3 else earlier
 

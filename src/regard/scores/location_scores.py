@@ -96,7 +96,7 @@ class LocationAware(
     With ``sees="total"`` F reads Σ_{l<i} α_l in place of α_{i−1}: the coverage of the keys (Tu et al. 2016, "Modeling
     Coverage for Neural Machine Translation"). If F has one filter of one key, U F is the vector w_c of See et al. 2017,
     "Get To The Point", equations 10 and 11; their loss is `regard.models.coverage_loss`. With ``sees="both"`` F has two
-    channels, which is the attention of Tacotron 2 as it is implemented (Shen et al. 2018, section 2.2, sums alone).
+    channels, which is the attention of Tacotron 2 as it is implemented (Shen et al. 2018).
 
     Args:
         weight: w, ``[dim]`` or ``[heads, dim]``.

@@ -13,6 +13,7 @@ from regard.scores.additive_scores import Additive
 from regard.scores.alignment_score import Seen
 from regard.scores.custom import Custom
 from regard.scores.distance import Distance
+from regard.scores.dynamic_convolution import DynamicConvolution
 from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
 from regard.scores.location_scores import Location, LocationAware
 from regard.scores.perceptron import MLP
@@ -26,7 +27,7 @@ ScoreName = Literal["dot", "scaled_dot", "cosine", "distance"]
 ContentScoreName = Literal[ScoreName, "general", "additive", "concat", "mlp"]
 """The names of scores that compare contents: all but those of location, which need a number of keys."""
 
-AnyScoreName = Literal[ContentScoreName, "location", "location_aware", "coverage"]
+AnyScoreName = Literal[ContentScoreName, "location", "location_aware", "coverage", "dynamic_convolution"]
 """Every name that `create` knows."""
 
 Scoring = Score | ScoreName | Callable[[Tensor, Tensor], Tensor]
@@ -48,6 +49,7 @@ WEIGHTED_SCORES = {
     "location": "Location(weight)",
     "location_aware": "LocationAware(weight, convolution, location_projection, query_projection, key_projection)",
     "coverage": 'LocationAware(weight, convolution, location_projection, query_projection, key_projection, "total")',
+    "dynamic_convolution": "DynamicConvolution(weight, convolution, location_projection, hidden_projection, …)",
 }
 """Scores with weights, and their constructors for messages."""
 
@@ -67,8 +69,12 @@ OPTIONAL_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "location": ("max_keys",),
     "location_aware": ("dim", "heads", "channels", "kernel_size", "sees"),
     "coverage": ("dim", "heads"),
+    "dynamic_convolution": ("dim", "channels", "kernel_size"),
 }
 """Optional arguments of `create` that each score takes; scores that are not listed take none."""
+
+ALIGNMENT_SCORES = ("location_aware", "coverage", "dynamic_convolution")
+"""Scores that see the weights of earlier steps."""
 
 _FILTERS = ("channels", "kernel_size")
 """Arguments of `create` that scores with filters over earlier weights need."""
@@ -120,7 +126,7 @@ def as_score(value: object) -> Score:
 
 def _created(name: str) -> str:
     """Returns the arguments with which `create` makes a score of this name, as they are typed."""
-    required = ("max_keys",) if name == "location" else _FILTERS if name == "location_aware" else ()
+    required = ("max_keys",) if name == "location" else _FILTERS if "channels" in OPTIONAL_ARGUMENTS[name] else ()
     return ", ".join((f'"{name}"', "query_dim", "key_dim", *(f"{each}={each}" for each in required)))
 
 
@@ -156,18 +162,19 @@ def create(
 
     Args:
         name: ``dot``, ``scaled_dot``, ``cosine``, ``distance``, ``general``, ``additive``, ``concat``, ``mlp``,
-            ``location``, ``location_aware`` or ``coverage`` (of all earlier weights, by one filter of one key).
+            ``location``, ``location_aware``, ``coverage`` (of all earlier weights, by one filter of one key) or
+            ``dynamic_convolution``.
         query_dim: features of a query.
         key_dim: features of a key.
-        dim: number of tanh units of ``additive``, ``concat``, ``location_aware`` and ``coverage``; units of the single
-            hidden layer of ``mlp``. Default: ``key_dim``.
+        dim: number of tanh units of ``additive``, ``concat``, ``location_aware``, ``coverage`` and
+            ``dynamic_convolution``; units of the single hidden layer of ``mlp``. Default: ``key_dim``.
         heads: number of heads with separate weights, for ``cosine``, ``general`` and the additive scores; None shares
             the weights.
         hidden: units of each hidden layer of ``mlp``, first to last. Default: ``(dim,)``.
         max_keys: largest number of keys of ``location``, which needs it.
-        channels: number of filters of ``location_aware`` over the earlier weights.
+        channels: number of filters of ``location_aware`` and ``dynamic_convolution`` over the earlier weights.
         kernel_size: number of keys that each of these filters covers; odd.
-        sees: which weights these filters read, see `LocationAware`. Default: ``previous``.
+        sees: which weights the filters of ``location_aware`` read, see `LocationAware`. Default: ``previous``.
 
     Raises:
         UnknownNameError: no score has this name.
@@ -213,6 +220,9 @@ def create(
                 kernel_size=_required(name, "kernel_size", kernel_size),
                 sees="previous" if sees is None else sees,
             )
+        case "dynamic_convolution":
+            sizes = {one: _required(name, one, sizes[one]) for one in _FILTERS}
+            return DynamicConvolution.create(query_dim, units, **sizes)
         case "coverage":
             return LocationAware.create(query_dim, key_dim, units, heads, channels=1, kernel_size=1, sees="total")
     raise UnknownNameError("score", name, NAMES)
