@@ -17,10 +17,7 @@ from regard.tracing.module_calls import Module
 
 
 class BranchAttention(Module, ABC):
-    """The base of convolutions with several branches, whose outputs are mixed with weights for each channel.
-
-    Each of ``groups`` groups of channels has matrices ``reduce`` and ``expand`` of its own.
-    """
+    """The base of convolutions with branches, whose outputs are mixed; each group has weights of its own."""
 
     def __init__(self, channels: int, branches: int, hidden: int, groups: int, bias: bool):
         super().__init__()
@@ -35,22 +32,11 @@ class BranchAttention(Module, ABC):
         """Returns U, ``[batch, branches, channels, height, width]``; arguments and errors as in `forward`."""
 
     def weights(self, features: Tensor) -> Tensor:
-        """Returns a, ``[batch, branches, channels]``: the weights of a channel sum to 1, those of a single branch are
-        in (0, 1). Arguments and errors as in `forward`."""
+        """Returns a, ``[batch, branches, channels]``, with sums of 1 over branches; arguments as in `forward`."""
         return self._weights(self.branch_maps(features))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Mixes the branches.
-
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-        """
+        """Mixes the branches; arguments, result and errors as in `SqueezeExcitation.forward`."""
         refuse_parts(type(self).__name__)
         maps = self.branch_maps(features)
         return (self._weights(maps).to(maps.dtype)[..., None, None] * maps).sum(1)
@@ -61,9 +47,6 @@ class BranchAttention(Module, ABC):
         by_group = upcast(logits).unflatten(1, (self.groups, self.branches, self.channels // self.groups))
         by_branch = by_group.transpose(1, 2).flatten(2)  # B M C
         return by_branch.sigmoid() if self.branches == 1 else by_branch.softmax(1)
-
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}, branches={self.branches}"
 
 
 @fx_leaf

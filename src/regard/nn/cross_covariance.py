@@ -68,4 +68,4 @@ class XCA(MapAttention):
         return self.output(mixed.flatten(1, 2).unflatten(2, features.shape[2:]))
 
     def extra_repr(self) -> str:
-        return f"channels={self.channels}, heads={self.heads}"
+        return f"{super().extra_repr()}, heads={self.heads}"

@@ -82,9 +82,6 @@ class PositionAttention(PositionMixer):
         mixed = self._attended(*self.projected(features))[:, 0]
         return self.scale * as_feature_map(mixed, *features.shape[2:]) + features
 
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}"
-
 
 @fx_leaf
 class ChannelAttention(Module):

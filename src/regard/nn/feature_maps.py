@@ -56,13 +56,7 @@ def as_feature_map(sequence: Tensor, height: int, width: int) -> Tensor:
 
 
 class MapAttention(Module, ABC):
-    """The base of attention between the positions or the channels of a feature map, through `regard.attend`.
-
-    Attributes:
-        channels: channels of the feature map.
-        backend: backend of `regard.attend`.
-        score: the score of queries and keys.
-    """
+    """The base of attention between the positions or the channels of a feature map, through `regard.attend`."""
 
     channels: int
     backend: BackendName
@@ -95,13 +89,12 @@ class MapAttention(Module, ABC):
         problem = planned(query, key, value, score=self.score, backend=self.backend)
         return run(problem, self.backend, layer=self).output
 
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
+
 
 class PositionMixer(MapAttention):
-    """The base of modules in which each position of a feature map attends to all positions by inner products.
-
-    Attributes:
-        query, key, value: the projections.
-    """
+    """The base of modules in which each position of a feature map attends to all positions by inner products."""
 
     score = "dot"
     query: nn.Module
@@ -109,8 +102,7 @@ class PositionMixer(MapAttention):
     value: nn.Module
 
     def projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries, keys and values, each ``[batch, 1, positions, features]``, for `regard.explain` and
-        `regard.plan` with ``score="dot"``; arguments and errors as in `forward`."""
+        """Returns queries, keys and values ``[batch, 1, positions, features]``; arguments as in `forward`."""
         check_feature_map("features", features, self.channels)
         query, key, value = (as_sequence(part(features))[:, None] for part in (self.query, self.key, self.value))
         return query, key, value

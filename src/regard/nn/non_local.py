@@ -212,9 +212,6 @@ class GlobalContext(MapAttention):
         context = self._attended(*self.projected(features))[:, 0, 0]  # B C
         return features + self.expand(self.norm(self.reduce(context)).relu())[:, :, None, None]
 
-    def extra_repr(self) -> str:
-        return f"channels={self.channels}"
-
 
 def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Computes ``output_i = Σ_j ReLU(query_i + key_j) value_j`` without a matrix of pairs.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data import images as image_data
 from regard.errors import ArgumentError
-from regard.models.vision.configs import GATES, ImageClassifierConfig
+from regard.models.vision.configs import ImageClassifierConfig
 from regard.tasks.attended import attended_regions
 from regard.tasks.inputs.image import (
     ImageInput,
@@ -260,8 +260,8 @@ class TrainedImageClassifier(TrainedLabels):
         config = self.model.config
         if config.architecture == "vit":
             return f"Vision Transformer, {config.layers} layers × {config.heads} heads, {config.pooling} pooling"
-        weighed = f" with {GATES[config.gate]}" if GATES[config.gate] else ""
-        return f"{network_facts(config)}{weighed}, {config.pooling} pooling"
+        gate = "" if config.gate == "none" else f", gate {config.gate}"
+        return f"{network_facts(config)}{gate}, {config.pooling} pooling"
 
 
 def _pointing(rows: Sequence[ImageRow], labelled: Sequence[Any]) -> tuple[float | None, float | None]:

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.models.vision.configs import GATES
 from regard.models.vision.convolutional_grid import ConvolutionalGrid
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 from regard.models.vision.pixels import DEVIATION, MEAN, PixelInput
+from regard.models.vision.residual_block import GATES
 
 
 def trained_like(grid):

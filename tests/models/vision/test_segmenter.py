@@ -1,12 +1,14 @@
 """The segmentation network: sizes, exact alignment of positions and pixels, every kind of attention or none."""
 
+from typing import get_args
+
 import pytest
 import torch
 
 from regard import Readings
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.models.checkpoint import load_model, save_model
-from regard.models.vision.configs import GATES as GATE_WORDS
+from regard.models.vision.configs import Gate
 from regard.models.vision.residual_block import GATES, GatedBlock, WeighedBlock
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 from regard.nn import AFF, CBAM, ECA, IAFF, DualAttention, NonLocal, SelectiveKernel, SplitAttention, SqueezeExcitation
@@ -119,8 +121,8 @@ def test_branches_replace_the_first_convolution_of_a_block(kind):
     torch.testing.assert_close(block(x), (x + norm(convolution(branches(x)))).relu())
 
 
-def test_every_gate_has_words_and_a_class():
-    assert GATE_WORDS.keys() == GATES.keys()
+def test_every_gate_of_the_options_has_a_class():
+    assert get_args(Gate) == tuple(GATES)
 
 
 def test_saved_and_loaded(tmp_path):

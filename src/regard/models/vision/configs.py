@@ -20,17 +20,6 @@ MOST_SIDE = 4096
 """Largest side of a patch, in pixels."""
 
 Gate = Literal["none", "se", "eca", "cbam", "coordinate", "global_context", "sk", "split"]
-GATES: dict[Gate, str] = {
-    "none": "",
-    "se": "squeeze-and-excitation",
-    "eca": "efficient channel attention",
-    "cbam": "CBAM",
-    "coordinate": "coordinate attention",
-    "global_context": "global context",
-    "sk": "selective kernels",
-    "split": "split attention",
-}
-"""The gates of residual blocks, in words."""
 
 
 def backbone_name(text: str) -> tuple[str, str]:

@@ -6,17 +6,8 @@ from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
 from regard.models.vision.configs import Gate
-from regard.nn import (
-    CBAM,
-    ECA,
-    BatchNorm2d,
-    CoordinateAttention,
-    GlobalContext,
-    SelectiveKernel,
-    SplitAttention,
-    SqueezeExcitation,
-)
-from regard.nn.branch_attention import BranchAttention
+from regard.nn import BatchNorm2d, branch_attention, feature_gates
+from regard.nn.non_local import GlobalContext
 from regard.tracing.module_calls import Module
 
 Channels = Callable[..., nn.Module]
@@ -24,13 +15,13 @@ Channels = Callable[..., nn.Module]
 
 GATES: dict[Gate, Channels | None] = {
     "none": None,
-    "se": SqueezeExcitation,
-    "eca": lambda channels, reduction=1: ECA(channels),
-    "cbam": CBAM,
-    "coordinate": CoordinateAttention,
+    "se": feature_gates.SqueezeExcitation,
+    "eca": lambda channels, reduction=1: feature_gates.ECA(channels),
+    "cbam": feature_gates.CBAM,
+    "coordinate": feature_gates.CoordinateAttention,
     "global_context": GlobalContext,
-    "sk": SelectiveKernel,
-    "split": SplitAttention,
+    "sk": branch_attention.SelectiveKernel,
+    "split": branch_attention.SplitAttention,
 }
 """Gates by name, which take a number of channels and a reduction."""
 
@@ -43,17 +34,14 @@ def gate_class(name: str) -> Channels | None:
 
 
 def residual_layers(channels: int, weigh: nn.Module | None = None) -> tuple[nn.Sequential, nn.Module | None]:
-    """Creates ``B(conv(ReLU(B(conv(x)))))`` with 3 × 3 convolutions and batch normalization B.
+    """Creates ``B(conv(ReLU(B(conv(x)))))``, 3 × 3 convolutions with batch normalization B, and what weighs the result.
 
     Args:
-        weigh: what weighs the result, or a convolution with branches. The latter replaces the first convolution, with
-            its normalization and ReLU, which it has in each branch (Li et al. 2019, table 1; Zhang et al. 2020).
-
-    Returns:
-        The layers, and what weighs their result.
+        weigh: what weighs the result. A convolution with branches replaces the first one with its normalization and
+            ReLU instead (Li et al. 2019, table 1), and nothing weighs the result.
     """
     first = [nn.Conv2d(channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels), nn.ReLU()]
-    if isinstance(weigh, BranchAttention):
+    if isinstance(weigh, branch_attention.BranchAttention):
         first, weigh = [weigh], None
     return nn.Sequential(*first, nn.Conv2d(channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels)), weigh
 
