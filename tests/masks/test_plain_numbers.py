@@ -58,7 +58,7 @@ LAYERS = {
     "encoder": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(D + 1, H, 5, batch_first=True), 2),
     **{
         name: lambda name=name: nn.LayerConfig(D + 1, H, feedforward=5, attention=name).encoder_layer()
-        for name in ("multihead", "differential", "latent", "gated", "linear", "retention", "native_sparse")
+        for name in ("multihead", "differential", "latent", "gated", "linear", "retention", "native_sparse", "indexed")
     },
 }
 

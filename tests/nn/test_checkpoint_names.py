@@ -92,6 +92,26 @@ def test_layers_without_positions_load_smollm3():
     assert config.no_rope_layers == [1, 0, 1, 0]
 
 
+@pytest.mark.parametrize(("family", "rank"), [("DeepseekV2", None), ("DeepseekV2", 11), ("DeepseekV3", 11)])
+def test_latent_attention_loads_a_deepseek_layer(family, rank):
+    folder = family.replace("V", "_v").lower()
+    peer = getattr(getattr(transformers.models, folder), f"modeling_{folder}")
+    config = getattr(transformers, f"{family}Config")(
+        hidden_size=24, num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=10, q_lora_rank=rank, v_head_dim=7,
+        qk_nope_head_dim=6, qk_rope_head_dim=4, attn_implementation="eager",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    layer, x = getattr(peer, f"{family}Attention")(config, 0).eval(), torch.randn(3, 7, 24)
+    rotated = getattr(peer, f"{family}RotaryEmbedding")(config)(x, torch.arange(7)[None])
+    hidden = torch.full((7, 7), -torch.inf).triu(1)[None, None]
+    expected = layer(hidden_states=x, position_embeddings=rotated, attention_mask=hidden)[0]
+    position = Rotary.from_config(config, dim=4)
+    sizes = {"kv_rank": 10, "query_rank": rank, "value_dim": 7, "head_dim": 6, "rotary_dim": 4}
+    own = nn.LatentAttention(24, 3, position=position, bias=False, **sizes).eval()
+    own.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(own(x, mask="causal").output, expected, atol=1e-6, rtol=0)
+
+
 def test_a_stack_loads_foreign_layers_under_their_prefix():
     layer, _, _ = llama(False)
     own = torch.nn.ModuleDict(

@@ -226,7 +226,7 @@ LINES = {
     'write mask="causal" in the call': [
         lambda layer=layer: layer(DIM, 2, causal=True)
         for layer in (nn.SelfAttention, nn.DifferentialAttention, nn.LatentAttention, nn.Retention, nn.DeltaNet,
-                      nn.GatedDeltaNet, nn.NativeSparseAttention)
+                      nn.GatedDeltaNet, nn.NativeSparseAttention, nn.IndexedAttention)
     ],
     'write position="rotary"': [lambda: nn.SelfAttention(DIM, 2, rope=True)],
     "write position=positions": [lambda: nn.SelfAttention(DIM, 2, positions="rotary")],

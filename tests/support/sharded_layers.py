@@ -148,6 +148,7 @@ REFUSED = {
     "single query": lambda x: nn.Attention()(x[:, 0], x),
     "plan": lambda x: nn.Attention().plan(x, x),
     "native_sparse": lambda x: nn.NativeSparseAttention(DIM, HEADS)(x),
+    "indexed": lambda x: nn.IndexedAttention(DIM, HEADS)(x),
     "pooling": lambda x: nn.AttentionPooling(DIM)(x),
     "monotonic": lambda x: nn.MonotonicAttention.create("dot", DIM, DIM)(x, None),
     "gaussian": lambda x: nn.GaussianWindow(DIM)(x, x),

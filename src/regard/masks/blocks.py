@@ -186,12 +186,18 @@ def top_blocks(query: Tensor, key: Tensor, size: int, count: int) -> Mask:
 def largest_blocks(scores: Tensor, eligible: Bool[Tensor, "..."], count: int) -> Tensor:
     """Returns the blocks with the largest scores of each query, int64 ``[batch, heads, queries, count]``.
 
+    Scores are compared in float32; of equal ones the first come first, so that later blocks never change the choice.
+
     Args:
         scores: ``[batch, heads, queries, blocks]``.
         eligible: which blocks may be selected; broadcasts to the scores.
         count: number of blocks to select; all, where there are fewer. Where fewer are eligible, −1 is added.
     """
-    best = scores.masked_fill(~eligible, -torch.inf).topk(min(count, scores.shape[-1]), dim=-1).indices
+    blocks = scores.shape[-1]
+    # Integers in the order of the scores, in which 0 and −0 are one, and below them those of the blocks.
+    bits = scores.float().masked_fill(~eligible, -torch.inf).add(0.0).view(torch.int32)
+    order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long() << 32
+    best = (order - torch.arange(blocks, device=scores.device)).topk(min(count, blocks), dim=-1).indices
     return best.masked_fill(~eligible.expand(scores.shape).gather(-1, best), -1)
 
 

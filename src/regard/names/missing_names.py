@@ -61,6 +61,8 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=kv_heads)": "GroupedQueryAttention",
             "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=1)": "MultiQueryAttention",
             "nn.LatentAttention(embed_dim, num_heads)": "MultiHeadLatentAttention",
+            "nn.IndexedAttention(embed_dim, num_heads)": "DSA DeepseekV32Attention GlmMoeDsaAttention",
+            "nn.NativeSparseAttention(embed_dim, num_heads)": "NSA",
         },
         "regard.masks": {
             "masks.lengths(lengths)": "padding key_padding from_lengths",

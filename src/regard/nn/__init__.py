@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from regard.nn.feature_gates import CBAM, ECA, ChannelGate, CoordinateAttention, SpatialGate, SqueezeExcitation
     from regard.nn.forward_attention import ForwardAttention
     from regard.nn.gaussian_window import GaussianWindow, Windowed
+    from regard.nn.indexed_attention import IndexedAttention
+    from regard.nn.indexer import Indexer
     from regard.nn.key_value_memory_network import Hopped, KeyValueMemoryNetwork
     from regard.nn.key_values import KeyValueCache, KeyValues, SequenceCache
     from regard.nn.latent_attention import LatentAttention
@@ -80,6 +82,8 @@ __all__ = [
     "Hopped",
     "IAFF",
     "ISAB",
+    "IndexedAttention",
+    "Indexer",
     "KeyValueCache",
     "KeyValueMemoryNetwork",
     "KeyValues",
@@ -148,6 +152,8 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.gaussian_window": ["GaussianWindow", "Windowed"],
             "regard.nn.key_value_memory_network": ["Hopped", "KeyValueMemoryNetwork"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues", "SequenceCache"],
+            "regard.nn.indexed_attention": ["IndexedAttention"],
+            "regard.nn.indexer": ["Indexer"],
             "regard.nn.latent_attention": ["LatentAttention"],
             "regard.nn.layer_config": ["LayerConfig"],
             "regard.nn.linear_attention": ["GatedLinearAttention", "LinearAttention", "Retention"],

@@ -13,6 +13,7 @@ AttentionName = Literal[
     "multihead",
     "differential",
     "latent",
+    "indexed",
     "gated",
     "qk_norm",
     "talking_heads",
@@ -46,6 +47,7 @@ RECURRENT_LACKS = ("score", "normalizer", "kv_heads", "position")
 CLASSES: dict[str, AttentionClass] = {
     "differential": AttentionClass("regard.nn.differential_attention:DifferentialAttention"),
     "latent": AttentionClass("regard.nn.latent_attention:LatentAttention", ("score", "kv_heads")),
+    "indexed": AttentionClass("regard.nn.indexed_attention:IndexedAttention", ("score", "kv_heads")),
     "gated": AttentionClass("regard.nn.projected_attention:gated", ()),
     "qk_norm": AttentionClass("regard.nn.projected_attention:qk_norm", ()),
     "talking_heads": AttentionClass("regard.nn.projected_attention:talking_heads", ()),

@@ -29,6 +29,11 @@ def _projections(parts: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, Or
             yield f"{own}.{kind}", Origin(tuple(f"{name}.{kind}" for name in names))
 
 
+def _of_heads(layer: Any, weight: Tensor) -> Tensor:
+    """Returns the rows of a weight by heads, ``[heads, features, inputs]``."""
+    return weight.unflatten(0, (layer.num_heads, -1))
+
+
 _LLAMA = dict(_projections({"in_proj": ("q_proj", "k_proj", "v_proj"), "out_proj": ("o_proj",)}))
 """Llama and the models that follow it."""
 
@@ -175,8 +180,26 @@ _SAM = dict(_projections({"in_proj": ("qkv",), "out_proj": ("proj",)})) | {
 }
 """SAM's image encoder."""
 
+_DEEPSEEK: Mapping[str, Origin] = dict(
+    _projections(
+        {"query_down": ("q_a_proj",), "query_norm": ("q_a_layernorm",), "query_up": ("q_b_proj",),
+         "kv_down": ("kv_a_proj_with_mqa",), "kv_norm": ("kv_a_layernorm",), "out_proj": ("o_proj",),
+         "indexer.query_proj": ("indexer.wq_b",), "indexer.key_proj": ("indexer.wk",),
+         "indexer.key_norm": ("indexer.k_norm",), "indexer.head_weights": ("indexer.weights_proj",)}
+    )
+) | {
+    "key_up": Origin(("kv_b_proj.weight",), lambda layer, weight: _of_heads(layer, weight)[:, : layer.head_dim]),
+    "value_up": Origin(("kv_b_proj.weight",), lambda layer, weight: _of_heads(layer, weight)[:, layer.head_dim :]),
+}  # fmt: skip
+"""DeepSeek V2 and V3, with an indexer V3.2 and GLM 5."""
+
+_DEEPSEEK_LITE = _DEEPSEEK | dict(_projections({"query_up": ("q_proj",)}))
+"""DeepSeek V2 Lite, whose queries are not compressed."""
+
 ORIGINS: dict[str, tuple[Mapping[str, Origin], ...]] = {
     "SelfAttention": (_QWEN3, _SWIN, _SWIN2, _SAM),
+    "LatentAttention": (_DEEPSEEK, _DEEPSEEK_LITE),
+    "IndexedAttention": (_DEEPSEEK,),
     "GatedDeltaNet": (_QWEN3_NEXT, _QWEN3_5, _OLMO, _separately_convolved(_OLMO)),
     "KimiDeltaAttention": (_KIMI, _KIMI_RELEASED),
     "Mamba2": (_MAMBA2, _MAMBA2_BIASED),
