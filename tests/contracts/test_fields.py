@@ -103,6 +103,11 @@ MADE = {
         scores.Decayed("scaled_dot", -number(HEADS)),
         scores.Decayed("dot", -number(1, HEADS, LENGTH)),
     ],
+    scores.ForgetGate: lambda: [
+        scores.ForgetGate("dot", -number(HEADS)),
+        scores.ForgetGate("scaled_dot", -number(HEADS)),
+        scores.ForgetGate("dot", -number(1, HEADS, LENGTH)),
+    ],
     scores.DeltaRule: lambda: [
         scores.DeltaRule("dot", number(1, 1, LENGTH)),
         scores.DeltaRule("cosine", number(1, 1, LENGTH)),

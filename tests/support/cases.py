@@ -49,6 +49,7 @@ SCORES = {
     "features": lambda: scores.Features("elu"),
     "decayed": lambda: scores.Decayed("scaled_dot", torch.tensor([-0.3, -0.1, 0.0]).double()),
     "decayed_features": lambda: scores.Decayed("dot", -_weights(B, H, K, D).abs()),
+    "forget_gate": lambda: scores.ForgetGate("scaled_dot", -_weights(B, H, K).abs()),
     "soft_cap": lambda: scores.SoftCap(scores.ScaledDot(), 0.7),
     "modified": lambda: scores.Modified(
         scores.Dot(), lambda score, batch, head, query, key: score * (1 + head) - 0.1 * (query - key).abs() + batch

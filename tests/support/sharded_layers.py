@@ -17,8 +17,8 @@ from regard.watching.attention_call import POSTPONED_ATTRIBUTES
 BATCH, DIM, HEADS, SOURCE, TARGET = 2, 12, 2, 7, 13
 ORDERS = ("contiguous", "balanced")
 NAMED = (
-    "multihead", "differential", "latent", "gated", "qk_norm", "talking_heads", "linear", "retention", "gated_linear",
-    "delta", "gated_delta", "kimi_delta", "mamba2",
+    "multihead", "differential", "latent", "gated", "qk_norm", "talking_heads", "forgetting", "linear", "retention",
+    "gated_linear", "delta", "gated_delta", "kimi_delta", "mamba2",
 )  # fmt: skip
 
 

@@ -39,6 +39,10 @@ _KIMI_DELTA = (
     '[batch, heads, keys, dim], beta, in 0..1, is [batch, heads, keys] and "cosine" gives queries and keys unit '
     "length; the layer is nn.KimiDeltaAttention(embed_dim, num_heads)"
 )
+_FORGET = (
+    'scores.ForgetGate("scaled_dot", log_decay), mask="causal", where log_decay, at most 0, is [batch, heads, keys]; '
+    "the layer is nn.SelfAttention(embed_dim, num_heads, forget=True)"
+)
 _LUONG = '"dot", scores.create("general", query_dim, key_dim) or scores.create("concat", query_dim, key_dim)'
 _LOCATION_AWARE = 'scores.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)'
 _SOFT_CAP = 'scores.SoftCap("scaled_dot", cap)'
@@ -56,6 +60,7 @@ WRITTEN_HERE = {
             _RETENTION: "decayed retention retnet",
             _GATED: "gla gated_linear",
             _DUALITY: "mamba2 ssd state_space_dual bamba zamba2",
+            _FORGET: "fox forget forgetting forget_gate forgetting_transformer",
             _DELTA: "delta delta_rule deltanet delta_net",
             _GATED_DELTA: "gated_delta gated_deltanet gated_delta_net gdn qwen3_next olmo_hybrid",
             _KIMI_DELTA: "kda kimi_delta kimi_linear",
@@ -133,6 +138,7 @@ WRITTEN_HERE = {
             'biases.Kerple(heads, "power")': "kerple_power",
             "biases.Sandwich(heads)": "sandwich",
             "biases.Fire(heads)": "fire",
+            f"score={_FORGET}": "fox forget_gate forgetting data_dependent_alibi",
             "biases.WindowTable(heads, (height, width))": "swin relative_position_bias_table window_table",
             "biases.LogSpacedTable(heads, (height, width))": "swin_v2 swinv2 cpb continuous_position_bias",
             "biases.DecomposedPosition(dim, (height, width))": "sam mvit mvitv2 vitdet decomposed_rel_pos",
@@ -166,6 +172,7 @@ WRITTEN_HERE = {
             f'"multihead", score={_RANDOM_FEATURES}': "performer",
             '"retention"': "retnet retention decayed",
             '"gated_linear"': "gla gated_linear",
+            '"forgetting"': "fox forget forget_gate forgetting_transformer",
             '"delta"': "delta deltanet delta_net delta_rule",
             '"gated_delta"': "gated_delta gated_deltanet gated_delta_net gdn qwen3_next olmo_hybrid",
             '"kimi_delta"': "kda kimi_delta kimi_linear",

@@ -17,6 +17,7 @@ AttentionName = Literal[
     "gated",
     "qk_norm",
     "talking_heads",
+    "forgetting",
     "linear",
     "retention",
     "gated_linear",
@@ -51,6 +52,7 @@ CLASSES: dict[str, AttentionClass] = {
     "gated": AttentionClass("regard.nn.projected_attention:gated", ()),
     "qk_norm": AttentionClass("regard.nn.projected_attention:qk_norm", ()),
     "talking_heads": AttentionClass("regard.nn.projected_attention:talking_heads", ()),
+    "forgetting": AttentionClass("regard.nn.projected_attention:forgetting", (), is_causal=True),
     "linear": AttentionClass("regard.nn.linear_attention:LinearAttention", RECURRENT_LACKS),
     "retention": AttentionClass("regard.nn.linear_attention:Retention", RECURRENT_LACKS),
     "gated_linear": AttentionClass("regard.nn.linear_attention:GatedLinearAttention", RECURRENT_LACKS),
@@ -83,6 +85,6 @@ def check_direction(owner: str, is_causal: bool, bidirectional: bool) -> None:
     """Raises ArgumentError if tokens must see later ones, which this attention never does."""
     if is_causal and bidirectional:
         raise ArgumentError(
-            f"{owner} is a recurrence in which no token sees a later one, so that it cannot read in both directions: "
-            "it is for decoders, and for layers with bidirectional=False"
+            f"in {owner} no token sees a later one, so that it cannot read in both directions: it "
+            "is for decoders, and for layers with bidirectional=False"
         )

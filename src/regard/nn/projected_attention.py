@@ -5,22 +5,28 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.attention import Attended
 from regard.attention.execution import check_backend
 from regard.attention.routes import planned
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, bias_for
+from regard.distributed.sequence_parts import joined, whole_length
 from regard.errors import ArgumentError
+from regard.masks import Mask, causal
+from regard.masks.mask import joined_masks
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import KeyValueCache, SequenceCache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.named_positions import Position, position_for
+from regard.nn.padding import padding_of
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
 from regard.normalizers import Normalizing, TalkingHeads, as_normalizer
 from regard.positions import Rotary
-from regard.scores import Scoring, own_score
+from regard.scores import ForgetGate, Scoring, own_score
 from regard.shapes.checks import flag, known_name, size
+from regard.shapes.grid import Grid, upcast
 from regard.tracing.ownership import own_copy
 
 QkNorm = Literal["rms", "layer"]
@@ -93,7 +99,8 @@ class ProjectedAttention(SequenceAttention):
         past = self.checked_cache(cache, KeyValueCache)
         query, key, value = self.in_proj(x).split([self.embed_dim, self._width, self._width], dim=-1)
         query, key = (self.normed(part.unflatten(-1, (-1, self._part)), part is query) for part in (query, key))
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value.unflatten(-1, (-1, self.head_dim))))
+        value = self.remembered(x, value.unflatten(-1, (-1, self.head_dim)))
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
         if isinstance(self.position, Rotary):
             first = 0 if past is None else past.length
             query, key = self.position(query, offset=first), self.position(key, offset=first)
@@ -106,22 +113,28 @@ class ProjectedAttention(SequenceAttention):
         """Returns heads of queries or keys ``[batch, length, heads, dim]`` before they get positions."""
         return heads
 
+    def remembered(self, x: Tensor, value: Tensor) -> Tensor:
+        """Returns the values ``[batch, length, heads, head_dim]`` with what else later tokens read of these ones."""
+        return value
+
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Masking | None, bias: Biasing | None, need_weights: bool
-    ) -> Attended:
-        """Attends with these heads and the layer's position, normalizer, dropout and backend."""
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Masking | None, bias: Biasing | None, need_weights: bool,
+        score: Scoring | None = None,
+    ) -> Attended:  # fmt: skip
+        """Attends with these heads and the layer's position, score (or another), normalizer, dropout and backend."""
         added = bias_for(bias, self.num_heads)
         if isinstance(self.position, Bias):
             added = self.position if added is None else added + self.position
-        return self.attend_without_position(query, key, value, mask, added, need_weights)
+        return self.attend_without_position(query, key, value, mask, added, need_weights, score)
 
     def attend_without_position(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Masking | None, bias: Bias | None, need_weights: bool
-    ) -> Attended:
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Masking | None, bias: Bias | None, need_weights: bool,
+        score: Scoring | None = None,
+    ) -> Attended:  # fmt: skip
         """Attends as `attend`, without the layer's position."""
         problem = planned(
-            query, key, value, score=self.score, normalizer=self.normalizer, mask=mask, bias=bias,
-            dropout=self.dropout if self.training else 0.0, backend=self.backend,
+            query, key, value, score=self.score if score is None else score, normalizer=self.normalizer, mask=mask,
+            bias=bias, dropout=self.dropout if self.training else 0.0, backend=self.backend,
         )  # fmt: skip
         return run(problem, self.backend, need_weights=need_weights, layer=self)
 
@@ -132,7 +145,7 @@ class ProjectedAttention(SequenceAttention):
 
 @fx_leaf
 class SelfAttention(ProjectedAttention):
-    r"""Multi-head self-attention, also with a gated output, normalized queries and keys, or talking heads.
+    r"""Multi-head self-attention, also with gates, normalized queries and keys, or talking heads.
 
     .. math:: output = W_O \big(\sigma(W_G x) \odot [head_1; \ldots; head_n]\big), \qquad
         head_h = normalize\big(norm(Q_h) \, norm(K_h)^T / \sqrt{d}\big) V_h
@@ -142,10 +155,13 @@ class SelfAttention(ProjectedAttention):
     - ``qk_norm``: Dehghani et al. 2023, "Scaling vision transformers to 22 billion parameters", section 2,
       before positions; the norm has weights that all heads share. That of Henry et al. 2020 is ``score="cosine"`` of
       `MultiheadAttention`.
+    - ``forget``: Lin et al. 2025, "Forgetting Transformer", section 3, as in `regard.scores.ForgetGate`: each token and
+      head has a gate :math:`σ(w^T x + b)`, and what is before it counts less by this factor. No token sees a later one,
+      whatever the mask; a hidden token forgets nothing.
     - ``talking_heads``: Shazeer et al. 2020, as in `regard.normalizers.TalkingHeads`; both
       mixtures begin as the identity.
 
-    Without any of the three it is plain multi-head self-attention, which `MultiheadAttention` computes with PyTorch's
+    Without any of the four it is plain multi-head self-attention, which `MultiheadAttention` computes with PyTorch's
     parameters, and without padding.
 
     Args:
@@ -153,6 +169,7 @@ class SelfAttention(ProjectedAttention):
         num_heads: heads, a divisor of ``embed_dim``.
         gate: whether the heads' outputs are multiplied by gates.
         qk_norm: the norm of queries and keys: ``rms``, ``layer``, or None.
+        forget: whether tokens have forget gates.
         talking_heads: whether scores and weights are mixed over the heads.
         dropout: probability of dropping a weight while training, in [0, 1).
         bias: whether the projections have biases.
@@ -187,6 +204,7 @@ class SelfAttention(ProjectedAttention):
         gate: bool = False,
         qk_norm: QkNorm | None = None,
         talking_heads: bool = False,
+        forget: bool = False,
         dropout: float = 0.0,
         bias: bool = True,
         score: Scoring = "scaled_dot",
@@ -210,12 +228,20 @@ class SelfAttention(ProjectedAttention):
             kind = QK_NORMS[known_name("qk_norm", qk_norm, QK_NORMS)]
             self.query_norm = kind(self.head_dim, eps=1e-6, device=device, dtype=dtype)
             self.key_norm = kind(self.head_dim, eps=1e-6, device=device, dtype=dtype)
+        self.forget_gate = self.projection(embed_dim, num_heads) if flag("forget", forget) else None
+        self.is_causal = forget
         self.gate = self.projection(embed_dim, embed_dim) if flag("gate", gate) else None
         self.out_proj = self.projection(embed_dim, embed_dim)
 
     def normed(self, heads: Tensor, is_query: bool) -> Tensor:
         norm = self.query_norm if is_query else self.key_norm
         return heads if norm is None else norm(heads)
+
+    def remembered(self, x: Tensor, value: Tensor) -> Tensor:
+        if self.forget_gate is None:
+            return value
+        # The cache holds the gates of the query heads that share a value as further features of it.
+        return torch.cat((value, self.forget_gate(x).unflatten(-1, (self.kv_heads, -1))), dim=-1)
 
     def forward(
         self,
@@ -228,13 +254,28 @@ class SelfAttention(ProjectedAttention):
     ) -> SequenceOutput:
         visible = self.checked_input(x, mask)
         query, key, value, past = self.heads(x, cache)
-        attended = self.attend(query, key, value, visible, bias, need_weights)
+        score = None
+        if self.forget_gate is not None:
+            value, gates = value.split((self.head_dim, self.num_heads // self.kv_heads), dim=-1)
+            visible, score = self._forgetting(gates.transpose(2, 3).flatten(1, 2), query.shape[2], visible)
+        attended = self.attend(query, key, value, visible, bias, need_weights, score)
         joined = attended.output.transpose(1, 2).flatten(2)
         if self.gate is not None:
             joined = joined * torch.sigmoid(self.gate(x))
         return SequenceOutput(self.out_proj(joined), attended.weights, past)
 
+    def _forgetting(self, gates: Tensor, queries: int, mask: Mask | None) -> tuple[Mask, ForgetGate]:
+        """Returns the causal mask, and the score with the logarithms of gates ``[batch, heads, keys]``."""
+        gates = joined(F.logsigmoid(upcast(gates)), 2, "x")
+        grid = Grid.whole(len(gates), self.num_heads, whole_length(queries, "x"), gates.shape[2], gates.device)
+        seen = padding_of(mask, grid).keys
+        gates = gates if seen is None else torch.where(seen[:, :, 0], gates, 0.0)
+        parts = joined_masks(mask)
+        mask = causal() if mask is None else mask if causal() in parts else mask & causal()
+        return mask, ForgetGate(self.score, gates)
+
 
 gated = partial(SelfAttention, gate=True)
 qk_norm = partial(SelfAttention, qk_norm="rms")
 talking_heads = partial(SelfAttention, talking_heads=True)
+forgetting = partial(SelfAttention, forget=True)

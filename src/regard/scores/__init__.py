@@ -25,7 +25,7 @@ from regard.scores.names import (
     scaled_dot,
 )
 from regard.scores.perceptron import MLP
-from regard.scores.recurrent_scores import Decayed, DecayedProduct, DeltaProduct, DeltaRule
+from regard.scores.recurrent_scores import Decayed, DecayedProduct, DeltaProduct, DeltaRule, ForgetGate
 from regard.scores.score import Places, Prepared, Primitive, Score
 from regard.scores.trilinear import Trilinear
 
@@ -50,6 +50,7 @@ __all__ = [
     "RandomFeatures",
     "Decayed",
     "DeltaRule",
+    "ForgetGate",
     "SoftCap",
     "Modified",
     "Custom",

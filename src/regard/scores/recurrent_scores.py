@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, ShapeError
 from regard.linear.log_decays import bounded
 from regard.names.answered import answered
 from regard.scores.inner_product import InnerProduct
@@ -182,9 +182,7 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
         return self.prepare_at(query, key, Places.whole(query, key))
 
     def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
-        prepared = _product_of(self, query, key, places)
-        if not isinstance(prepared.primitive, InnerProduct):
-            raise ArgumentError(f"{type(self).__name__} takes no score that decays already; it has {self.score!r}")
+        prepared = self._product(query, key, places)
         features = prepared.key.shape[-1]
         if self.log_decay.dim() == 4 and self.log_decay.shape[3] not in (1, features):
             raise ArgumentError(
@@ -193,6 +191,12 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
         of_queries, of_keys = self._sums(query, places)
         rows = _with_columns(prepared.query, of_queries), _with_columns(prepared.key, of_keys)
         return replace(prepared, query=rows[0], key=rows[1], primitive=DecayedProduct((of_keys.shape[-1] - 1) // 2))
+
+    def _product(self, query: Tensor, key: Tensor, places: Places) -> Prepared:
+        prepared = _product_of(self, query, key, places)
+        if not isinstance(prepared.primitive, InnerProduct):
+            raise ArgumentError(f"{type(self).__name__} takes no score that decays already; it has {self.score!r}")
+        return prepared
 
     def _sums(self, query: Tensor, places: Places) -> tuple[Tensor, Tensor]:
         """Returns the columns of queries and of keys, ``[batch or 1, heads or 1, length, 2 · gates + 1]``: the sums of
@@ -204,6 +208,7 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
             sums = exact[None, :, None, None] * position[:, None]
         else:
             sums = (exact[..., None] if exact.dim() == 3 else exact).expand(-1, -1, keys, -1).cumsum(2)
+        sums = sums - sums[:, :, -1:].detach()  # the latest ones are the smallest and the most exact
         rounded = sums.to(dtype)
         length = sums.shape[2]
         position = torch.arange(length, dtype=dtype, device=query.device)[:, None].expand(*sums.shape[:3], 1)
@@ -211,6 +216,57 @@ class Decayed(WrappingScore, fields=("score", "log_decay")):
         both = places.of_batch(both)
         of_queries, of_keys = both[:, :, length - queries :], both[:, :, length - keys :]
         return of_queries.index_select(2, places.query_index), of_keys.index_select(2, places.key_index)
+
+
+@answered
+class ForgetGate(Decayed, fields=("score", "log_decay")):
+    """Adds the logarithms of the forget gates between key and query to the score of a pair.
+
+    .. math::
+
+        score(q_i, k_j) = inner(q_i, k_j) + G_i − G_j,    G_t = g_1 + … + g_t
+
+    Lin et al. 2025, "Forgetting Transformer: Softmax Attention with a Forget Gate", section 3: g are logarithms of
+    gates, ``g_t = log f_t``, and a token is forgotten by the product of the gates after it; the mask is causal. With a
+    slope for each token it is a data-dependent ALiBi, and with one constant a head, g = −slope, ALiBi itself. The
+    difference is two more features of queries and keys, ``[G_i, 1] · [1, −G_j]``, so that every kernel of inner
+    products runs it, in linear memory; the gates get their gradients through these features.
+
+    Args:
+        score: a score that lowers to an inner product, or its name.
+        log_decay: g, at most 0: ``[heads]`` or ``[batch, heads, keys]``. Axes of length 1 broadcast. Differentiable.
+
+    Raises:
+        As `Decayed`; ShapeError for a decay of each feature.
+
+    Numerics: sums of g are taken in float64 and counted from the last key; a score is as exact as its rounded sums, to
+    about 6e-8 · |G| in float32. A gate of 0, g = −∞, counts as −104, or −746 in float64.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> x, gates = torch.zeros(3, 1), torch.tensor([1.0, 0.5, 0.5])
+        >>> score = scores.ForgetGate("scaled_dot", gates.log()[None, None])
+        >>> regard.attend_with_weights(x, x, x, score=score, mask="causal").weights
+        tensor([[1.0000, 0.0000, 0.0000],
+                [0.3333, 0.6667, 0.0000],
+                [0.1429, 0.2857, 0.5714]])
+    """
+
+    def __init__(self, score: Scoring, log_decay: Tensor):
+        super().__init__(score, log_decay)
+        if log_decay.dim() == 4:
+            raise ShapeError(f"log_decay must be [heads] or [batch, heads, keys]; it has shape {list(log_decay.shape)}")
+
+    def prepare_at(self, query: Queries, key: Keys, places: Places) -> Prepared:
+        prepared, sums = self._product(query, key, places), self._sums(query, places)
+        of_queries, of_keys = (one[..., :1] for one in sums)
+        scale = prepared.scale
+        scale = places.of_batch(scale) if isinstance(scale, Tensor) and scale.dim() == 4 else scale
+        query = _with_columns(prepared.query * scale, torch.cat((of_queries, torch.ones_like(of_queries)), dim=-1))
+        key = _with_columns(prepared.key, torch.cat((torch.ones_like(of_keys), -of_keys), dim=-1))
+        return replace(prepared, query=query, key=key, scale=1.0)
 
 
 @answered
