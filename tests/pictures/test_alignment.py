@@ -151,7 +151,9 @@ def test_the_scale_reaches_every_weight():
     assert top([[0.2, 0.4]], maximum=None) == 0.4
     assert top([[0.2, 1.6]]) == 1.6
     assert top([[0.0, 0.0]], maximum=None) == 1.0
-    assert alignment([[-0.5, 0.4]], "ab", "x").axes[0].images[0].norm.vmin == -0.5
+    signed = alignment([[-0.5, 0.4]], "ab", "x").axes[0].images[0]
+    assert (signed.norm.vmin, signed.norm.vmax) == (-1.0, 1.0)  # 0 is in the middle
+    assert signed.cmap.name == "sign"
 
 
 def test_alignments_refuse_wrong_weights():

@@ -1,6 +1,6 @@
 // @ts-check
 
-import { decodeBits, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { CODE_ERRORS, CODE_VALUES, SIGNED_ERRORS, SIGNED_VALUES, decodeBits, decodeNumbers, decodeTile, inflate } from "./decoding.js";
 import { say } from "./language.js";
 import { WORDS } from "./words.js";
 import { LongMap } from "./long_map.js";
@@ -16,6 +16,9 @@ export class AttentionData {
     this.queries = axes[entry.queries];
     this.keys = axes[entry.keys];
     this.heads = entry.heads;
+    this.signed = Boolean(entry.signed); // weights may be negative, and a row has any sum
+    this.codeValues = this.signed ? SIGNED_VALUES : CODE_VALUES;
+    this.codeErrors = this.signed ? SIGNED_ERRORS : CODE_ERRORS;
     this.maskEntry = entry.visible === null ? null : masks[entry.visible];
     this.codes = null;
     this.exact = null;
@@ -73,8 +76,9 @@ export class AttentionData {
     const [queries, keys] = [this.queries.length, this.keys.length];
     try {
       const values = await decodeTile(await fetchTile(this.number, 0, queries, 0, keys));
-      // Masked pairs are negative in a tile.
-      if (values.length === this.heads * queries * keys) this.exact = values.map((value) => (value < 0 ? 0 : value));
+      // Masked pairs are negative in a tile; infinite where weights may be negative.
+      const least = this.signed ? -Infinity : -1;
+      if (values.length === this.heads * queries * keys) this.exact = values.map((value) => (value <= least ? 0 : value));
     } catch {
       this.exact = null;
     }

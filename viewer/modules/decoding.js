@@ -11,6 +11,18 @@ export const CODE_VALUES = Float64Array.from({ length: 256 }, (_, code) =>
 export const CODE_ERRORS = Float64Array.from({ length: 256 }, (_, code) =>
   (code === 0 || code === NAN_CODE ? 0 : Math.max(code - 1, 0) / ROOT_STEPS ** 2 + 0.25 / ROOT_STEPS ** 2));
 
+/** Steps of weights with a sign: codes up to 127 are above 0, later ones below. */
+const SIGNED_STEPS = 126;
+
+const signedPart = (code) => Math.max(code - 1, 0) % (SIGNED_STEPS + 1) / SIGNED_STEPS;
+
+/** The same of weights with a sign. */
+export const SIGNED_VALUES = Float64Array.from({ length: 256 }, (_, code) =>
+  (code === NAN_CODE ? NaN : (code > SIGNED_STEPS + 1 ? -1 : 1) * signedPart(code) ** 2));
+
+export const SIGNED_ERRORS = Float64Array.from({ length: 256 }, (_, code) =>
+  (code === 0 || code === NAN_CODE ? 0 : (signedPart(code) + 0.25 / SIGNED_STEPS) / SIGNED_STEPS));
+
 /** Base64 of deflated bytes → the bytes. */
 export async function inflate(text) {
   const binary = atob(text);

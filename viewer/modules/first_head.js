@@ -65,6 +65,7 @@ function firstFinding(records) {
 
 /** How much structure a head has, and its most surprising target. */
 export function structure(record, head) {
+  if (record.signed) return { score: 0, row: null, column: null }; // shares of what has any sum say nothing
   const related = relations(record);
   const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
   const seen = related.seen(head);

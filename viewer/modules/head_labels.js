@@ -44,15 +44,15 @@ const labelled = new WeakMap();
 export function headLabels(record, head) {
   if (!labelled.has(record)) labelled.set(record, []);
   const known = labelled.get(record);
-  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  known[head] ??= record.large ? foundLabels(record, head) : record.signed ? [] : labelsOf(statisticsOf(record, head));
   return known[head];
 }
 
 const taken = new WeakMap();
 
-/** The statistics of a head, taken once; null of a record that is not carried whole. */
+/** The statistics of a head, taken once; null of a record that is not carried whole, or whose weights have signs. */
 export function statisticsOf(record, head) {
-  if (record.large) return null;
+  if (record.large || record.signed) return null;
   if (!taken.has(record)) taken.set(record, []);
   const known = taken.get(record);
   known[head] ??= headStatistics(record, head);

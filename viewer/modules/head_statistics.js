@@ -1,7 +1,5 @@
 // @ts-check
 
-import { CODE_VALUES } from "./decoding.js";
-
 /** The largest distance whose share is taken, as of `regard.survey`. */
 const OFFSETS = 4;
 
@@ -131,10 +129,10 @@ export function relations(record) {
 export function headWeights(record, head, exact = record.exact) {
   const size = record.queries.length * record.keys.length;
   if (exact) return exact.subarray(head * size, (head + 1) * size);
-  const { codes } = record;
+  const { codes, codeValues } = record;
   const { maximum } = record.entry.codes;
   const weights = new Float64Array(size);
-  for (let pair = 0; pair < size; pair += 1) weights[pair] = CODE_VALUES[codes[head * size + pair]] * maximum;
+  for (let pair = 0; pair < size; pair += 1) weights[pair] = codeValues[codes[head * size + pair]] * maximum;
   return weights;
 }
 

@@ -1,9 +1,10 @@
 // @ts-check
 
-import { CODE_ERRORS, CODE_VALUES, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { decodeNumbers, decodeTile, inflate } from "./decoding.js";
 import { say } from "./language.js";
 import { mapCanvas } from "./map_canvas.js";
 import { clamp, counted, percent } from "./numbers.js";
+import { signsOf } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 import { quoted, shortText } from "./text.js";
@@ -13,12 +14,13 @@ export const POOLINGS = ["maximum", "mean"];
 
 export const poolingText = (pooling) => say(pooling === "mean" ? "pooling_mean" : "pooling_maximum");
 
-/** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
-export function shadeOf(value, limit, scale) {
-  if (value < 0) return { kind: MASKED, shade: 0 };
+/** What kind of cell a weight is (negative: masked; where there are signs −∞ is), and its shade from 0 to 255. */
+export function shadeOf(value, limit, scale, signed = false) {
+  if (signed ? value === -Infinity : value < 0) return { kind: MASKED, shade: 0 };
   if (Number.isNaN(value)) return { kind: MISSING, shade: 0 };
   if (value === 0) return { kind: ZERO, shade: 0 };
-  return { kind: WEIGHT, shade: Math.round(255 * clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1)) };
+  const shade = clamp(SCALES[scale].shade(Math.abs(value) / (limit || 1)), 0, 1);
+  return { kind: WEIGHT, shade: Math.round(255 * (signed ? (1 + Math.sign(value) * shade) / 2 : shade)) };
 }
 
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
@@ -65,18 +67,19 @@ export class LongMap {
   /** The pooled weight of a bin; the mean over heads where no head is chosen, of means and of maxima alike. */
   pooled(pooling, head, row, column) {
     const { codes, maximum } = this.maps[pooling];
+    const { codeValues, codeErrors } = this.record;
     const cell = row * this.columns + column;
     const cells = this.rows * this.columns;
     if (head !== null) {
       const code = codes[head * cells + cell];
-      return { value: CODE_VALUES[code] * maximum, error: CODE_ERRORS[code] * maximum, zero: code === 0 };
+      return { value: codeValues[code] * maximum, error: codeErrors[code] * maximum, zero: code === 0 };
     }
     let [sum, error, zero] = [0, 0, true];
     for (let one = 0; one < this.record.heads; one += 1) {
       const code = codes[one * cells + cell];
       if (code !== 0) zero = false;
-      sum += CODE_VALUES[code] * maximum;
-      error += CODE_ERRORS[code] * maximum;
+      sum += codeValues[code] * maximum;
+      error += codeErrors[code] * maximum;
     }
     return { value: sum / this.record.heads, error: error / this.record.heads, zero };
   }
@@ -93,7 +96,7 @@ export class LongMap {
     return pooling === "mean" && this.hidden ? `${text}${say("long_hidden")}` : text;
   }
 
-  /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
+  /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1, or −∞ where there are signs. */
   exact(head, query, key) {
     const tile = this.tiles.get(`${Math.floor(query / this.side)},${Math.floor(key / this.side)}`);
     if (!tile?.values) return null;
@@ -106,9 +109,9 @@ export class LongMap {
     let seen = 0;
     for (let one = 0; one < this.record.heads; one += 1) {
       const value = tile.values[one * height * width + cell];
-      if (value >= 0 || Number.isNaN(value)) { sum += value; seen += 1; }
+      if (value >= 0 || Number.isNaN(value) || (this.record.signed && value > -Infinity)) { sum += value; seen += 1; }
     }
-    return seen ? sum / this.record.heads : -1;
+    return seen ? sum / this.record.heads : this.record.signed ? -Infinity : -1;
   }
 
   /** Asks for a tile that is not here; at most a few at a time. */
@@ -164,7 +167,7 @@ export class LongMap {
         // What is not zero stays so, however small.
         const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value;
         const cell = Math.floor(row / block) * columns + Math.floor(column / block);
-        if (Number.isNaN(value) || value > values[cell]) values[cell] = value; // NaN stays
+        if (Number.isNaN(value) || Math.abs(value) > Math.abs(values[cell])) values[cell] = value; // NaN stays
       }
     }
     return { rows, columns, values };
@@ -172,13 +175,14 @@ export class LongMap {
 
   paintBitmap(pooling, head, scale, block, theme, most) {
     const { rows, columns, values } = this.blocks(pooling, head, block);
-    const largest = (part) => part.reduce((best, value) => (value > best ? value : best), 0);
+    const { signed } = this.record;
+    const largest = (part) => part.reduce((best, value) => (Math.abs(value) > best ? Math.abs(value) : best), 0);
     const limits = new Float64Array(rows).fill(most ?? largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
     const kinds = new Uint8Array(rows * columns);
     const shades = new Uint8Array(rows * columns);
-    values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale)); });
-    return { canvas: mapCanvas(columns, rows, kinds, shades, theme), limits, kinds: new Set(kinds) };
+    values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale, signed)); });
+    return { canvas: mapCanvas(columns, rows, kinds, shades, theme, signed ? signsOf(theme) : undefined), limits, kinds: new Set(kinds) };
   }
 
   /** What was found in the map: {text, head, row, column, kind}. */

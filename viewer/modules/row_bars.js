@@ -3,7 +3,7 @@
 import { say } from "./language.js";
 import { fitText } from "./lettering.js";
 import { shortWeight } from "./numbers.js";
-import { rampColor } from "./palette.js";
+import { divergingColor, rampColor } from "./palette.js";
 import { NAMED, byWeight, evenShare } from "./sentence.js";
 import { shortText } from "./text.js";
 
@@ -19,7 +19,8 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   if (!order.length) return;
   const name = 96;
   const length = BARS_ROOM.width - name - 48;
-  const most = table.value(row, order[0]);
+  const most = Math.abs(table.value(row, order[0]));
+  const colorOf = table.signed ? divergingColor : rampColor;
   const title = { size: 13, bold: true };
   pen.text(fitText(table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
@@ -28,12 +29,12 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   const bar = (line, text, value, style) => {
     const middle = y + (line + 1.2) * BAR_STEP;
     pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
-    const wide = most > 0 ? (length * Math.min(value, most)) / most : 0;
+    const wide = most > 0 ? (length * Math.min(Math.abs(value), most)) / most : 0;
     pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
     pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
   };
   const first = order.slice(0, NAMED);
-  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
+  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: colorOf(table.shade(row, column, app.state.scale), theme) }));
   const rest = order.slice(NAMED);
   if (rest.length) {
     const sum = rest.reduce((total, column) => total + table.value(row, column), 0);

@@ -26,7 +26,7 @@ export function mostSurprising(table) {
 
 function search(table) {
   const { rows, columns, record } = table;
-  if (Number.isInteger(table.head)) {
+  if (Number.isInteger(table.head) && !table.signed) {
     const best = structure(record, table.head);
     const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
     const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
@@ -35,9 +35,10 @@ function search(table) {
   let best = null;
   for (let row = 0; row < rows; row += 1) {
     for (let column = 0; column < columns; column += 1) {
-      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const size = table.signed ? Math.abs(table.value(row, column)) : table.value(row, column);
+      if (!(size > 0) || table.kind(row, column) === MASKED) continue;
       const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
-      const score = table.value(row, column) - (special ? 1e6 : 0);
+      const score = size - (special ? 1e6 : 0);
       if (!best || score > best.score) best = { score, row, column };
     }
   }
@@ -89,7 +90,7 @@ export function evenShareOf(table, row, column) {
 
 /** The equal share of the columns that rows see, where it is one number; null where it differs. */
 export function evenShare(table, rows) {
-  if (table.measure !== "weights") return null;
+  if (table.measure !== "weights" || table.signed) return null;
   let [low, high] = [Infinity, -Infinity];
   for (const row of [rows].flat()) {
     for (let column = 0; column < table.columns; column += 1) {
@@ -110,10 +111,10 @@ export const evenShareOfAll = (table) => evenShare(table, Array.from({ length: t
 export const evenShareOfSums = (table, { rows }) => (rows.length === 1 ? evenShare(table, rows) : rows.length ? null : evenShareOfAll(table));
 
 /** Whether a row's weights add up to 1, hidden keys included: parts of them are percent. */
-const isWhole = (table, row) => table.measure === "weights" && Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+const isWhole = (table, row) => table.measure === "weights" && !table.signed && Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
 
 /** Whether the shown weights of every row add up to 1. */
-export const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights" && table.rowSums.every((sum) => Math.abs(sum - 1) < 0.02);
+export const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights" && !table.signed && table.rowSums.every((sum) => Math.abs(sum - 1) < 0.02);
 
 /**
  * What a table says of a query, in numbers.

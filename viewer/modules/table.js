@@ -1,7 +1,6 @@
 // @ts-check
 
 import { Cells } from "./cells.js";
-import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
 import { say } from "./language.js";
 import { CELL_KINDS } from "./map_canvas.js";
 import { counted, formatWeight } from "./numbers.js";
@@ -21,7 +20,7 @@ export class Table extends Cells {
     const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
     const [rowGroups, columnGroups] = [shown(record.queries), shown(record.keys)];
     const measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
-    super(rowGroups.length, columnGroups.length, measure === "contributions");
+    super(rowGroups.length, columnGroups.length, record.signed || measure === "contributions");
     this.record = record;
     this.head = head; // null: the mean over heads; a list: the mean over some
     this.exact = record.exact !== null;
@@ -64,7 +63,7 @@ export class Table extends Cells {
     const [queries, keys] = [record.queries.length, record.keys.length];
     const [q0, q1] = this.rowGroups[row];
     const [k0, k1] = this.columnGroups[column];
-    const { codes, exact } = record;
+    const { codes, exact, codeValues, codeErrors } = record;
     const maximum = record.entry.codes.maximum;
     let [sum, error, seen, zero] = [0, 0, false, true];
     for (const head of heads) {
@@ -76,8 +75,8 @@ export class Table extends Cells {
           const code = codes[base + key];
           if (code !== 0) zero = false;
           const factor = factors ? factors(head, query, key) : 1;
-          sum += factor * (exact ? exact[base + key] : CODE_VALUES[code] * maximum);
-          if (!exact) error += Math.abs(factor) * CODE_ERRORS[code] * maximum;
+          sum += factor * (exact ? exact[base + key] : codeValues[code] * maximum);
+          if (!exact) error += Math.abs(factor) * codeErrors[code] * maximum;
         }
       }
     }
@@ -106,8 +105,8 @@ export class Table extends Cells {
           for (let key = 0; key < keys; key += 1) {
             if (shown[key] || !record.sees(head, query, key)) continue;
             const factor = factors ? factors(head, query, key) : 1;
-            sum += factor * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
-            if (!record.exact) error += Math.abs(factor) * CODE_ERRORS[record.codes[base + key]] * maximum;
+            sum += factor * (record.exact ? record.exact[base + key] : record.codeValues[record.codes[base + key]] * maximum);
+            if (!record.exact) error += Math.abs(factor) * record.codeErrors[record.codes[base + key]] * maximum;
           }
         }
       }
@@ -139,7 +138,7 @@ export class Table extends Cells {
 
   /** The number of a scale's last colour; weights end at several even shares at least. */
   endOf(largest) {
-    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.columns) : largest;
+    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.signed ? Infinity : this.columns) : largest;
   }
 
   rowText(row) {
@@ -225,9 +224,9 @@ export const signedShade = (value, largest, scale) =>
   (largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / largest) : 0);
 
 /** What is shown: weights, or weights times something. */
-export const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
+export const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? (table.signed ? "of_signed" : "of_weights"));
 
-export const accuracy = (table) => (table.exact ? "" : say(table.measure === "weights" ? "coded" : "codedWeights"));
+export const accuracy = (table) => (table.exact ? "" : say(table.measure === "weights" ? "coded" : "codedWeights", { error: table.record.signed ? 0.008 : 0.004 }));
 
 /** How the tokens of a word became one. */
 export const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");
@@ -237,7 +236,7 @@ export function hiddenText(table) {
   const count = table.hiddenColumns;
   if (!count || !table.rows) return "";
   const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${table.measure === "weights" ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}`;
+  return ` \u00b7 ${table.measure === "weights" && !table.signed ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}`;
 }
 
 /** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */

@@ -1,10 +1,10 @@
 // @ts-check
 
 import { pixelCanvas } from "./canvases.js";
-import { CODE_VALUES, NAN_CODE } from "./decoding.js";
+import { NAN_CODE } from "./decoding.js";
 import { mapCanvas } from "./map_canvas.js";
 import { clamp } from "./numbers.js";
-import { channelsOf } from "./palette.js";
+import { channelsOf, signsOf } from "./palette.js";
 import { SCALES, scaleEnd } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
@@ -37,6 +37,8 @@ export function thumbnailOf(record, head, scale, theme, most = null) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const [block] = reduction(record);
   const [rows, columns] = [Math.ceil(queries / block), Math.ceil(keys / block)];
+  const { codeValues, signed } = record;
+  const sizes = codeValues.map((value) => (Number.isNaN(value) ? Infinity : Math.abs(value)));
   const best = new Uint8Array(rows * columns);
   const masked = new Uint8Array(rows * columns).fill(1);
   let largest = 0;
@@ -48,19 +50,22 @@ export function thumbnailOf(record, head, scale, theme, most = null) {
       const cell = line + (block === 1 ? key : Math.floor(key / block));
       const code = record.codes[base + key];
       masked[cell] = 0;
-      if (code > best[cell]) best[cell] = code;
-      if (code > largest && code !== NAN_CODE) largest = code;
+      if (sizes[code] > sizes[best[cell]] || !best[cell]) best[cell] = code;
+      if (code !== NAN_CODE && sizes[code] > largest) largest = sizes[code];
     }
   }
   const { maximum } = record.entry.codes;
-  const limit = ((most ?? scaleEnd(CODE_VALUES[largest] * maximum, keys)) / maximum) || 1;
-  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / limit) || 0, 0, 1)));
+  const limit = ((most ?? scaleEnd(largest * maximum, signed ? Infinity : keys)) / maximum) || 1;
+  const shadesOf = codeValues.map((value, code) => {
+    const shade = clamp(SCALES[scale].shade(sizes[code] / limit) || 0, 0, 1);
+    return Math.round(255 * (signed ? (1 + Math.sign(value) * shade) / 2 : shade));
+  });
   const kinds = new Uint8Array(rows * columns);
   for (let cell = 0; cell < kinds.length; cell += 1) {
     kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
     if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
   }
-  return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
+  return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme, signed ? signsOf(theme) : undefined);
 }
 
 /** How much each key gets from a query of a head: the mean over the queries that see a key. */
@@ -73,8 +78,8 @@ function receivedOf(record, head) {
     seeing += 1;
     const base = (head * queries + query) * keys;
     for (let key = 0; key < keys; key += 1) {
-      const value = CODE_VALUES[record.codes[base + key]];
-      if (value > 0 && record.sees(head, query, key)) sums[key] += value * record.entry.codes.maximum;
+      const value = record.codeValues[record.codes[base + key]];
+      if (value !== 0 && !Number.isNaN(value) && record.sees(head, query, key)) sums[key] += value * record.entry.codes.maximum;
     }
   }
   return sums.map((sum) => sum / Math.max(1, seeing));

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateSync } from "node:zlib";
 
-import { CODE_ERRORS, CODE_VALUES, NAN_CODE, decodeBits, decodeNumbers, decodeTile, inflate } from "../modules/decoding.js";
+import { CODE_ERRORS, CODE_VALUES, NAN_CODE, SIGNED_ERRORS, SIGNED_VALUES, decodeBits, decodeNumbers, decodeTile, inflate } from "../modules/decoding.js";
 
 const packed = (bytes) => deflateSync(bytes).toString("base64");
 
@@ -40,4 +40,14 @@ test("a code stands for the square of its step, and its error is told", () => {
   }
   assert.equal(CODE_VALUES[0], 0);
   assert.ok(Number.isNaN(CODE_VALUES[NAN_CODE]));
+});
+
+test("a code with a sign stands for the square of its step, and its error is told", () => {
+  for (let code = 1; code < NAN_CODE; code += 1) {
+    const [sign, root] = code > 127 ? [-1, (code - 128) / 126] : [1, (code - 1) / 126];
+    const bounds = [Math.max(0, root - 0.5 / 126) ** 2, (root + 0.5 / 126) ** 2].map((bound) => sign * bound);
+    assert.ok(bounds.every((bound) => Math.abs(bound - SIGNED_VALUES[code]) <= SIGNED_ERRORS[code] + 1e-12), String(code));
+  }
+  assert.equal(SIGNED_VALUES[0], 0);
+  assert.ok(Number.isNaN(SIGNED_VALUES[NAN_CODE]));
 });

@@ -101,8 +101,8 @@ def alignment(
         target_groups: positions of each target word.
         links: true alignments as ``(source, target)`` indices of drawn columns and rows, marked with hollow squares.
         annotate: write each weight into its cell.
-        color_map: ``"amount"``, from paper to ink, or one of matplotlib; ``"gray"`` is that of Bahdanau et al., from
-            black (0) to white.
+        color_map: ``"amount"``, from paper to ink (with a negative weight: red below 0, blue above), or one of
+            matplotlib; ``"gray"`` is that of Bahdanau et al., from black (0) to white.
         maximum: the weight of the last colour, or the largest weight if that is more; None: the largest weight, or four
             times the weight that all would have if they were alike.
         color_bar: draw the scale.
@@ -159,7 +159,7 @@ def alignment(
 
     width, height = max(columns, 1) * cell, max(rows, 1) * cell
     if matrix.size:
-        image = draw_cells(axes, matrix, colors=color_map, low=scale.low, high=scale.high)
+        image = draw_cells(axes, matrix, colors=scale.colors(color_map), low=scale.low, high=scale.high)
         image.set_norm(scale.norm())
         if cell >= 0.1:
             draw_lines(axes, rows, columns)

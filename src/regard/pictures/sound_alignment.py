@@ -93,6 +93,7 @@ def sound_alignment(
         )
     labels = [visible_token(token, LONGEST_LABEL) for token in tokens]
     scale = weight_scale(matrix, maximum)
+    color_map = scale.colors(color_map)
     heading = titled(title, 90, scale.note)
     lettering = Lettering([*labels, heading])
     height = max(0.6, ROW * rows)

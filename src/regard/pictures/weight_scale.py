@@ -33,7 +33,7 @@ class WeightScale(NamedTuple):
     """The scale of the weights of one picture.
 
     Attributes:
-        low: the weight of the first colour: 0, or the smallest weight if that is negative.
+        low: the weight of the first colour: 0, or −``high`` if a weight is negative, so that 0 is in the middle.
         even: the weight of each key if all are alike, 1 / keys; None if the rows do not sum to 1.
         uniform: whether every row is nearly even.
         root: whether colours follow the square root of the weights: most rows are faint beside the largest weight.
@@ -57,7 +57,16 @@ class WeightScale(NamedTuple):
         """The title of the bar."""
         root = ", square-root scale" if self.root else ""
         line = "" if self.even is None else f"\nline: 1/{self.keys} = {short_number(self.even)}"
-        return f"weight, at most {short_number(self.largest)}{root}{line}"
+        size = (
+            f"from {short_number(-self.largest)} to {short_number(self.largest)}"
+            if self.low < 0
+            else (f"at most {short_number(self.largest)}")
+        )
+        return f"weight, {size}{root}{line}"
+
+    def colors(self, color_map: str) -> str:
+        """Returns the name of the colours: those of signs in place of amounts, if a weight is negative."""
+        return "sign" if self.low < 0 and color_map == "amount" else color_map
 
     def norm(self) -> Normalize:
         """Maps the weights to their part of the colours, for matplotlib."""
@@ -76,17 +85,19 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
         maximum: the least end of the scale.
     """
     keys = weights.shape[1]
-    largest, low = (float(bound) for bound in (weights.max(initial=0.0), weights.min(initial=0.0)))
-    even = 1.0 / keys if weights.size and np.allclose(weights.sum(axis=1), 1.0, atol=0.01) else None
+    largest, low = float(np.abs(weights).max(initial=0.0)), float(weights.min(initial=0.0))
+    even = 1.0 / keys if weights.size and low >= 0 and np.allclose(weights.sum(axis=1), 1.0, atol=0.01) else None
     least = 0.0 if even is None else min(1.0, LEAST_END * even)
     uniform = False
-    if even is not None and keys > 1 and low >= 0:
+    if even is not None and keys > 1:
         moved = np.abs(weights - even).sum(axis=1).max(initial=0.0) / 2
         uniform = bool(moved <= NEARLY_UNIFORM and largest <= EVEN_MULTIPLE * even)
     high = max(largest, maximum or 0.0, least) or 1.0
     # The first tokens of a causal model have few keys to attend to, and so have large weights.
     faint = weights.size > 0 and maximum is None and float(np.median(weights.max(axis=1))) < FAINT_SHARE * high
-    return WeightScale(low, high, keys, even if keys > 1 else None, uniform, largest, faint and low >= 0)
+    return WeightScale(
+        -high if low < 0 else 0.0, high, keys, even if keys > 1 else None, uniform, largest, faint and low >= 0
+    )
 
 
 def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorbar:

@@ -71,9 +71,9 @@ def word_weights(
     matrix = np.where(hidden | missing, 0.0, matrix)
     from matplotlib.cm import ScalarMappable
 
-    colors = named_colors(color_map)
     shown = [visible_token(word, LONGEST_LABEL) for word in words]
     scale = weight_scale(matrix)
+    color_map = scale.colors(color_map)
     heading = titled(title, 90, scale.note, form_note(False, bool(hidden.any()), bool(missing.any())))
     lettering = Lettering([*shown, heading])
     figure = new_sheet(width, 1.0)
@@ -107,7 +107,7 @@ def word_weights(
     axes.set_xlim(0, full_width)
     axes.set_ylim(height, 0)
 
-    shades = ScalarMappable(scale.norm(), colors)
+    shades = ScalarMappable(scale.norm(), named_colors(color_map))
     filled = np.asarray(shades.to_rgba(colored(matrix, color_map)))
     inks = ink_on(filled)
     top = MARGIN + title_height

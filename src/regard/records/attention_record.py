@@ -112,13 +112,7 @@ class DenseTiles:
 
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Returns the maps of `TileSource.pooled`; raises ArgumentError for other numbers of bins."""
-        row_edges, column_edges = bin_edges(self.queries, rows), bin_edges(self.keys, columns)
-        counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
-        row_sums = np.add.reduceat(self.weights, row_edges[:-1], axis=1, dtype=np.float64)
-        sums = np.add.reduceat(row_sums, column_edges[:-1], axis=2)
-        highest = np.maximum.reduceat(self.weights, row_edges[:-1], axis=1)
-        highest = np.maximum.reduceat(highest, column_edges[:-1], axis=2)
-        return (sums / counts).astype(np.float32), highest
+        return pooled_maps(self.weights, bin_edges(self.queries, rows), bin_edges(self.keys, columns))
 
     def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
         """Returns the weights of `TileSource.tile`; raises ArgumentError for a range outside of the weights."""
@@ -126,6 +120,20 @@ class DenseTiles:
             if not 0 <= first < last <= length:
                 raise ArgumentError(f"{name} must be (first, last) with 0 ≤ first < last ≤ {length}; got {first, last}")
         return self.weights[:, queries[0] : queries[1], keys[0] : keys[1]]
+
+
+def pooled_maps(
+    weights: NDArray[np.float32], row_edges: NDArray[np.int64], column_edges: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Returns the mean and the largest weight of each bin; where weights have signs, the one of the largest size."""
+    counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
+    row_sums = np.add.reduceat(weights, row_edges[:-1], axis=1, dtype=np.float64)
+    sums = np.add.reduceat(row_sums, column_edges[:-1], axis=2)
+    highest, lowest = (
+        extreme.reduceat(extreme.reduceat(weights, row_edges[:-1], axis=1), column_edges[:-1], axis=2)
+        for extreme in (np.maximum, np.minimum)
+    )
+    return (sums / counts).astype(np.float32), np.where(-lowest > highest, lowest, highest)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,7 +146,8 @@ class AttentionRecord:
         kind: ``"self"``, ``"causal"`` or ``"cross"``.
         queries: the axis of the rows.
         keys: the axis of the columns.
-        weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 or NaN; None if there is a source.
+        weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 (unless ``signed``) or NaN; None if there
+            is a source.
         visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible.
         source: computes tiles of the weights if they are not stored.
         measures: factors of the weights, ``[heads, keys]`` or ``[heads, queries, keys]``. ``"norms"``: the norm of each
@@ -148,6 +157,7 @@ class AttentionRecord:
         statistics: the statistics of each head over a corpus, a dictionary as in `HeadStatistics.values`:
             ``"offset -1"`` is its share of weight on the previous token, and ``"loss"``, if it was measured, the change
             of the loss without the head. NaN: unknown. None: there are none.
+        signed: whether weights may be negative and rows have any sum, as those of a linear recurrence.
 
     Raises:
         ShapeError: shapes that do not match the axes.
@@ -179,6 +189,7 @@ class AttentionRecord:
     source: TileSource | None = None
     measures: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     statistics: tuple[Mapping[str, float], ...] | None = None
+    signed: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -191,7 +202,7 @@ class AttentionRecord:
             raise ArgumentError("weights must be given where there is no source of tiles")
         lengths = (len(self.queries), len(self.keys))
         if self.weights is not None:
-            object.__setattr__(self, "weights", _checked_weights(self.weights, lengths))
+            object.__setattr__(self, "weights", _checked_weights(self.weights, lengths, self.signed))
         if self.source is not None:
             of_source = (self.source.queries, self.source.keys)
             if of_source != lengths:
@@ -265,17 +276,18 @@ class AttentionRecord:
         return f"AttentionRecord({self.name!r}, layer={self.layer}, kind={self.kind!r}, {stored} {shape})"
 
 
-def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int]) -> NDArray[np.float32]:
+def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int], signed: bool) -> NDArray[np.float32]:
     array = as_numbers("weights", weights).astype(np.float32, copy=False)
     if array.ndim != 3 or array.shape[1:] != lengths or not array.shape[0]:
         raise ShapeError(
             f"weights must be [heads, queries, keys] with {lengths[0]} queries and {lengths[1]} keys; "
             f"the shape is {list(array.shape)}"
         )
-    wrong = (array < 0) | np.isinf(array)
+    wrong = np.isinf(array) | (False if signed else array < 0)
     if wrong.any():
         index = tuple(np.argwhere(wrong)[0].tolist())
-        raise ArgumentError(f"weights must be finite and at least 0, or NaN; weights{list(index)} is {array[index]}")
+        least = "finite" if signed else "finite and at least 0 (or signed=True)"
+        raise ArgumentError(f"weights must be {least}, or NaN; weights{list(index)} is {array[index]}")
     return array
 
 

@@ -19,6 +19,9 @@ from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Pairs, Queries
 from regard.tracing.transforms import can_read, exact_dtype
 
+KEY_BLOCK = 256
+"""The keys whose weights are solved for at once, divided by the elements of a pair."""
+
 
 @dataclass(eq=False)
 class DecayedProduct(Primitive):
@@ -99,8 +102,21 @@ class DeltaProduct(Primitive):
         rows, beta, document, position = key[..., :-3], key[..., -3:-2], key[..., -2:-1], key[..., -1:]
         query, within, at = upcast(query[..., :-2]), query[..., -2:-1], query[..., -1:]
         reads = torch.where((position.mT <= at) & (document.mT == within), self.inner(query, rows), 0.0)
-        strengths = beta * torch.where(document.mT == document, self.inner(rows, rows), 0.0)
-        return torch.linalg.solve_triangular(strengths, reads, upper=False, left=False, unitriangular=True) * beta.mT
+        size, count = max(KEY_BLOCK // self.inner.elements_per_pair(query, rows), 1), rows.shape[-2]
+        weights = reads[..., count:]
+        # The last keys come first: what later keys correct is known then. So memory is linear in the keys.
+        for first in reversed(range(0, count, size)):
+            block, later = slice(first, first + size), slice(first + size, None)
+            columns, own = rows[..., block, :], document[..., block, :].mT
+            within_block, after = (
+                beta[..., part, :]
+                * torch.where(document[..., part, :] == own, self.inner(rows[..., part, :], columns), 0.0)
+                for part in (block, later)
+            )
+            left = reads[..., block] - weights @ after
+            solved = torch.linalg.solve_triangular(within_block, left, upper=False, left=False, unitriangular=True)
+            weights = torch.cat((solved, weights), dim=-1)
+        return weights * beta.mT
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return 2 * self.inner.elements_per_pair(query, key)
@@ -297,8 +313,7 @@ class DeltaRule(WrappingScore, fields=("score", "beta")):
         ShapeError: it has another rank, or does not broadcast.
         ArgumentError: the mask is not causal, there are more queries than keys, or the inner score is no inner product.
 
-    Memory: the weights are solved for all keys at once, so that `tiled` needs their square. The backend ``linear``
-    makes no weights.
+    Memory: the weights of a row are solved for a block of keys at a time. The backend ``linear`` makes no weights.
 
     Example:
         >>> import torch

@@ -330,14 +330,14 @@ def _of_result(result: Observed | Attended, labels: TokenLabels) -> Document:
     if weights.dim() == 4:
         row = labels.row(len(weights), f"View({type(result).__name__.lower()}, tokens, example=0)")
         weights, labels = weights[row], replace(labels, example=None)
-    return _of_weights(weights, labels)
+    return _of_weights(weights, labels, signed=bool((weights < 0).any()))
 
 
-def _of_weights(content: Any, labels: TokenLabels) -> Document:
+def _of_weights(content: Any, labels: TokenLabels, signed: bool = False) -> Document:
     layers = _layers(content, labels)
     records = []
     for number, layer in enumerate(layers):
-        if (layer < 0).any():
+        if not signed and (layer < 0).any():
             raise ArgumentError(
                 f"weights must be at least 0; one is {layer.min():.4g}. Scores become weights by a normalizer: "
                 "View(scores.softmax(-1), tokens)"
@@ -347,7 +347,8 @@ def _of_weights(content: Any, labels: TokenLabels) -> Document:
         if kind == "self" and len(queries) > 1 and not np.triu(layer, 1).any():
             kind = "causal"
         name = "attention" if len(layers) == 1 else f"layer {number}"
-        records.append(AttentionRecord(name, number, kind, queries, keys, layer.astype(np.float32, copy=False)))
+        weights = layer.astype(np.float32, copy=False)
+        records.append(AttentionRecord(name, number, kind, queries, keys, weights, signed=signed))
     return Document("attention", tuple(records))
 
 

@@ -2,7 +2,8 @@
 
 A weight w from 0 to a stated maximum m becomes one byte: 0 for exactly 0, 255 for NaN, else
 ``1 + round(253 · sqrt(w / m))``. The square root gives small weights finer steps. The error is at most
-``m · (s / 253 + 1 / (4 · 253²))`` with ``s = sqrt(w / m)``, which is below 0.004 m.
+``m · (s / 253 + 1 / (4 · 253²))`` with ``s = sqrt(w / m)``, which is below 0.004 m. A weight with a sign has half of
+the steps for its size: codes 1 to 127 if it is above 0, and 128 to 254 below; the error is below 0.008 m.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError
 
-CODE_STEPS = 253
+CODE_STEPS, SIGNED_STEPS = 253, 126
 NAN_CODE = 255
 COMPRESSION_LEVEL = 9
 """The compression level of zlib with the smallest result."""
@@ -42,6 +43,13 @@ def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8
     return codes.reshape(np.shape(weights))
 
 
+def signed_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8]:
+    """Encodes weights whose size is at most ``maximum``, or NaN, as 8-bit square roots with a sign."""
+    roots = np.sqrt(np.abs(np.nan_to_num(weights)) / maximum)
+    coded = np.rint(SIGNED_STEPS * roots) + np.where(weights < 0, SIGNED_STEPS + 2, 1)
+    return np.where(np.isnan(weights), NAN_CODE, np.where(weights == 0, 0, coded)).astype(np.uint8)
+
+
 def packed(data: bytes | NDArray[Any]) -> str:
     """Compresses bytes by deflate (with zlib's header) and writes them in base64."""
     raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()
@@ -55,12 +63,13 @@ def packed_numbers(values: NDArray[Any], dtype: str) -> dict[str, Any]:
     return {"type": {"<f4": "float32", "<f8": "float64"}[dtype], "shape": list(array.shape), "data": packed(planes)}
 
 
-def packed_codes(weights: NDArray[Any]) -> dict[str, Any]:
-    """Encodes weights as 8-bit square roots relative to the largest one, but at least to 1."""
-    known = weights[~np.isnan(weights)]
+def packed_codes(weights: NDArray[Any], signed: bool = False) -> dict[str, Any]:
+    """Encodes weights as 8-bit square roots relative to the largest one, but at least to 1; signed ones to its size."""
+    known = np.abs(weights[~np.isnan(weights)])
     largest = float(known.max()) if known.size else 0.0
-    maximum = largest if largest > 1 else 1.0
-    return {"maximum": maximum, "shape": list(weights.shape), "data": packed(square_root_codes(weights, maximum))}
+    maximum = (largest or 1.0) if signed else max(largest, 1.0)
+    encode = signed_codes if signed else square_root_codes
+    return {"maximum": maximum, "shape": list(weights.shape), "data": packed(encode(weights, maximum))}
 
 
 def packed_bits(flags: NDArray[np.bool_]) -> dict[str, Any]:

@@ -38,14 +38,14 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
     heads = sum(source.heads for source in sources)
     sides = [_first_sides(source, heads, budget_bytes) for source in sources]
     pooled = [_pooled(source, *side) for source, side in zip(sources, sides, strict=True)]
-    packed = [_packed_maps(*maps) for maps in pooled]
+    packed = [_packed_maps(*maps, record.signed) for maps, record in zip(pooled, records, strict=True)]
     while sum(size for _, size in packed) > budget_bytes:
         large = [number for number, (mean, _) in enumerate(pooled) if min(mean.shape[1:]) >= 2 * COARSEST_SIDE]
         if not large:
             break
         for number in large:
             pooled[number] = _halved(sources[number], *pooled[number])
-            packed[number] = _packed_maps(*pooled[number])
+            packed[number] = _packed_maps(*pooled[number], records[number].signed)
     left = max(0, budget_bytes - sum(size for _, size in packed)) // max(1, len(records))
     return [
         _overview(record, maps[1], written, left)
@@ -67,8 +67,10 @@ def _overview(
 ) -> dict[str, Any]:
     """Returns the maps of a record with its findings and exact tiles."""
     source, chance = tile_source(record), Chance(record)
-    findings: dict[str, Any] = {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
-    findings["spikes"] = spikes(source, maximum, chance, findings)
+    findings: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": []}
+    if not record.signed:  # shares of a row that has any sum say nothing
+        findings |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
+        findings["spikes"] = spikes(source, maximum, chance, findings)
     rows, columns = maximum.shape[1:]
     return {
         "rows": rows,
@@ -105,12 +107,13 @@ def _halved(
         return values.reshape(*values.shape[:-2], rows // 2, 2, columns // 2, 2)
 
     coarse = blocks(mean * counts).sum((-3, -1)) / blocks(counts).sum((-3, -1))
-    return coarse.astype(np.float32), blocks(maximum).max((-3, -1))
+    highest, lowest = blocks(maximum).max((-3, -1)), blocks(maximum).min((-3, -1))
+    return coarse.astype(np.float32), np.where(-lowest > highest, lowest, highest)
 
 
-def _packed_maps(mean: NDArray[np.float32], maximum: NDArray[np.float32]) -> tuple[dict[str, Any], int]:
+def _packed_maps(mean: NDArray[np.float32], maximum: NDArray[np.float32], signed: bool) -> tuple[dict[str, Any], int]:
     """Returns both maps as they are written, and their size in bytes."""
-    maps = {"mean": _codes(mean), "maximum": _codes(maximum)}
+    maps = {name: _codes(values, signed) for name, values in (("mean", mean), ("maximum", maximum))}
     return maps, sum(len(entry["data"]) for entry in maps.values())
 
 
@@ -123,7 +126,8 @@ def tile_source(record: AttentionRecord) -> TileSource:
 
 
 def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[int, int]) -> dict[str, Any]:
-    """Returns an exact tile, as the viewer's module expects it from ``options.fetchTile``; −1 marks a masked weight.
+    """Returns an exact tile, as the viewer's module expects it from ``options.fetchTile``; −1 marks a masked weight, in
+    a record with signs −∞.
 
     Args:
         record: with weights or a source of tiles.
@@ -150,12 +154,14 @@ def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[
         raise ShapeError(f"source.tile must return {list(expected)}; its shape is {list(values.shape)}")
     if record.visible is not None:
         shown = record.visible[..., queries[0] : queries[1], keys[0] : keys[1]]
-        values[~np.broadcast_to(shown, values.shape)] = -1
+        values[~np.broadcast_to(shown, values.shape)] = -np.inf if record.signed else -1
     return packed_numbers(values, "<f4")
 
 
-def _codes(values: Any) -> dict[str, Any]:
+def _codes(values: Any, signed: bool) -> dict[str, Any]:
     """Encodes a map relative to its maximum, since means over many pairs are small."""
+    if signed:
+        return packed_codes(np.asarray(values, np.float64), signed)
     known = np.nan_to_num(values)
     largest = float(known.max(initial=0.0))
     scale = np.float32(1 / largest) if largest > 0 else np.float32(1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError
 from regard.names.counted import counted
-from regard.palette import BORDER, MUTED, head_style
+from regard.palette import BORDER, MUTED, SIGN, head_style, points
 from regard.pictures import Panel, alignment, calculation, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map, colored, draw_forms, form_note
@@ -30,6 +30,7 @@ MOST_TOKENS = 400
 """The most tokens of one side of a picture that shows their names."""
 
 MOST_LINES = 2000
+NEGATIVE_LINE, POSITIVE_LINE = points(SIGN["light"])[3::10]
 LEAST_LINE_WEIGHT = 0.02
 """The least weight that is drawn as a line."""
 
@@ -136,18 +137,25 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
     if record.visible is not None:
         weights = np.where(record.visible, weights, 0.0)
     heads = range(weights.shape[0]) if head is None else [head]
-    lines = np.argwhere(weights >= LEAST_LINE_WEIGHT)
+    sizes = np.abs(weights)
+    lines = np.argwhere(sizes >= LEAST_LINE_WEIGHT)
     lines = lines[np.isin(lines[:, 0], heads)]
-    order = np.argsort(weights[tuple(lines.T)])[::-1][:MOST_LINES]
+    order = np.argsort(sizes[tuple(lines.T)])[::-1][:MOST_LINES]
     shown = f"the {len(order):,} largest of {len(lines):,}" if len(order) < len(lines) else f"the {len(order):,}"
-    title = f"{title}; lines: {shown} weights of at least {LEAST_LINE_WEIGHT}"
+    size = (
+        f"with a size of at least {LEAST_LINE_WEIGHT}, red below 0, blue above"
+        if record.signed
+        else (f"of at least {LEAST_LINE_WEIGHT}")
+    )
+    title = f"{title}; lines: {shown} weights {size}"
     lettering = Lettering([*sides[0], *sides[1], wrapped(title, 70)])
     sheet = new_sheet(7.5, max(2.5, 0.24 * rows + 1.3), layout="constrained")
     axes = sheet.add_subplot()
-    largest = float(weights[heads].max(initial=0.0)) or 1.0
+    largest = float(sizes[heads].max(initial=0.0)) or 1.0
     for one, query, key in lines[order].tolist():
-        share = float(weights[one, query, key]) / largest
-        axes.plot([0, 1], [query, key], alpha=share, linewidth=0.5 + 1.6 * share, **_style(one))
+        share = float(sizes[one, query, key]) / largest
+        own = {"color": NEGATIVE_LINE if weights[one, query, key] < 0 else POSITIVE_LINE} if record.signed else {}
+        axes.plot([0, 1], [query, key], alpha=share, linewidth=0.5 + 1.6 * share, **_style(one) | own)
     for x, side, align in ((-0.02, sides[0], "right"), (1.02, sides[1], "left")):
         for row, text in enumerate(side):
             lettering.letter(axes.text(x, row, "", ha=align, va="center", fontsize=9), text)
@@ -171,6 +179,7 @@ def _style(head: int) -> dict[str, Any]:
 def _grid(document: Document) -> Figure:
     """Draws layers × heads, each a small map: the largest weight of each of at most 96 × 96 bins."""
     from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
 
     heads = max(record.heads for record in document.records)
     rows, columns = len(document.records), max(heads, LEAST_COLUMNS)
@@ -181,7 +190,7 @@ def _grid(document: Document) -> Figure:
         _, maximum = source.pooled(min(source.queries, THUMBNAIL_SIDE), min(source.keys, THUMBNAIL_SIDE))
         for one in range(record.heads):
             axes = sheet.add_subplot(grid[row, one])
-            _image_of(axes, maximum[one])
+            _image_of(axes, maximum[one], record.signed)
             _mark_hidden(axes, record, one, *maximum.shape[1:])
             axes.set_xticks([])
             axes.set_yticks([])
@@ -195,11 +204,12 @@ def _grid(document: Document) -> Figure:
     size = f"{max(down for down, _ in sizes):g} × {max(across for _, across in sizes):g}"
     points = "a point is one weight" if size == "1 × 1" else f"a point is the largest of {bound} {size} pairs"
     _write_title(sheet, f"{document.title}\nqueries downwards, keys to the right; {points}")
-    shares = ScalarMappable(cmap=color_map(COLOR_MAP_NAME))
+    signed = [record.signed for record in document.records]
+    parts = ScalarMappable(Normalize(-1 if all(signed) else 0, 1), color_map(_colors(all(signed))))
     titled_bar(
         sheet,
-        shares,
-        "part of the map's largest weight",
+        parts,
+        "part of the map's largest weight" + ("; red: below 0" if any(signed) else ""),
         ax=sheet.axes,
         fraction=0.03,
         shrink=min(1.0, 2.5 / sheet.get_figheight()),
@@ -218,13 +228,17 @@ def _write_title(sheet: Figure, title: str) -> None:
     Lettering([text]).letter(sheet.suptitle("", fontsize=11), text)
 
 
-def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
+def _colors(signed: bool) -> str:
+    return "sign" if signed else COLOR_MAP_NAME
+
+
+def _image_of(axes: Axes, matrix: NDArray[Any], signed: bool) -> Any:
     draw_forms(axes, np.zeros(matrix.shape, np.bool_), np.isnan(matrix))
-    high = float(matrix[np.isfinite(matrix)].max(initial=0.0)) or 1.0
+    high = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)) or 1.0
     return axes.imshow(
-        colored(matrix, COLOR_MAP_NAME),
-        cmap=color_map(COLOR_MAP_NAME),
-        vmin=0,
+        colored(matrix, _colors(signed)),
+        cmap=color_map(_colors(signed)),
+        vmin=-high if signed else 0,
         vmax=high,
         aspect="auto",
         interpolation="nearest",
@@ -297,7 +311,7 @@ def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
     hidden = record.kind == "causal" or (record.visible is not None and not record.visible.all())
     sheet = new_sheet(10.0, 4.8, layout="constrained")
     for axes, (name, matrix) in zip(sheet.subplots(1, 2), pictures.items(), strict=True):
-        drawn = _image_of(axes, matrix)
+        drawn = _image_of(axes, matrix, record.signed)
         drawn.set_extent((0, source.keys, source.queries, 0))
         zeros = ", hidden ones as 0" if hidden and name == "mean" else ""
         axes.set_title(f"{name} of about {down:g} × {across:g} pairs{zeros}", fontsize=9)

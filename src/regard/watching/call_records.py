@@ -20,7 +20,8 @@ from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, keep
 from regard.masks.mask import joined_masks
-from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis
+from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis, bin_edges
+from regard.records.attention_record import pooled_maps
 from regard.scores import Decayed, DeltaRule, Score
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
@@ -142,7 +143,9 @@ def _record(call: AttentionCall, queries: Axis, keys: Axis, batch_row: int) -> A
     measures = {}
     if weights is not None and call.value_norms is not None:
         measures["norms"] = call.value_norms[batch_row, :, : len(keys)].float().numpy()
-    return AttentionRecord(call.name, call.layer, call.kind, queries, keys, weights, visible, source, measures)
+    return AttentionRecord(
+        call.name, call.layer, call.kind, queries, keys, weights, visible, source, measures, signed=call.signed
+    )
 
 
 def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:
@@ -209,6 +212,14 @@ class ProblemTiles:
     @torch.no_grad()
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         problem = self.problem
+        if problem.row is not None and problem.row.kind == "identity":
+            edges, across = bin_edges(self.queries, rows), bin_edges(self.keys, columns)
+            step = max(1, ROW_ELEMENTS * rows // max(self.heads * self.queries * self.keys, 1))  # bins of a band
+            bands = [edges[first : first + step + 1] for first in range(0, rows, step)]
+            tiles = (self.tile((int(band[0]), int(band[-1])), (0, self.keys)) for band in bands)
+            maps = [pooled_maps(tile, band - band[0], across) for tile, band in zip(tiles, bands, strict=True)]
+            means, extremes = zip(*maps, strict=True)
+            return np.concatenate(means, 1), np.concatenate(extremes, 1)
         gatherer = Gatherer(problem, Readings(pooled=(rows, columns)))
         choose_reader(problem).read(problem, gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)

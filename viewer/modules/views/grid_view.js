@@ -200,7 +200,7 @@ export class GridView extends View {
       : `${labelText(label, record)} ${say("grid_chance", { percent: Math.round(100 * label.chance) })}`));
     const surveyed = surveyLabel(record, head);
     return [
-      here.length ? here.join(", ") : say(record.large ? "grid_none_found" : "grid_none_clear"),
+      here.length ? here.join(", ") : record.signed ? say("grid_signed") : say(record.large ? "grid_none_found" : "grid_none_clear"),
       surveyed ? say("grid_surveyed", { what: labelText(surveyed, record) }) : "",
     ].filter(Boolean);
   }
@@ -210,12 +210,13 @@ export class GridView extends View {
     // Of single tokens, as the maps are.
     const table = app.table(head, record, { words: false, hideSpecial: false });
     let best = -1;
+    const size = (cell) => Math.abs(table.values[cell]);
     for (let cell = 0; cell < table.values.length; cell += 1) {
-      if (table.kinds[cell] !== MASKED && !(table.values[cell] <= table.values[best])) best = cell;
+      if (table.kinds[cell] !== MASKED && !(size(cell) <= size(best))) best = cell;
     }
     if (best < 0) return [say("grid_blind")];
     const [row, column] = [Math.floor(best / table.columns), best % table.columns];
-    const { entropy, queries } = statisticsOf(record, head);
+    const { entropy, queries } = statisticsOf(record, head) ?? { entropy: 0, queries: 0 };
     const relative = relativeEntropy(record, head);
     const largest = say("grid_largest", { weight: table.cell(row, column), query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) });
     if (!queries) return [largest];
@@ -248,9 +249,10 @@ export class GridView extends View {
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
-    const named = records.some((record) => !foldsOf(record)) ? [noiseText(surveyed)] : [];
-    return { ramp: "map", title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
-      text: [own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
+    const signs = records.filter((record) => record.signed).length;
+    const named = records.some((record) => !foldsOf(record) && !record.signed) ? [noiseText(surveyed)] : [];
+    return { ramp: signs && signs === records.length ? "signed" : "map", title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
+      text: [signs ? say("grid_signed") : "", own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
   }
 }
 

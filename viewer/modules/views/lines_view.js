@@ -484,7 +484,7 @@ export class LinesView extends RecordView {
     const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : "";
     const table = app.table();
     const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
-    const parts = [table.measure === "weights" ? "" : measureText(table), say("linesLegend", { cut, least: LEAST }), this.pointed(app).some ? say("linesFaint") : "",
+    const parts = [table.measure === "weights" ? "" : measureText(table), say("linesLegend", { cut, least: LEAST }), table.signed ? say("linesSigned") : "", this.pointed(app).some ? say("linesFaint") : "",
       this.squaresShown(app) ? say("linesSquares", { squares }) : "", this.barText(app)].filter(Boolean);
     return { heads: true, text: `${parts.join(" \u00b7 ")}${mergedText(table)}${hiddenText(table)}` };
   }

@@ -6,6 +6,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { poolingText, shadeOf } from "../long_map.js";
 import { mapCanvas } from "../map_canvas.js";
 import { clamp, counted, formatNumber, formatWeight, niceStep } from "../numbers.js";
+import { divergingColor, signsOf } from "../palette.js";
 import { scaleText } from "../scales.js";
 import { MASKED, MISSING, ZERO } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -161,11 +162,11 @@ export class LongView extends RecordView {
       const query = q0 + Math.floor(cell / width);
       const value = map.exact(app.state.head, query, k0 + (cell % width));
       const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
-      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale));
+      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale, map.record.signed));
       // The limit is a code, and may be a little less than the weight it stands for.
-      if (value > 1.01 * limit) tile.beyond = true;
+      if (Math.abs(value) > 1.01 * limit && value > -Infinity) tile.beyond = true;
     }
-    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, app.theme) });
+    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, app.theme, map.record.signed ? signsOf(app.theme) : undefined) });
     return tile;
   }
 
@@ -210,17 +211,17 @@ export class LongView extends RecordView {
 
   /** How much weight each key receives, as a profile over the map: sinks are its peaks. */
   drawReceived(app, pen, place, win, area) {
-    const { left, cell, map, keys } = place;
+    const { left, cell, map, keys, record } = place;
     const received = map.received(app.state.head);
-    const most = received.reduce((a, b) => Math.max(a, b || 0), 0);
+    const most = received.reduce((a, b) => Math.max(a, Math.abs(b || 0)), 0);
     const [base, high] = [win.y + 52, 26];
     const bin = (keys * cell) / map.columns;
     pen.clip(area.x, win.y + 18, area.width, 40, () => {
       for (let column = 0; column < map.columns; column += 1) {
         const x = left + column * bin;
         if (x > area.x + area.width || x + bin < area.x || !(most > 0)) continue;
-        const height = high * Math.sqrt((received[column] || 0) / most);
-        pen.rect(x, base - height, Math.max(1, bin), height, { fill: app.theme.accent });
+        const height = high * Math.sqrt(Math.abs(received[column] || 0) / most);
+        pen.rect(x, base - height, Math.max(1, bin), height, { fill: record.signed ? divergingColor(Math.sign(received[column]), app.theme) : app.theme.accent });
       }
     });
     pen.text(say("long_received"), win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
@@ -267,7 +268,7 @@ export class LongView extends RecordView {
     const pair = say("long_pair", { row: counted(item.row), query: quoted(record.queries.text(item.row)), column: counted(item.column), key: quoted(record.keys.text(item.column)) });
     const exact = map.exact(app.state.head, item.row, item.column);
     const heads = app.headText();
-    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("masked") : formatNumber(exact), heads });
+    if (exact !== null) return say("long_exact", { pair, weight: (record.signed ? exact === -Infinity : exact < 0) ? say("masked") : formatNumber(exact), heads });
     const [row, column] = map.bin(item.row, item.column);
     const bin = map.pooled(app.state.pooling, app.state.head, row, column);
     const hidden = app.state.pooling === "mean" && map.hidden ? say("long_hidden") : "";
@@ -297,7 +298,7 @@ export class LongView extends RecordView {
     const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("masked")], [MISSING, "NaN"]];
     const parts = [`${this.headText(app)}, ${scaleText(app.state.scale)}${per}`, exact.length ? say("long_framed") : "", tiles,
       say("long_keys", { count: counted(record.keys.length) })];
-    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
+    return { ramp: record.signed ? "signed" : "map", title: record.signed ? say("of_signed") : undefined, scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
       beyond: exact.some((tile) => tile.beyond), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))),
       text: parts.filter(Boolean).join(" \u00b7 ") };
   }
