@@ -48,6 +48,9 @@ class BranchAttention(Module, ABC):
         by_branch = by_group.transpose(1, 2).flatten(2)  # B M C
         return by_branch.sigmoid() if self.branches == 1 else by_branch.softmax(1)
 
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}, branches={self.branches}"
+
 
 @fx_leaf
 class SelectiveKernel(BranchAttention):
