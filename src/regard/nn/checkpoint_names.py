@@ -80,7 +80,7 @@ def _zxbcdt(layer: Any) -> list[int]:
     return [layer.num_heads * layer.value_dim, *_xbc(layer), layer.num_heads]
 
 
-def _separately_convolved(table: Mapping[str, Origin]) -> Mapping[str, Origin]:
+def _separately_convolved(table: Mapping[str, Origin]) -> dict[str, Origin]:
     """Returns the table of layers that have a convolution each for queries, keys and values."""
     return {**table, "conv.weight": Origin(tuple(f"{name}_conv1d.weight" for name in "qkv"))}
 

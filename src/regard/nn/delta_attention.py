@@ -177,8 +177,6 @@ class KimiDeltaAttention(GatedDeltaNet):
         torch.Size([3, 5, 16])
     """
 
-    activation = staticmethod(torch.sigmoid)
-
     def __init__(
         self,
         embed_dim: int,
@@ -208,3 +206,6 @@ class KimiDeltaAttention(GatedDeltaNet):
             self.projection(self.embed_dim, self.value_dim, bias=False),
             self.projection(self.value_dim, self.num_heads * self.value_dim),
         )
+
+    def activation(self, gates: Tensor) -> Tensor:
+        return torch.sigmoid(gates)

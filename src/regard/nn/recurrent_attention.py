@@ -1,11 +1,10 @@
 """The base of self-attention in linear time: a recurrence over tokens, whose state is the cache."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +99,6 @@ class RecurrentAttention(SequenceAttention, ABC):
     """
 
     normalizer: NormalizerName = "identity"
-    activation: ClassVar[Callable[[Tensor], Tensor]] = staticmethod(F.silu)
     decay_proj: nn.Module
     log_rate: nn.Parameter
 
@@ -136,7 +134,8 @@ class RecurrentAttention(SequenceAttention, ABC):
     @property
     def widths(self) -> tuple[int, int, int]:
         """The rows of ``in_proj`` for queries, keys and values."""
-        return (self.key_heads * self.head_dim,) * 2 + (self.num_heads * self.value_dim,)
+        keys = self.key_heads * self.head_dim
+        return keys, keys, self.num_heads * self.value_dim
 
     @abstractmethod
     def add_parts(self, **factory: Any) -> Score:
@@ -177,6 +176,10 @@ class RecurrentAttention(SequenceAttention, ABC):
     def log_decay(self, steps: Tensor) -> Tensor:
         """Returns the log-decays of steps: each head's rate times them; a product that overflows clears the state."""
         return -steps * upcast(self.log_rate).clamp(max=LARGEST_LOG_RATE).exp()[:, None, None]
+
+    def activation(self, gates: Tensor) -> Tensor:
+        """Returns what the outputs are multiplied by."""
+        return F.silu(gates)
 
     def combined(self, x: Tensor, output: Tensor, value: Tensor) -> Tensor:
         """Returns the outputs of all heads side by side, normalized and gated, ``[batch, length, features]``.
