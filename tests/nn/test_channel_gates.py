@@ -87,7 +87,7 @@ def test_efficient_channel_attention_is_wang_et_al():
     weight = block.convolution.weight.flatten().tolist()
     for b in range(B):
         y = [x[b, c].sum().item() / (H * W) for c in range(C)]
-        for c in range(C):  # eq. 9
+        for c in range(C):  # ω = σ(C1D_k(y))
             near = sum(weight[d + 2] * y[c + d] for d in range(-2, 3) if 0 <= c + d < C)
             torch.testing.assert_close(block.gate(x)[b, c].item(), sigmoid(near))
             torch.testing.assert_close(block(x)[b, c], sigmoid(near) * x[b, c])
@@ -95,7 +95,7 @@ def test_efficient_channel_attention_is_wang_et_al():
 
 def test_the_kernel_of_channels_is_the_nearest_odd_number():
     for channels in (*range(1, 70), 127, 128, 129, 512, 513, 2047, 2048):
-        wanted = abs(math.log2(channels) / 2 + 1 / 2)  # eq. 12
+        wanted = abs(math.log2(channels) / 2 + 1 / 2)
         nearest = min(range(1, 99, 2), key=lambda odd, wanted=wanted: (abs(odd - wanted), -odd))
         assert ECA(channels).convolution.kernel_size == (nearest,), channels
 

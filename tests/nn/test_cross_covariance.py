@@ -36,7 +36,7 @@ def test_cross_covariance_attention_is_el_nouby_et_al():
             q, k, v = (projected(part, tokens)[:, own] for part in (block.query, block.key, block.value))
             q, k = (part / part.square().sum(0).sqrt() for part in (q, k))  # columns of length 1
             exponentials = torch.exp(k.T @ q / block.score.temperature[h])
-            a = exponentials / exponentials.sum(0)  # eq. 2
+            a = exponentials / exponentials.sum(0)
             mixed[:, own] = v @ a
             torch.testing.assert_close(weights[b, h], a.T)
         torch.testing.assert_close(block(x)[b], projected(block.output, mixed).T.unflatten(1, (H, W)))

@@ -20,10 +20,10 @@ class XCA(MapAttention):
 
         XCA(Q, K, V) = V softmax(K̂ᵀ Q̂ / τ)
 
-    El-Nouby et al. 2021, "XCiT: Cross-Covariance Image Transformers", eq. 2. Q̂ and K̂ have columns of length 1, and
-    softmax goes over the channels of keys. Here a channel is a query of `regard.attend` whose features are its
-    positions. The weights are ``[batch, heads, d, d]`` with d = ``channels // heads``: row i and column j of head h are
-    the channels h·d + i of the queries and h·d + j of the keys. τ is ``score.temperature``, initially 1, and the
+    El-Nouby et al. 2021, "XCiT: Cross-Covariance Image Transformers", section 3.2. Q̂ and K̂ have columns of length 1,
+    and softmax goes over the channels of keys. Here a channel is a query of `regard.attend` whose features are its
+    positions. The weights are ``[batch, heads, d, d]`` with d = ``channels // heads``: row i and column j of head h
+    are the channels h·d + i of the queries and h·d + j of the keys. τ is ``score.temperature``, initially 1, and the
     projections are the 1 × 1 convolutions ``query``, ``key``, ``value`` and ``output``. Time and memory are linear in
     the positions. A sequence of tokens is a map ``tokens.mT[..., None]``.
 
@@ -33,9 +33,7 @@ class XCA(MapAttention):
         backend: backend of `regard.attend`.
 
     Raises:
-        ArgumentError: a number is below 1, or ``heads`` does not divide ``channels``.
-        KindError: an argument has the wrong type.
-        UnknownNameError: the backend is unknown.
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
 
     Example:
         >>> import torch

@@ -110,7 +110,7 @@ class ECA(FeatureGate):
         ω = σ(C1D_k(y)),    y_c = mean of x_c over all positions
         k = ψ(C) = |log_2(C) / γ + b / γ|_odd,    γ = 2, b = 1
 
-    Wang et al. 2020, "ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks", eq. 9 and 12. C1D_k
+    Wang et al. 2020, "ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks", section 3.2. C1D_k
     is ``convolution``, over the channels, with k elements; |t|_odd is the odd number nearest to t, the larger one of
     two. Below 8 channels k is 1, and no channel sees another.
 
@@ -119,8 +119,7 @@ class ECA(FeatureGate):
         kernel_size: k, odd; default: that of the equation.
 
     Raises:
-        ArgumentError: a number is below 1, or ``kernel_size`` is even.
-        KindError: an argument has the wrong type.
+        ArgumentError, KindError: an argument is invalid; the message names it.
 
     Example:
         >>> import torch
@@ -308,8 +307,7 @@ class CoordinateAttention(FeatureGate):
         hidden: the number of these outputs, which overrides ``reduction``.
 
     Raises:
-        ArgumentError: a number is below 1.
-        KindError: an argument has the wrong type.
+        ArgumentError, KindError: an argument is invalid; the message names it.
 
     Example:
         >>> import torch

@@ -169,9 +169,7 @@ class GlobalContext(MapAttention):
         backend: backend of `regard.attend`.
 
     Raises:
-        ArgumentError: a number is below 1.
-        KindError: an argument has the wrong type.
-        UnknownNameError: the backend is unknown.
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
 
     Example:
         >>> import torch

@@ -36,9 +36,8 @@ def gate_class(name: str) -> Channels | None:
 def residual_layers(channels: int, weigh: nn.Module | None = None) -> tuple[nn.Sequential, nn.Module | None]:
     """Creates ``B(conv(ReLU(B(conv(x)))))``, 3 × 3 convolutions with batch normalization B, and what weighs the result.
 
-    Args:
-        weigh: what weighs the result. A convolution with branches replaces the first one with its normalization and
-            ReLU instead (Li et al. 2019, table 1), and nothing weighs the result.
+    A convolution with branches in ``weigh`` replaces the first one and its normalization instead (Li et al. 2019, table
+    1), and nothing weighs the result.
     """
     first = [nn.Conv2d(channels, channels, 3, padding=1, bias=False), BatchNorm2d(channels), nn.ReLU()]
     if isinstance(weigh, branch_attention.BranchAttention):
