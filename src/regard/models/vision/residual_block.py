@@ -13,7 +13,7 @@ from regard.tracing.module_calls import Module
 Channels = Callable[..., nn.Module]
 """Creates a module, from a number of channels, that weighs a map ``[batch, channels, height, width]``."""
 
-GATES: dict[Gate, Channels | None] = {
+GATES: dict[str, Channels | None] = {
     "none": None,
     "se": feature_gates.SqueezeExcitation,
     "eca": lambda channels, reduction=1: feature_gates.ECA(channels),
