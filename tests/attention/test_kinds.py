@@ -372,6 +372,7 @@ STEP_MASKS = {
     "lengths": masks.lengths(60),
     "not a prefix": ~masks.prefix(80),
     "every third": masks.dilated(3) & masks.window(60, 0),
+    "chunks": masks.chunks(24, before=1) & masks.causal(),
 }
 
 
@@ -395,7 +396,7 @@ def test_steps_of_a_growing_cache_under_a_mask(name, heads):
             assert torch.equal(seen.output, output)
             given = query, key, value
             assert are_equal(results(given, True, mask=mask), anew(results, given, True, mask=mask))
-    by_position = name in ("window", "window and prefix")
+    by_position = name in ("window", "window and prefix", "chunks")
     assert not by_position or len([kind for kind in ROUTES if kind[-1] == "auto"]) <= 8
 
 

@@ -99,6 +99,7 @@ def test_readings_of_signed_weights_say_what_they_can():
     for backend in ("reference", "tiled"):
         observed = regard.observe(x, x, x, score="dot", normalizer="signed_softmax", read=read, backend=backend)
         weights = observed.weights
+        assert (weights < 0).any()
         assert torch.equal(observed.entropy.isnan(), (weights < 0).any(-1))
         torch.testing.assert_close(observed.received, weights.sum(0))
         torch.testing.assert_close(observed.peak, weights.amax(-1))

@@ -26,7 +26,6 @@ SUM_TO_ONE = {
     "top 2 of sparsemax": normalizers.top_k(2, "sparsemax"),
     "top 0.8": normalizers.top_p(0.8),
     "scalable": normalizers.scalable_softmax,
-    "scalable a head": normalizers.ScalableSoftmax(HEADS),
     "custom softmax": normalizers.Custom(lambda scores: scores.softmax(-1)),
 }
 HARD = {
@@ -40,7 +39,6 @@ OTHERS = {
     "sink a head": normalizers.softmax_with_sink(HEADS),
     "sigmoid": normalizers.sigmoid,
     "sigmoid bias a head": normalizers.Sigmoid(-HEADS),
-    "squared relu": normalizers.squared_relu,
     "squared relu mean": normalizers.SquaredReLU(mean=True),
     "softpick": normalizers.softpick,
     "signed softmax": normalizers.signed_softmax,
