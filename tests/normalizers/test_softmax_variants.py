@@ -109,6 +109,22 @@ def test_readings_of_signed_weights_say_what_they_can():
         normalizers.top_p(0.5, "signed_softmax")
 
 
+def test_signed_weights_are_watched_and_drawn_with_their_signs():
+    torch.manual_seed(0)
+    layer, x = regard.nn.SelfAttention(8, 2, normalizer="signed_softmax"), torch.randn(1, 5, 8)
+    with regard.watch(layer, read="view") as watched:
+        layer(x, mask="causal")
+    (call,) = watched.calls
+    assert call.signed
+    assert call.weights.min() < 0
+    (record,) = regard.View(watched, list("abcde")).document.records
+    assert record.signed
+    figure = regard.explain(x[0], x[0], x[0], normalizer="signed_softmax").figure()
+    (panel,) = [axes for axes in figure.axes if axes.get_label() == "weights"]
+    low, high = panel.images[0].get_clim()
+    assert low == -high < 0
+
+
 def test_variants_of_softmax_refuse_numbers_out_of_range():
     for make in (normalizers.Softpick, normalizers.ScalableSoftmax):
         with pytest.raises(ArgumentError, match="must be finite and greater than 0"):

@@ -51,7 +51,7 @@ class Panel:
         column_labels: one for each column, or None.
         note: the equation or a sentence, below the name.
         kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: from paper for 0 to ink for the
-            largest weight, or for four times an even one. ``"table"``: no colours.
+            largest weight, or for four times an even one; as a heatmap if one is negative. ``"table"``: no colours.
         color_map: of matplotlib, instead of the kind's; a table has none.
 
     Example:
@@ -269,10 +269,10 @@ def _colors(block: _Block) -> dict[str, Any]:
     low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
     if block.panel.kind == "table":
         return {"colors": "Greys", "low": 2 * abs(high) + 1.0, "high": 2 * abs(high) + 2.0}
-    if block.panel.kind == "weights":
+    if block.panel.kind == "weights" and low == 0.0:
         # As in `weight_scale`: weights that differ little look alike.
         high = max(high, min(1.0, LEAST_END / block.matrix.shape[1]))
-        return {"colors": block.panel.color_map or "amount", "low": min(low, 0.0), "high": high}
+        return {"colors": block.panel.color_map or "amount", "low": 0.0, "high": high}
     if low < 0:
         end = max(-low, high)
         return {"colors": block.panel.color_map or "sign", "low": -end, "high": end}

@@ -72,7 +72,7 @@ class AttentionCall:
         has_sink: whether the softmax has a term without a key, so that rows sum to less than 1.
         has_state: whether the call began with a recurrent state that no earlier call of the context made: the weights
             of tokens inside of it are unknown, and the keys are the call's own tokens.
-        signed: whether scores are weights as they are, so that a weight may be negative and a row has any sum.
+        signed: whether scores are weights or give them their signs: a weight may be negative, and a row has any sum.
         dropout: the rate with which the call dropped weights.
         mechanism: ``"differential"``, ``"latent"`` or ``"gated"``, as `regard.watching.families` recognizes it; None:
             none of them.

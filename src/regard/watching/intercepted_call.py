@@ -11,7 +11,7 @@ from regard.attention.readings import Gatherer, Readings
 from regard.attention.recall import recall_of
 from regard.attention.verbs import run_unwatched
 from regard.masks import Band
-from regard.normalizers import softmax
+from regard.normalizers import SignedSoftmax, softmax
 from regard.scores import Decayed, DeltaRule, ScaledDot
 from regard.shapes.grid import Grid, spread_heads
 from regard.watching.mask_kind import NO_MASK, MaskReading
@@ -79,9 +79,11 @@ class InterceptedCall:
 
     @property
     def signed(self) -> bool:
-        """Whether scores are taken as weights."""
-        row = None if self.problem is None else self.problem.row
-        return row is not None and row.kind == "identity"
+        """Whether scores are taken as weights, or give them their signs."""
+        if self.problem is None:
+            return False
+        row = self.problem.row
+        return isinstance(self.problem.normalizer, SignedSoftmax) or (row is not None and row.kind == "identity")
 
     def recurrence(self) -> dict[str, Tensor | None]:
         """Returns decays and strengths of the tokens by their names in `AttentionCall`; empty for other attention."""
