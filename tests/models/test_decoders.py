@@ -23,6 +23,10 @@ KINDS = {
     "luong-local-p-fused": {"attention": "luong", "scope": "local-p", "window": 1, "input_feeding": False},
     "monotonic": {"attention": "monotonic", "readout": "maxout"},
     "chunkwise": {"attention": "chunkwise", "chunk_width": 2, "score": "general"},
+    "stepwise": {"attention": "stepwise"},
+    "forward": {"attention": "forward", "score": "coverage"},
+    "coverage": {"attention": "bahdanau", "score": "coverage"},
+    "luong-coverage": {"attention": "luong", "score": "coverage"},
     "hard": {"attention": "hard"},
     "hard-straight": {"attention": "hard", "hard_estimator": "straight_through"},
 }
@@ -79,7 +83,7 @@ def test_padding_changes_no_logits(kind, make, batch):
 
 @everywhere
 def test_padding_changes_no_loss_and_no_gradient(kind, make, batch):
-    if kind in ("hard", "monotonic", "chunkwise"):
+    if kind in ("hard", "monotonic", "chunkwise", "stepwise"):
         pytest.skip("draws numbers in training")
     gradients = []
     for extra in (0, 3):
@@ -101,9 +105,9 @@ def test_weights_are_a_distribution_over_the_source(kind, make, batch):
     assert not weights[~seen[:, None].expand_as(weights)].any()
     assert weights.min() >= 0
     total = weights.sum(-1)
-    if "local-p" in kind or kind in ("monotonic", "chunkwise"):
+    if "local-p" in kind or kind in ("monotonic", "chunkwise", "stepwise"):
         assert ((total > 0) & (total <= 1 + 1e-6)).all()
-    if kind in ("monotonic", "chunkwise"):
+    if kind in ("monotonic", "chunkwise", "stepwise"):
         assert (weights[:, 1:].sum(-1) <= weights[:, :-1].sum(-1) + 1e-6).all()
     elif "local-p" not in kind:
         torch.testing.assert_close(total, torch.ones_like(total))

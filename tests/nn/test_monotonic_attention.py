@@ -7,6 +7,8 @@ from regard import nn, scores
 from regard.errors import RegardError
 from regard.nn import monotonic_attention
 
+FOUR = nn.EarlierWeights(torch.zeros(2, 4))
+
 
 def layer(width, score="additive", **options):
     torch.manual_seed(width)
@@ -22,9 +24,10 @@ def test_decoding_in_blocks_is_hard_attention_over_all_keys(width, monkeypatch):
     whole = attention(query, memory)
     assert set(whole.stops.flatten().tolist()) <= {0.0, 1.0}
     assert whole.weights.any()
-    stops = None
+    earlier = None
     for step in range(6):
-        output, weights, stops = attention(query[:, step], memory, stops=stops)
+        output, weights, stops = attention(query[:, step], memory, earlier=earlier)
+        earlier = nn.EarlierWeights(stops)
         torch.testing.assert_close(output, whole.output[:, step])
         torch.testing.assert_close(weights, whole.weights[:, step])
     torch.testing.assert_close(stops, whole.stops)
@@ -71,9 +74,10 @@ def test_the_number_of_scores_is_linear(monkeypatch):
     annotations = torch.zeros(1, keys, 1)
     annotations[0, :: keys // steps] = 1.0
     memory = attention.remember(annotations)
-    stops, visited = None, []
+    earlier, visited = None, []
     for _ in range(steps):
-        _, weights, stops = attention(torch.ones(1, 1), memory, stops=stops)
+        _, weights, stops = attention(torch.ones(1, 1), memory, earlier=earlier)
+        earlier = nn.EarlierWeights(stops)
         visited.append(weights.argmax().item())
         memory.key[0, visited[-1]] = 0.0
     assert visited == list(range(0, keys, keys // steps))
@@ -86,9 +90,10 @@ def test_gradients_reach_every_parameter_in_training_and_the_steps_before(width)
     query, annotations = torch.randn(2, 3, 3, dtype=torch.float64), torch.randn(2, 6, 5, dtype=torch.float64)
     memory = attention.remember(annotations, torch.tensor([6, 4]))
     whole = attention(query, memory)
-    stops, outputs = None, []
+    earlier, outputs = None, []
     for step in range(3):
-        output, _, stops = attention(query[:, step], memory, stops=stops)
+        output, _, stops = attention(query[:, step], memory, earlier=earlier)
+        earlier = nn.EarlierWeights(stops)
         outputs.append(output)
     torch.testing.assert_close(torch.stack(outputs, 1), whole.output)
     outputs[-1].square().sum().backward()
@@ -109,7 +114,10 @@ def test_a_score_of_nan_is_not_lost():
     [
         (lambda layer, memory: layer(torch.zeros(3, 3), memory), "query must be .* memory's batch, 2"),
         (lambda layer, memory: layer([0.0], memory), "query must be a tensor"),
-        (lambda layer, memory: layer(torch.zeros(2, 3), memory, stops=torch.zeros(2, 4)), r"stops must be .* \[2, 5\]"),
+        (
+            lambda layer, memory: layer(torch.zeros(2, 3), memory, earlier=nn.EarlierWeights(torch.zeros(2, 4))),
+            r"stops must be .* \[2, 5\]",
+        ),
         (lambda layer, memory: layer(torch.zeros(2, 3), torch.zeros(2, 5, 3)), "memory must be what remember"),
         (lambda layer, memory: layer(torch.zeros(2, 3), layer.attention.remember(torch.zeros(2, 5, 3))), "a Memory"),
         (lambda layer, memory: nn.MonotonicAttention("dot", bias="a"), "bias must be a number; it is 'a'"),

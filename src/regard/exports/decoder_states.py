@@ -15,7 +15,6 @@ from regard.models.pointer_generator import PointerGenerator, PointerState
 from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
 from regard.models.transformer_decoding import TransformerPredictor, TransformerState
 from regard.nn import (
-    Attention,
     EarlierWeights,
     KeyValueCache,
     KeyValues,
@@ -26,7 +25,7 @@ from regard.nn import (
 )
 
 EARLIER = {
-    "previous": ProgramInput("previous_weights", ("batch", "source"), "the weights of the step before"),
+    "previous": ProgramInput("previous_weights", ("batch", "source"), "the weights or stops of the step before"),
     "total": ProgramInput("coverage", ("batch", "source"), "the sum of the weights of all steps so far"),
     "transition": ProgramInput("transition", ("batch",), "the probability to move on by one annotation"),
 }
@@ -182,7 +181,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     attention: Any = getattr(decoder, "attention", None)
     feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
     monotonic = attention if isinstance(attention, MonotonicAttention) else None
-    seen = attention.sees_earlier if isinstance(attention, Attention) else ()
+    seen = getattr(attention, "sees_earlier", ())
+    first_weights = getattr(attention, "first", None)
     attention = attention if monotonic is None else monotonic.attention
     scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
     names = ("hidden", "cell")[: recurrence.states]
@@ -191,8 +191,6 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     if feeds:
         changing.append(ProgramInput("fed", ("batch", embedding_dim), "the last attentional vector"))
     changing += [EARLIER[name] for name in seen]
-    if monotonic is not None:
-        changing.append(ProgramInput("stops", ("batch", "source"), "where the step before stopped"))
     if scope == "local-m":
         changing.append(ProgramInput("position", (), "the number of tokens so far"))
     constant = []
@@ -214,12 +212,8 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
         first = state.recurrent[0]
         if feeds:
             tensors_of_state.append(first.new_zeros(first.shape[1], embedding_dim) if state.fed is None else state.fed)
-        if monotonic is not None:
-            assert state.memory is not None
-            stops = monotonic.first_stops(state.memory) if state.earlier is None else state.earlier.previous
-            tensors_of_state.append(stops)
-        elif seen:
-            earlier = attention.first(state.memory) if state.earlier is None else state.earlier
+        if first_weights is not None and seen:
+            earlier = first_weights(state.memory) if state.earlier is None else state.earlier
             tensors_of_state += [getattr(earlier, name) for name in seen]
         if scope == "local-m":
             tensors_of_state.append(torch.as_tensor(state.position))
@@ -249,8 +243,6 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
             "position": by_name.get("position", 0),
         }
         parts = {name: by_name[EARLIER[name].name] for name in seen}
-        if monotonic is not None:
-            parts["previous"] = by_name["stops"]
         # A part that no weight depends on may be any tensor.
         earlier = EarlierWeights(**{"previous": parts.get("total"), **parts}) if parts else None
         return DecoderState(**options, earlier=earlier)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from regard.models.hard_attention import HardChoice
     from regard.models.language_model import LanguageModel
     from regard.models.luong_decoder import LuongDecoder
-    from regard.models.monotonic_decoder import MonotonicDecoder
     from regard.models.pointer_generator import PointerGenerator, RecurrentPointerGenerator, TransformerPointerGenerator
     from regard.models.pointer_network import Pointed, PointerNetwork, PointerNetworkConfig
     from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
@@ -68,7 +67,6 @@ __all__ = [
     "Loss",
     "LuongDecoder",
     "MinimumRisk",
-    "MonotonicDecoder",
     "Pointed",
     "PointerConfig",
     "PointerGenerator",
@@ -127,7 +125,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.models.hard_attention": ["HardChoice"],
             "regard.models.language_model": ["LanguageModel"],
             "regard.models.luong_decoder": ["LuongDecoder"],
-            "regard.models.monotonic_decoder": ["MonotonicDecoder"],
             "regard.models.pointer_generator": [
                 "PointerGenerator",
                 "RecurrentPointerGenerator",

@@ -26,6 +26,9 @@ from regard.nn.attention_names import CLASSES, AttentionName, check_direction, c
 RECURRENT_CELLS = ("lstm", "gru")
 """Architectures with a state that each step changes."""
 
+STEP_SCORES = ("location", "coverage", "location_aware", "dynamic_convolution")
+"""Scores that see positions or earlier weights: not those of a Transformer, nor of attention that stops early."""
+
 MONOTONIC_KINDS = ("monotonic", "chunkwise")
 """Kinds of attention of a decoder that go over the source once."""
 
@@ -152,15 +155,17 @@ class TextToTextConfig(WritingConfig):
     _: KW_ONLY
     architecture: Literal["lstm", "gru", "transformer"] = "lstm"
     """Architecture: lstm, gru or transformer."""
-    attention: Literal["none", "bahdanau", "luong", "hard", "monotonic", "chunkwise"] = option(
+    attention: Literal["none", "bahdanau", "luong", "hard", "monotonic", "chunkwise", "stepwise", "forward"] = option(
         "bahdanau", architecture=RECURRENT_CELLS
     )
     """Attention of the decoder: none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one
-    annotation), monotonic (as hard, and only forwards) or chunkwise (of a chunk that ends there)."""
-    score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] = varies(
+    annotation), monotonic (as hard, and only forwards), chunkwise (of a chunk that ends there), stepwise or forward
+    (both move on by one annotation a step at most, forward as an agent decides)."""
+    score: Literal["additive", "concat", "cosine", "coverage", "dot", "general", "location", "scaled_dot"] = varies(
         "additive", luong="general", transformer="scaled_dot"
     )
-    """Score of the attention: additive (= concat), cosine, dot, scaled_dot, general or location."""
+    """Score of the attention: additive (= concat), cosine, coverage (additive, and sees how much each annotation has
+    received), dot, scaled_dot, general or location."""
     embedding: int = option(256, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(512, within=SIZE)
@@ -189,8 +194,8 @@ class TextToTextConfig(WritingConfig):
     def check(self) -> None:
         super().check()
         check_even(self)
-        if self.score == "location" and self.architecture == "transformer":
-            raise ArgumentError("score 'location' is that of a recurrent decoder; architecture is 'transformer'")
+        if self.score in STEP_SCORES and self.architecture == "transformer":
+            raise ArgumentError(f"score {self.score!r} is that of a recurrent decoder; architecture is 'transformer'")
         if self.tied == "all" and self.source_vocabulary != self.target_vocabulary:
             raise ArgumentError(
                 "tied 'all' needs one vocabulary size on both sides; source_vocabulary is "
@@ -241,8 +246,14 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
 
     def check(self) -> None:
         super().check()
-        if self.score == "location" and self.attention in MONOTONIC_KINDS:
-            raise ArgumentError(f"score 'location' reads no annotation; attention is {self.attention!r}")
+        if self.score in STEP_SCORES and self.attention in MONOTONIC_KINDS:
+            raise ArgumentError(f"score {self.score!r} sees all annotations; attention is {self.attention!r}")
+        if (
+            self.score == "coverage"
+            and self.attention == "luong"
+            and (not self.input_feeding or self.scope != "global")
+        ):
+            raise ArgumentError("score 'coverage' with attention 'luong' needs input_feeding and scope 'global'")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.hard_attention import Choices, ChosenKey
+from regard.models.hard_attention import Choices
 from regard.models.recurrence import Recurrence, State
 from regard.names.missing_names import hinted
-from regard.nn import Attention, EarlierWeights, Memory, MonotonicAttention
+from regard.nn import EarlierWeights, Memory
 from regard.tracing.module_calls import Module
 
 READOUTS = ("tanh", "maxout")
@@ -115,7 +115,7 @@ class Readout(Module):
 class RecurrentDecoder(Module, ABC):
     """A recurrent network that predicts a sentence token by token; the base of all recurrent decoders.
 
-    `BahdanauDecoder` and `MonotonicDecoder` attend before each step of the recurrence, `LuongDecoder` after it,
+    `BahdanauDecoder` attends before each step of the recurrence, `LuongDecoder` after it,
     `BottleneckDecoder` never.
 
     Args:
@@ -224,97 +224,6 @@ class RecurrentDecoder(Module, ABC):
             weights=torch.cat(weights, dim=1) if weights else None,
             choices=Choices(*(torch.cat(parts, dim=1) for parts in zip(*choices, strict=True))) if choices else None,
         )
-
-
-class AttendedStep(NamedTuple):
-    """The attention of one step of a decoder.
-
-    Attributes:
-        context: ``[batch, annotation_dim]``.
-        weights: ``[batch, source]``.
-        state: the state, with what the attention of the next step depends on.
-        choice: the choice of hard attention by REINFORCE in training, else None.
-    """
-
-    context: Tensor
-    weights: Tensor
-    state: DecoderState
-    choice: ChosenKey | None = None
-
-
-class ContextDecoder(RecurrentDecoder):
-    """The base of decoders that attend before each step, so that the context is an input of the cell.
-
-    .. math::
-
-        c_t = attention(s_{t−1}, annotations)
-        s_t = cell([y_{t−1}; c_t], s_{t−1})
-        readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
-
-    With several layers, the state of the top layer is the query, and the context is an input of the bottom layer.
-
-    Args:
-        embedding, output, summary_dim, hidden_dim, layers, cell, dropout: as for `RecurrentDecoder`.
-        attention: queries of ``hidden_dim``, keys and values of ``annotation_dim`` features.
-        annotation_dim: features of an annotation.
-        readout: ``"tanh"`` or ``"maxout"``.
-        gated: whether the context is multiplied by ``β_t = σ(f · s_{t−1} + b)``.
-    """
-
-    attention: Any
-
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        output: nn.Linear,
-        attention: Attention | MonotonicAttention,
-        annotation_dim: int,
-        summary_dim: int,
-        hidden_dim: int,
-        layers: int = 1,
-        cell: str = "lstm",
-        readout: str = "tanh",
-        dropout: float = 0.0,
-        gated: bool = False,
-    ):
-        super().__init__(embedding, output, annotation_dim, summary_dim, hidden_dim, layers, cell, dropout)
-        self.attention = attention
-        self.gate = nn.Linear(hidden_dim, 1) if gated else None
-        embedding_dim = embedding.embedding_dim
-        self.readout = Readout((hidden_dim, embedding_dim, annotation_dim), embedding_dim, readout)
-
-    def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.remember(encoded.annotations, encoded.lengths)
-
-    @abstractmethod
-    def attend(self, hidden: Tensor, token: Tensor, state: DecoderState) -> AttendedStep:
-        """Attends to the annotations before a step.
-
-        Args:
-            hidden: the state of the top layer, ``[batch, hidden_dim]``.
-            token: the embedded token before the predicted one, ``[batch, embedding_dim]``.
-            state: the state before the step.
-        """
-
-    def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
-        embedded = self.dropout(self.embedding(tokens))
-        hidden, position = state.recurrent[0][-1], state.position + tokens.shape[1]
-        gate, outputs, contexts, weights, choices = self.gate, [], [], [], []
-        for token in embedded.unbind(1):
-            context, step_weights, state, choice = self.attend(hidden, token, state)
-            if gate is not None:
-                context = context * gate(hidden).sigmoid().to(context.dtype)
-            inputs = torch.cat([token, context.to(token.dtype)], -1)
-            hidden, recurrent = self.recurrence.step(inputs, state.recurrent)
-            state = replace(state, recurrent=recurrent)
-            outputs.append(hidden)
-            contexts.append(context)
-            weights.append(step_weights)
-            choices += [] if choice is None else [choice]
-        context = torch.stack(contexts, dim=1).to(embedded.dtype)
-        readout = self.readout(torch.stack(outputs, dim=1).to(embedded.dtype), embedded, context)
-        state = replace(state, position=position)
-        return Decoded(self.dropout(readout), state, torch.stack(weights, dim=1), Choices.of_steps(choices))
 
 
 class BottleneckDecoder(RecurrentDecoder):

@@ -3,15 +3,14 @@
 from torch import Tensor, nn
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
-from regard.models.configs import MONOTONIC_KINDS, RECURRENT_CELLS, PointerConfig, TranslatorConfig
+from regard.models.configs import RECURRENT_CELLS, PointerConfig, TranslatorConfig
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice, ReinforceBaseline
 from regard.models.luong_decoder import LuongDecoder
-from regard.models.monotonic_decoder import MonotonicDecoder
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
 from regard.models.recurrent_decoding import RecurrentPredictor
+from regard.models.step_attention import step_attention
 from regard.models.translator import Translator, output_matrix, token_embedding
-from regard.nn import Attention, MonotonicAttention
 
 
 class RecurrentTranslator(RecurrentPredictor, Translator):
@@ -19,8 +18,9 @@ class RecurrentTranslator(RecurrentPredictor, Translator):
 
     The encoder is a `RecurrentEncoder`. ``config.attention`` decides the decoder: ``"bahdanau"`` is a `BahdanauDecoder`
     (Bahdanau et al. 2015, §3), ``"hard"`` is the same with a `HardChoice` (Xu et al. 2015, §4.1), ``"luong"`` is a
-    `LuongDecoder` (Luong et al. 2015, §3), ``"monotonic"`` (Raffel et al. 2017) and ``"chunkwise"`` (Chiu & Raffel
-    2018) are a `MonotonicDecoder`, and ``"none"`` is a `BottleneckDecoder`.
+    `LuongDecoder` (Luong et al. 2015, §3), and ``"none"`` is a `BottleneckDecoder`. ``"monotonic"`` (Raffel et al.
+    2017), ``"chunkwise"`` (Chiu & Raffel 2018), ``"stepwise"`` (He et al. 2019) and ``"forward"`` (Zhang et al. 2018)
+    are a `BahdanauDecoder` whose attention goes forwards.
 
     Args:
         config: the configuration, with the architecture ``"lstm"`` or ``"gru"``.
@@ -69,13 +69,9 @@ def _decoder(
     sizes = summary_dim, hidden, config.decoder_layers, config.architecture, config.readout, config.dropout
     if config.attention == "none":
         return BottleneckDecoder(embedding, output, *sizes)
-    if config.attention in MONOTONIC_KINDS:
-        width = config.chunk_width if config.attention == "chunkwise" else 1
-        monotonic = MonotonicAttention.create(config.score, hidden, hidden, width=width)
-        return MonotonicDecoder(embedding, output, monotonic, hidden, *sizes)
     max_keys = config.max_source if config.score == "location" else None
     score = "coverage" if config.covers else config.score
-    attention = Attention.create(score, hidden, hidden, max_keys=max_keys)
+    attention = step_attention(config.attention, score, hidden, hidden, width=config.chunk_width, max_keys=max_keys)
     if config.attention == "luong":
         local = config.input_feeding, config.scope, config.window
         return LuongDecoder(embedding, output, attention, hidden, *sizes, *local)

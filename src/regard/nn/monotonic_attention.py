@@ -4,7 +4,7 @@ Raffel et al. 2017, and Chiu & Raffel 2018.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from regard.attention.verbs import BackendName
 from regard.distributed.sequence_parts import refuse_parts
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.nn.attention import Attention
+from regard.nn.earlier_weights import EarlierWeights
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.memory import Memory
 from regard.normalizers import Chunkwise, Monotonic
@@ -132,12 +133,15 @@ class MonotonicAttention(Module):
         >>> attention = nn.MonotonicAttention("dot", bias=0.0).eval()
         >>> memory = attention.remember(torch.tensor([[[1.0, -1.0], [-1.0, -1.0], [-1.0, 1.0]]]))
         >>> first = attention(torch.tensor([[1.0, 0.0]]), memory)
-        >>> second = attention(torch.tensor([[0.0, 1.0]]), memory, stops=first.stops)
+        >>> second = attention(torch.tensor([[0.0, 1.0]]), memory, earlier=nn.EarlierWeights(first.stops))
         >>> first.weights, second.weights
         (tensor([[1., 0., 0.]]), tensor([[0., 0., 1.]]))
-        >>> attention(torch.tensor([[1.0, 0.0]]), memory, stops=second.stops).weights  # it never goes back
+        >>> earlier = nn.EarlierWeights(second.stops)
+        >>> attention(torch.tensor([[1.0, 0.0]]), memory, earlier=earlier).weights  # it never goes back
         tensor([[0., 0., 0.]])
     """
+
+    sees_earlier: ClassVar[tuple[str, ...]] = ("previous",)
 
     def __init__(
         self,
@@ -193,18 +197,19 @@ class MonotonicAttention(Module):
         chunk = None if self.chunk is None else self.chunk.remember(annotations, lengths, mask=mask)
         return MonotonicMemory(memory.key, memory.value, memory.score, memory.mask, memory.cached, chunk)
 
-    def forward(self, query: Tensor, memory: MonotonicMemory, *, stops: Tensor | None = None) -> Stopped:
+    def forward(self, query: Tensor, memory: MonotonicMemory, *, earlier: EarlierWeights | None = None) -> Stopped:
         """Goes on from where the query before stopped.
 
         Args:
             query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for several queries in their order.
             memory: the result of `remember`.
-            stops: the ``stops`` of the call before; None: at the first key.
+            earlier: the ``stops`` of the call before, as the previous weights; None: at the first key.
 
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """
         refuse_parts(type(self).__name__)
+        stops = None if earlier is None else earlier.previous
         self._check(query, memory, stops)
         if (
             not self.training
@@ -223,7 +228,7 @@ class MonotonicAttention(Module):
         if query.dim() == 2 or query.shape[1]:
             last = weights if query.dim() == 2 else weights[:, -1]
         else:
-            last = self.first_stops(memory) if stops is None else stops
+            last = self.first(memory).previous if stops is None else stops
         if self.chunk is None:
             return Stopped(output, weights, last)
         assert memory.chunk is not None
@@ -233,10 +238,16 @@ class MonotonicAttention(Module):
         return Stopped(output, weights, last)
 
     @staticmethod
-    def first_stops(memory: Memory) -> Tensor:
-        """Returns the ``stops`` before the first query: it begins at the first key, ``[batch, keys]``."""
+    def first(memory: Memory) -> EarlierWeights:
+        """Returns what the first query sees: it begins at the first key."""
         batch, keys = memory.key.shape[:2]
-        return torch.eye(1, keys, dtype=memory.value.dtype, device=memory.value.device).repeat(batch, 1)
+        return EarlierWeights(torch.eye(1, keys, dtype=memory.value.dtype, device=memory.value.device).repeat(batch, 1))
+
+    def following(
+        self, query: Tensor, memory: Memory, attended: Stopped, earlier: EarlierWeights | None
+    ) -> EarlierWeights:
+        """Returns what the query after this one sees, where this one stopped; see `Attention.following`."""
+        return EarlierWeights(attended.stops)
 
     def _check(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> None:
         """Raises an error unless `forward` takes these arguments; `Attention` checks the features of queries."""

@@ -306,12 +306,13 @@ class TrainedTranscriber(TrainedSounds, TrainedText):
     @contextmanager
     def _windowed(self, window: float) -> Iterator[None]:
         """Limits the decoder's attention to a window of seconds on each side while the context lasts; 0 is no limit."""
-        from regard.models.speech.location_decoder import LocationDecoder
+        from regard.models.bahdanau_decoder import BahdanauDecoder
+        from regard.nn import Attention
 
         decoder = self.model.decoder
         if not window:
             yield
-        elif isinstance(decoder, LocationDecoder):
+        elif isinstance(decoder, BahdanauDecoder) and isinstance(decoder.attention, Attention):
             before, decoder.window = decoder.window, round(window / self.seconds)
             try:
                 yield

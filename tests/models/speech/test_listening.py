@@ -9,13 +9,14 @@ import torch
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
+from regard.models.bahdanau_decoder import window_around
 from regard.models.checkpoint import load_model, save_model
 from regard.models.encoders import Encoded
 from regard.models.speech.ctc import AlignmentHead, fewest_annotations
 from regard.models.speech.encoders import BidirectionalLayer, Frames, HalvingConvolution, SpeechEncoder
 from regard.models.speech.encoders import SpeechEncoderConfig as EncoderConfig
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, deltas, normalized
-from regard.models.speech.location_decoder import focus, smoothed, window_around
+from regard.models.speech.focus import focus, smoothed
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
 from regard.models.speech.transcriber import RecurrentTranscriber, TranscriberConfig, TransformerTranscriber
 
@@ -249,7 +250,7 @@ def test_a_decoder_step_is_the_equations_of_chorowski():
         state, previous = found.state, found.weights
 
 
-@pytest.mark.parametrize("score", ["location_aware", "additive", "general"])
+@pytest.mark.parametrize("score", ["location_aware", "coverage", "dynamic_convolution", "general"])
 @pytest.mark.parametrize("normalizer", ["softmax", "smoothing", "sparsemax"])
 def test_steps_give_what_teacher_forcing_gives(score, normalizer):
     model = make(score=score, normalizer=normalizer)

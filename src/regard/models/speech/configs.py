@@ -10,11 +10,15 @@ from regard.errors import ArgumentError
 from regard.models.configs import (
     MONOTONIC_KINDS,
     RECURRENT_CELLS,
+    STEP_SCORES,
     PoolingConfig,
     TransformerOptions,
     WritingConfig,
     check_even,
 )
+
+FILTERED = ("location_aware", "dynamic_convolution")
+"""Scores with filters over earlier weights."""
 
 MOST_HALVINGS = 10
 """Largest number of layers that each halve the number of frames; more would leave a sound no annotation."""
@@ -92,20 +96,25 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     decoder_hidden: int = option(256, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of a state of the decoder."""
-    attention: Literal["soft", "monotonic", "chunkwise"] = option("soft", architecture=RECURRENT_CELLS)
-    """Attention of the decoder: soft (to all annotations), monotonic (to one, and only forwards) or chunkwise (to a
-    chunk that ends there)."""
+    attention: Literal["soft", "monotonic", "chunkwise", "stepwise", "forward"] = option(
+        "soft", architecture=RECURRENT_CELLS
+    )
+    """Attention of the decoder: soft (to all annotations), monotonic (to one, and only forwards), chunkwise (to a chunk
+    that ends there), stepwise or forward (both move on by one annotation a token at most, forward as an agent
+    decides)."""
     chunk_width: int = option(4, within=Range(2, COUNT.high), architecture=RECURRENT_CELLS, attention="chunkwise")
     """Annotations of a chunk (Chiu and Raffel 2018)."""
-    score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = varies(
-        "location_aware", monotonic="additive", chunkwise="additive", needs={"architecture": RECURRENT_CELLS}
+    score: Literal["location_aware", "coverage", "dynamic_convolution", "additive", "dot", "scaled_dot", "general"] = (
+        varies("location_aware", monotonic="additive", chunkwise="additive", needs={"architecture": RECURRENT_CELLS})
     )
-    """Score of the attention: location_aware, additive, dot, scaled_dot or general."""
-    score_features: int = option(128, within=SIZE, architecture=RECURRENT_CELLS, score=("location_aware", "additive"))
+    """Score of the attention: location_aware, coverage, dynamic_convolution, additive, dot, scaled_dot or general."""
+    score_features: int = option(
+        128, within=SIZE, architecture=RECURRENT_CELLS, score=(*FILTERED, "coverage", "additive")
+    )
     """Units of the hidden layer of the score."""
-    location_channels: int = option(10, within=SIZE, architecture=RECURRENT_CELLS, score="location_aware")
+    location_channels: int = option(10, within=SIZE, architecture=RECURRENT_CELLS, score=FILTERED)
     """Filters over the weights of the step before."""
-    location_width: int = option(31, within=SIZE, architecture=RECURRENT_CELLS, score="location_aware")
+    location_width: int = option(31, within=SIZE, architecture=RECURRENT_CELLS, score=FILTERED)
     """Annotations that each filter sees; odd."""
     normalizer: Literal["softmax", "smoothing", "sparsemax", "entmax15"] = option(
         "softmax", architecture=RECURRENT_CELLS, attention="soft"
@@ -125,8 +134,8 @@ class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
         super().check()
         if self.location_width % 2 == 0:
             raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
-        if self.score == "location_aware" and self.attention in MONOTONIC_KINDS:
-            raise ArgumentError(f"score 'location_aware' sees all annotations; attention is {self.attention!r}")
+        if self.score in STEP_SCORES and self.attention in MONOTONIC_KINDS:
+            raise ArgumentError(f"score {self.score!r} sees all annotations; attention is {self.attention!r}")
         if (
             self.architecture in RECURRENT_CELLS
             and self.score in ("dot", "scaled_dot")

@@ -3,20 +3,21 @@
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.models.configs import MONOTONIC_KINDS, RECURRENT_CELLS
+from regard.models.bahdanau_decoder import BahdanauDecoder
+from regard.models.configs import RECURRENT_CELLS
 from regard.models.encoders import Encoded
-from regard.models.monotonic_decoder import MonotonicDecoder
 from regard.models.recurrent_decoding import RecurrentPredictor
 from regard.models.search import SearchableDecoder
-from regard.models.speech.configs import TranscriberConfig
+from regard.models.speech.configs import FILTERED, TranscriberConfig
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.speech.encoders import SpeechEncoder
+from regard.models.speech.focus import focus
 from regard.models.speech.joint_search import JointDecoder
-from regard.models.speech.location_decoder import LocationDecoder, focus
+from regard.models.step_attention import step_attention
 from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.transformer_decoding import TransformerPredictor
 from regard.models.translator import Loss, Translator, output_matrix, token_embedding
-from regard.nn import Attention, MonotonicAttention, TransformerDecoder
+from regard.nn import TransformerDecoder
 
 
 class Transcriber(Translator):
@@ -78,8 +79,8 @@ class Transcriber(Translator):
 class RecurrentTranscriber(RecurrentPredictor, Transcriber):
     """A pyramidal recurrent encoder, and a recurrent decoder with location-aware or monotonic attention.
 
-    The encoder is that of Chan et al. 2016, section 3.1, after convolutions; the decoder that of Chorowski et al. 2015,
-    or with ``attention="monotonic"`` or ``"chunkwise"`` a `regard.models.MonotonicDecoder`.
+    The encoder is that of Chan et al. 2016, section 3.1, after convolutions; the decoder a `BahdanauDecoder`, with the
+    score of Chorowski et al. 2015 unless it is monotonic.
 
     Args:
         config: the configuration.
@@ -92,26 +93,21 @@ class RecurrentTranscriber(RecurrentPredictor, Transcriber):
         self.alignment_head = _alignment_head(config)
         embedding = token_embedding(config.target_vocabulary, config.embedding)
         output = output_matrix(embedding, tied=False)
-        sizes = config.hidden, self.encoder.summary_dim, config.decoder_hidden, config.decoder_layers
-        units = config.score_features if config.score in ("location_aware", "additive") else None
-        if config.attention in MONOTONIC_KINDS:
-            width = config.chunk_width if config.attention == "chunkwise" else 1
-            monotonic = MonotonicAttention.create(
-                config.score, config.decoder_hidden, config.hidden, units, width=width
-            )
-            self.decoder = MonotonicDecoder(embedding, output, monotonic, *sizes, dropout=config.dropout)
-            return
-        located = config.score == "location_aware"
-        attention = Attention.create(
+        units = None if config.score in ("dot", "scaled_dot", "general") else config.score_features
+        filtered = config.score in FILTERED
+        attention = step_attention(
+            config.attention,
             config.score,
             config.decoder_hidden,
             config.hidden,
             units,
-            channels=config.location_channels if located else None,
-            kernel_size=config.location_width if located else None,
             normalizer=focus(config.normalizer),
+            width=config.chunk_width,
+            channels=config.location_channels if filtered else None,
+            kernel_size=config.location_width if filtered else None,
         )
-        self.decoder = LocationDecoder(embedding, output, attention, *sizes, config.dropout)
+        sizes = config.hidden, self.encoder.summary_dim, config.decoder_hidden, config.decoder_layers
+        self.decoder = BahdanauDecoder(embedding, output, attention, *sizes, dropout=config.dropout)
 
 
 class TransformerTranscriber(TransformerPredictor, Transcriber):
