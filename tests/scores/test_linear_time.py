@@ -7,7 +7,8 @@ from torch.nn import functional as F
 import regard
 from cases import B, D, H, K, problem
 from covering import covering
-from linear_loops import weights_by_loops
+from largest_tensor import LargestTensor
+from linear_loops import by_loops, weights_by_loops
 from regard import masks, normalizers, scores
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 
@@ -170,3 +171,18 @@ def test_constructors_take_nothing_else():
     for score in (scores.Decayed("dot", DECAYS["token"]), scores.DeltaRule("dot", BETA)):
         with pytest.raises(ArgumentError, match="queries"):
             regard.attend(query, key, value, score=score, normalizer="identity")
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_rows_of_many_keys_are_solved_in_blocks_with_linear_memory(features):
+    length, generator = 701, torch.Generator().manual_seed(7)
+    query, key, value = F.normalize(torch.randn(3, 1, 1, length, 3, generator=generator).double(), dim=-1)
+    log_decay = -0.01 * torch.rand(1, 1, length, features, generator=generator).double()
+    beta = torch.rand(1, 1, length, generator=generator).double()
+    score = scores.DeltaRule(scores.Decayed("dot", log_decay if features > 1 else log_decay[..., 0]), beta)
+    options = {"score": score, "normalizer": "identity", "mask": "causal"}
+    with LargestTensor() as largest:
+        weights = regard.attend_with_weights(query[:, :, -2:], key, value, **options, backend="reference").weights
+    assert largest.numbers <= 256 * length
+    expected, _ = by_loops(query, key, value, log_decay, beta)
+    torch.testing.assert_close(weights @ value, expected[:, :, -2:])

@@ -15,6 +15,7 @@ A `TorchFunctionMode` sees each call of a PyTorch function that Python makes in 
 The first context installs everything, and the last one restores it. Calls run unchanged and are read afterwards.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -224,7 +225,7 @@ class _Installation:
                 self._end_hook = nn.modules.module.register_module_forward_hook(_report_end)
             used = model.files
             self._replace_names(used)
-            self._replace_recurrences(used, model.modules.values())
+            self._replace_recurrences(used, list(model.modules.values()))
 
     def leave(self, follows: bool) -> None:
         with self._lock:
@@ -276,10 +277,11 @@ class _Installation:
 
     def _replace_recurrences(self, used: set[str], modules: Iterable[nn.Module]) -> None:
         """Replaces the functions of linear recurrences in modules of Python, and where a model stores them itself."""
-        holders = {file: _names_in(sys.modules.get(file)) for file in ("__main__", *used)}
-        files = {file for file, names in holders.items() if not RECURRENCES.keys().isdisjoint(names)}
-        own = [vars(module) for module in modules if files and type(module).__module__ in files]
-        for names in (*(holders[file] for file in files), *own):
+        kinds = {kind: _globals_of(kind) for kind in {type(module) for module in modules}}
+        named = (_names_in(sys.modules.get(file)) for file in ("__main__", *used))
+        holders = {id(names): names for names in (*named, *kinds.values()) if not RECURRENCES.keys().isdisjoint(names)}
+        stored = [vars(module) for module in modules if id(kinds[type(module)]) in holders]
+        for names in (*holders.values(), *stored):
             for name in recurrent_names(names):
                 self._replace(names, name, watched_recurrence(names[name]))
 
@@ -303,6 +305,12 @@ class _Installation:
             self._wrapped += wrapped
             if not wrapped and type(names.get(_FLEX_NAME)) is FunctionType:
                 self._flex.append(names)
+
+
+@cache
+def _globals_of(kind: type[nn.Module]) -> dict[str, Any]:
+    """Returns the names that the code of a module's own call uses."""
+    return getattr(inspect.unwrap(kind.forward), "__globals__", {})
 
 
 def _names_in(module: object) -> dict[str, Any]:
