@@ -125,7 +125,7 @@ class Coverage:
             raise UnseenError(
                 f"no attention call of {kind} was seen: {_listed(names, looks)} ran, but computes attention in a way "
                 "that regard.watch does not see (it sees scaled_dot_product_attention, torch.nn's modules, "
-                "FlexAttention, a softmax whose result weighs a sum, linear recurrences by the names of their functions, "
+                "FlexAttention, a softmax whose result weighs a sum, functions of linear recurrences by their names, "
                 "and regard's own)"
             )
         if not has_calls and self._unreadable and len(self._unreadable) == len(self._seen):
