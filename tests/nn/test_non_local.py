@@ -138,11 +138,11 @@ def test_the_global_context_is_cao_et_al():
         torch.testing.assert_close(weights[b, 0, 0], torch.stack(alpha))
 
 
-def test_a_new_global_context_is_the_identity_and_has_two_units():
+def test_a_new_global_context_is_the_identity_and_has_eight_units():
     x = torch.randn(B, C, H, W)
     assert torch.equal(GlobalContext(C)(x), x)
-    assert GlobalContext(C).reduce.out_features == 2
-    assert GlobalContext(48).reduce.out_features == 3
+    assert GlobalContext(C).reduce.out_features == 8
+    assert GlobalContext(144).reduce.out_features == 9
     assert GlobalContext(C)(x[:0]).shape == (0, C, H, W)
 
 

@@ -163,8 +163,8 @@ class GlobalContext(MapAttention):
 
     Args:
         channels: channels of the feature map.
-        reduction: W_v1 has ``channels // reduction`` outputs, at least 2, since layer normalization makes a single one
-            constant; default 16, as in the paper.
+        reduction: W_v1 has ``channels // reduction`` outputs, at least 8, since layer normalization leaves but signs
+            of two and nothing of one; default 16, as in the paper.
         hidden: the number of these outputs, which overrides ``reduction``.
         backend: backend of `regard.attend`.
 
@@ -188,7 +188,7 @@ class GlobalContext(MapAttention):
 
     def __init__(self, channels: int, reduction: int = 16, *, hidden: int | None = None, backend: BackendName = "auto"):
         super().__init__()
-        units = reduced_channels(channels, reduction, hidden, least=2)
+        units = reduced_channels(channels, reduction, hidden, least=8)
         self.channels = channels
         self.backend: BackendName = check_backend(backend)
         self.query = nn.Parameter(torch.randn(channels) / math.sqrt(channels))
