@@ -81,6 +81,9 @@ class TransformerOptions(Configuration):
     def check(self) -> None:
         super().check()
         check_heads(self)
+        score = getattr(self, "score", None)
+        if score in STEP_SCORES and getattr(self, "architecture", None) == "transformer":
+            raise ArgumentError(f"score {score!r} is that of a recurrent decoder; architecture is 'transformer'")
         if getattr(self, "architecture", None) == "transformer" and self.self_attention in CLASSES:
             _, lacks, is_causal = CLASSES[self.self_attention]
             owner = f"self_attention {self.self_attention!r}"
@@ -188,14 +191,9 @@ class TextToTextConfig(WritingConfig):
     max_length: int = from_data(512)
     """Position ``learned``: the longest source or target, in tokens."""
 
-    covers: ClassVar[bool] = False
-    """Whether the score sees the coverage: the sum of the weights of all earlier steps."""
-
     def check(self) -> None:
         super().check()
         check_even(self)
-        if self.score in STEP_SCORES and self.architecture == "transformer":
-            raise ArgumentError(f"score {self.score!r} is that of a recurrent decoder; architecture is 'transformer'")
         if self.tied == "all" and self.source_vocabulary != self.target_vocabulary:
             raise ArgumentError(
                 "tied 'all' needs one vocabulary size on both sides; source_vocabulary is "
@@ -313,10 +311,6 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
         if self.coverage and self.score is None and self.architecture in RECURRENT_CELLS:
             fill(self, score="additive")
         super().__post_init__()
-
-    @property
-    def covers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.coverage
 
     def check(self) -> None:
         super().check()

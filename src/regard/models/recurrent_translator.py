@@ -70,7 +70,7 @@ def _decoder(
     if config.attention == "none":
         return BottleneckDecoder(embedding, output, *sizes)
     max_keys = config.max_source if config.score == "location" else None
-    score = "coverage" if config.covers else config.score
+    score = "coverage" if getattr(config, "coverage", False) else config.score
     attention = step_attention(config.attention, score, hidden, hidden, width=config.chunk_width, max_keys=max_keys)
     if config.attention == "luong":
         local = config.input_feeding, config.scope, config.window

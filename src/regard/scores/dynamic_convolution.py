@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import KindError, ShapeError
-from regard.scores.additive_scores import create_weight
+from regard.scores.additive_scores import check_projection, create_weight
 from regard.scores.alignment_score import AlignmentScore, check_convolution, convolved, create_convolution
 from regard.scores.custom import Pairwise
 from regard.scores.score import PairStep, PairUnits, Places, Prepared
@@ -86,20 +86,18 @@ class DynamicConvolution(
         check_convolution(convolution, 1)
         self.convolution = convolution
         linear = {
-            "location_projection": (location_projection, convolution.out_channels, len(weight)),
-            "hidden_projection": (hidden_projection, None, None),
-            "dynamic_projection": (dynamic_projection, None, len(weight)),
-            "filter_projection": (filter_projection, getattr(hidden_projection, "out_features", None), None),
+            "location_projection": (location_projection, convolution.out_channels),
+            "hidden_projection": (hidden_projection, None),
+            "dynamic_projection": (dynamic_projection, None),
+            "filter_projection": (filter_projection, getattr(hidden_projection, "out_features", None)),
         }
-        for name, (part, inputs, outputs) in linear.items():
+        for name, (part, inputs) in linear.items():
             if not isinstance(part, nn.Linear):
                 raise KindError(f"{name} must be an nn.Linear; it is a {type(part).__name__}")
-            expected = part.in_features if inputs is None else inputs, part.out_features if outputs is None else outputs
-            if (part.in_features, part.out_features) != expected:
-                raise ShapeError(
-                    f"{name} must map {expected[0]} features to {expected[1]}; it maps {part.in_features} to "
-                    f"{part.out_features}"
-                )
+            if inputs not in (None, part.in_features):
+                raise ShapeError(f"{name} must take {inputs} features; it takes {part.in_features}")
+            if name in ("location_projection", "dynamic_projection"):
+                check_projection(name, part, weight)
             setattr(self, name, part)
         width, rest = divmod(filter_projection.out_features, dynamic_projection.in_features)
         if rest or width % 2 == 0:

@@ -193,10 +193,11 @@ class CaptionerConfig(SpecialTokens, TransformerOptions, GridConfig):
     """Architecture of the decoder: lstm, gru or transformer."""
     attention: Literal["none", "soft", "hard"] = option("soft", architecture=RECURRENT_CELLS)
     """Attention of the decoder: none (only the mean of the grid), soft or hard (Xu et al. 2015)."""
-    score: Literal["additive", "concat", "dot", "general", "scaled_dot"] = varies(
+    score: Literal["additive", "concat", "coverage", "dot", "general", "scaled_dot"] = varies(
         "additive", transformer="scaled_dot", needs={"attention": ("soft", "hard")}
     )
-    """Score of the attention: additive (= concat), dot, general or scaled_dot."""
+    """Score of the attention: additive (= concat), coverage (additive, and sees how much each cell has received), dot,
+    general or scaled_dot."""
     embedding: int = option(256, within=SIZE, architecture=RECURRENT_CELLS)
     """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE)
