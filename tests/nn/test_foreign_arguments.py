@@ -32,6 +32,12 @@ NAMES = {
     "features": 7, "log_decay": torch.zeros(2), "beta": torch.zeros(2, 2, LENGTH),
 }  # fmt: skip
 
+NUMBERS = {
+    "dim": DIM, "max_length": LENGTH, "factor": 2.0, "original_length": 3, "share": 0.5, "features": (4, 4),
+    "short_factor": (1.0,) * 4, "long_factor": (2.0,) * 4, "grid": (2, 3), "pairs": (2, 1, 1),
+}  # fmt: skip
+"""The names in the lines of positions."""
+
 ENCODER_LAYER = nn.TransformerEncoderLayer(DIM, 2, 16, dropout=0.0, batch_first=True)
 LAYERS = {
     "TransformerEncoderLayer": (ENCODER_LAYER, 1),
@@ -78,13 +84,16 @@ def test_a_layer_knows_the_names_of_scores_elsewhere(name):
 def test_a_layer_knows_the_names_of_positions_elsewhere(make, name):
     with pytest.raises(UnknownNameError, match="here it is position=") as raised:
         make(name)
-    for position in re.findall(r'"(\w+)"', str(raised.value)):
+    line = re.search(r"here it is position=(.+) \(known", str(raised.value))
+    assert line is not None
+    for position in re.findall(r'"(\w+)"', line[1]):
         make(position)
-    added = re.search(r"positions\.(\w+\(.+?\))", str(raised.value))
-    assert (added is not None) == ('"none"' in str(raised.value))
-    if added is not None:
-        module = eval(f"positions.{added[1]}", NAMES | {"dim": DIM, "max_length": LENGTH})
+    written = re.search(r"positions\..+\)", line[1])
+    assert (written is None) == (line[1].strip('"') in RELATIVE_POSITIONS or " or " in line[1])
+    if written is not None:
+        module = eval(written[0], NAMES | NUMBERS)
         assert module(INPUT).shape == INPUT.shape
+        assert '"none", with ' in line[1] or make(module)
 
 
 @pytest.mark.parametrize("name", WRITTEN_HERE["attention"])

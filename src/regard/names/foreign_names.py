@@ -48,6 +48,8 @@ _LOCATION_AWARE = 'scores.create("location_aware", query_dim, key_dim, channels=
 _SOFT_CAP = 'scores.SoftCap("scaled_dot", cap)'
 _RELATIVE = "biases.RelativeBias(heads)"
 _ROTARY_CALL = "query=rotary(query), key=rotary(key), where rotary = positions.Rotary(dim)"
+_SCALED = "positions.Rotary(dim, scaling=positions."
+_AXES = "positions.Rotary(dim, axes=positions."
 _SINKS = "masks.window(before, 0) | masks.prefix(n) & masks.causal()"
 
 WRITTEN_HERE = {
@@ -164,6 +166,15 @@ WRITTEN_HERE = {
             '"t5" or position="shaw"': "relative",
             '"t5"': "relative_bias",
             '"shaw"': "relative_position",
+            '"none"': "nope",
+            f"{_SCALED}PositionInterpolation(factor))": "linear linear_rope position_interpolation",
+            f"{_SCALED}DynamicNTK(factor, original_length))": "ntk dynamic dynamic_ntk ntk_aware",
+            f"{_SCALED}YaRN(factor, original_length))": "yarn",
+            f"{_SCALED}LongRoPE(short_factor, long_factor, original_length, factor))": "longrope su",
+            f"{_SCALED}Llama3(factor, original_length=original_length))": "llama3",
+            f"{_SCALED}Proportional(share))": "proportional p_rope",
+            f"{_AXES}Axial(features, grid))": "axial axial_rope rope_2d 2d_rope rope2d",
+            f"{_AXES}Sections(pairs))": "mrope m_rope multimodal_rope",
             '"none", with positions.Sinusoidal(dim) added to the input of the first layer': "sinusoidal sine",
             '"none", with positions.Learned(max_length, dim) added to the input of the first layer': "absolute learned",
         },

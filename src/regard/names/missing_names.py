@@ -91,6 +91,11 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "positions.alibi(heads)": "ALiBi",
             "positions.Sinusoidal(dim)": "PositionalEncoding sinusoidal",
             "positions.Learned(max_length, dim)": "learned",
+            "positions.Rotary.from_config(config)": "LlamaRotaryEmbedding",
+            "positions.Rotary(dim, scaling=positions.YaRN(factor, original_length))": "Yarn YARN yarn",
+            "positions.Rotary(dim, scaling=positions.DynamicNTK(factor, original_length))": "NTK ntk",
+            "positions.Rotary(dim, axes=positions.Sections(pairs))": "MRoPE MRope mrope",
+            "positions.Rotary(dim, axes=positions.Axial(features))": "RoPE2D Rope2D AxialRoPE",
         },
         "regard.normalizers": {
             "normalizers.entmax(alpha)": "entmax_bisect",
