@@ -104,7 +104,8 @@ def test_axial_positions_are_those_of_vision_towers():
         (lambda: Rotary(8, axes=Sections((2, 1))), ArgumentError, "the sum dim / 2, 4"),
         (lambda: Rotary(12, axes=Sections((1, 4, 1), True)), ArgumentError, "nearly equal"),
         (lambda: Rotary(8, axes=(4, 4)), KindError, "axes must be"),
-        (lambda: Axial((4, 0)), ArgumentError, "sizes[1] must be at least 1"),
+        (lambda: Rotary(8, axes=Axial((8, 0))), ArgumentError, "each of sizes must be at least 1"),
+        (lambda: Rotary(8, axes=Sections((2.0, 2.0))), KindError, "each of sizes must be an integer"),
         (lambda: Rotary(8, axes=Axial((4, 4)))(torch.zeros(5, 8)), ArgumentError, "positions="),
         (
             lambda: Rotary(8, axes=Axial((4, 4)))(torch.zeros(2, 5, 8), positions=torch.zeros(2, 5)[:1]),

@@ -155,11 +155,11 @@ def test_scalings_are_values_that_can_be_compared_and_read(name):
         (lambda: YaRN(2.0, 8, truncate=1), KindError, "truncate must be True or False"),
         (lambda: YaRN(2.0, 1), ArgumentError, "original_length must be at least 2"),
         (lambda: Rotary(8, base=1.0, scaling=YaRN(2.0, 8)), ArgumentError, "base must be greater than 1"),
-        (lambda: LongRoPE([1.0, -1.0], [1.0, 1.0], 8, 2.0), ArgumentError, "short_factor[1] must be positive"),
+        (lambda: LongRoPE([1.0, -1.0], [1.0, 1.0], 8, 2.0), ArgumentError, "a number of short_factor must be positive"),
         (
             lambda: Rotary(6, scaling=LongRoPE((1, 1, 1), (1, 1), 8, 2.0)),
             ShapeError,
-            "long_factor must hold dim / 2 = 3",
+            "long_factor must hold dim / 2 = 3 numbers",
         ),
         (lambda: Rotary(6, scaling=Llama3(8.0, 4.0, 1.0)), ArgumentError, "high_freq_factor must be greater"),
         (lambda: Rotary(6, scaling="yarn"), KindError, "scaling must be"),
@@ -228,7 +228,7 @@ class TestConfigurations:
             waves = Rotary.from_config(source).waves
             for length in (5, 16, 17, 64, 65, 401):
                 theirs, magnitude = init(config, device="cpu", seq_len=length)
-                torch.testing.assert_close(waves.frequencies(length).float(), theirs, rtol=1e-6, atol=0)
+                torch.testing.assert_close(waves.frequencies(length, "cpu").float(), theirs, rtol=1e-6, atol=0)
                 assert math.isclose(waves.scaling.magnitude, magnitude, rel_tol=1e-12)
 
     def test_layer_types_have_their_own_positions(self):

@@ -1,6 +1,5 @@
 """Rotary positions over several axes: which pairs of features the position on which axis rotates."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
 
@@ -12,42 +11,15 @@ from regard.names.answered import answered
 from regard.shapes.checks import flag, whole_number
 
 
-@dataclass(frozen=True)
-class Axes(ABC):
-    r"""The axes of a `Rotary`, whose pair :math:`i` rotates by :math:`p_{a(i)} \theta_i`: the base of all."""
-
-    sizes: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        sizes = tuple(whole_number(f"sizes[{i}]", size, low=1) for i, size in enumerate(self.sizes))
-        object.__setattr__(self, "sizes", sizes)
-
-    @abstractmethod
-    def parts(self, dim: int) -> tuple[int, ...]:
-        """Returns the parts of ``dim`` features with the frequencies of a whole `Rotary`; raises unless they fit."""
-
-    @abstractmethod
-    def axis_of_pairs(self) -> list[int]:
-        """Returns the axis of each pair."""
-
-    @abstractmethod
-    def along(self, index: Tensor) -> Tensor:
-        """Returns the positions ``[axes, ...]`` of the vectors with these numbers ``[...]`` in a sequence."""
-
-    def by_pair(self, positions: Tensor) -> Tensor:
-        """Returns positions ``[axes, ...]`` as ``[..., pairs]``."""
-        return torch.stack([positions[axis] for axis in self.axis_of_pairs()], dim=-1)
-
-
 @answered
 @dataclass(frozen=True)
-class Axial(Axes):
+class Axial:
     r"""Images and video: each axis rotates its own part of the features, with frequencies as for that part alone.
 
     .. math:: a(i) = \text{the axis of pair } i, \qquad \theta_i = base^{-2j / size_a}, \; j = 0, 1, \ldots
 
-    Heo et al. 2024, "Rotary position embedding for vision transformer", section 3.2 (axial); the vision towers of
-    Qwen2-VL and, with ``interleaved=True``, of Llama 4, whose positions begin with 1.
+    Heo et al. 2024, "Rotary position embedding for vision transformer", section 3.2; the vision towers of Qwen2-VL and,
+    with ``interleaved=True``, of Llama 4, whose positions begin with 1.
 
     Args:
         sizes: features of each axis, even.
@@ -56,47 +28,46 @@ class Axial(Axes):
     Example:
         >>> import torch
         >>> from regard import positions
-        >>> rotary = positions.Rotary(8, axes=positions.Axial((4, 4), grid=(3, 5)))
-        >>> patches = torch.randn(2, 15, 8)
-        >>> rows_and_columns = torch.tensor([[row, column] for row in range(3) for column in range(5)]).T
+        >>> rotary, patches = positions.Rotary(8, axes=positions.Axial((4, 4), grid=(3, 5))), torch.randn(2, 15, 8)
+        >>> rows_and_columns = torch.cartesian_prod(torch.arange(3), torch.arange(5)).T
         >>> torch.equal(rotary(patches), rotary(patches, positions=rows_and_columns))
         True
     """
 
+    sizes: tuple[int, ...]
     grid: tuple[int, ...] | None = None
 
     def parts(self, dim: int) -> tuple[int, ...]:
-        if sum(self.sizes) != dim or any(size % 2 for size in self.sizes):
+        """Returns the parts of ``dim`` features with the frequencies of a whole `Rotary`; raises unless they fit."""
+        if sum(self.sizes) != dim or any(whole_number("each of sizes", size, low=1) % 2 for size in self.sizes):
             raise ArgumentError(f"sizes of Axial must be even, with the sum dim, {dim}; they are {self.sizes}")
         if self.grid is not None and len(self.grid) != len(self.sizes):
             raise ArgumentError(f"grid must have {len(self.sizes)} axes, as sizes; it is {self.grid}")
-        return self.sizes
+        return tuple(self.sizes)
 
     def axis_of_pairs(self) -> list[int]:
+        """Returns the axis of each pair."""
         return [axis for axis, size in enumerate(self.sizes) for _ in range(size // 2)]
 
     def along(self, index: Tensor) -> Tensor:
+        """Returns the positions ``[axes, ...]`` of the vectors with these numbers ``[...]`` in a sequence."""
         if self.grid is None:
             raise ArgumentError("Axial needs positions=, [axes, length] or [axes, batch, length], or a grid")
         steps = [prod(self.grid[axis + 1 :]) for axis in range(len(self.grid))]
-        columns = [index // step % size for step, size in zip(steps[1:], self.grid[1:], strict=True)]
-        return torch.stack([index // steps[0], *columns])
+        rest = [index // step % size for step, size in zip(steps[1:], self.grid[1:], strict=True)]
+        return torch.stack([index // steps[0], *rest])
 
 
 @answered
 @dataclass(frozen=True)
-class Sections(Axes):
+class Sections:
     r"""Texts with images and video (M-RoPE): the axes time, height and width share the pairs of one rotary position.
 
     .. math:: \theta_i = base^{-2i / dim}, \qquad a(i) = \text{section of } i, \;\text{ or interleaved }\; i \bmod axes
 
-    Wang et al. 2024 (Qwen2-VL), section 2.1: consecutive sections. Interleaved as in Qwen3-VL (2025), each axis but
-    the first has every third pair up to its size, and the first one has the rest. Without ``positions=`` all axes have
-    the same, as texts do, and the rotation is that of a plain `Rotary`.
-
-    Args:
-        sizes: pairs of each axis.
-        interleaved: whether pairs of the axes alternate.
+    Wang et al. 2024 (Qwen2-VL), section 2.1: consecutive sections of ``sizes`` pairs. Interleaved as in Qwen3-VL
+    (2025), each axis but the first has every third pair up to its size, and the first one the rest. Without
+    ``positions=`` all axes have the same, as texts do, and the rotation is that of a plain `Rotary`.
 
     Example:
         >>> from regard import positions
@@ -104,22 +75,20 @@ class Sections(Axes):
         ([0, 0, 1, 2], [0, 1, 2, 0])
     """
 
+    sizes: tuple[int, ...]
     interleaved: bool = False
 
     def parts(self, dim: int) -> tuple[int, ...]:
-        flag("interleaved", self.interleaved)
         pairs = self.axis_of_pairs()
         if 2 * sum(self.sizes) != dim or any(pairs.count(axis) != size for axis, size in enumerate(self.sizes)):
-            raise ArgumentError(
-                f"sizes of Sections must have the sum dim / 2, {dim // 2}, and interleaved ones be nearly equal; "
-                f"they are {self.sizes}"
-            )
+            rule = f"have the sum dim / 2, {dim // 2}, and be nearly equal if interleaved"
+            raise ArgumentError(f"sizes of Sections must {rule}; they are {self.sizes}")
         return (dim,)
 
     def axis_of_pairs(self) -> list[int]:
         axes = len(self.sizes)
-        if not self.interleaved:
-            return [axis for axis, size in enumerate(self.sizes) for _ in range(size)]
+        if not flag("interleaved", self.interleaved):
+            return [axis for axis, size in enumerate(self.sizes) for _ in range(whole_number("each of sizes", size))]
         return [i % axes if i < axes * self.sizes[i % axes] else 0 for i in range(sum(self.sizes))]
 
     def along(self, index: Tensor) -> Tensor:

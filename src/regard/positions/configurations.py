@@ -5,21 +5,14 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from regard.errors import ArgumentError
+from regard.positions import scaling as scalings
 from regard.positions.axes import Sections
-from regard.positions.scaling import (
-    DynamicNTK,
-    Llama3,
-    LongRoPE,
-    PositionInterpolation,
-    Proportional,
-    RotaryScaling,
-    YaRN,
-)
 from regard.shapes.checks import known_name
 
-KINDS: dict[str, type[RotaryScaling]] = {
-    "default": RotaryScaling, "linear": PositionInterpolation, "dynamic": DynamicNTK, "yarn": YaRN,
-    "longrope": LongRoPE, "llama3": Llama3, "proportional": Proportional,
+KINDS: dict[str, type[scalings.RotaryScaling]] = {
+    "default": scalings.RotaryScaling, "linear": scalings.PositionInterpolation, "dynamic": scalings.DynamicNTK,
+    "yarn": scalings.YaRN, "longrope": scalings.LongRoPE, "llama3": scalings.Llama3,
+    "proportional": scalings.Proportional,
 }  # fmt: skip
 FORMER_KINDS = {"mrope": "default", "su": "longrope"}
 INTERLEAVED = (
@@ -39,13 +32,13 @@ def rotary_arguments(config: Any, layer_type: str | None, dim: int | None) -> di
         return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
 
     model_type = str(of_model("model_type"))
+    parameters = of_model("rope_parameters") or of_model("rope_scaling")
+    if parameters is None and of_model("text_config") is not None:
+        return rotary_arguments(of_model("text_config"), layer_type, dim)
     if model_type.startswith(OTHER_ORDERS) or of_model("patch_size"):
         raise ArgumentError(
             f"the positions of {model_type} have axes that the configuration does not tell: write axes="
         )
-    parameters = of_model("rope_parameters") or of_model("rope_scaling")
-    if parameters is None and of_model("text_config") is not None:
-        return rotary_arguments(of_model("text_config"), layer_type, dim)
     if parameters is None:
         parameters = config if isinstance(config, Mapping) else {}
     if parameters and all(each is None or isinstance(each, Mapping) for each in parameters.values()):
@@ -57,32 +50,33 @@ def rotary_arguments(config: Any, layer_type: str | None, dim: int | None) -> di
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     scaling = KINDS[known_name("rope_type", FORMER_KINDS.get(kind, kind), KINDS)]
     share = parameters.get("partial_rotary_factor") or of_model("partial_rotary_factor") or 1.0
-    heads = of_model("num_attention_heads")
-    features = (
-        dim or of_model("head_dim") or of_model("qk_rope_head_dim") or (heads and of_model("hidden_size") // heads)
-    )
-    if not features:
+    dim = dim or of_model("head_dim") or of_model("qk_rope_head_dim")
+    if not dim and not of_model("hidden_size"):
         raise ArgumentError("dim is missing, the features of a head, which rope_parameters do not say: write dim=")
+    dim = dim or of_model("hidden_size") // of_model("num_attention_heads")
     longest = of_model("max_position_embeddings")
     original = of_model("original_max_position_embeddings") or parameters.get("original_max_position_embeddings")
-    known = dict(parameters) | {
-        "original_length": longest if scaling is DynamicNTK else original or longest,
+    numbers = dict(parameters) | {
+        "original_length": longest if kind == "dynamic" else original or longest,
         "partial_rotary_factor": share,
         "factor": parameters.get("factor") or (longest and original and longest / original),
     }
-    options = {}
-    for field in fields(scaling):
-        if known.get(field.name) or known.get(field.name) is False:
-            options[field.name] = known[field.name]
-        elif field.default is MISSING:
-            raise ArgumentError(
-                f"rope_parameters of type {kind!r} need {field.name}; they have {', '.join(parameters)}"
-            )
+    options = {
+        field.name: numbers[field.name]
+        for field in fields(scaling)
+        if numbers.get(field.name) or numbers.get(field.name) is False
+    }
+    missing = [field.name for field in fields(scaling) if field.default is MISSING and field.name not in options]
+    if missing:
+        raise ArgumentError(f"rope_parameters of type {kind!r} need {missing[0]}; they have {', '.join(parameters)}")
+    base = parameters.get("rope_theta") or of_model("rope_theta") or 10000.0
+    if kind == "dynamic" and parameters.get("alpha"):  # HunYuan's base has its final value at once
+        scaling, options, base = KINDS["default"], {}, base * parameters["alpha"] ** (dim / (dim - 2))
     sizes, interleaved = parameters.get("mrope_section"), of_model("rope_interleave")
     return {
-        "dim": features if scaling is Proportional else int(features * share),
-        "base": parameters.get("rope_theta") or of_model("rope_theta") or 10000.0,
-        "interleaved": of_model("model_type") in INTERLEAVED if interleaved is None else bool(interleaved),
+        "dim": dim if kind == "proportional" else int(dim * share),
+        "base": base,
+        "interleaved": model_type in INTERLEAVED if interleaved is None else bool(interleaved),
         "scaling": scaling(**options),
         "axes": Sections(tuple(sizes), bool(parameters.get("mrope_interleaved") or model_type.startswith("qwen3")))
         if sizes

@@ -32,30 +32,25 @@ def positions_of(input: Tensor, offset: int | Tensor) -> tuple[int, int] | Tenso
 def whole_lengths(input: Tensor, offset: int | Tensor, length: int | Tensor | None) -> int | Tensor:
     """Returns the number of positions of a whole sequence: ``length``, or the position after the input's last; for
     integers ``[batch]``, with axes for those of the input."""
-    name, value, added = ("length", length, 0) if length is not None else ("offset", offset, input.shape[-2])
-    rest = whole_length(added, "input") if added else 0
-    return (_rows_of(name, input, value) if isinstance(value, Tensor) else whole_number(name, value)) + rest
+    name, value = ("offset", offset) if length is None else ("length", length)
+    rest = whole_length(input.shape[-2], "input") if length is None else 0
+    return rest + (_rows_of(name, input, value) if isinstance(value, Tensor) else whole_number(name, value))
 
 
 def explicit_positions(input: Tensor, positions: Tensor, axes: int | None) -> Tensor:
-    """Returns positions that the user passed, ``[(axes,) (batch,) length]``, with axes for those of the input.
-
-    Args:
-        axes: number of axes of positions; None: one, which ``positions`` does not name.
-    """
+    """Returns positions that the user passed, ``[(axes,) (batch,) length]``, with axes for those of the input."""
     refuse_parts("a call with positions=")
     check_dense("positions", positions)
-    batch, length = input.shape[0], input.shape[-2]
-    first = () if axes is None else (axes,)
-    if tuple(positions.shape) == (*first, length):
+    first, shape = () if axes is None else (axes,), tuple(positions.shape)
+    whole = [*first, input.shape[0], input.shape[-2]]
+    if shape == (*first, input.shape[-2]):
         return positions
-    if input.dim() < 3 or tuple(positions.shape) != (*first, batch, length):
+    if input.dim() < 3 or list(shape) != whole:
         names = "axes, " if first else ""
         raise ShapeError(
-            f"positions must be [{names}length] or [{names}batch, length] = {[*first, batch, length]}; "
-            f"it has shape {list(positions.shape)}"
+            f"positions must be [{names}length] or [{names}batch, length] = {whole}; it has shape {list(shape)}"
         )
-    return positions.reshape(*first, batch, *[1] * (input.dim() - 3), length)
+    return positions.reshape(*shape[:-1], *[1] * (input.dim() - 3), shape[-1])
 
 
 def _rows_of(name: str, input: Tensor, rows: Tensor) -> Tensor:

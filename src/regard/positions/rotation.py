@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.names.answered import answered
-from regard.positions.axes import Axes
+from regard.positions.axes import Axial, Sections
 from regard.positions.configurations import rotary_arguments
 from regard.positions.index import check_features
 from regard.positions.scaling import RotaryScaling
@@ -58,7 +58,7 @@ class Rotary(Module):
         interleaved: bool = False,
         *,
         scaling: RotaryScaling | None = None,
-        axes: Axes | None = None,
+        axes: Axial | Sections | None = None,
     ):
         super().__init__()
         self.dim = whole_number("dim", dim, low=2)
@@ -69,24 +69,18 @@ class Rotary(Module):
 
     @classmethod
     def from_config(cls, config: Any, layer_type: str | None = None, *, dim: int | None = None) -> "Rotary":
-        """Creates the rotary positions of a model of Hugging Face.
+        """Creates the rotary positions of a model of Hugging Face; raises an error that lists the known kinds and layer
+        types if it has another.
 
         Args:
             config: the model's configuration, the mapping in its ``config.json``, or ``rope_parameters`` alone.
             layer_type: which of ``layer_types``, for models whose types differ, as Gemma 3's ``sliding_attention``.
             dim: features of a head; None: as the configuration says.
 
-        Raises:
-            UnknownNameError: the kind of scaling, or the layer type, is unknown; the message lists the known ones.
-            ArgumentError: a number is missing, or there are no rotary positions in layers of this type.
-
         Example:
             >>> from regard import positions
-            >>> positions.Rotary.from_config({"rope_type": "linear", "factor": 4.0, "rope_theta": 5e5}, dim=64)
-            Rotary(
-              64, base=500000, interleaved=False, scaling=PositionInterpolation(factor=4.0)
-              (waves): Waves(64, base=500000)
-            )
+            >>> positions.Rotary.from_config({"rope_type": "linear", "factor": 4.0}, dim=64).waves.scaling
+            PositionInterpolation(factor=4.0)
         """
         return cls(**rotary_arguments(config, layer_type, dim))
 

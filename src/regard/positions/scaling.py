@@ -16,15 +16,13 @@ from regard.tracing.transforms import sent
 
 @dataclass(frozen=True)
 class RotaryScaling:
-    r"""The frequencies of a `Rotary` of ``dim`` features, and the magnitude of what it rotates; here unscaled.
+    r"""The frequencies of a `Rotary`, and the magnitude of what it rotates; here unscaled.
 
     .. math:: \theta_i = base^{-2i / dim}, \qquad m = 1
 
-    Subclasses have other :math:`\theta'` and :math:`m`; a score gets the factor :math:`m^2`. Their fields are positive.
-
-    Attributes:
-        depends_on_length: whether :math:`\theta'` depends on the length of the sequence. Keys in a cache stay rotated
-            for the length at which they entered it, as in transformers: decode anew where that matters.
+    Subclasses have other :math:`\theta'` and :math:`m`; a score gets the factor :math:`m^2`. In all of them
+    :math:`s` is ``factor``, the length now by that of the training, and :math:`L` ``original_length``, the length of
+    the training. Keys in a cache stay rotated for the length at which they came, as in transformers.
     """
 
     depends_on_length: ClassVar[bool] = False
@@ -33,8 +31,7 @@ class RotaryScaling:
         for name in (field.name for field in fields(self)):
             value = getattr(self, name)
             if isinstance(value, (list, tuple)):
-                numbers = tuple(positive_number(f"{name}[{i}]", number) for i, number in enumerate(value))
-                object.__setattr__(self, name, numbers)
+                object.__setattr__(self, name, tuple(positive_number(f"a number of {name}", one) for one in value))
             elif name == "original_length":
                 whole_number(name, value, low=2)
             elif name == "truncate":
@@ -50,14 +47,7 @@ class RotaryScaling:
     def frequencies(
         self, dim: int, base: float, length: int | Tensor = 0, device: torch.device | str | None = None
     ) -> Tensor:
-        """Returns θ′, ``float64 [dim / 2]``.
-
-        Args:
-            dim: number of rotated features.
-            base: approximately 1 / θ of the slowest pair.
-            length: positions of the sequence, or a tensor ``[..., 1]`` of several, for which θ′ is ``[..., dim / 2]``.
-            device: the device of the result.
-        """
+        """Returns θ′ for sequences of this length, ``float64 [dim / 2]``, or ``[..., dim / 2]`` for ``[..., 1]``."""
         even = torch.arange(0, dim, 2, dtype=torch.float64, device=device)
         return self.scaled(base ** (-even / dim), base, length)
 
@@ -75,12 +65,9 @@ class PositionInterpolation(RotaryScaling):
 
     Chen et al. 2023, section 2.3; ``linear`` in transformers.
 
-    Args:
-        factor: :math:`s`, the length now by that of the training.
-
     Example:
         >>> from regard import positions
-        >>> positions.PositionInterpolation(4.0).frequencies(4, 10000.0)
+        >>> positions.PositionInterpolation(factor=4.0).frequencies(4, 10000.0)
         tensor([0.2500, 0.0025], dtype=torch.float64)
     """
 
@@ -97,17 +84,14 @@ class DynamicNTK(RotaryScaling):
 
     .. math:: \theta'_i = \theta_i \, t^{-2i / (dim - 2)}, \qquad t = 1 + s \, (\max(l, L) / L - 1)
 
-    where :math:`l` is the length of the sequence: the fastest pair keeps its frequency, the slowest is divided by
-    :math:`t`. Peng et al. 2023 (YaRN), sections 3.1 and 3.3. Each batch row has its own length where it is known
-    (``offset`` or ``length`` of the call, packed rows); elsewhere padding counts, as in transformers.
-
-    Args:
-        factor: :math:`s`.
-        original_length: :math:`L`; transformers has ``max_position_embeddings``.
+    where :math:`l` is the length of the sequence: the fastest pair stays, the slowest is divided by :math:`t`. Peng et
+    al. 2023 (YaRN), sections 3.1 and 3.3. Each batch row has its own length where it is known (``offset`` or ``length``
+    of the call, packed rows); elsewhere padding counts, as in transformers, where :math:`L` is
+    ``max_position_embeddings``.
 
     Example:
         >>> from regard import positions
-        >>> scaling = positions.DynamicNTK(2.0, original_length=8)
+        >>> scaling = positions.DynamicNTK(factor=2.0, original_length=8)
         >>> scaling.frequencies(4, 10000.0, length=8), scaling.frequencies(4, 10000.0, length=16)
         (tensor([1.0000, 0.0100], dtype=torch.float64), tensor([1.0000, 0.0033], dtype=torch.float64))
     """
@@ -120,11 +104,10 @@ class DynamicNTK(RotaryScaling):
         last = len(theta) - 1
         if not last:
             raise ArgumentError("dim must be at least 4 for DynamicNTK; it is 2")
-        longest = length.clamp(min=self.original_length) if isinstance(length, Tensor) else length
-        growth = longest / self.original_length - 1
-        growth = growth if isinstance(growth, Tensor) else max(growth, 0.0)
+        beyond = length - self.original_length
+        beyond = beyond.clamp(min=0) if isinstance(beyond, Tensor) else max(beyond, 0)
         exponents = -torch.arange(last + 1, dtype=torch.float64, device=theta.device) / last
-        return theta * (1 + self.factor * growth) ** exponents
+        return theta * (1 + self.factor * beyond / self.original_length) ** exponents
 
 
 @answered
@@ -143,8 +126,6 @@ class YaRN(RotaryScaling):
     :math:`a` is at least 0, :math:`b` at most dim − 1, and :math:`m` is 1 for :math:`s < 1`.
 
     Args:
-        factor: :math:`s`, the length now by that of the training.
-        original_length: :math:`L`, the length of the training.
         beta_fast, beta_slow: faster pairs are kept, slower ones interpolated.
         attention_factor: :math:`m`; None: as above.
         mscale, mscale_all_dim: with both, :math:`m` is ``(0.1 mscale ln s + 1) / (0.1 mscale_all_dim ln s + 1)``
@@ -153,11 +134,8 @@ class YaRN(RotaryScaling):
 
     Example:
         >>> from regard import positions
-        >>> scaling = positions.YaRN(4.0, original_length=256)
-        >>> scaling.frequencies(8, 10000.0)
+        >>> positions.YaRN(factor=4.0, original_length=256).frequencies(8, 10000.0)
         tensor([1.0000e+00, 6.2500e-02, 2.5000e-03, 2.5000e-04], dtype=torch.float64)
-        >>> round(scaling.magnitude, 4)
-        1.1386
     """
 
     factor: float
@@ -202,13 +180,7 @@ class LongRoPE(RotaryScaling):
     .. math:: \theta'_i = \theta_i / \lambda_i, \qquad m = \sqrt{1 + \ln s / \ln L}
 
     Ding et al. 2024, section 3.1, who search for :math:`\lambda`, as Phi-3 has it: ``long_factor`` serves sequences
-    longer than :math:`L`, and :math:`m` is 1 for :math:`s < 1`.
-
-    Args:
-        short_factor, long_factor: :math:`\lambda`, ``dim / 2`` numbers each.
-        original_length: :math:`L`, the length of the training.
-        factor: :math:`s`, the longest length by that of the training.
-        attention_factor: :math:`m`; None: as above.
+    longer than :math:`L`, and :math:`m` is 1 for :math:`s < 1`, or ``attention_factor``.
 
     Example:
         >>> from regard import positions
@@ -231,11 +203,8 @@ class LongRoPE(RotaryScaling):
         return math.sqrt(1 + math.log(max(self.factor, 1.0)) / math.log(self.original_length))
 
     def scaled(self, theta: Tensor, base: float, length: int | Tensor) -> Tensor:
-        for name in ("short_factor", "long_factor"):
-            if len(getattr(self, name)) != len(theta):
-                raise ShapeError(
-                    f"{name} must hold dim / 2 = {len(theta)} numbers; it holds {len(getattr(self, name))}"
-                )
+        if not len(self.short_factor) == len(self.long_factor) == len(theta):
+            raise ShapeError(f"short_factor and long_factor must hold dim / 2 = {len(theta)} numbers; they are {self}")
         short, long = (sent(vector(one, theta.dtype), theta.device) for one in (self.short_factor, self.long_factor))
         if isinstance(length, Tensor):
             return theta / torch.where(length > self.original_length, long, short)
@@ -252,16 +221,11 @@ class Llama3(RotaryScaling):
         \theta'_i = \theta_i \, (g_i + (1 - g_i) / s), \qquad
         g_i = \mathrm{clamp}\Big(\frac{L \, \theta_i / 2 \pi - low}{high - low}, 0, 1\Big)
 
-    Grattafiori et al. 2024 (Llama 3.1), whose code has the equation.
-
-    Args:
-        factor: :math:`s`.
-        low_freq_factor, high_freq_factor: the turns :math:`low` and :math:`high`, the second greater.
-        original_length: :math:`L`, the length of the training.
+    Grattafiori et al. 2024 (Llama 3.1), whose code has the equation; :math:`low` is ``low_freq_factor``.
 
     Example:
         >>> from regard import positions
-        >>> positions.Llama3(8.0, 1.0, 4.0, original_length=64).frequencies(4, 10000.0)
+        >>> positions.Llama3(factor=8.0, original_length=64).frequencies(4, 10000.0)
         tensor([1.0000, 0.0013], dtype=torch.float64)
     """
 
@@ -285,16 +249,12 @@ class Proportional(RotaryScaling):
 
     .. math:: \theta'_i = \theta_i / s \;\text{ if }\; i < \lfloor p \cdot dim / 2 \rfloor, \;\text{ else }\; 0
 
-    Barbero et al. 2025, "Round and round we go!", and Gemma 4. A partial ``Rotary(p · dim)`` rotates as many pairs, of
-    all frequencies.
-
-    Args:
-        partial_rotary_factor: :math:`p`.
-        factor: :math:`s`.
+    Barbero et al. 2025, "Round and round we go!", and Gemma 4; :math:`p` is ``partial_rotary_factor``. A partial
+    ``Rotary(p · dim)`` rotates as many pairs, of all frequencies.
 
     Example:
         >>> from regard import positions
-        >>> positions.Proportional(0.5).frequencies(8, 10000.0)
+        >>> positions.Proportional(partial_rotary_factor=0.5).frequencies(8, 10000.0)
         tensor([1.0000, 0.1000, 0.0000, 0.0000], dtype=torch.float64)
     """
 
