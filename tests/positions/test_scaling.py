@@ -1,6 +1,7 @@
 """Scalings of rotary positions: the papers' equations, transformers' numbers, and sequences that grow."""
 
 import copy
+import importlib
 import math
 
 import pytest
@@ -194,7 +195,7 @@ class TestConfigurations:
             {"rope_type": "default", "rope_theta": 321.0},
             {"rope_type": "linear", "factor": 4.0},
             {"rope_type": "linear", "factor": 0.5, "rope_theta": 500.0, "partial_rotary_factor": 0.5},
-            {"rope_type": "dynamic", "factor": 3.0},
+            {"rope_type": "dynamic", "factor": 3.0, "original_max_position_embeddings": 16},
             {"rope_type": "dynamic", "factor": 0.25, "partial_rotary_factor": 0.5},
             {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
             {"rope_type": "yarn", "factor": 0.5, "original_max_position_embeddings": 300},
@@ -230,6 +231,31 @@ class TestConfigurations:
                 theirs, magnitude = init(config, device="cpu", seq_len=length)
                 torch.testing.assert_close(waves.frequencies(length, "cpu").float(), theirs, rtol=1e-6, atol=0)
                 assert math.isclose(waves.scaling.magnitude, magnitude, rel_tol=1e-12)
+
+    HUNYUAN = {"rope_type": "dynamic", "alpha": 7.0, "factor": 1.0, "rope_theta": 1e4}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        ("family", "name", "options", "interleaved"),
+        [
+            ("gemma3", "Gemma3Text", {}, False),
+            ("gemma4", "Gemma4Text", {}, False),  # heads of two sizes
+            ("glm", "Glm", {}, True),
+            ("deepseek_v3", "DeepseekV3", {}, True),
+            ("hunyuan_v1_dense", "HunYuanDenseV1", {"rope_parameters": HUNYUAN, "head_dim": 16}, False),
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore")
+    def test_positions_are_those_of_whole_models(self, family, name, options, interleaved):
+        transformers = pytest.importorskip("transformers")
+        peer = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+        config = getattr(transformers, f"{name}Config")(**options)
+        module = getattr(peer, f"{name.replace('3Text', '3')}RotaryEmbedding")(config)
+        types = list(module.rope_type) if isinstance(module.rope_type, dict) else [None]
+        for layer_type in types:
+            rotary = Rotary.from_config(config, layer_type)
+            theirs = getattr(module, f"{layer_type}_inv_freq" if layer_type else "inv_freq")
+            torch.testing.assert_close(rotary.waves.frequencies(0, "cpu").float(), theirs, rtol=1e-6, atol=0)
+            assert rotary.interleaved == interleaved
 
     def test_layer_types_have_their_own_positions(self):
         parameters = {
