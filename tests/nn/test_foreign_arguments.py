@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regard
-from regard import masks, nn, normalizers, pictures, positions, scores, watching
+from regard import biases, masks, nn, normalizers, pictures, positions, scores, watching
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.models.pointer_generator import PointerState
 from regard.models.pointer_network import PointingState
@@ -34,7 +34,8 @@ NAMES = {
 
 NUMBERS = {
     "dim": DIM, "max_length": LENGTH, "factor": 2.0, "original_length": 3, "share": 0.5, "features": (4, 4),
-    "short_factor": (1.0,) * 4, "long_factor": (2.0,) * 4, "grid": (2, 3), "pairs": (2, 1, 1),
+    "short_factor": (1.0,) * 4, "long_factor": (2.0,) * 4, "grid": (2, 3), "pairs": (2, 1, 1), "biases": biases,
+    "num_heads": 2, "head_dim": DIM // 2, "height": 2, "width": 3,
 }  # fmt: skip
 """The names in the lines of positions."""
 
@@ -88,11 +89,11 @@ def test_a_layer_knows_the_names_of_positions_elsewhere(make, name):
     assert line is not None
     for position in re.findall(r'"(\w+)"', line[1]):
         make(position)
-    written = re.search(r"positions\..+\)", line[1])
+    written = re.search(r"(positions|biases)\..+\)", line[1])
     assert (written is None) == (line[1].strip('"') in RELATIVE_POSITIONS or " or " in line[1])
     if written is not None:
         module = eval(written[0], NAMES | NUMBERS)
-        assert module(INPUT).shape == INPUT.shape
+        assert written[1] == "biases" or module(INPUT).shape == INPUT.shape
         assert '"none", with ' in line[1] or make(module)
 
 
