@@ -46,7 +46,7 @@ def literal(query, key, value, score, normalizer, mask, bias=None):
     grid = Grid.whole(B, H, Q, K)
     scores = score(query, key)
     if bias is not None:
-        scores = scores + bias(query, grid)
+        scores = scores + bias.of_keys(key)(query, grid)
     allowed = torch.ones(grid.shape, dtype=torch.bool) if mask is None else mask.dense(grid)
     output, lse = query.new_zeros(B, H, Q, V), query.new_full((B, H, Q), -torch.inf)
     for b in range(B):

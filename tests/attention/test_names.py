@@ -87,7 +87,7 @@ ARGUMENTS = {
     "positions": positions, "heads": 3, "scale": 2.0, "softmax_scale": 1.0, "scaling": 1.0, "softcap": 3.0,
     "dim": D, "windows": 2, "features": 7, "log_decay": torch.zeros(3), "beta": torch.zeros(2, 3, 5), "k": 2, "p": 0.5,
     "torch": torch, "size": 3, "shape": (5,), "window": 2, "shift": 1, "count": 1, "biases": biases, "max_distance": 3,
-    "rotary": torch.clone, "length": 6, "block": 3, "height": 3, "width": 5, "max_length": 9,
+    "rotary": torch.clone, "length": 6, "block": 3, "span": 4, "height": 3, "width": 5, "max_length": 9,
     "query": QUERY, "key": KEY,
 }  # fmt: skip
 """The names that a line of the table may contain."""

@@ -113,6 +113,8 @@ BIASES = {
     "fire": lambda: biases.Fire(H, 3).double(),
     "window": lambda: biases.WindowTable(H, (3,), (K,)).double(),
     "decomposed": lambda: biases.DecomposedPosition(D, (Q,), (K,), weight=_weights(2 * K - 1, D)),
+    "transformer_xl": lambda: biases.TransformerXL(H, D, 6).double(),
+    "disentangled": lambda: biases.Disentangled(H, D, 4, 6).double(),
     "shaw": lambda: positions.RelativePosition(D, 3).double(),
     "diagonal_sum": lambda: positions.alibi(H) + positions.RelativeBias(H, buckets=8, max_distance=16).double(),
     "dense_sum": lambda: positions.alibi(H) + _weights(H, Q, K),

@@ -454,7 +454,8 @@ def _validate(
     checked_mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
     if checked_mask is None and checked_score.is_causal:
         checked_mask = causal()
-    checked_bias = None if bias is None else bias_for(bias, H)
+    checked_bias = bias_for(bias, H)
+    checked_bias = None if checked_bias is None else checked_bias.of_keys(key)
     parts = checked_mask, checked_bias, check_dropout(dropout)
     problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)
     if rank == 3:

@@ -71,6 +71,7 @@ class Route:
             query, key, value = (with_four_axes(tensor, rank) for tensor in (query, key, value))
         if bias is not None and not isinstance(bias, Bias):
             bias = bias_for(bias, query.shape[1])
+        bias = None if bias is None else bias.of_keys(key)
         if rank == 3:
             mask = None if mask is None else mask.map_tensors(pairs_by_batch)
             bias = None if bias is None else bias.map_tensors(pairs_by_batch)

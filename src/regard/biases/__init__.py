@@ -3,12 +3,14 @@
 from regard.biases.alibi import Alibi, alibi
 from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, TensorBias, as_bias
 from regard.biases.decomposed_position import DecomposedPosition
+from regard.biases.disentangled import Disentangled
 from regard.biases.distance import DistanceBias, Kerple, Sandwich
 from regard.biases.fire import Fire
 from regard.biases.names import bias_for
-from regard.biases.query_bias import QueryBias
+from regard.biases.query_bias import BoundBias, KeyedBias, QueryBias
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
+from regard.biases.transformer_xl import TransformerXL
 from regard.biases.window_tables import LogSpacedTable, WindowBias, WindowTable
 from regard.names.lazy_names import public_names
 
@@ -16,11 +18,14 @@ __all__ = [
     "Alibi",
     "AppendedBias",
     "Bias",
+    "BoundBias",
     "DecomposedPosition",
     "DiagonalBias",
+    "Disentangled",
     "DistanceBias",
     "Fire",
     "Kerple",
+    "KeyedBias",
     "LogSpacedTable",
     "QueryBias",
     "RelativeBias",
@@ -28,6 +33,7 @@ __all__ = [
     "Sandwich",
     "SummedBias",
     "TensorBias",
+    "TransformerXL",
     "WindowBias",
     "WindowTable",
     "alibi",

@@ -76,6 +76,13 @@ class Bias(DeclaredModule, ABC):
         """
         return with_parts(self, lambda part: part.map_tensors(function))
 
+    def of_keys(self, key: Tensor) -> "Bias":
+        """Returns the bias of a call with these keys ``[batch, kv_heads, keys, dim]``; itself if it depends on none.
+
+        A call of attention does so with its keys; see `regard.biases.KeyedBias`.
+        """
+        return self
+
     @abstractmethod
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         """Computes the bias of one tile.
@@ -266,6 +273,9 @@ class SummedBias(Bias, fields=("biases",)):
     def needs_gradient(self, query: Tensor) -> bool:
         return any(bias.needs_gradient(query) for bias in self)
 
+    def of_keys(self, key: Tensor) -> Bias:
+        return with_parts(self, lambda bias: bias.of_keys(key))
+
     @property
     def reads_query(self) -> bool:
         return any(bias.reads_query for bias in self)
@@ -325,6 +335,9 @@ class AppendedBias(Bias, fields=("bias", "appended")):
 
     def needs_gradient(self, query: Tensor) -> bool:
         return self.bias.needs_gradient(query)
+
+    def of_keys(self, key: Tensor) -> Bias:
+        return with_parts(self, lambda bias: bias.of_keys(key[:, :, : key.shape[2] - self.appended]))
 
     def of_pairs(self, query: Tensor, grid: Grid) -> PairBias | None:
         bias = self.bias.of_pairs(query, without_appended(grid, self.appended))

@@ -1,10 +1,15 @@
-"""The base of biases that are inner products of queries with learned vectors of relative positions."""
+"""The bases of biases that are inner products of queries, or also of keys, with vectors of relative positions."""
 
+from abc import abstractmethod
+
+import torch
 from torch import Tensor
 
 from regard.biases.bias import Bias, check_fit
-from regard.errors import ShapeError
-from regard.shapes.grid import Grid, upcast
+from regard.errors import KindError, ShapeError
+from regard.fields import set_field
+from regard.shapes.checks import check_same_dim
+from regard.shapes.grid import Grid, span_length, spread_heads, upcast
 
 
 class QueryBias(Bias):
@@ -53,6 +58,75 @@ class QueryBias(Bias):
         vectors, vectors_nan = _finite_part(upcast(vectors).to(query.dtype))
         products = query @ vectors.transpose(-1, -2)
         return products + query_nan[..., :, None] + vectors_nan[..., None, :]
+
+
+class KeyedBias(QueryBias):
+    """A bias that depends on the keys as well.
+
+    A call of attention joins it with its keys (`of_keys`), which `values` gets a tile at a time. Sharded calls run it
+    on whole sequences.
+
+    Example:
+        >>> from regard import biases
+        >>> issubclass(biases.TransformerXL, biases.KeyedBias)
+        True
+    """
+
+    def of_keys(self, key: Tensor) -> Bias:
+        return BoundBias(self, key)
+
+    @abstractmethod
+    def values(self, query: Tensor, key: Tensor, grid: Grid) -> Tensor:
+        """Computes the bias of one tile, as `Bias.forward`, from its queries and its keys ``[batch, heads, keys,
+        dim]``."""
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        raise KindError(f"{type(self).__name__} depends on the keys: write bias.of_keys(key)(query, grid)")
+
+
+class BoundBias(Bias, fields=("bias", "key")):
+    """A bias that depends on the keys, with those of a call.
+
+    Args:
+        bias: the bias.
+        key: the keys of the call, ``[batch, kv_heads, keys, dim]``.
+
+    Example:
+        >>> import torch
+        >>> from regard import biases
+        >>> bound = biases.TransformerXL(2, dim=4).of_keys(torch.zeros(1, 2, 3, 4))
+        >>> bound.key.shape
+        torch.Size([1, 2, 3, 4])
+    """
+
+    key: Tensor
+
+    def __init__(self, bias: KeyedBias, key: Tensor):
+        super().__init__()
+        self.bias = bias
+        set_field(self, "key", key)
+
+    def of_keys(self, key: Tensor) -> Bias:
+        return BoundBias(self.bias, key)
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        self.bias.check(query, grid)
+        check_same_dim(query, self.key)
+
+    def needs_gradient(self, query: Tensor) -> bool:
+        return query.requires_grad or super().needs_gradient(query)
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        key = self.key.narrow(0, grid.batch_span.start, span_length(grid.batch_span))
+        key = key.narrow(2, grid.key_span.start, span_length(grid.key_span))
+        return self.bias.values(query, spread_heads(key, grid.heads), grid)
+
+
+def diagonal_index(grid: Grid) -> Tensor:
+    """Returns the index of each pair's diagonal in those of `relative_positions`, ``int64 [queries, keys]``."""
+    _, _, queries, keys = grid.shape
+    rows, columns = (torch.arange(length, device=grid.device) for length in (queries, keys))
+    return columns - rows[:, None] + (queries - 1)
 
 
 def gathered(products: Tensor, index: Tensor) -> Tensor:

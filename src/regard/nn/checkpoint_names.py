@@ -196,8 +196,31 @@ _DEEPSEEK: Mapping[str, Origin] = dict(
 _DEEPSEEK_LITE = _DEEPSEEK | dict(_projections({"query_up": ("q_proj",)}))
 """DeepSeek V2 Lite, whose queries are not compressed."""
 
+_CONFORMER = dict(_projections({"in_proj": ("linear_q", "linear_k", "linear_v"), "out_proj": ("linear_out",)})) | {
+    "position.weight": Origin(("linear_pos.weight",), lambda layer, weight: weight.unflatten(0, (layer.num_heads, -1))),
+    "position.content_bias": Origin(("pos_bias_u",)),
+    "position.position_bias": Origin(("pos_bias_v",)),
+}
+"""Conformers of transformers, ESPnet and NeMo, with the relative positions of Transformer-XL."""
+
+
+def _of_positions(layer: Any, weight: Tensor, bias: Tensor, positions: Tensor) -> Tensor:
+    return torch.nn.functional.linear(positions, weight, bias).unflatten(-1, (layer.num_heads, -1)).transpose(0, 1)
+
+
+_DEBERTA = dict(
+    _projections({"in_proj": ("self.query_proj", "self.key_proj", "self.value_proj"), "out_proj": ("output.dense",)})
+) | {
+    f"position.{part}_weight": Origin(
+        (f"self.{part}_proj.weight", f"self.{part}_proj.bias", "rel_embeddings.weight"), _of_positions
+    )
+    for part in ("query", "key")
+}
+"""DeBERTa v2 and v3, which share the projections of contents and of positions; ``rel_embeddings.weight``, the table of
+the encoder after its normalization, is added to the layer's parameters."""
+
 ORIGINS: dict[str, tuple[Mapping[str, Origin], ...]] = {
-    "SelfAttention": (_QWEN3, _SWIN, _SWIN2, _SAM),
+    "SelfAttention": (_QWEN3, _SWIN, _SWIN2, _SAM, _CONFORMER, _DEBERTA),
     "LatentAttention": (_DEEPSEEK, _DEEPSEEK_LITE),
     "IndexedAttention": (_DEEPSEEK,),
     "GatedDeltaNet": (_QWEN3_NEXT, _QWEN3_5, _OLMO, _separately_convolved(_OLMO)),

@@ -8,6 +8,7 @@ from regard.attention.sharding.agreement import SHARDED_BACKEND, begin_call
 from regard.attention.sharding.calculation import ShardedCall, prepared_call
 from regard.attention.sharding.placement import Placed
 from regard.attention.sharding.rows import KINDS, STEPS_TO_AGREE
+from regard.biases import BoundBias
 from regard.distributed.exchange import RowRoute
 from regard.names.counted import counted
 from regard.scores.score import Score
@@ -164,6 +165,9 @@ def needs_whole(problem: Problem) -> str | None:
         return f"{type(problem.normalizer).__name__} draws random numbers for whole rows in their order"
     if not knows_places(problem.score):
         return f"{type(problem.score).__name__} is prepared from whole sequences"
+    for part in () if problem.bias is None else problem.bias.modules():
+        if isinstance(part, BoundBias):
+            return f"{type(part.bias).__name__} depends on the keys"
     return None
 
 

@@ -29,7 +29,8 @@ def attend_whole(problem: Problem, gatherer: Gatherer | None, need_weights: bool
         )
     query = placed.queries.join(placed.query, LENGTH)
     key, value = placed.keys.join(placed.key, LENGTH), placed.keys.join(placed.value, LENGTH)
-    one = replace(problem, query=query, key=key, value=value, placed=None)
+    bias = None if problem.bias is None else problem.bias.of_keys(key)
+    one = replace(problem, query=query, key=key, value=value, bias=bias, placed=None)
     own = None if gatherer is None else Gatherer(one, gatherer.read)
     if problem.dropout or problem.normalizer.random:
         # All processes draw the same numbers.
