@@ -101,3 +101,12 @@ def test_the_viewer_says_no_share_of_a_row_with_signs(show, language, title):
         shown.show(view)
         assert shown.words
         assert "%" not in shown.page.locator(".sentence").text_content()
+
+
+def test_the_walk_through_weights_with_signs_says_no_percent(show):
+    x = torch.tensor([[1.0, 0.0], [-0.6, 0.8], [0.8, 0.6]])
+    score = DeltaRule("dot", torch.full((1, 1, 3), 0.5))
+    explanation = regard.explain(x, x, x, score=score, normalizer="identity", mask="causal")
+    shown = show(View(explanation, rows=list("abc"), columns=list("abc"), view="walk"))
+    assert "The row has any sum" in shown.page.locator(".walk").first.text_content()
+    assert "%" not in shown.page.locator(".walk").first.text_content()

@@ -199,15 +199,20 @@ export class Stations {
     return normalizer === "softmax" ? "exp \u00f7 \u03a3" : normalizer === "sparsemax" || normalizer === "entmax" ? "\u2212 \u03c4" : "";
   }
 
+  /** A part of a word in an output: percent, or a factor where weights have signs. */
+  partText(weight) {
+    return this.steps.signed ? formatNumber(weight) : percentText(weight);
+  }
+
   weights() {
     const { column } = this.pair;
     const { used } = this.calculation;
     const { made, weights, tempered } = this.row;
     const known = this.calculation.knows();
-    const values = { key: this.key, query: this.query, weight: formatNumber(weights[column]), percent: percentText(weights[column]), alpha: plainNumber(used.alpha),
+    const values = { key: this.key, query: this.query, weight: formatNumber(weights[column]), percent: this.partText(weights[column]), alpha: plainNumber(used.alpha),
       name: normalizerName(used.normalizer), power: formatNumber(made.powers?.[column] ?? NaN), sum: formatNumber(made.sum ?? sumOf(weights)),
       threshold: made.threshold === null || made.threshold === undefined ? "" : formatNumber(made.threshold) };
-    const says = !known ? "walk_says_normalizer" : made.powers ? (used.normalizer === "softmax_with_sink" ? "walk_says_sink" : "walk_says_softmax")
+    const says = this.steps.signed ? "walk_says_signed" : !known ? "walk_says_normalizer" : made.powers ? (used.normalizer === "softmax_with_sink" ? "walk_says_sink" : "walk_says_softmax")
       : used.normalizer === "sigmoid" ? "walk_says_sigmoid" : used.normalizer === "sparsemax" || used.alpha === 2 ? "walk_says_sparsemax" : "walk_says_entmax";
     const blind = tempered.every((score) => score === -Infinity);
     /** @type {Part[]} */
@@ -221,7 +226,7 @@ export class Stations {
     if (used.temperature !== 1) parts.push({ kind: "line", text: say("walk_divided", { temperature: plainNumber(used.temperature) }) });
     if (made.powers && !blind) parts.push({ kind: "line", text: say("walk_maximum", { most: formatNumber(made.most) }) });
     parts.push({ kind: "sum", name: "row", sum: this.rowSum(says) });
-    return { id: "weights", title: normalizerName(used.normalizer), figure: percentText(weights[column]), operation: say("walk_step_mixes"), parts,
+    return { id: "weights", title: normalizerName(used.normalizer), figure: this.partText(weights[column]), operation: say("walk_step_mixes"), parts,
       sentence: say(blind ? "walk_says_none" : says, values) };
   }
 
@@ -256,12 +261,12 @@ export class Stations {
     const { row, column } = this.pair;
     const { weights } = this.row;
     const output = this.calculation.output(row);
-    const strong = strongest(Array.from(weights), Math.min(2, this.count), column).filter((key) => weights[key] > 0);
-    const [first, second] = strong.map((key) => say("walk_part", { percent: percentText(weights[key]), key: quoted(this.entry.keys[key]) }));
+    const strong = strongest(Array.from(weights, this.steps.signed ? Math.abs : undefined), Math.min(2, this.count), column).filter((key) => weights[key] > 0 || this.steps.signed);
+    const [first, second] = strong.map((key) => say("walk_part", { percent: this.partText(weights[key]), key: quoted(this.entry.keys[key]) }));
     const rest = sumOf(weights) - strong.reduce((sum, key) => sum + weights[key], 0);
-    const isWhole = !(rest > 5e-4);
+    const isWhole = !(Math.abs(rest) > 5e-4);
     const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
-    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: percentText(rest) });
+    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: this.partText(rest) });
     const weight = formatNumber(weights[column]);
     const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
     const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));

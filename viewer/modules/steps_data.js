@@ -32,6 +32,7 @@ export class StepsData {
     this.columns = entry.keys.length;
     this.names = Object.keys(entry.matrices);
     this.matrices = {};
+    this.signed = false; // whether a weight is negative, so that weights are no shares
   }
 
   /** Whether it is the calculation of a head of a record of the payload. */
@@ -56,6 +57,7 @@ export class StepsData {
     for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
     if (this.error === null && !(this.rows && this.columns)) this.error = say("walk_nothing");
     this.scale = this.entry.scale ?? this.findScale();
+    this.signed = this.has("weights") && this.matrices.weights.some((weight) => weight < 0);
     this.pair = this.findPair();
     this.decoded = true;
   }
@@ -77,7 +79,7 @@ export class StepsData {
     let [best, most] = [{ row: 0, column: 0 }, -Infinity];
     for (let row = 0; row < this.rows; row += 1) {
       for (let column = 0; column < this.columns; column += 1) {
-        const weight = this.at("weights", row, column);
+        const weight = Math.abs(this.at("weights", row, column));
         const value = (weight <= CLEAR ? weight : 2 * CLEAR - weight) - (isMark(queries[row]) ? 4 : 0) - (isMark(keys[column]) ? 4 : 0)
           - (queries[row] === keys[column] ? 2 : 0);
         if (value > most) { most = value; best = { row, column }; }

@@ -326,6 +326,8 @@ export const WORDS = {
     "每个分数各自变成权重：1 ÷ (1 + exp(−分数))。{key} 得到 {weight}，即 {percent}。一行之和不必为 1，这里是 {sum}。"],
   walk_says_normalizer: ["The model\u2019s normalizer \u201c{name}\u201d makes weights of the row\u2019s scores: {key} gets {weight}, that is {percent}. The record has its result alone.",
     "模型的归一化“{name}”把一行分数变成权重：{key} 得到 {weight}，即 {percent}。记录中只有其结果。"],
+  walk_says_signed: ["“{name}” makes weights of the row’s scores that may be negative: {key} gets {weight}. The row has any sum; here it is {sum}.",
+    "“{name}”把一行分数变成可以为负的权重：{key} 得到 {weight}。行和可为任意值，这里是 {sum}。"],
   walk_says_none: ["No word is visible to {query}: all weights are 0.", "{query} 看不到任何词元：所有权重为 0。"],
   walk_maximum: ["Before exp, the row\u2019s largest score {most} is subtracted from each, so that no number overflows; the weights stay the same.",
     "取 exp 之前，每个分数先减去该行最大的分数 {most}，以免数值溢出；权重不变。"],

@@ -193,8 +193,8 @@ class ProblemTiles:
     The problem is one of one batch row, on the CPU, with detached tensors.
     """
 
-    def __init__(self, problem: Problem, chosen: tuple[int, ...]):
-        self.problem, self.chosen = problem, list(chosen)
+    def __init__(self, problem: Problem, chosen: tuple[int, ...], signed: bool):
+        self.problem, self.chosen, self.signed = problem, list(chosen), signed
         self.heads, self.queries, self.keys = len(chosen), problem.grid.queries, problem.grid.keys
 
     @classmethod
@@ -207,12 +207,12 @@ class ProblemTiles:
         if not is_on_host(problem.query):
             score, normalizer = module_on_host(problem.score), module_on_host(problem.normalizer)
             problem = replace(problem, score=score, normalizer=normalizer, memory=None)
-        return tuple(cls(_row(problem, row), chosen) for row in range(call.grid.batch))
+        return tuple(cls(_row(problem, row), chosen, call.signed) for row in range(call.grid.batch))
 
     @torch.no_grad()
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         problem = self.problem
-        if problem.row is not None and problem.row.kind == "identity":
+        if self.signed:
             edges, across = bin_edges(self.queries, rows), bin_edges(self.keys, columns)
             step = max(1, ROW_ELEMENTS * rows // max(self.heads * self.queries * self.keys, 1))  # bins of a band
             bands = [edges[first : first + step + 1] for first in range(0, rows, step)]

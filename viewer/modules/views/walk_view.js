@@ -224,7 +224,7 @@ export class WalkView extends View {
       for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
         const hidden = name === "weights" && this.calculation(app).row(row).masked[column] === -Infinity;
         const value = hidden ? -Infinity : matrix[row * steps.columns + column];
-        this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights");
+        this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights" && !steps.signed);
       }
     }
     this.drawLabels(app, pen, place);
@@ -321,7 +321,7 @@ export class WalkView extends View {
     if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("masked")]);
     if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
     const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
-    const text = name === "weights" ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });
+    const text = name === "weights" && !calculation.steps.signed ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });
     return { ramp: null, samples, text: [text, this.changesText(calculation)].filter(Boolean).join(" \u00b7 ") };
   }
 
