@@ -81,10 +81,10 @@ class TransformerOptions(Configuration):
     def check(self) -> None:
         super().check()
         check_heads(self)
-        score = getattr(self, "score", None)
-        if score in STEP_SCORES and getattr(self, "architecture", None) == "transformer":
+        score, is_transformer = getattr(self, "score", None), getattr(self, "architecture", None) == "transformer"
+        if score in STEP_SCORES and is_transformer and self.has_meaning("score"):
             raise ArgumentError(f"score {score!r} is that of a recurrent decoder; architecture is 'transformer'")
-        if getattr(self, "architecture", None) == "transformer" and self.self_attention in CLASSES:
+        if is_transformer and self.self_attention in CLASSES:
             _, lacks, is_causal = CLASSES[self.self_attention]
             owner = f"self_attention {self.self_attention!r}"
             options = {name: getattr(self, name) for name in self.of_self_attention}

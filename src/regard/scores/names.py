@@ -25,7 +25,7 @@ ScoreName = Literal["dot", "scaled_dot", "cosine", "distance"]
 """The names of scores without weights."""
 
 ContentScoreName = Literal[ScoreName, "general", "additive", "concat", "mlp"]
-"""The names of scores that compare contents: all but those of location, which need a number of keys."""
+"""The names of scores that compare contents: all but those of locations and of earlier weights."""
 
 AnyScoreName = Literal[ContentScoreName, "location", "location_aware", "coverage", "dynamic_convolution"]
 """Every name that `create` knows."""
