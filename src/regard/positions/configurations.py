@@ -46,14 +46,14 @@ def rotary_arguments(config: Any, layer_type: str | None, dim: int | None) -> di
         if parameters is None:
             raise ArgumentError(f"layers of type {layer_type!r} have no rotary positions: write position='none'")
         if of_model("is_heterogeneous"):
-            config = config.per_layer_config[layer_type]
+            config = of_model("per_layer_config")[layer_type]
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     scaling = KINDS[known_name("rope_type", FORMER_KINDS.get(kind, kind), KINDS)]
     share = parameters.get("partial_rotary_factor") or of_model("partial_rotary_factor") or 1.0
-    dim = dim or of_model("head_dim") or of_model("qk_rope_head_dim")
-    if not dim and not of_model("hidden_size"):
+    features: int = dim or of_model("head_dim") or of_model("qk_rope_head_dim") or 0
+    if not features and not of_model("hidden_size"):
         raise ArgumentError("dim is missing, the features of a head, which rope_parameters do not say: write dim=")
-    dim = dim or of_model("hidden_size") // of_model("num_attention_heads")
+    features = features or of_model("hidden_size") // of_model("num_attention_heads")
     longest = of_model("max_position_embeddings")
     original = of_model("original_max_position_embeddings") or parameters.get("original_max_position_embeddings")
     numbers = dict(parameters) | {
@@ -71,10 +71,10 @@ def rotary_arguments(config: Any, layer_type: str | None, dim: int | None) -> di
         raise ArgumentError(f"rope_parameters of type {kind!r} need {missing[0]}; they have {', '.join(parameters)}")
     base = parameters.get("rope_theta") or of_model("rope_theta") or 10000.0
     if kind == "dynamic" and parameters.get("alpha"):  # HunYuan's base has its final value at once
-        scaling, options, base = KINDS["default"], {}, base * parameters["alpha"] ** (dim / (dim - 2))
+        scaling, options, base = KINDS["default"], {}, base * parameters["alpha"] ** (features / (features - 2))
     sizes, interleaved = parameters.get("mrope_section"), of_model("rope_interleave")
     return {
-        "dim": dim if kind == "proportional" else int(dim * share),
+        "dim": features if kind == "proportional" else int(features * share),
         "base": base,
         "interleaved": model_type in INTERLEAVED if interleaved is None else bool(interleaved),
         "scaling": scaling(**options),
