@@ -83,7 +83,9 @@ class SignedSoftmax(Normalizer, fields=()):
         hidden = row == -torch.inf
         visible = row.masked_fill(hidden, 0.0)
         sizes = safe_softmax(visible.abs().masked_fill(hidden, -torch.inf), dim)
-        return (sizes * visible.sign()).masked_fill(hidden, 0.0).to(scores.dtype)
+        # A weight that underflows is 0, not −0.
+        weights = sizes * visible.sign() + 0.0
+        return weights.masked_fill(hidden, 0.0).to(scores.dtype)
 
 
 class ScalableSoftmax(Normalizer, fields=("scale",)):
