@@ -11,8 +11,8 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.errors import ArgumentError
-from regard.masks import Columns, Mask, window
-from regard.masks.mask import joined_masks
+from regard.masks import Mask, window
+from regard.masks.columns import without_columns
 
 
 @torch.no_grad()
@@ -39,10 +39,7 @@ def recall_of(
         return None
     dense, chosen = problem.mask, [selection]
     if selection is True:
-        parts = joined_masks(problem.mask)
-        chosen = [part for part in parts if isinstance(part, Columns)]
-        others = [part for part in parts if not isinstance(part, Columns)]
-        dense = reduce(and_, others) if others else None
+        dense, chosen = without_columns(problem.mask)
         if not chosen:
             return None
     if problem.normalizer.random:

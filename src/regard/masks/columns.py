@@ -1,12 +1,14 @@
 """Masks by a list of keys a query: columns of the scores that are chosen for each row, or for a block of rows."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 
 import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
-from regard.masks.mask import Mask, Visibility
+from regard.masks.mask import Mask, Visibility, joined_masks
 from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes.axes import Bool
 from regard.shapes.checks import check_device, check_integers, check_sizes
@@ -165,3 +167,10 @@ def columns(index: Tensor, size: int = 1, query_size: int = 1) -> Columns:
                 [0, 0, 0]])
     """
     return Columns(index, size, query_size)
+
+
+def without_columns(mask: Mask | None) -> tuple[Mask | None, list[Mask]]:
+    """Returns a mask without the lists of keys that ``&`` joins to it (None: it is nothing else), and these lists."""
+    lists = [part for part in joined_masks(mask) if isinstance(part, Columns)]
+    others = [part for part in joined_masks(mask) if not isinstance(part, Columns)]
+    return (reduce(and_, others) if others else None), lists

@@ -63,6 +63,7 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "nn.LatentAttention(embed_dim, num_heads)": "MultiHeadLatentAttention",
             "nn.IndexedAttention(embed_dim, num_heads)": "DSA DeepseekV32Attention GlmMoeDsaAttention",
             "nn.NativeSparseAttention(embed_dim, num_heads)": "NSA",
+            "nn.DepthAttention(dim)": "AttnRes AttentionResidual AttentionResiduals",
         },
         "regard.masks": {
             "masks.lengths(lengths)": "padding key_padding from_lengths",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.nn.cross_covariance import XCA
     from regard.nn.deformable_attention import DeformableAttention, Deformed
     from regard.nn.delta_attention import DeltaNet, GatedDeltaNet, KimiDeltaAttention
+    from regard.nn.depth_attention import DepthAttention
     from regard.nn.differential_attention import DifferentialAttention
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.earlier_weights import EarlierWeights
@@ -64,6 +65,7 @@ __all__ = [
     "CoordinateAttention",
     "DeformableAttention",
     "Deformed",
+    "DepthAttention",
     "DifferentialAttention",
     "LinearAttention",
     "Retention",
@@ -136,6 +138,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.cross_covariance": ["XCA"],
             "regard.nn.deformable_attention": ["DeformableAttention", "Deformed"],
             "regard.nn.delta_attention": ["DeltaNet", "GatedDeltaNet", "KimiDeltaAttention"],
+            "regard.nn.depth_attention": ["DepthAttention"],
             "regard.nn.differential_attention": ["DifferentialAttention"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.earlier_weights": ["EarlierWeights"],

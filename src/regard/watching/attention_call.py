@@ -74,8 +74,8 @@ class AttentionCall:
             of tokens inside of it are unknown, and the keys are the call's own tokens.
         signed: whether scores are weights or give them their signs: a weight may be negative, and a row has any sum.
         dropout: the rate with which the call dropped weights.
-        mechanism: ``"differential"``, ``"latent"`` or ``"gated"``, as `regard.watching.families` recognizes it; None:
-            none of them.
+        mechanism: ``"differential"``, ``"latent"``, ``"gated"`` or ``"depth"``, whose keys are the outputs of earlier
+            layers, as `regard.watching.families` recognizes it; None: none of them.
         part: the number of the call among those of its module for the same tokens, from 0; differential attention has
             two calls.
         maps: for each head of a differential attention the map that it belongs to, 1 or 2; empty for others.

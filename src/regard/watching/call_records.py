@@ -69,7 +69,9 @@ def records_of(
         row = batch_row // sharing
         # A module may have different numbers of queries and keys without being known as cross-attention.
         has_own_keys = key_tokens is not None and call.queries != call.keys == len(other)
-        if call.kind == "cross" and call.keys == call.queries + len(other) and other is not own:
+        if call.mechanism == "depth":
+            axes = _fitting(call, "queries", own), layer_axis(call.keys)
+        elif call.kind == "cross" and call.keys == call.queries + len(other) and other is not own:
             # The layer joins the keys of its own tokens and those of a source.
             queries = _fitting(call, "queries", own)
             axes = queries, _joined(queries, other)
@@ -105,8 +107,14 @@ def numbered_records(calls: Sequence[AttentionCall], batch_row: int) -> list[Att
         record
         for call, sharing in zip(calls, shared_by(calls), strict=True)
         if call.weights is not None or call.tiles is not None
-        for record in _by_map(call, _record(call, numbers(call.queries), numbers(call.keys), batch_row // sharing))
+        for keys in (layer_axis(call.keys) if call.mechanism == "depth" else numbers(call.keys),)
+        for record in _by_map(call, _record(call, numbers(call.queries), keys, batch_row // sharing))
     ]
+
+
+def layer_axis(count: int) -> TokenAxis:
+    """Returns the keys of attention over depth: the embedding, then outputs of layers."""
+    return TokenAxis(("embedding", *(f"layer {number}" for number in range(1, count)))[:count])
 
 
 def _by_map(call: AttentionCall, record: AttentionRecord) -> list[AttentionRecord]:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from torch import nn
 
-from regard.nn import DifferentialAttention, LatentAttention, SelfAttention
+from regard.nn import DepthAttention, DifferentialAttention, LatentAttention, SelfAttention
 
-Mechanism = Literal["differential", "latent", "gated"]
+Mechanism = Literal["differential", "latent", "gated", "depth"]
 
 ATTENTION_NAMES = re.compile(r"attention|attn", re.IGNORECASE)
 """Matches names of the classes of attention modules."""
@@ -90,6 +90,8 @@ _MECHANISMS: dict[Mechanism, Callable[[nn.Module], bool]] = {
     "latent": lambda module: isinstance(module, LatentAttention) or _has_parts(module, "kv_a_proj_with_mqa"),
     # Qwen3-Next and its relatives: a projection of queries with twice the features of all heads.
     "gated": _has_gate,
+    # Inkling 2: attention to the outputs of earlier layers, whose call has the tokens as heads.
+    "depth": lambda module: isinstance(module, DepthAttention) or "AttentionResidual" in type(module).__name__,
 }
 """Mechanism besides multi-head attention → the test whether a module of regard or of transformers has it."""
 

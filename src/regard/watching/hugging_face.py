@@ -29,6 +29,7 @@ from regard.watching.thread_state import STATE
 _ACCEPTED_OPTIONS = frozenset({
     # Computed.
     "scaling", "dropout", "is_causal", "position_bias", "softcap", "s_aux", "cu_seq_lens_q", "cu_seq_lens_k",
+    "indices",
     # Already part of the mask, or needed beforehand by other implementations.
     "sliding_window", "position_ids", "cache_position", "max_length_q", "max_length_k", "deterministic",
     "kernel_options", "target_dtype", "use_top_left_mask", "implementation",
@@ -42,7 +43,6 @@ _ACCEPTED_OPTIONS = frozenset({
 
 _REFUSED_OPTIONS = {
     "cache": "a paged cache; use continuous batching with 'paged|eager'",
-    "indices": "a sparse choice of keys that only its own kernel reads; use 'eager'",
     "block_indices": "a sparse choice of blocks that only its own kernel reads; use 'eager'",
     "sinks": "a sink for each query; use 'eager'",
     "head_mask": "weights multiplied by a mask of heads; use 'eager'",
@@ -81,7 +81,8 @@ class Implementation:
             attention_mask: the result of `mask`; a bool tensor (True: may attend) or a float one that is added to the
                 scores, broadcastable to ``[batch, heads, queries, keys]``; or None.
             options: ``scaling``, ``dropout``, ``is_causal``, ``position_bias``, ``softcap``, ``s_aux`` (the sinks),
-                ``cu_seq_lens_q`` and ``cu_seq_lens_k`` (packed sequences), ``output_attentions``.
+                ``cu_seq_lens_q`` and ``cu_seq_lens_k`` (packed sequences), ``indices`` (of the keys that an indexer
+                selects, ``[batch, queries, k]``), ``output_attentions``.
 
         Returns:
             The output ``[batch, queries, heads, value_dim]``; and the weights ``[batch, heads, queries, keys]`` before
@@ -98,6 +99,8 @@ class Implementation:
             mask = masks.causal(align="start")
         if options.get("cu_seq_lens_q") is not None:
             mask = intersect(mask, _packed_sequences(options, query, key))
+        if (indices := options.get("indices")) is not None:
+            mask = intersect(mask, masks.columns(indices[:, None]))
         score = ScaledDot(options.get("scaling"))
         arguments: dict[str, Any] = {
             "score": score if (cap := options.get("softcap")) is None else SoftCap(score, cap),

@@ -1,16 +1,18 @@
 """An intercepted attention call and its readings: the same for every way in which a model computes attention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from regard.attention.backends.reference import weigh, whole
 from regard.attention.execution import BACKENDS, choose_reader, full_precision
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.recall import recall_of
 from regard.attention.verbs import run_unwatched
 from regard.masks import Band
+from regard.masks.columns import without_columns
 from regard.normalizers import SignedSoftmax, softmax
 from regard.scores import Decayed, DeltaRule, ScaledDot
 from regard.shapes.grid import Grid, spread_heads
@@ -99,9 +101,10 @@ class InterceptedCall:
     def reach(self) -> Tensor | int:
         """Returns the number of keys up to the last one that the last query of any batch row sees; all if it sees none.
 
-        Where elements of a mask decide, it is a scalar on the device of the call, so that nothing waits for it.
+        Where elements of a mask decide, it is a scalar on the device of the call, so that nothing waits for it. Lists
+        of selected keys do not count: they leave out any key.
         """
-        grid, visible = self.grid, self.mask.visible
+        grid, (visible, _) = self.grid, without_columns(self.mask.visible)
         if visible is None or not grid.queries or not grid.keys or not grid.batch:
             return grid.keys
         if isinstance(visible, Band) and isinstance(offset := visible.offset_on(grid), int):
@@ -113,6 +116,18 @@ class InterceptedCall:
         seen = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys)
         number = torch.arange(1, grid.keys + 1, device=seen.device).masked_fill(~seen, 0).amax()
         return number.masked_fill(number == 0, grid.keys)
+
+    @torch.no_grad()
+    def of_tokens(self) -> "InterceptedCall":
+        """Returns a call whose heads are tokens, of one query each or of a few, with the tokens as queries."""
+        scores, weights = self.scores, self.weights
+        if self.problem is not None:
+            with full_precision(self.problem.query):
+                steps = weigh(self.problem, whole(self.problem))
+            scores, weights = steps.masked, steps.weights
+        assert weights is not None
+        scores = None if scores is None else scores.transpose(1, 2)
+        return replace(self, problem=None, value=None, scores=scores, weights=weights.transpose(1, 2))
 
     @torch.no_grad()
     def output(self) -> Tensor | None:

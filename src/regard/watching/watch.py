@@ -178,6 +178,8 @@ class Watch(Observer):
             return self._coverage.cannot_read(owner.name, str(error))
         except Exception as error:  # an unknown kind of call must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
+        if owner.mechanism == "depth":
+            intercepted = intercepted.of_tokens()
         grid = intercepted.grid
         if grid.device.type == "meta":
             return self._coverage.cannot_read(owner.name, "its tensors are on the meta device and have no elements")
@@ -196,7 +198,7 @@ class Watch(Observer):
             raise ArgumentError(
                 "keep=True keeps whole queries and keys, of which this process has a part: leave it out"
             )
-        chosen = _heads_of_call(self._heads, grid.heads, name)
+        chosen = _heads_of_call(None if owner.mechanism == "depth" else self._heads, grid.heads, name)
         kv_heads = intercepted.kv_heads
         repeated = kv_heads == grid.heads and owner.groups > 1
         call = AttentionCall(
@@ -236,7 +238,7 @@ class Watch(Observer):
         self._reader.take(call, intercepted, mask.visible if wants_pairs else None, others)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
-        if self._projections is not None:
+        if self._projections is not None and call.mechanism != "depth":
             self._projections.expect(call, value)
         keys = intercepted.value if problem is None else problem.key
         self._cached.note(call, keys if placed is None else None)
