@@ -199,3 +199,18 @@ def test_widths_of_their_own_are_those_of_every_layer_in_linear_time(name):
     cache = layer(x[:, :4], mask="causal", cache=layer.new_cache()).cache
     assert cache.state.shape == (B, HEADS, 4, VALUE + (name == "linear"))
     torch.testing.assert_close(layer(x[:, 4:], mask="causal", cache=cache).output, attended.output[:, 4:])
+
+
+@layers
+@torch.no_grad()
+def test_empty_batches_and_sequences_pass_a_released_layer(name):
+    layer = layer_of(name)
+    for batch, length in ((0, 5), (B, 0), (0, 0)):
+        x = tokens(batch, length)
+        assert layer(x, mask="causal").output.shape == x.shape
+        attended = layer(x, mask="causal", cache=layer.new_cache())
+        assert attended.output.shape == x.shape
+        token = tokens(batch, 1)
+        rest = layer(token, cache=attended.cache).output
+        if not length:
+            torch.testing.assert_close(rest, layer(token).output)

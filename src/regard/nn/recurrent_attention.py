@@ -280,7 +280,6 @@ class RecurrentAttention(SequenceAttention, ABC):
             if padding.keys.shape[1] > 1:
                 raise ArgumentError("mask must hide a token from all heads, since a convolution reads before heads do")
             visible = padding.keys[:, 0, 0]
-            whole = whole.masked_fill(~visible[..., None], 0.0)
             documents = torch.where(visible, 0 if documents is None else documents, -1)
         if is_in_order or documents is None:
             convolved = conv(whole, None, documents)
