@@ -160,7 +160,7 @@ def test_transformers_attention_runs_in_half_precision_and_under_autocast(tensor
 
 
 REFUSED = {
-    "cache": object(), "indices": torch.ones(1), "block_indices": torch.ones(1), "sinks": torch.ones(1),
+    "cache": object(), "block_indices": torch.ones(1), "sinks": torch.ones(1),
     "head_mask": torch.ones(1), "layer_head_mask": torch.ones(1), "some_future_option": 3,
 }  # fmt: skip
 
@@ -170,6 +170,15 @@ def test_options_that_regard_cannot_compute_are_refused(tensors, name):
     with pytest.raises(ArgumentError, match=f"cannot compute {name}: .*eager"):
         attention(LAYER, *tensors, None, **{name: REFUSED[name]})
     attention(LAYER, *tensors, None, **{name: None})
+
+
+def test_the_keys_that_an_indexer_selects_are_joined_with_the_mask(tensors):
+    indices = torch.tensor([[[q % K, (q + 3) % K] for q in range(Q)]] * B, dtype=torch.int32)
+    selected = torch.zeros(B, 1, Q, K, dtype=torch.bool).scatter(-1, indices[:, None].long(), True)
+    visible = torch.rand(B, 1, Q, K, generator=torch.Generator().manual_seed(0)) > 0.4
+    for mask in (None, visible):
+        expected = attention(LAYER, *tensors, selected if mask is None else selected & mask)[0]
+        assert torch.allclose(attention(LAYER, *tensors, mask, indices=indices)[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
