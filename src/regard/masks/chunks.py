@@ -91,13 +91,13 @@ def block_diffusion(length: int, block: int) -> Mask:
 
     .. math::
 
-        noised query i sees noised key j  ⇔  b(i) = b(j) \\
-        noised query i sees clean key j  ⇔  b(j) < b(i) \\
+        noised query i sees noised key j  ⇔  b(i) = b(j)
+        noised query i sees clean key j  ⇔  b(j) < b(i)
         clean query i sees clean key j  ⇔  b(j) <= b(i)
 
     where b is the number of a token's block in its half, and no clean query sees a noised key: Arriola et al. 2025,
-    "Block diffusion: interpolating between autoregressive and diffusion language models", §3.1 (the training by one
-    pass over :math:`x_t \oplus x_0`). To generate, ``chunks(block, before=None)`` with a cache is enough.
+    "Block diffusion: interpolating between autoregressive and diffusion language models" (the training by one pass
+    over :math:`x_t \oplus x_0`). To generate, ``chunks(block, before=None)`` with a cache is enough.
 
     Args:
         length: tokens of one half; the sequence has twice as many.

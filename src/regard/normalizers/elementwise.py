@@ -64,7 +64,7 @@ class SquaredReLU(Normalizer, fields=("mean",)):
 
     .. math:: w_j = relu(s_j)^2,  or  relu(s_j)^2 / n  with  mean=True
 
-    Hua et al. 2022, "Transformer quality in linear time" (eq. 4, the gated attention unit), after the activation of So
+    Hua et al. 2022, "Transformer quality in linear time" (the gated attention unit), after the activation of So
     et al. 2021, "Primer"; with the mean, Wortsman et al. 2023, "Replacing softmax with ReLU in vision transformers".
 
     Args:

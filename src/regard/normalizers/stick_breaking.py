@@ -15,8 +15,8 @@ class StickBreaking(Normalizer, fields=()):
 
     .. math:: w_{ij} = \sigma(s_{ij}) \prod_{k > j} (1 - \sigma(s_{ik}))
 
-    Tan et al. 2024, "Scaling stick-breaking attention: an efficient implementation and in-depth study", §2, where a
-    token does not see itself: ``mask=masks.causal(offset=-1)``. Weights prefer recent keys without position encodings.
+    Tan et al. 2024, "Scaling stick-breaking attention: an efficient implementation and in-depth study", where a token
+    does not see itself: ``mask=masks.causal(offset=-1)``. Weights prefer recent keys without position encodings.
     What no key takes, :math:`\prod_k (1 - \sigma(s_{ik}))`, goes nowhere, so a row sums to at most 1.
 
     Hidden keys are passed over. A NaN makes its own weight and those of the keys before it NaN; a score of +∞ takes all
