@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -201,7 +202,7 @@ class LogSpacedTable(WindowBias, fields=("heads", "window", "shape", "hidden", "
         return 16 * torch.sigmoid(perceptron(spaced, self.inner, self.outer))
 
 
-def axis_lengths(name: str, lengths: object, axes: int | None = None) -> tuple[int, ...]:
+def axis_lengths(name: str, lengths: Any, axes: int | None = None) -> tuple[int, ...]:
     """Returns the lengths of the axes of a grid; raises an error unless they are positive integers, one for each."""
     expected = "one or more axes" if axes is None else f"{axes} axes"
     is_list = isinstance(lengths, Sequence) and not isinstance(lengths, str)

@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +90,7 @@ class SequenceAttention(Module, ABC):
         torch.Size([3, 5, 8])
     """
 
-    is_causal: ClassVar[bool] = False
+    is_causal: bool = False
     out_proj: nn.Linear
 
     def __init__(
