@@ -37,11 +37,9 @@ def recall_of(
     """
     if selection is False:
         return None
-    dense, chosen = problem.mask, [selection]
-    if selection is True:
-        dense, chosen = without_columns(problem.mask)
-        if not chosen:
-            return None
+    dense, chosen = (problem.mask, [selection]) if isinstance(selection, Mask) else without_columns(problem.mask)
+    if not chosen:
+        return None
     if problem.normalizer.random:
         name = type(problem.normalizer).__name__
         raise ArgumentError(f"recall cannot be read of weights that {name} draws at random; leave recall out")
