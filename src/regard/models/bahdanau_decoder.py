@@ -125,7 +125,7 @@ class BahdanauDecoder(RecurrentDecoder):
         attention, memory, earlier, choice = self.attention, state.memory, state.earlier, None
         assert memory is not None
         query = torch.cat([hidden.to(token.dtype), token], -1) if self.query_token else hidden
-        options = {"earlier": earlier} if attention.sees_earlier else {}
+        options: dict[str, Any] = {"earlier": earlier} if attention.sees_earlier else {}
         if self.window is not None and earlier is not None:
             options["mask"] = window_around(earlier.previous, self.window)
         attended = attention(query, memory, **options)

@@ -18,9 +18,9 @@ def step_attention(
     *,
     normalizer: Normalizing = "softmax",
     width: int = 1,
-    **sizes: int | None,
-) -> Attention | MonotonicAttention:
-    """Creates the attention of a decoder.
+    **sizes: Any,
+) -> Any:
+    """Creates the attention of a decoder, an `Attention` or a `MonotonicAttention`.
 
     Args:
         kind: ``monotonic``, ``chunkwise``, ``stepwise`` or ``forward``; any other name is soft attention.

@@ -66,6 +66,10 @@ class DynamicConvolution(
 
     weight: Tensor
     prior: Tensor
+    location_projection: nn.Linear
+    hidden_projection: nn.Linear
+    filter_projection: nn.Linear
+    dynamic_projection: nn.Linear
     begins = True
 
     def __init__(
