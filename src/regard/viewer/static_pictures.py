@@ -154,8 +154,10 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
     largest = float(sizes[heads].max(initial=0.0)) or 1.0
     for one, query, key in lines[order].tolist():
         share = float(sizes[one, query, key]) / largest
-        own = {"color": NEGATIVE_LINE if weights[one, query, key] < 0 else POSITIVE_LINE} if record.signed else {}
-        axes.plot([0, 1], [query, key], alpha=share, linewidth=0.5 + 1.6 * share, **_style(one) | own)
+        style = _style(one)
+        if record.signed:
+            style["color"] = NEGATIVE_LINE if weights[one, query, key] < 0 else POSITIVE_LINE
+        axes.plot([0, 1], [query, key], alpha=share, linewidth=0.5 + 1.6 * share, **style)
     for x, side, align in ((-0.02, sides[0], "right"), (1.02, sides[1], "left")):
         for row, text in enumerate(side):
             lettering.letter(axes.text(x, row, "", ha=align, va="center", fontsize=9), text)

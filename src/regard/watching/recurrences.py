@@ -86,7 +86,7 @@ class RecurrentCall:
             earlier = states.inside(owner.module, inputs.before)
             has_state = earlier is None
             tokens = tokens if earlier is None else tokens.after(earlier)
-        query, key, value, log_decay, beta = inputs.query, *tokens
+        query, (key, value, log_decay, beta) = inputs.query, tokens
         score: Score = ScaledDot(inputs.scale)
         if log_decay is not None:
             score = Decayed(score, log_decay)
@@ -163,7 +163,7 @@ def _scan_step(arguments: dict[str, Any], result: Any) -> RecurrentInputs:
     x, after = arguments.get("hidden_states", arguments.get("x")), arguments["state_after"]
     if not isinstance(x, Tensor) or x.dim() != 3:
         raise ShapeError("its state is of each feature and not of each head, as in Mamba-1")
-    named = {name: arguments.get(name) for name in ("dt", "dt_bias", "A", "D")}
+    named: dict[str, Any] = {name: arguments.get(name) for name in ("dt", "dt_bias", "A", "D")}
     named |= {name: each[..., 0] for name, each in named.items() if each is not None and each.dim() > 1}
     named["A"] = named["A"][..., 0] if named["A"].dim() > 1 else named["A"]
     of_token = {name: each[:, None] for name, each in (("hidden_states", x), ("dt", named["dt"]))}
