@@ -171,6 +171,6 @@ def columns(index: Tensor, size: int = 1, query_size: int = 1) -> Columns:
 
 def without_columns(mask: Mask | None) -> tuple[Mask | None, list[Mask]]:
     """Returns a mask without the lists of keys that ``&`` joins to it (None: it is nothing else), and these lists."""
-    lists = [part for part in joined_masks(mask) if isinstance(part, Columns)]
+    lists: list[Mask] = [part for part in joined_masks(mask) if isinstance(part, Columns)]
     others = [part for part in joined_masks(mask) if not isinstance(part, Columns)]
     return (reduce(and_, others) if others else None), lists

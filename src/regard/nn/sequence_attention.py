@@ -142,9 +142,9 @@ class SequenceAttention(Module, ABC):
             ShapeError, KindError, ArgumentError: an input is invalid, or this attention has no such input.
         """
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         rename_parameters(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def new_cache(self) -> SequenceCache:
         """Returns the cache before the first token."""
