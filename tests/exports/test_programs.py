@@ -76,6 +76,12 @@ def test_an_encoder_and_steps_are_a_greedy_search(name):
         assert mine[: len(hypothesis.tokens)] == hypothesis.tokens
 
 
+@pytest.mark.parametrize(("name", "earlier"), [("chunkwise", "stops"), ("coverage", "coverage")])
+def test_what_a_step_sees_of_earlier_steps_is_an_input_by_its_own_name(name, earlier):
+    step = programs_of(model_of(name))[1]
+    assert {"previous_weights", "stops", "coverage"} & {one.name for one in step.inputs} == {earlier}
+
+
 @pytest.mark.parametrize("name", OTHERS)
 @torch.no_grad()
 def test_inputs_and_outputs_are_as_they_are_described(name):

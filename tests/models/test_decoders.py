@@ -247,3 +247,10 @@ def test_tied_embeddings_share_their_weights(make):
         target, output = model.decoder.embedding.weight, model.decoder.output.weight
         ties[tie] = output is target, model.encoder.embedding.weight is target
     assert ties == {"none": (False, False), "target": (True, False), "all": (True, True)}
+
+
+def test_the_gate_of_a_decoder_is_no_option_by_place(make):
+    decoder = make().decoder
+    parts = decoder.embedding, decoder.output, decoder.attention, 4, 4, 6, 1, "lstm", "tanh", 0.0, None
+    with pytest.raises(TypeError, match="positional"):  # covers was here
+        type(decoder)(*parts, True)

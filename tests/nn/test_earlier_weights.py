@@ -127,3 +127,13 @@ def test_attention_without_memory_refuses_earlier_weights():
         layer(torch.zeros(1, 2), torch.zeros(1, 3, 2), earlier=nn.EarlierWeights(torch.zeros(1, 3)))
     with pytest.raises(KindError, match="transition_agent must be a module; it is a str"):
         nn.ForwardAttention("dot", "agent")
+
+
+@pytest.mark.parametrize("name", layers())
+def test_bare_weights_of_the_step_before_are_refused_with_the_line(name):
+    layer, queries, annotations = make(name)
+    memory = layer.remember(annotations)
+    with pytest.raises(KindError, match=r"earlier must be an EarlierWeights or None; .* earlier=nn\.EarlierWeights"):
+        layer(queries[:, 0], memory, earlier=torch.zeros(B, K))
+    with pytest.raises(KindError, match=r"write earlier=nn\.EarlierWeights\(previous_weights\)"):
+        layer(queries[:, 0], memory, previous_weights=torch.zeros(B, K))

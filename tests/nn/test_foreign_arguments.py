@@ -29,13 +29,14 @@ BATCH, LENGTH, DIM = 2, 5, 8
 INPUT = torch.randn(BATCH, LENGTH, DIM, generator=torch.Generator().manual_seed(0))
 NAMES = {
     "scores": scores, "positions": positions, "masks": masks, "normalizers": normalizers, "cap": 2.0, "dim": DIM // 2,
-    "features": 7, "log_decay": torch.zeros(2), "beta": torch.zeros(2, 2, LENGTH),
+    "features": 7, "query_dim": DIM // 2, "windows": 3, "torch": torch,
+    "log_decay": torch.zeros(2), "beta": torch.zeros(2, 2, LENGTH),
 }  # fmt: skip
 
 NUMBERS = {
     "dim": DIM, "max_length": LENGTH, "factor": 2.0, "original_length": 3, "share": 0.5, "features": (4, 4),
     "short_factor": (1.0,) * 4, "long_factor": (2.0,) * 4, "grid": (2, 3), "pairs": (2, 1, 1), "biases": biases,
-    "num_heads": 2, "head_dim": DIM // 2, "height": 2, "width": 3,
+    "num_heads": 2, "head_dim": DIM // 2, "span": 3, "height": 2, "width": 3,
 }  # fmt: skip
 """The names in the lines of positions."""
 
@@ -76,7 +77,8 @@ def test_a_layer_knows_the_names_of_scores_elsewhere(name):
             assert limit is None or isinstance(arguments[line[1]], limit)
             meant = CLASSES.get(arguments.get("attention"))
             nn.TransformerEncoderLayer(DIM, 2, 16, bidirectional=meant is None or not meant.is_causal, **arguments)
-        assert line is not None or "location" in WRITTEN_HERE["score"][name] or limit is str
+        of_steps = re.search('"(location|coverage|dynamic_convolution)', WRITTEN_HERE["score"][name])
+        assert line is not None or of_steps or limit is str
 
 
 @pytest.mark.parametrize("name", WRITTEN_HERE["position"])

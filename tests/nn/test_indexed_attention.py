@@ -251,3 +251,5 @@ def test_an_indexer_without_room_for_rotation_is_refused():
         double_layer(index_dim=1)
     with pytest.raises(ArgumentError, match="selected must be"):
         double_layer(selected=0)
+    with pytest.raises(ArgumentError, match="index_heads must be"):
+        double_layer(index_heads=0)

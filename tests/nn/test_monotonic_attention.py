@@ -116,8 +116,13 @@ def test_a_score_of_nan_is_not_lost():
         (lambda layer, memory: layer([0.0], memory), "query must be a tensor"),
         (
             lambda layer, memory: layer(torch.zeros(2, 3), memory, earlier=nn.EarlierWeights(torch.zeros(2, 4))),
-            r"stops must be .* \[2, 5\]",
+            r"earlier\.previous must be .* \[2, 5\]",
         ),
+        (
+            lambda layer, memory: layer(torch.zeros(2, 3), memory, earlier=torch.zeros(2, 5)),
+            "must be an EarlierWeights",
+        ),
+        (lambda layer, memory: layer(torch.zeros(2, 3), memory, stops=0), r"write earlier=nn\.EarlierWeights\(stops\)"),
         (lambda layer, memory: layer(torch.zeros(2, 3), torch.zeros(2, 5, 3)), "memory must be what remember"),
         (lambda layer, memory: layer(torch.zeros(2, 3), layer.attention.remember(torch.zeros(2, 5, 3))), "a Memory"),
         (lambda layer, memory: nn.MonotonicAttention("dot", bias="a"), "bias must be a number; it is 'a'"),

@@ -180,6 +180,7 @@ def test_arguments_and_masks_that_a_released_layer_cannot_use_are_refused():
         (lambda: nn.Mamba2(DIM, HEADS, value_dim=3, key_heads=4), ArgumentError, "key_heads must divide num_heads"),
         (lambda: nn.Mamba2(DIM, 2, kernel_size=0), ArgumentError, "kernel_size must be at least 1"),
         (lambda: nn.Mamba2(DIM, 2, step_limits=(1.0, 0.1)), ArgumentError, "step_limits must be two numbers"),
+        (lambda: nn.Mamba2(DIM, 2, step_limits=0.1), ArgumentError, "step_limits must be two numbers"),
         (lambda: nn.GatedDeltaNet(DIM, 2, largest_beta=0.0), ArgumentError, "largest_beta must be positive"),
         (lambda: nn.GatedDeltaNet(DIM, 2, head_dim=2.5), KindError, "head_dim must be an integer"),
         (lambda: nn.GatedDeltaNet(DIM, 3), ArgumentError, "num_heads must divide embed_dim"),

@@ -373,12 +373,18 @@ def test_a_latent_cache_holds_the_compressed_vectors_alone():
     torch.testing.assert_close(absorbed, expected[:, :, 3:])
 
 
+def test_latent_heads_with_a_size_of_their_own_need_not_divide_the_features():
+    for kind in (nn.LatentAttention, nn.IndexedAttention):
+        assert kind(10, 4, head_dim=3)(torch.randn(2, 5, 10)).output.shape == (2, 5, 10)
+
+
 def test_options_that_contradict_each_other_are_errors():
     for make, message in (
         (lambda: nn.SelfAttention(DIM, HEADS, gate=True, normalizer="sinkhorn"), "compares all queries"),
         (lambda: nn.LatentAttention(DIM, HEADS, position="shaw"), "must not depend on queries"),
         (lambda: nn.LatentAttention(DIM, HEADS, rotary_dim=4), "needs position='rotary'"),
         (lambda: nn.DifferentialAttention(6, 2), "must be even, half for each map"),
+        (lambda: nn.LatentAttention(10, 4), "num_heads must divide embed_dim"),
     ):
         with pytest.raises(ArgumentError, match=message):
             make()

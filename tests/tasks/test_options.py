@@ -20,7 +20,7 @@ from regard.errors import ArgumentError, RunError
 from regard.models import checkpoint
 from regard.names.old_names import FOREIGN_FIELDS, RENAMED_FIELDS, REPLACED_OPTIONS
 from regard.tasks import registry
-from regard.training.config import RunConfig
+from regard.training.config import RunConfig, make_config
 
 MEANINGS = {
     "activation": "activation of the feedforward networks",
@@ -378,3 +378,13 @@ def test_every_suggestion_is_an_option_of_some_command():
     assert {name for names in FOREIGN_FIELDS.values() for name in names} <= known
     for line in REPLACED_OPTIONS.values():
         assert {part.removeprefix("--") for part in line.split() if part.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("name", ["classify", "language", "summarize", "transcribe", "translate"])
+def test_an_indexer_that_the_loss_of_a_task_does_not_train_is_refused(name):
+    task = registry.find(name)
+    options = {"architecture": "transformer", "position": "none", "self_attention": "indexed"}
+    known = {field.name for field in dataclasses.fields(task.model_config)}
+    fields = {"model": {key: value for key, value in options.items() if key in known}, "data": {"bundled": 60}}
+    with pytest.raises(ArgumentError, match=r"self_attention 'indexed' learns from nn\.IndexedAttention\.index_loss"):
+        make_config(task, {"training": {}, **fields})

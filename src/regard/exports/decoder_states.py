@@ -25,11 +25,14 @@ from regard.nn import (
 )
 
 EARLIER = {
-    "previous": ProgramInput("previous_weights", ("batch", "source"), "the weights or stops of the step before"),
+    "previous": ProgramInput("previous_weights", ("batch", "source"), "the weights of the step before"),
     "total": ProgramInput("coverage", ("batch", "source"), "the sum of the weights of all steps so far"),
     "transition": ProgramInput("transition", ("batch",), "the probability to move on by one annotation"),
 }
 """The input for each field of `EarlierWeights`."""
+
+STOPS = {"previous": ProgramInput("stops", ("batch", "source"), "where the step before stopped")}
+"""That of a `MonotonicAttention`."""
 
 
 class InputCache(KeyValueCache):
@@ -182,6 +185,7 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
     monotonic = attention if isinstance(attention, MonotonicAttention) else None
     seen = getattr(attention, "sees_earlier", ())
+    earlier_inputs = EARLIER if monotonic is None else STOPS
     first_weights = getattr(attention, "first", None)
     attention = attention if monotonic is None else monotonic.attention
     scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
@@ -190,7 +194,7 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
     changing = [ProgramInput(name, axes, f"the {name} states of the layers") for name in names]
     if feeds:
         changing.append(ProgramInput("fed", ("batch", embedding_dim), "the last attentional vector"))
-    changing += [EARLIER[name] for name in seen]
+    changing += [earlier_inputs[name] for name in seen]
     if scope == "local-m":
         changing.append(ProgramInput("position", (), "the number of tokens so far"))
     constant = []
@@ -242,7 +246,7 @@ def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
             "fed": by_name.get("fed"),
             "position": by_name.get("position", 0),
         }
-        parts = {name: by_name[EARLIER[name].name] for name in seen}
+        parts = {name: by_name[earlier_inputs[name].name] for name in seen}
         # A part that no weight depends on may be any tensor.
         earlier = EarlierWeights(**{"previous": parts.get("total"), **parts}) if parts else None
         return DecoderState(**options, earlier=earlier)

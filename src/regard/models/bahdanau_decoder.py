@@ -75,6 +75,7 @@ class BahdanauDecoder(RecurrentDecoder):
         readout: str = "tanh",
         dropout: float = 0.0,
         choice: HardChoice | None = None,
+        *,
         gated: bool = False,
         query_token: bool = False,
     ):

@@ -97,6 +97,7 @@ LAYER_KEYWORDS = by_name(
         ("norm_first={0}",): "pre_norm normalize_before",
         ("dropout={0}",): "attn_dropout attention_dropout",
         ("need_weights={0}",): "output_attentions return_attention_scores",
+        ("earlier=nn.EarlierWeights({0})",): "previous_weights stops",
         tuple(f"{name}=torch.nn.Parameter(torch.tensor({name}))" for name in ("alpha", "temperature", "sink")):
         "trainable learnable requires_grad",
         ("columns={0}",): "xlabels xticklabels",

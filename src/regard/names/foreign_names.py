@@ -187,7 +187,7 @@ WRITTEN_HERE = {
             f'"multihead", score={_RANDOM_FEATURES}': "performer",
             '"retention"': "retnet retention decayed",
             '"gated_linear"': "gla gated_linear",
-            '"forgetting"': "fox forget forget_gate forgetting_transformer",
+            '"forgetting"': "fox forget forgetting forget_gate forgetting_transformer",
             '"delta"': "delta deltanet delta_net delta_rule",
             '"gated_delta"': "gated_delta gated_deltanet gated_delta_net gdn qwen3_next olmo_hybrid",
             '"kimi_delta"': "kda kimi_delta kimi_linear",
@@ -280,7 +280,8 @@ def written_in_layers(name: object, objects: bool = True) -> str:
     Args:
         objects: whether a `Score` may be passed as well as a name.
     """
-    line = re.sub(r'scores\.create\(("\w+"), query_dim, key_dim\)', r"\1", written_here("score", name))
+    # The score of coverage sees earlier steps, which layers do not have.
+    line = re.sub(r'scores\.create\(("(?!coverage)\w+"), query_dim, key_dim\)', r"\1", written_here("score", name))
     if "mask=" in line or "score=" not in line:
         named = f'here it is position="{name}"' if name in POSITION_NAMES else written_here("position", name)
         own = (written_here("attention", name), named)

@@ -122,6 +122,7 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             'regard.View(weights, tokens, view="model")': "model_view",
             "pictures.heatmap(weights)": "attention_map",
         },
+        "regard.models": {"models.BahdanauDecoder with an nn.MonotonicAttention": "MonotonicDecoder"},
         "regard.exports": {'regard.load(folder).export("onnx")': "onnx to_onnx"},
     }.items()
 }  # fmt: skip
@@ -156,8 +157,11 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
             "cache = cache.appended(key, value)": "update",
             "cache.length": "get_seq_length",
         },
-        "DecoderState JointState PointerState PointingState TransformerState": {
-            "state = state.reordered(index)": "reorder"
+        "JointState PointerState PointingState TransformerState": {"state = state.reordered(index)": "reorder"},
+        "DecoderState": {
+            "state = state.reordered(index)": "reorder",
+            "state.earlier.total": "coverage covered",
+            "state.earlier.previous": "attended",
         },
         "TableTrained": {
             "run.predict(inputs), each of which has probabilities": "predict_proba",

@@ -32,7 +32,7 @@ class BranchAttention(Module, ABC):
         """Returns U, ``[batch, branches, channels, height, width]``; arguments and errors as in `forward`."""
 
     def weights(self, features: Tensor) -> Tensor:
-        """Returns a, ``[batch, branches, channels]``, with sums of 1 over branches; arguments as in `forward`."""
+        """Returns a, ``[batch, branches, channels]``; several branches have a sum of 1. Arguments as in `forward`."""
         return self._weights(self.branch_maps(features))
 
     def forward(self, features: Tensor) -> Tensor:

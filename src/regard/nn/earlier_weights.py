@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from regard.errors import KindError
+from regard.shapes.checks import type_text
 from regard.tracing.transforms import exportable
 
 
@@ -34,6 +36,15 @@ class EarlierWeights(NamedTuple):
         if weights.dim() == 2:
             return self._replace(previous=weights, total=total + weights)
         return self._replace(previous=weights[:, -1], total=total + weights.sum(1))
+
+    @staticmethod
+    def check(earlier: object) -> None:
+        """Raises KindError unless the argument ``earlier`` of attention is `EarlierWeights` or None."""
+        if earlier is not None and not isinstance(earlier, EarlierWeights):
+            raise KindError(
+                f"earlier must be an EarlierWeights or None; it is {type_text(earlier)}: write "
+                "earlier=nn.EarlierWeights(previous, total)"
+            )
 
     def select(self, index: Tensor) -> "EarlierWeights":
         """Returns the batch rows ``index [rows]``, in that order."""

@@ -106,10 +106,9 @@ class IndexedAttention(LatentAttention):
             raise ArgumentError(
                 f"index_dim must be at least the features that positions rotate, {rotary.dim}; it is {features}"
             )
-        self.indexer = Indexer(
-            embed_dim, embed_dim if self.query_rank is None else self.query_rank,
-            -(-num_heads // 2) if index_heads is None else index_heads, features, rotary, device, dtype,
-        )  # fmt: skip
+        heads = -(-num_heads // 2) if index_heads is None else size("index_heads", index_heads)
+        query_dim = embed_dim if self.query_rank is None else self.query_rank
+        self.indexer = Indexer(embed_dim, query_dim, heads, features, rotary, device, dtype)
 
     def forward(
         self,

@@ -64,7 +64,7 @@ class LatentAttention(SequenceAttention):
 
     Args:
         embed_dim: features of a token.
-        num_heads: heads, a divisor of ``embed_dim``.
+        num_heads: heads, a divisor of ``embed_dim`` unless ``head_dim`` is given.
         kv_rank: features of :math:`c`; None: four times :math:`d_h`, as in the paper.
         query_rank: features of the compressed queries; None: queries are not compressed.
         rotary_dim: :math:`d_R`, even; None: half of :math:`d_h`, rounded up to an even number. It needs
@@ -113,8 +113,9 @@ class LatentAttention(SequenceAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        super().__init__(embed_dim, num_heads, dropout=dropout, bias=bias, device=device, dtype=dtype)
-        self.head_dim = self.head_dim if head_dim is None else size("head_dim", head_dim)
+        super().__init__(
+            embed_dim, num_heads, head_dim=head_dim, dropout=dropout, bias=bias, device=device, dtype=dtype
+        )
         self.value_dim = self.head_dim if value_dim is None else size("value_dim", value_dim)
         self.kv_rank = 4 * self.head_dim if kv_rank is None else size("kv_rank", kv_rank)
         self.query_rank = None if query_rank is None else size("query_rank", query_rank)

@@ -209,6 +209,7 @@ class MonotonicAttention(Module):
             ShapeError, KindError: bad input; the message names the argument.
         """
         refuse_parts(type(self).__name__)
+        EarlierWeights.check(earlier)
         stops = None if earlier is None else earlier.previous
         self._check(query, memory, stops)
         if (
@@ -265,9 +266,11 @@ class MonotonicAttention(Module):
                 f"it has shape {list(query.shape)}"
             )
         if stops is not None:
-            check_floating("stops", stops)
+            check_floating("earlier.previous", stops)
             if list(stops.shape) != [batch, keys]:
-                raise ShapeError(f"stops must be [batch, keys] = {[batch, keys]}; it has shape {list(stops.shape)}")
+                raise ShapeError(
+                    f"earlier.previous must be [batch, keys] = {[batch, keys]}; it has shape {list(stops.shape)}"
+                )
 
     def _decode(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> Stopped:
         """Decodes one step, hard, in time linear in the keys that it passes."""

@@ -102,7 +102,8 @@ class Mamba2(RecurrentAttention):
     ):
         # These are read by `add_parts`, within the constructor of the base.
         self.kernel_size, self.eps, self.step_limits = kernel_size, positive_number("eps", eps), step_limits
-        if not 0 <= step_limits[0] < step_limits[1]:
+        is_pair = isinstance(step_limits, (tuple, list)) and len(step_limits) == 2
+        if not is_pair or not 0 <= step_limits[0] < step_limits[1]:
             raise ArgumentError(f"step_limits must be two numbers from 0 on that ascend; they are {step_limits}")
         if value_dim is None and isinstance(num_heads, int) and isinstance(embed_dim, int) and num_heads > 0:
             if 2 * embed_dim % num_heads:

@@ -376,6 +376,7 @@ class CaptionTask(TextTask):
         return model.longest(run.data.max_length)
 
     def check_run(self, run: Any) -> None:
+        super().check_run(run)
         run.training.check_backbone(run.model)
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:

@@ -300,6 +300,7 @@ class ImagesTask(LabelTask):
         return ("pictures/image-*.png", *super().results)
 
     def check_run(self, run: Any) -> None:
+        super().check_run(run)
         run.training.check_backbone(run.model)
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:

@@ -252,6 +252,7 @@ class LanguageTask(NextTokenTask):
     variant = ("data", "tokenizer")
 
     def check_run(self, run: Any) -> None:
+        super().check_run(run)
         check_lines(run)
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:

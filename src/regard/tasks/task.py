@@ -91,6 +91,13 @@ class TableTask(Task):
     def fitted(self) -> frozenset[str]:
         return frozenset(self.rules)
 
+    def check_run(self, run: RunConfig) -> None:
+        if getattr(run.model, "self_attention", None) == "indexed":
+            raise ArgumentError(
+                "self_attention 'indexed' learns from nn.IndexedAttention.index_loss as well, which the loss of a task "
+                "does not have: train such a model in a loop of your own, or give self_attention 'latent'"
+            )
+
     def fit(self, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> dict[str, Choice]:
         typed = {name: value for section in fields.values() for name, value in section.items()}
         initial, size, columns = {}, DataSize(10_000), {}

@@ -474,6 +474,7 @@ class TranscribeTask(TextTask):
     lack = "which does not transcribe"
 
     def check_run(self, run: Any) -> None:
+        super().check_run(run)
         run.training.check_architecture(run.model)
 
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -434,6 +434,7 @@ class TranslateTask(TextTask):
         }
 
     def check_run(self, run: Any) -> None:
+        super().check_run(run)
         architecture, processes = run.model.architecture, run.training.sequence_processes
         run.training.check_architecture(run.model)
         if architecture != "transformer" and processes > 1:
