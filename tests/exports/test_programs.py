@@ -77,7 +77,7 @@ def test_an_encoder_and_steps_are_a_greedy_search(name):
 
 
 @pytest.mark.parametrize(("name", "earlier"), [("chunkwise", "stops"), ("coverage", "coverage")])
-def test_what_a_step_sees_of_earlier_steps_is_an_input_by_its_own_name(name, earlier):
+def test_earlier_weights_are_inputs_of_programs_by_their_own_names(name, earlier):
     step = programs_of(model_of(name))[1]
     assert {"previous_weights", "stops", "coverage"} & {one.name for one in step.inputs} == {earlier}
 

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from regard import nn
+from regard.errors import ShapeError
+from regard.nn.checkpoint_names import ORIGINS
 from regard.positions import Rotary, YaRN
 
 transformers = pytest.importorskip("transformers")
@@ -130,5 +132,13 @@ def test_a_parameter_that_no_table_names_is_an_error():
         own.load_state_dict({**layer.state_dict(), "q_norm.weight": torch.ones(4)})
     with pytest.raises(RuntimeError, match="in_proj"):
         own.load_state_dict({"q_proj.weight": torch.ones(24, 24)})
-    with pytest.raises(RuntimeError, match=r"in_proj\.bias"):
+    with pytest.raises(RuntimeError, match=r"nothing for in_proj\.bias, out_proj\.bias .*: make it with bias=False"):
         nn.SelfAttention(24, 6, kv_heads=2).load_state_dict(layer.state_dict())
+
+
+def test_a_number_of_heads_that_a_checkpoint_cannot_have_is_an_error():
+    names = {name for origin in ORIGINS["LatentAttention"][1].values() for name in origin.names}
+    with pytest.raises(
+        ShapeError, match="num_heads must divide the 50 rows of a projection of the checkpoint; it is 3"
+    ):
+        nn.LatentAttention(24, 3, bias=False).load_state_dict({name: torch.ones(50, 10) for name in names})

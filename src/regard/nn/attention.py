@@ -231,7 +231,8 @@ class Attention(Module):
             mask: an additional mask: a `Mask`, ``"causal"``, or a bool tensor (True: may be attended to) that
                 broadcasts to ``[batch, keys]``, or for several queries to ``[batch, queries, keys]``.
             bias: added to the scores: a `Bias`, ``"alibi"``, or a tensor with a shape as in ``mask``.
-            earlier: the weights of earlier steps, if the attention `sees_earlier` ones; None: it is the first step.
+            earlier: the weights of the steps before this call, if the attention `sees_earlier` ones; None: it is the
+                first step. A score sees the same for all queries of a call.
             normalizer: overrides the module's, for one that depends on the step, such as Luong's local-p.
             need_weights: whether to return the weights, which are differentiable; if False, backends that can do so
                 compute no matrix of weights. The context is the same, bit for bit.

@@ -31,6 +31,10 @@ def _projections(parts: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, Or
 
 def _of_heads(layer: Any, weight: Tensor) -> Tensor:
     """Returns the rows of a weight by heads, ``[heads, features, inputs]``."""
+    if len(weight) % layer.num_heads:
+        raise ShapeError(
+            f"num_heads must divide the {len(weight)} rows of a projection of the checkpoint; it is {layer.num_heads}"
+        )
     return weight.unflatten(0, (layer.num_heads, -1))
 
 
@@ -233,14 +237,17 @@ A table may name parameters that a layer does not have, as biases; it fits if it
 """
 
 
-def rename_parameters(layer: nn.Module, state: dict[str, Any], prefix: str) -> None:
+def rename_parameters(layer: nn.Module, state: dict[str, Any], prefix: str) -> str:
     """Replaces the parameters of another library's layer, in a state dict, by those of ``layer``.
 
     A state dict that has them already, and one of an unknown layer, stays as it is.
+
+    Returns:
+        What a known layer lacks of those of ``layer``, as a message; empty if it lacks nothing.
     """
-    own = layer.state_dict().keys()
+    own, problem = layer.state_dict().keys(), ""
     if all(prefix + name in state for name in own):
-        return
+        return problem
     for origins in ORIGINS.get(type(layer).__name__, ()):
         used = {name: origins[name] for name in own if name in origins}
         if used.keys() == own and all(prefix + name in state for origin in used.values() for name in origin.names):
@@ -252,4 +259,10 @@ def rename_parameters(layer: nn.Module, state: dict[str, Any], prefix: str) -> N
                 for source in origin.names:
                     state.pop(prefix + source, None)
             state.update(parameters)
-            return
+            return ""
+        present = {name for name, origin in used.items() if all(prefix + source in state for source in origin.names)}
+        if 2 * len(present) >= len(own) and not problem:
+            lacking = [prefix + name for name in own if name not in present]
+            advice = ": make it with bias=False" if all(name.endswith("bias") for name in lacking) else ""
+            problem = f"the checkpoint has nothing for {', '.join(lacking)} of this {type(layer).__name__}{advice}"
+    return problem

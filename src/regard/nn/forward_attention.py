@@ -28,7 +28,7 @@ class ForwardAttention(Attention):
 
     Zhang, Ling & Dai 2018, "Forward Attention in Sequence-to-Sequence Acoustic Modeling for Speech Synthesis";
     `regard.normalizers.ForwardAlignment` has the equation of α. Their agent reads the last output as well, which our
-    decoders have in the query. `following` carries α and u to the next step.
+    decoders have in the query. `following` carries α and u to the next step; several queries of a call share one u.
 
     Args:
         score: a `Score`, a name, or a function of ``(query, key)``.

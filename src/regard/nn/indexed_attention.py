@@ -41,6 +41,10 @@ class IndexedAttention(LatentAttention):
 
     As published, no gradient passes through the selection: the indexer learns from `index_loss`.
 
+    The layers of DeepSeek V3.2 and GLM 5 in transformers load as those of `LatentAttention`; ``selected`` is
+    ``index_topk``, ``index_heads`` ``index_n_heads`` and ``index_dim`` ``index_head_dim``. The indexer of DeepSeek V3.2
+    rotates other pairs than its heads: ``index_position=Rotary.from_config(config.rope_parameters, dim=rotary_dim)``.
+
     Args:
         embed_dim, num_heads, kv_rank, query_rank, rotary_dim, head_dim, value_dim, scale: as for `LatentAttention`.
         selected: k, tokens that each token attends to.

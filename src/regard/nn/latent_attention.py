@@ -62,6 +62,11 @@ class LatentAttention(SequenceAttention):
     that all queries share (section 2.1.2), because :math:`q \cdot W_{UK} c = W_{UK}^T q \cdot c`. Its weights and
     outputs are those of the expanded form, up to rounding.
 
+    The layers of DeepSeek V2 and V3 in transformers load by ``load_state_dict``, made with ``bias=False``, the position
+    ``Rotary.from_config(config, dim=rotary_dim)`` and the sizes of their configuration: ``kv_rank`` is
+    ``kv_lora_rank``, ``query_rank`` ``q_lora_rank``, ``rotary_dim`` ``qk_rope_head_dim``, ``head_dim``
+    ``qk_nope_head_dim``, ``value_dim`` ``v_head_dim``, and ``scale`` the layer's ``scaling``, which YaRN changes.
+
     Args:
         embed_dim: features of a token.
         num_heads: heads, a divisor of ``embed_dim`` unless ``head_dim`` is given.

@@ -143,8 +143,10 @@ class SequenceAttention(Module, ABC):
         """
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        rename_parameters(self, state_dict, prefix)
+        problem = rename_parameters(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        if problem and args[1]:  # strict
+            args[-1].append(problem)
 
     def new_cache(self) -> SequenceCache:
         """Returns the cache before the first token."""
