@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard import masks
+from regard import masks, scores
 from regard.attention import execution
 from regard.attention.execution import BACKENDS
 from regard.kernels.availability import kernels_awaited
@@ -143,6 +143,15 @@ def test_a_union_with_a_causal_mask_is_named():
 def test_a_function_in_place_of_a_score_is_named():
     remarks = regard.plan(*INPUTS, score=lambda query, key: query @ key.mT).remarks
     assert remarks == ["this score is your function: no fused kernel computes it"]
+
+
+def test_a_score_of_regard_without_kernels_is_not_called_a_function():
+    for score in (
+        scores.create("dynamic_convolution", 8, 8, channels=2, kernel_size=3),
+        scores.create("mlp", 8, 8),
+        scores.Distance(),
+    ):
+        assert regard.plan(*INPUTS, score=score).remarks == []
 
 
 def test_a_backend_that_is_not_ready_is_named(monkeypatch):

@@ -207,3 +207,11 @@ def test_key_biases_name_what_does_not_fit():
     explained = str(regard.explain(query[:1], key[:1], value[:1], bias=disentangled()))
     assert "+ bias" in explained
     assert scores.ScaledDot(disentangled().scale).scale == pytest.approx((3 * DIM) ** -0.5)
+
+
+@every_bias
+def test_plan_names_the_bias_that_depends_on_keys(name):
+    bias = BIASES[name]()
+    text = str(regard.plan(*inputs(), bias=bias))
+    assert f"{type(bias).__name__} is not a function of distance alone" in text
+    assert "BoundBias" not in text

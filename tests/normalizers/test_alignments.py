@@ -203,3 +203,9 @@ def test_alignments_by_name_through_the_verbs(name):
 def test_forward_alignments_refuse_wrong_arguments(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_tensor_of_transitions_outside_the_unit_interval_is_refused():
+    for transition in (torch.tensor(1.5), torch.tensor([0.5, -0.25])):
+        with pytest.raises(ArgumentError, match=r"transition must be in \[0, 1\]; it is"):
+            ForwardAlignment(transition)

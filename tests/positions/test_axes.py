@@ -118,3 +118,11 @@ def test_axes_name_wrong_arguments(make, error, says):
     with pytest.raises(error) as caught:
         make()
     assert says in str(caught.value)
+
+
+def test_positions_that_are_no_numbers_of_the_input_are_refused():
+    rotary = Rotary(4)
+    with pytest.raises(KindError, match=r"positions must hold real numbers; they hold torch.bool"):
+        rotary(torch.zeros(5, 4), positions=torch.ones(5, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"positions must be \[length\] = \[5\]; it has shape \[7\]"):
+        rotary(torch.zeros(5, 4), positions=torch.arange(7))

@@ -298,3 +298,9 @@ class TestConfigurations:
         with pytest.raises(error) as caught:
             Rotary.from_config(config)
         assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("config", [None, "a-model"])
+def test_a_value_that_is_no_configuration_is_refused(config):
+    with pytest.raises(KindError, match="config must be a model's configuration or a mapping"):
+        Rotary.from_config(config, dim=4)

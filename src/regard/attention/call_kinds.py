@@ -305,4 +305,4 @@ def _bias_name(problem: Problem) -> str:
     bias = problem.bias
     if bias is None:
         return "none"
-    return type(bias).__name__ + " gradient" * (torch.is_grad_enabled() and bias.needs_gradient(problem.query))
+    return bias.class_name + " gradient" * (torch.is_grad_enabled() and bias.needs_gradient(problem.query))

@@ -13,7 +13,7 @@ from regard.attention.problem import Problem
 from regard.masks import Keep, Mask, Not, causal, lengths, window
 from regard.masks.later_keys import later_keys
 from regard.normalizers import Custom as CustomNormalizer
-from regard.scores import Pairwise
+from regard.scores import Custom as CustomScore
 from regard.shapes.grid import Grid
 from regard.shapes.layout import other_readings
 from regard.tracing.transforms import has_data
@@ -74,7 +74,7 @@ def _tensors_of_pairs(problem: Problem) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _functions(problem: Problem) -> Iterator[str]:
-    if isinstance(problem.prepared.primitive, Pairwise):
+    if any(isinstance(part, CustomScore) for part in problem.score.modules()):
         yield "this score is your function: no fused kernel computes it"
     if isinstance(problem.normalizer, CustomNormalizer):
         yield "this normalizer is your function: no fused kernel computes it"

@@ -106,6 +106,11 @@ class Bias(DeclaredModule, ABC):
         return True
 
     @property
+    def class_name(self) -> str:
+        """The name of the class that the user wrote, for messages."""
+        return type(self).__name__
+
+    @property
     def is_diagonal(self) -> bool:
         """Whether this bias depends on key − query alone, so that `diagonals` returns it in linear memory."""
         return False

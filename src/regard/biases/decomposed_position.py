@@ -35,7 +35,7 @@ class DecomposedPosition(QueryBias, fields=("dim", "shape", "key_shape", "traine
         key_shape: lengths of the keys' grid, as after pooling; None: ``shape``.
         trained: lengths of the grid that the tables were made for; None: the longer of ``shape`` and ``key_shape``.
         heads: None for vectors that all heads share, as in the papers; otherwise the number of query heads.
-        scale: a positive number, default 1, as in the papers.
+        scale: a positive number, default 1, as in the authors' released code.
         weight: the tables of all axes, one after another, ``[Σ (2 trained − 1), dim]`` or ``[heads, Σ (2 trained − 1),
             dim]``; None: zeros, as in the authors' code.
 

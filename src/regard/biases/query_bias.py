@@ -109,6 +109,10 @@ class BoundBias(Bias, fields=("bias", "key")):
     def of_keys(self, key: Tensor) -> Bias:
         return BoundBias(self.bias, key)
 
+    @property
+    def class_name(self) -> str:
+        return self.bias.class_name
+
     def check(self, query: Tensor, grid: Grid) -> None:
         self.bias.check(query, grid)
         check_same_dim(query, self.key)

@@ -8,6 +8,8 @@ from regard.fields import replaced, set_field
 from regard.normalizers.alignment_normalizer import AlignmentNormalizer, on_visible_keys, shifted
 from regard.normalizers.parameter import check_range
 from regard.shapes.checks import check_broadcast
+from regard.summaries import parameter_summary
+from regard.tracing.transforms import can_read
 
 LARGEST_EXPONENT = 60.0
 """Largest exponent at keys that no path reaches, where only derivatives read the exponentials."""
@@ -53,8 +55,12 @@ class ForwardAlignment(AlignmentNormalizer, fields=("transition", "previous")):
     def __init__(self, transition: float | Tensor = 0.5, previous: Tensor | None = None):
         super().__init__()
         check_range("transition", transition)
-        if not isinstance(transition, Tensor) and not 0 <= transition <= 1:
-            raise ArgumentError(f"transition must be in [0, 1]; it is {transition}")
+        if not isinstance(transition, Tensor):
+            outside = not 0 <= transition <= 1
+        else:  # elements on a device are not checked, since the host would wait for them
+            outside = can_read(transition) and bool(((transition < 0) | (transition > 1)).any())
+        if outside:
+            raise ArgumentError(f"transition must be in [0, 1]; it is {parameter_summary(transition)}")
         set_field(self, "transition", transition)
         self.bind(previous)
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, KindError
 from regard.positions import scaling as scalings
 from regard.positions.axes import Sections
-from regard.shapes.checks import known_name
+from regard.shapes.checks import known_name, type_text
 
 KINDS: dict[str, type[scalings.RotaryScaling]] = {
     "default": scalings.RotaryScaling, "linear": scalings.PositionInterpolation, "dynamic": scalings.DynamicNTK,
@@ -27,6 +27,9 @@ OTHER_ORDERS = ("deepseek_v4", "ernie4_5_vl", "hunyuan_vl", "hy_v4_vl")
 
 def rotary_arguments(config: Any, layer_type: str | None, dim: int | None) -> dict[str, Any]:
     """Returns the arguments of `Rotary` for a configuration; arguments as for `Rotary.from_config`."""
+
+    if config is None or isinstance(config, str):
+        raise KindError(f"config must be a model's configuration or a mapping; it is {type_text(config)}")
 
     def of_model(name: str) -> Any:
         return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)

@@ -41,15 +41,18 @@ def explicit_positions(input: Tensor, positions: Tensor, axes: int | None) -> Te
     """Returns positions that the user passed, ``[(axes,) (batch,) length]``, with axes for those of the input."""
     refuse_parts("a call with positions=")
     check_dense("positions", positions)
+    if positions.dtype == torch.bool or positions.is_complex():
+        raise KindError(f"positions must hold real numbers; they hold {positions.dtype}")
     first, shape = () if axes is None else (axes,), tuple(positions.shape)
-    whole = [*first, input.shape[0], input.shape[-2]]
     if shape == (*first, input.shape[-2]):
         return positions
-    if input.dim() < 3 or list(shape) != whole:
+    if input.dim() < 3 or shape != (*first, input.shape[0], input.shape[-2]):
         names = "axes, " if first else ""
-        raise ShapeError(
-            f"positions must be [{names}length] or [{names}batch, length] = {whole}; it has shape {list(shape)}"
-        )
+        whole = [*first, input.shape[0], input.shape[-2]]
+        expected = f"[{names}length] or [{names}batch, length] = {whole}"
+        if input.dim() < 3:
+            expected = f"[{names}length] = {[*first, input.shape[-2]]}"
+        raise ShapeError(f"positions must be {expected}; it has shape {list(shape)}")
     return positions.reshape(*shape[:-1], *[1] * (input.dim() - 3), shape[-1])
 
 

@@ -167,7 +167,7 @@ def needs_whole(problem: Problem) -> str | None:
         return f"{type(problem.score).__name__} is prepared from whole sequences"
     for part in () if problem.bias is None else problem.bias.modules():
         if isinstance(part, BoundBias):
-            return f"{type(part.bias).__name__} depends on the keys"
+            return f"{part.class_name} depends on the keys"
     return None
 
 

@@ -55,7 +55,7 @@ def obstacle(problem: Problem) -> str | None:
 
 def _bias_obstacle(problem: Problem, bias: Bias) -> str | None:
     if not isinstance(bias, TensorBias):
-        return None if bias.is_diagonal else f"{type(bias).__name__} is not a function of distance alone"
+        return None if bias.is_diagonal else f"{bias.class_name} is not a function of distance alone"
     if torch.is_grad_enabled() and bias.tensor.requires_grad:
         batch, heads = problem.grid.batch, problem.grid.heads
         own = 1

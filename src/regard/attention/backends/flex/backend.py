@@ -158,7 +158,7 @@ def _score_rule(problem: Problem) -> Rule | None:
     if bias is not None:
         of_pairs = bias.of_pairs(problem.query, problem.grid)
         if of_pairs is None:
-            raise NotPointwiseError(f"{type(bias).__name__} is no function of single pairs")
+            raise NotPointwiseError(f"{bias.class_name} is no function of single pairs")
 
     def rule(score: Tensor, pair: Grid) -> Tensor:
         for modifier in modifiers:
