@@ -48,8 +48,8 @@ class Mamba2(RecurrentAttention):
         A = -e^{a}, \quad \Delta_t = softplus(w_\Delta \cdot u_t + b) \\
         y &= W_O \, norm\big( (W x + D \, x) \odot swish(W_Z u) \big)
 
-    Dao and Gu 2024, "Transformers are SSMs", equation 16 (the matrix of a scalar state space) and section 7, for tokens
-    u. Here C are queries, B keys and x values: N, the size of the state, is ``head_dim``, P ``value_dim``, and the
+    Dao and Gu 2024, "Transformers are SSMs", the matrix of a scalar state space, and section 7, for tokens u.
+    Here C are queries, B keys and x values: N, the size of the state, is ``head_dim``, P ``value_dim``, and the
     groups that share B and C ``key_heads``. The weights that are returned are w; D x, what a token adds of itself, is
     not in them. The norm is that of a group's features, behind the gate.
 

@@ -306,13 +306,10 @@ class TrainedTranscriber(TrainedSounds, TrainedText):
     @contextmanager
     def _windowed(self, window: float) -> Iterator[None]:
         """Limits the decoder's attention to a window of seconds on each side while the context lasts; 0 is no limit."""
-        from regard.models.bahdanau_decoder import BahdanauDecoder
-        from regard.nn import Attention
-
-        decoder = self.model.decoder
+        config, decoder = self.model.config, self.model.decoder
         if not window:
             yield
-        elif isinstance(decoder, BahdanauDecoder) and isinstance(decoder.attention, Attention):
+        elif config.architecture != "transformer" and config.attention == "soft":
             before, decoder.window = decoder.window, round(window / self.seconds)
             try:
                 yield
@@ -321,7 +318,7 @@ class TrainedTranscriber(TrainedSounds, TrainedText):
         else:
             raise ArgumentError(
                 "window is for a recurrent decoder with soft attention: it follows the weights of the step before; "
-                f"this model's decoder is a {type(decoder).__name__}"
+                f"this model has architecture {config.architecture!r} and attention {config.attention!r}"
             )
 
     @property

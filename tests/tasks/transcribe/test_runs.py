@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ import regard
 from regard.data.speech.sounds import Sound
 from regard.data.speech.utterances import Utterance
 from regard.errors import ArgumentError, DataError, KindError, ShapeError
+from regard.models.speech.transcriber import RecurrentTranscriber
 from regard.records import FrameAxis
 from regard.tasks.inputs.sound import HeardSound
 from regard.tasks.outputs.text_metrics import error_rates
 from regard.tasks.transcribe import (
     TASK,
+    TrainedTranscriber,
     TranscribeData,
     TranscriberConfig,
     TranscriptionTrainingConfig,
@@ -200,6 +203,18 @@ def test_the_transformer_trains_and_shows_all_its_attentions(files, tmp_path):
         assert [record.kind for record in records] == ["self", "causal", "cross"]
     with pytest.raises(ArgumentError, match="window is for a recurrent decoder"):
         trained.predict([files["test"].parent / "test-0.npy"], window=0.5)
+
+
+@pytest.mark.parametrize("attention", ["stepwise", "forward", "monotonic"])
+def test_a_window_around_the_weights_of_alignments_is_refused(attention):
+    """An alignment loses what it has outside of the window."""
+    config = TranscriberConfig(width=WIDTH, target_vocabulary=9, attention=attention, score="additive")
+    trained = SimpleNamespace(model=RecurrentTranscriber(config), seconds=0.1)
+    with (
+        pytest.raises(ArgumentError, match=f"window is for .* has architecture 'lstm' and attention '{attention}'"),
+        TrainedTranscriber._windowed(trained, 0.5),
+    ):
+        pass
 
 
 def test_inputs_of_every_kind(trained):
