@@ -1,5 +1,6 @@
 """Rollout and flow across layers: by hand, by brute force, and the laws that bind them."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -166,6 +167,13 @@ REFUSED = [
 def test_records_that_make_no_graph_are_refused(reading, records, error, message):
     with pytest.raises(error, match=message):
         reading(records)
+
+
+@pytest.mark.parametrize("reading", [rollout, flow])
+def test_weights_with_signs_have_no_share_that_is_followed(reading):
+    signed = dataclasses.replace(record(1, [[[1.0, 0.0], [0.5, 0.5]]]), signed=True)
+    with pytest.raises(ArgumentError, match=r"layer\.1.* have signs"):
+        reading([record(0, [[[1.0, 0.0], [0.5, 0.5]]]), signed])
 
 
 @pytest.mark.parametrize("reading", [rollout, flow])

@@ -38,8 +38,8 @@ class LayerGraph:
 
     Raises:
         KindError: not a sequence of records.
-        ArgumentError: cross-attention, a layer that is missing or repeated, weights that are NaN, or a residual out of
-            its range.
+        ArgumentError: cross-attention, weights with signs, a layer that is missing or repeated, weights that are NaN,
+            or a residual out of its range.
         ShapeError: another number of positions.
         UnknownNameError: an unknown fusion.
     """
@@ -327,6 +327,11 @@ def _in_order(records: Sequence[AttentionRecord]) -> list[AttentionRecord]:
             raise ArgumentError(
                 f"records must be self-attention, whose queries and keys are the same positions; {record.name!r} is "
                 "cross-attention (choose those of one stack: [r for r in records if r.kind == 'self'])"
+            )
+        if record.signed:
+            raise ArgumentError(
+                f"records must have weights that are shares; those of {record.name!r} have signs, so that no share of "
+                "an input can be followed through this model"
             )
     if not records:
         raise ArgumentError("records must have at least one layer; there is none")
