@@ -347,3 +347,28 @@ def test_nested_tensors_without_heads_and_with_dropout():
     with regard.watch(model) as seen:
         model(jagged, jagged, jagged, dropout_p=0.25)
     assert (seen.calls[0].shape, seen.calls[0].dropout) == ((2, 2, 5, 5), 0.25)
+
+
+EARLIER = torch.rand(3, 7).softmax(-1)
+OF_ROWS = {
+    "location_aware": {"score": scores.create("location_aware", 4, 4, 3, channels=2, kernel_size=3).given(EARLIER)},
+    "query_temperature": {"normalizer": normalizers.query_temperature(torch.rand(3, 1, 2) + 0.5)},
+    "local_gaussian": {"normalizer": normalizers.local_gaussian("softmax", torch.rand(3, 1, 2) * 5, 1.0)},
+    "forward": {"normalizer": normalizers.ForwardAlignment(transition=torch.rand(3, 1, 2))},
+    "stepwise": {"normalizer": normalizers.Stepwise().given(EARLIER[:, None])},
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_tiles_of_a_batch_row_have_the_numbers_of_that_row(name):
+    class Model(nn.Module):
+        def forward(self, query, memory):
+            return regard.attend(query, memory, memory, **OF_ROWS[name])
+
+    query, memory = torch.randn(3, 1, 2, 4), torch.randn(3, 1, 7, 4)
+    model = Model()
+    with torch.no_grad(), regard.watch(model, keep=True) as seen:
+        model(query, memory)
+    expected = regard.attend_with_weights(query, memory, memory, **OF_ROWS[name]).weights.detach()
+    for row, source in enumerate(seen.calls[0].tiles):
+        torch.testing.assert_close(torch.from_numpy(source.tile((0, 2), (0, 7))), expected[row])

@@ -18,17 +18,21 @@ from regard.attention.problem import Problem
 from regard.attention.readings import WATCHING_LINE, Gatherer, Readings
 from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.fields import FIELDS, replaced, with_parts
 from regard.masks import Band, Mask, keep
 from regard.masks.mask import joined_masks
+from regard.normalizers.alignment_normalizer import AlignmentNormalizer
 from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis, bin_edges
 from regard.records.attention_record import pooled_maps
-from regard.scores import Decayed, DeltaRule, Score
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted_call import InterceptedCall
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+FIELDS_OF_ROWS = {"log_decay", "beta", "earlier", "previous", "transition", "stops", "temperature", "center", "sigma"}
+"""Fields of scores and normalizers whose tensors may have a first axis of batch rows, before that of heads."""
 
 PAIRS_LIMIT = 1 << 26
 """The most pairs of a record that has a dense mask: 64 MiB."""
@@ -281,18 +285,25 @@ def _row(problem: Problem, row: int) -> Problem:
         if bias is not None:
             bias = TensorBias(bias(problem.query[row : row + 1], tile).detach().cpu())
     query, key, value = (cut(tensor) for tensor in (problem.query, problem.key, problem.value))
-    score = _score_of_row(problem.score, row)
-    return replace(problem, query=query, key=key, value=value, score=score, mask=mask, bias=bias)
+    score, normalizer = (_of_row(part, row, problem.grid.batch) for part in (problem.score, problem.normalizer))
+    return replace(problem, query=query, key=key, value=value, score=score, normalizer=normalizer, mask=mask, bias=bias)
 
 
-def _score_of_row(score: Score, row: int) -> Score:
-    """Returns a score with the decays and strengths of one batch row."""
-    if not isinstance(score, Decayed | DeltaRule):
-        return score
-    inner, gate = _score_of_row(score.score, row), score.beta if isinstance(score, DeltaRule) else score.log_decay
-    if gate.dim() > 1 and gate.shape[0] > 1:
-        gate = gate[row : row + 1]
-    return type(score)(inner, gate.detach().cpu().clone())
+def _of_row(part: ModuleT, row: int, batch: int) -> ModuleT:
+    """Returns a score or a normalizer with the numbers of one batch row, where it has numbers of each."""
+
+    def cut(tensor: Tensor) -> Tensor:
+        rows = tensor[row : row + 1] if tensor.dim() > 2 and tensor.shape[0] == batch > 1 else tensor
+        return rows.detach().cpu().clone()
+
+    if isinstance(part, AlignmentNormalizer) and part.previous is not None:
+        part = part.given(cut(part.previous))
+    if type(part) not in FIELDS:
+        return part
+    part = with_parts(part, lambda inner: _of_row(inner, row, batch))
+    fields = {name: getattr(part, name) for name in FIELDS[type(part)] if name in FIELDS_OF_ROWS}
+    tensors = {name: cut(value) for name, value in fields.items() if isinstance(value, Tensor)}
+    return replaced(part, **tensors) if tensors else part
 
 
 def mask_on_host(mask: Mask, grid: Grid) -> Mask:
