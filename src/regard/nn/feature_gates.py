@@ -111,7 +111,7 @@ class ECA(FeatureGate):
         k = ψ(C) = |log_2(C) / γ + b / γ|_odd,    γ = 2, b = 1
 
     Wang et al. 2020, "ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks", section 3.2. C1D_k
-    is ``convolution``, over the channels, with k elements; |t|_odd is the odd number nearest to t, the larger one of
+    is ``convolution``, over the channels, with k elements; ``|t|_odd`` is the odd number nearest to t, the larger of
     two. Below 8 channels k is 1, and no channel sees another.
 
     Args:

@@ -256,7 +256,7 @@ class ForgetGate(Decayed, fields=("score", "log_decay")):
         As `Decayed`; ShapeError for a decay of each feature.
 
     Numerics: sums of g are taken in float64 and counted from the last key; a score is as exact as its rounded sums, to
-    about 6e-8 · |G| in float32. A gate of 0, g = −∞, counts as −104, or −746 in float64.
+    about ``6e-8 · |G|`` in float32. A gate of 0, g = −∞, counts as −104, or −746 in float64.
 
     Example:
         >>> import torch
