@@ -101,7 +101,8 @@ def test_the_steps_of_a_float64_layer_are_exact(name):
 def test_retention_decays_as_exactly_as_the_layer_calculates():
     """1 − 2^{−5−h}, whose logarithm in float32 is off by 1e-8 of itself."""
     layer = nn.Retention(16, 4).double()
-    decay = layer.tokens(torch.zeros(1, 3, 16, dtype=torch.float64), 0).log_decay
+    x = torch.zeros(1, 3, 16, dtype=torch.float64)
+    decay = layer.tokens(x, layer.in_proj(x), 0).log_decay
     assert decay is not None
     kept = decay[0, :, 0, 0].exp()
     torch.testing.assert_close(kept, 1 - 2.0 ** -torch.arange(5, 9, dtype=torch.float64), rtol=1e-15, atol=0)

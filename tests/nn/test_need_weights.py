@@ -18,7 +18,8 @@ NORMALIZERS = {
     "hard": lambda: normalizers.hard(),
     "gumbel": lambda: normalizers.hard("gumbel"),
 }
-SIZES = {"max_keys": {"location"}, "channels": {"location_aware"}, "kernel_size": {"location_aware"}}
+FILTERED = {"location_aware", "dynamic_convolution"}
+SIZES = {"max_keys": {"location"}, "channels": FILTERED, "kernel_size": FILTERED}
 GIVEN = {"max_keys": K, "channels": 2, "kernel_size": 3}
 
 

@@ -180,7 +180,7 @@ class LongRoPE(RotaryScaling):
     .. math:: \theta'_i = \theta_i / \lambda_i, \qquad m = \sqrt{1 + \ln s / \ln L}
 
     Ding et al. 2024, section 3.1, who search for :math:`\lambda`, as Phi-3 has it: ``long_factor`` serves sequences
-    longer than :math:`L`, and :math:`m` is 1 for :math:`s < 1`, or ``attention_factor``.
+    longer than :math:`L`, ``short_factor`` others, and :math:`m` is 1 for :math:`s < 1`, or ``attention_factor``.
 
     Example:
         >>> from regard import positions
@@ -221,7 +221,8 @@ class Llama3(RotaryScaling):
         \theta'_i = \theta_i \, (g_i + (1 - g_i) / s), \qquad
         g_i = \mathrm{clamp}\Big(\frac{L \, \theta_i / 2 \pi - low}{high - low}, 0, 1\Big)
 
-    Grattafiori et al. 2024 (Llama 3.1), whose code has the equation; :math:`low` is ``low_freq_factor``.
+    Grattafiori et al. 2024 (Llama 3.1), whose code has the equation; :math:`low` and :math:`high` are
+    ``low_freq_factor`` and ``high_freq_factor``, :math:`L` is ``original_length``.
 
     Example:
         >>> from regard import positions
@@ -249,8 +250,8 @@ class Proportional(RotaryScaling):
 
     .. math:: \theta'_i = \theta_i / s \;\text{ if }\; i < \lfloor p \cdot dim / 2 \rfloor, \;\text{ else }\; 0
 
-    Barbero et al. 2025, "Round and round we go!", and Gemma 4; :math:`p` is ``partial_rotary_factor``. A partial
-    ``Rotary(p · dim)`` rotates as many pairs, of all frequencies.
+    Barbero et al. 2025, "Round and round we go!", and Gemma 4; :math:`p` is ``partial_rotary_factor``, :math:`s`
+    is ``factor``. A partial ``Rotary(p · dim)`` rotates as many pairs, of all frequencies.
 
     Example:
         >>> from regard import positions
