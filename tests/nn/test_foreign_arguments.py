@@ -238,7 +238,7 @@ LINES = {
     'write mask="causal" in the call': [
         lambda layer=layer: layer(DIM, 2, causal=True)
         for layer in (nn.SelfAttention, nn.DifferentialAttention, nn.LatentAttention, nn.Retention, nn.DeltaNet,
-                      nn.GatedDeltaNet, nn.NativeSparseAttention, nn.IndexedAttention)
+                      nn.GatedDeltaNet, nn.NativeSparseAttention, nn.IndexedAttention, nn.CompressedAttention)
     ],
     'write position="rotary"': [lambda: nn.SelfAttention(DIM, 2, rope=True)],
     "write position=positions": [lambda: nn.SelfAttention(DIM, 2, positions="rotary")],

@@ -149,6 +149,7 @@ REFUSED = {
     "plan": lambda x: nn.Attention().plan(x, x),
     "native_sparse": lambda x: nn.NativeSparseAttention(DIM, HEADS)(x),
     "indexed": lambda x: nn.IndexedAttention(DIM, HEADS)(x),
+    "compressed": lambda x: nn.CompressedAttention(DIM, HEADS)(x),
     "pooling": lambda x: nn.AttentionPooling(DIM)(x),
     "monotonic": lambda x: nn.MonotonicAttention.create("dot", DIM, DIM)(x, None),
     "gaussian": lambda x: nn.GaussianWindow(DIM)(x, x),

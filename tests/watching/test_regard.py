@@ -97,6 +97,7 @@ LAYERS = [
     (nn.LatentAttention(8, 2, kv_rank=4), (X,), "self"),
     (nn.NativeSparseAttention(8, 2), (X,), "self"),
     (nn.IndexedAttention(8, 2, selected=2), (X,), "self"),
+    (nn.CompressedAttention(8, 2, compressed=2), (X,), "self"),
     (nn.LinearAttention(8, 2), (X,), "self"),
     (nn.SlotAttention(8, 2), (X,), "self"),
     (nn.Attention("dot"), (X[:, 0], X), "cross"),

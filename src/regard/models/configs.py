@@ -359,6 +359,7 @@ class LanguageModelConfig(TransformerOptions):
     position: Position = varies(
         "rotary",
         linear="sinusoidal",
+        compressed="none",
         **dict.fromkeys(("retention", "gated_linear", "delta", "gated_delta", "kimi_delta", "mamba2"), "none"),
     )
     """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""

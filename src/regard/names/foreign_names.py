@@ -196,6 +196,7 @@ WRITTEN_HERE = {
             '"gated"': "gated",
             '"latent"': "mla latent multi_head_latent",
             '"indexed"': "dsa indexed indexer lightning_indexer deepseek_sparse deepseek_v32 glm_moe_dsa",
+            '"compressed"': "csa hca compressed_sparse heavily_compressed deepseek_v4",
             '"native_sparse"': "nsa native_sparse",
             '"qk_norm"': "qk_layer_norm",
             '"multihead"': "mha multi_head multihead softmax scaled_dot_product standard",

@@ -62,6 +62,7 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "nn.MultiheadAttention(embed_dim, num_heads, kv_heads=1)": "MultiQueryAttention",
             "nn.LatentAttention(embed_dim, num_heads)": "MultiHeadLatentAttention",
             "nn.IndexedAttention(embed_dim, num_heads)": "DSA DeepseekV32Attention GlmMoeDsaAttention",
+            "nn.CompressedAttention(embed_dim, num_heads)": "CSA HCA DeepseekV4Attention",
             "nn.NativeSparseAttention(embed_dim, num_heads)": "NSA",
             "nn.DepthAttention(dim)": "AttnRes AttentionResidual AttentionResiduals",
         },

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from regard.nn.batch_norm import BatchNorm2d
     from regard.nn.branch_attention import SelectiveKernel, SplitAttention
     from regard.nn.co_attention import CoAttended, CoAttention
+    from regard.nn.compressed_attention import CompressedAttention
     from regard.nn.cross_covariance import XCA
     from regard.nn.deformable_attention import DeformableAttention, Deformed
     from regard.nn.delta_attention import DeltaNet, GatedDeltaNet, KimiDeltaAttention
@@ -62,6 +63,7 @@ __all__ = [
     "ChannelGate",
     "CoAttended",
     "CoAttention",
+    "CompressedAttention",
     "CoordinateAttention",
     "DeformableAttention",
     "Deformed",
@@ -135,6 +137,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.batch_norm": ["BatchNorm2d"],
             "regard.nn.branch_attention": ["SelectiveKernel", "SplitAttention"],
             "regard.nn.co_attention": ["CoAttended", "CoAttention"],
+            "regard.nn.compressed_attention": ["CompressedAttention"],
             "regard.nn.cross_covariance": ["XCA"],
             "regard.nn.deformable_attention": ["DeformableAttention", "Deformed"],
             "regard.nn.delta_attention": ["DeltaNet", "GatedDeltaNet", "KimiDeltaAttention"],

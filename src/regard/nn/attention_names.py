@@ -14,6 +14,7 @@ AttentionName = Literal[
     "differential",
     "latent",
     "indexed",
+    "compressed",
     "gated",
     "qk_norm",
     "talking_heads",
@@ -49,6 +50,9 @@ CLASSES: dict[str, AttentionClass] = {
     "differential": AttentionClass("regard.nn.differential_attention:DifferentialAttention"),
     "latent": AttentionClass("regard.nn.latent_attention:LatentAttention", ("score", "kv_heads")),
     "indexed": AttentionClass("regard.nn.indexed_attention:IndexedAttention", ("score", "kv_heads")),
+    "compressed": AttentionClass(
+        "regard.nn.compressed_attention:CompressedAttention", ("score", "normalizer", "kv_heads", "position"), True
+    ),
     "gated": AttentionClass("regard.nn.projected_attention:gated", ()),
     "qk_norm": AttentionClass("regard.nn.projected_attention:qk_norm", ()),
     "talking_heads": AttentionClass("regard.nn.projected_attention:talking_heads", ()),

@@ -200,6 +200,23 @@ _DEEPSEEK: Mapping[str, Origin] = dict(
 _DEEPSEEK_LITE = _DEEPSEEK | dict(_projections({"query_up": ("q_proj",)}))
 """DeepSeek V2 Lite, whose queries are not compressed."""
 
+_DEEPSEEK_V4 = dict(
+    _projections(
+        {"query_down": ("q_a_proj",), "query_norm": ("q_a_norm",), "query_up": ("q_b_proj",), "kv_proj": ("kv_proj",),
+         "kv_norm": ("kv_norm",), "out_proj": ("o_b_proj",), "indexer.query_proj": ("compressor.indexer.q_b_proj",),
+         "indexer.head_weights": ("compressor.indexer.scorer.weights_proj",)}
+    )
+) | {
+    f"{own}.{part}": Origin((f"{name}.{source}",))
+    for own, name in (("compressor", "compressor"), ("indexer.compressor", "compressor.indexer"))
+    for part, source in (("value_proj.weight", "kv_proj.weight"), ("gate_proj.weight", "gate_proj.weight"),
+                         ("norm.weight", "kv_norm.weight"), ("place", "position_bias"))
+} | {
+    "normalizer.sink": Origin(("sinks",)),
+    "out_down": Origin(("o_a_proj.weight",), lambda layer, weight: weight.unflatten(0, (layer.groups, -1))),
+}  # fmt: skip
+"""DeepSeek V4, in all three kinds of layers."""
+
 _CONFORMER = dict(_projections({"in_proj": ("linear_q", "linear_k", "linear_v"), "out_proj": ("linear_out",)})) | {
     "position.weight": Origin(("linear_pos.weight",), lambda layer, weight: weight.unflatten(0, (layer.num_heads, -1))),
     "position.content_bias": Origin(("pos_bias_u",)),
@@ -227,6 +244,7 @@ ORIGINS: dict[str, tuple[Mapping[str, Origin], ...]] = {
     "SelfAttention": (_QWEN3, _SWIN, _SWIN2, _SAM, _CONFORMER, _DEBERTA),
     "LatentAttention": (_DEEPSEEK, _DEEPSEEK_LITE),
     "IndexedAttention": (_DEEPSEEK,),
+    "CompressedAttention": (_DEEPSEEK_V4,),
     "GatedDeltaNet": (_QWEN3_NEXT, _QWEN3_5, _OLMO, _separately_convolved(_OLMO)),
     "KimiDeltaAttention": (_KIMI, _KIMI_RELEASED),
     "Mamba2": (_MAMBA2, _MAMBA2_BIASED),

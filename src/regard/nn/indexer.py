@@ -75,10 +75,14 @@ class Indexer(Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.num_heads, self.head_dim = size("num_heads", num_heads), size("head_dim", head_dim)
         self.query_proj = nn.Linear(size("query_dim", query_dim), num_heads * head_dim, bias=False, **factory)
-        self.key_proj = nn.Linear(size("embed_dim", embed_dim), head_dim, bias=False, **factory)
-        self.key_norm = nn.LayerNorm(head_dim, eps=1e-6, **factory)
+        self.create_keys(size("embed_dim", embed_dim), factory)
         self.head_weights = nn.Linear(embed_dim, num_heads, bias=False, **factory)
         self.position = None if position is None else own_copy(position)
+
+    def create_keys(self, embed_dim: int, factory: dict[str, Any]) -> None:
+        """Creates the modules that make keys."""
+        self.key_proj = nn.Linear(embed_dim, self.head_dim, bias=False, **factory)
+        self.key_norm = nn.LayerNorm(self.head_dim, eps=1e-6, **factory)
 
     def queries(self, x: Tensor, compressed: Tensor, first: int = 0) -> IndexQueries:
         """Returns the queries of the tokens ``[batch, length, embed_dim]``, of which the first has this position."""

@@ -86,10 +86,10 @@ def check_lines(run: Any) -> None:
     if processes == 1:
         return
     _check_divisor(processes, process_count(run.training))
-    if run.model.self_attention == "native_sparse":
+    name = run.model.self_attention
+    if name in ("native_sparse", "compressed"):
         raise ArgumentError(
-            "sequence_processes must be 1 with self_attention 'native_sparse', which needs whole sequences; it is "
-            f"{processes}"
+            f"sequence_processes must be 1 with self_attention {name!r}, which needs whole sequences; it is {processes}"
         )
 
 

@@ -1,0 +1,240 @@
+"""Compressed sparse attention: near tokens and compressed blocks of tokens in one softmax (DeepSeek-V4)."""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.execution import check_backend
+from regard.attention.routes import planned
+from regard.attention.verbs import BackendName, run
+from regard.distributed.sequence_parts import refuse_parts
+from regard.errors import ArgumentError
+from regard.masks import Compressed, Mask, causal, columns, lengths
+from regard.masks.mask import joined_masks
+from regard.nn.fx_leaf import fx_leaf
+from regard.nn.gated_compressor import BlockIndexer, GatedCompressor, turned
+from regard.nn.key_values import SequenceCache
+from regard.nn.layer_inputs import Biasing, Masking
+from regard.nn.padding import padding_of
+from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
+from regard.normalizers import softmax_with_sink
+from regard.positions import Rotary
+from regard.shapes.checks import check_sizes, size
+from regard.shapes.grid import Grid
+from regard.tracing.ownership import own_copy
+
+
+class CompressedCache(SequenceCache):
+    """The tokens so far: the keys of near tokens, of blocks, of blocks for the indexer, and inputs of the next."""
+
+    def __init__(self, length: int = 0, *tensors: Tensor):
+        self.length, self.tensors = length, tensors
+
+    def rows(self, index: Tensor) -> Self:
+        return type(self)(self.length, *(tensor[index] for tensor in self.tensors))
+
+
+@fx_leaf
+class CompressedAttention(SequenceAttention):
+    r"""Self-attention to near tokens and to compressed blocks of all tokens, in one softmax with a sink for each head.
+
+    .. math::
+
+        k_s &= R_s \, norm(W_K x_s), \qquad \tilde k_i = R_{m i} \, compress(x)_i, \qquad
+            q_{t,h} = R_t \, norm(W_{Q,h} \, norm(W_D x_t)) \\
+        a_{t,h} &= softmax\big([\,q_{t,h} \cdot k_s / \sqrt d\,]_{t - n < s \le t} ; \,
+            [\,q_{t,h} \cdot \tilde k_i / \sqrt d\,]_{i \in S_t} ; \, b_h\big), \qquad
+        S_t = topk_i \, \{I_{ti} \mid m (i + 1) \le t + 1\} \\
+        head_{t,h} &= R_{-t} \Big(\sum_s a_{t,h,s} \, k_s + \sum_i a_{t,h,i} \, \tilde k_i\Big), \qquad
+        output_t = W_O \, [A_1 head_{t, group 1} ; \ldots ; A_g head_{t, group g}]
+
+    DeepSeek-AI 2026, "DeepSeek-V4", sections 2.3.1 and 2.3.2, as released. One head of keys, which are the values too,
+    serves all queries; :math:`R_t` rotates the last features. A block of m tokens becomes one key by a
+    `GatedCompressor`, seen from its last token on. With ``selected`` (compressed sparse attention) an indexer chooses
+    blocks, which also read the ones before them; None (heavily compressed attention): all complete ones are seen.
+
+    No token sees a later one, whatever the mask, which may hide padding besides, as if it were left out. The indexer
+    gets no gradient. `regard.watch` records a row for the tokens, then the blocks, with a sum below 1 (the sink);
+    the weights that are returned are those of tokens, with a block's weight spread evenly over its m tokens.
+
+    Args:
+        compressed: m, tokens of a block; None: no blocks.
+        selected: blocks that a token sees at most; None: all, without an indexer.
+        near: n, tokens of the window, the token's own among them.
+        index_heads, index_dim: heads of the indexer (None: half of ``num_heads``) and their features (``head_dim``).
+        query_rank, group_rank: features of compressed queries, and of a group's output; None: twice ``head_dim``.
+        rotary: rotates the last features, ``dim`` of them; None: pairs of neighbours, half of the features.
+        groups: g, groups of heads with a projection each, a divisor of ``num_heads``.
+        embed_dim, num_heads, head_dim, dropout, backend, device, dtype: as elsewhere; no projection has a bias.
+
+    Raises:
+        ArgumentError, KindError: an argument is invalid, or the mask is another one; the message names it.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import nn
+        >>> attention, x = nn.CompressedAttention(16, 2, compressed=4, selected=2, near=3), torch.randn(3, 14, 16)
+        >>> with regard.watch(attention, read=regard.Readings(weights=True)) as seen:
+        ...     output = attention(x, mask="causal").output
+        >>> seen.calls[0].weights.shape  # 14 tokens and 3 blocks
+        torch.Size([3, 2, 14, 17])
+    """
+
+    is_causal = True
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, compressed: int | None = 4, selected: int | None = 512,
+        near: int = 128, index_heads: int | None = None, index_dim: int | None = None, head_dim: int | None = None,
+        query_rank: int | None = None, rotary: Rotary | None = None, groups: int = 1, group_rank: int | None = None,
+        dropout: float = 0.0, backend: BackendName = "auto", device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):  # fmt: skip
+        super().__init__(
+            embed_dim, num_heads, head_dim=head_dim, dropout=dropout, bias=False, device=device, dtype=dtype
+        )
+        check_sizes(near=near, groups=groups)
+        if num_heads % groups:
+            raise ArgumentError(f"groups must divide num_heads, {num_heads}; it is {groups}")
+        self.compressed = None if compressed is None else size("compressed", compressed)
+        self.selected = None if selected is None or compressed is None else size("selected", selected)
+        self.near, self.groups, self.backend, features = near, groups, check_backend(backend), self.head_dim
+        self.rotary = Rotary(2 * -(-features // 4), interleaved=True) if rotary is None else own_copy(rotary)
+        index_features = features if index_dim is None else size("index_dim", index_dim)
+        if min(features, index_features) < (turns := self.rotary.dim):
+            wide = f"{turns}; they are {features} and {index_features}"
+            raise ArgumentError(f"head_dim and index_dim must be at least the features that positions rotate, {wide}")
+        query_rank = 2 * features if query_rank is None else size("query_rank", query_rank)
+        self.query_down = self.projection(embed_dim, query_rank)
+        self.query_norm = nn.RMSNorm(query_rank, eps=1e-6, **self._factory)
+        self.query_up = self.projection(query_rank, num_heads * features)
+        self.kv_proj = self.projection(embed_dim, features)
+        self.kv_norm = nn.RMSNorm(features, eps=1e-6, **self._factory)
+        self.normalizer = softmax_with_sink(nn.Parameter(torch.zeros(num_heads, **self._factory)))
+        self.compressor = self.indexer = None
+        if self.compressed is not None:
+            overlaps = self.selected is not None
+            self.compressor = GatedCompressor(embed_dim, features, self.compressed, overlaps, self._factory)
+            if overlaps:
+                heads = -(-num_heads // 2) if index_heads is None else index_heads
+                sizes = self.compressed, embed_dim, query_rank, heads, index_features
+                self.indexer = BlockIndexer(*sizes, self.rotary, device, dtype)
+        group_rank = 2 * features if group_rank is None else size("group_rank", group_rank)
+        self.out_down = nn.Parameter(torch.empty(groups, group_rank, num_heads // groups * features, **self._factory))
+        nn.init.xavier_uniform_(self.out_down.data.flatten(0, 1))
+        self.out_proj = self.projection(groups * group_rank, embed_dim)
+
+    def projection_weights(self) -> list[Tensor]:
+        return [*super().projection_weights(), self.out_down]
+
+    def new_cache(self) -> CompressedCache:
+        return CompressedCache()
+
+    def forward(
+        self, x: Tensor, *, mask: Masking | None = None, bias: Biasing | None = None,
+        cache: SequenceCache | None = None, need_weights: bool = False,
+    ) -> SequenceOutput:  # fmt: skip
+        refuse_parts(type(self).__name__)
+        if bias is not None:
+            raise ArgumentError(
+                "bias is that of pairs of tokens, and here blocks are attended to as well: leave it out"
+            )
+        past = self.checked_cache(cache, CompressedCache)
+        first = 0 if past is None else past.length
+        x, ends, order = self._packed(x, self.checked_input(x, mask), past)
+        total = first + x.shape[1]
+        positions = torch.arange(first, total, device=x.device)
+        down = self.query_norm(self.query_down(x))
+        query = self.query_up(down).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        query = turned(self.rotary, F.rms_norm(query, (self.head_dim,), eps=1e-6), positions)
+        key = turned(self.rotary, self.kv_norm(self.kv_proj(x))[:, None], positions)
+        held = self._extended(x, past, key)
+        tokens, blocks = held[:2]
+        key = torch.cat([tokens, blocks], dim=2)
+        seen = columns(self._seen(x, down, held, ends, total))
+        problem = planned(
+            query, key, key, score="scaled_dot", normalizer=self.normalizer, mask=seen, bias=None,
+            dropout=self.dropout if self.training else 0.0, backend=self.backend,
+        )  # fmt: skip
+        output, weights = run(problem, self.backend, need_weights=need_weights, layer=self)
+        output = turned(self.rotary, output, -positions)
+        grouped = output.transpose(1, 2).flatten(2).unflatten(-1, (self.groups, -1))
+        output = self.out_proj(torch.einsum("blgi,gri->blgr", grouped, self.out_down).flatten(2))
+        if weights is not None:
+            weights, spread = F.pad(weights[..., : tokens.shape[2]], (total - tokens.shape[2], 0)), weights
+            if self.compressed is not None:
+                spread = spread[..., tokens.shape[2] :].repeat_interleave(self.compressed, dim=-1) / self.compressed
+                weights = weights + F.pad(spread, (0, total - spread.shape[-1]))
+        if order is not None:
+            back = order.argsort(dim=1)
+            output = output.gather(1, back[..., None].expand_as(output))
+            if weights is not None:
+                rows, cells = back[:, None, :, None].expand_as(weights), back[:, None, None].expand_as(weights)
+                weights = weights.gather(2, rows).gather(3, cells)
+        if past is not None:
+            past = CompressedCache(total, tokens[:, :, max(0, tokens.shape[2] - self.near + 1) :], *held[1:])
+        return SequenceOutput(output, weights, past)
+
+    def _packed(self, x: Tensor, mask: Mask | None, past: CompressedCache | None) -> tuple[Tensor, Any, Any]:
+        """Returns the tokens with padding last, their numbers ``[batch]`` and where each was; None: no padding."""
+        if mask is None or mask == causal():
+            return x, None, None
+        so_far = x.shape[1] + (0 if past is None else past.length)
+        keys, queries, rest = padding_of(mask, Grid.whole(len(x), self.num_heads, x.shape[1], so_far, x.device))
+        is_shared = keys is None or (past is None and keys.shape[1] == 1)
+        if not is_shared or queries is not None or any(part != causal() for part in joined_masks(rest)):
+            raise ArgumentError(
+                "mask of CompressedAttention may be causal and hide padding of all heads without a cache, for blocks "
+                f"know no other: it is {mask!r}"
+            )
+        if keys is None:
+            return x, None, None
+        seen = keys[:, 0, 0].expand(len(x), -1)
+        order = seen.int().argsort(dim=1, descending=True, stable=True)
+        return x.masked_fill(~seen[..., None], 0.0).gather(1, order[..., None].expand_as(x)), seen.sum(1), order
+
+    def _extended(self, x: Tensor, past: CompressedCache | None, tokens: Tensor) -> tuple[Tensor, ...]:
+        """Returns the tensors of a cache with more tokens, before it forgets those that are not near."""
+        index_keys = x.new_zeros(len(x), 1, 0, 0 if self.indexer is None else self.indexer.head_dim)
+        blocks, rest = tokens[:, :, :0], x[:, :0]
+        if past is not None and past.tensors:
+            before, blocks, index_keys, rest = past.tensors
+            tokens = torch.cat([before, tokens], dim=2)
+        if self.compressor is None:
+            return tokens, blocks, index_keys, rest
+        length, done, recent = self.compressor.length, blocks.shape[2], torch.cat([rest, x], dim=1)
+        earlier = int(self.compressor.overlap and done > 0)
+        new = recent.shape[1] // length - earlier
+        whole = recent[:, : (new + earlier) * length if new else 0]
+        positions = torch.arange(done, done + new, device=x.device) * length
+        blocks = torch.cat([blocks, turned(self.rotary, self.compressor(whole, earlier)[:, None], positions)], dim=2)
+        if self.indexer is not None:
+            with torch.no_grad():
+                added = turned(self.rotary, self.indexer.compressor(whole, earlier)[:, None], positions)
+                index_keys = torch.cat([index_keys, added], dim=2)
+        read = recent.shape[1] % length + length * (self.compressor.overlap and done + new > 0)
+        return tokens, blocks, index_keys, recent[:, recent.shape[1] - read :]
+
+    @torch.no_grad()
+    def _seen(self, x: Tensor, down: Tensor, held: tuple[Tensor, ...], ends: Tensor | None, total: int) -> Tensor:
+        """Returns the keys that each token sees, ``[batch or 1, 1, length, keys]``, −1 for none; blocks come last."""
+        length, tokens = x.shape[1], held[0].shape[2]
+        visible: Mask = causal()
+        own = torch.arange(tokens - length, tokens, device=x.device)[:, None]
+        window = (own - torch.arange(min(self.near, tokens), device=x.device)).clamp(min=-1)[None, None]
+        if ends is not None:
+            window, visible = torch.where(window < ends[:, None, None, None], window, -1), visible & lengths(ends)
+        if self.compressor is None or not (count := total // self.compressor.length):
+            return window
+        visible = Compressed(visible, total, self.compressor.length, self.compressor.length)
+        grid = Grid.whole(x.shape[0], 1, length, count, x.device)
+        if self.indexer is not None and self.selected is not None and count > self.selected:
+            queries = self.indexer.queries(x, down, total - length)
+            chosen = self.indexer.largest(queries, held[2], self.selected, visible, grid)
+        else:
+            chosen = torch.where(visible.with_four_axes(grid), torch.arange(count, device=x.device), -1)
+        chosen = torch.where(chosen < 0, -1, chosen + tokens)
+        batch = max(len(window), len(chosen)) if x.shape[0] else 0
+        return torch.cat([part.expand(batch, -1, length, -1) for part in (window, chosen)], dim=-1)
