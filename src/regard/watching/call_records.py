@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import reduce
 from operator import and_
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -289,7 +289,7 @@ def _row(problem: Problem, row: int) -> Problem:
     return replace(problem, query=query, key=key, value=value, score=score, normalizer=normalizer, mask=mask, bias=bias)
 
 
-def _of_row(part: ModuleT, row: int, batch: int) -> ModuleT:
+def _of_row(part: Any, row: int, batch: int) -> Any:
     """Returns a score or a normalizer with the numbers of one batch row, where it has numbers of each."""
 
     def cut(tensor: Tensor) -> Tensor:
