@@ -103,9 +103,12 @@ class DeltaProduct(Primitive):
         query, within, at = upcast(query[..., :-2]), query[..., -2:-1], query[..., -1:]
         reads = torch.where((position.mT <= at) & (document.mT == within), self.inner(query, rows), 0.0)
         size, count = max(KEY_BLOCK // self.inner.elements_per_pair(query, rows), 1), rows.shape[-2]
+        # A compiler, which has no number of keys that a loop could count to, solves for all of them.
+        is_compiled = torch.compiler.is_compiling()
+        size, firsts = (count, (0,)) if is_compiled else (size, reversed(range(0, count, size)))
         weights = reads[..., count:]
         # The last keys come first: what later keys correct is known then. So memory is linear in the keys.
-        for first in reversed(range(0, count, size)):
+        for first in firsts:
             block, later = slice(first, first + size), slice(first + size, None)
             columns, own = rows[..., block, :], document[..., block, :].mT
             within_block, after = (
