@@ -332,8 +332,7 @@ def _is_causal(mask: Mask, x: Tensor, past: int) -> bool:
     batch, length, _ = x.shape
     grid = Grid.whole(batch, 1, length, past + length, x.device)
     if isinstance(mask, Band) and mask.is_causal:
-        offset = mask.offset_on(grid)
-        return isinstance(offset, int) and offset == past
+        return _aligns_ends(mask, grid)
     return length == 1 and mask.hides_nothing(grid)
 
 

@@ -15,7 +15,7 @@ from regard.nn.short_convolution import ShortConvolution
 from regard.scores import Dot, Score
 from regard.shapes.axes import Float
 from regard.shapes.checks import positive_number
-from regard.shapes.grid import upcast
+from regard.shapes.grid import spread_heads, upcast
 
 
 class GroupedRMSNorm(nn.Module):
@@ -130,7 +130,7 @@ class Mamba2(RecurrentAttention):
     def tokens(self, x: Tensor, projected: Tensor, first: int) -> RecurrenceInputs:
         query, key, value = self.heads(projected)
         steps = self.steps(x).clamp(*self.step_limits)
-        key = (upcast(key).repeat_interleave(self.num_heads // self.key_heads, dim=1) * steps).to(key.dtype)
+        key = (spread_heads(upcast(key), self.num_heads) * steps).to(key.dtype)
         return RecurrenceInputs(query, key, value, self.log_decay(steps))
 
     def combined(self, x: Tensor, output: Tensor, value: Tensor) -> Tensor:

@@ -93,10 +93,11 @@ class Coverage:
         for name in with_record & modules.keys():
             stack = modules[name]
             layers = {f"{name}.{child}".strip("."): layer for child, layer in stack._modules.items()}
-            if not isinstance(stack, nn.ModuleList | nn.ModuleDict):
+            if isinstance(stack, nn.Sequential):
                 kinds = {type(layer) for each, layer in layers.items() if each in with_record}
-                alike = isinstance(stack, nn.Sequential)
-                layers = {each: layer for each, layer in layers.items() if alike and type(layer) in kinds}
+                layers = {each: layer for each, layer in layers.items() if type(layer) in kinds}
+            elif not isinstance(stack, nn.ModuleList | nn.ModuleDict):
+                continue
             for each in layers.keys() & self.ran - with_record:
                 mixers += self._mixers_in(each)
         return sorted(set(mixers))

@@ -280,6 +280,8 @@ class _Installation:
         kinds = {kind: _globals_of(kind) for kind in {type(module) for module in modules}}
         named = (_names_in(sys.modules.get(file)) for file in ("__main__", *used))
         holders = {id(names): names for names in (*named, *kinds.values()) if not RECURRENCES.keys().isdisjoint(names)}
+        if not holders:
+            return
         stored = [vars(module) for module in modules if id(kinds[type(module)]) in holders]
         for names in (*holders.values(), *stored):
             for name in recurrent_names(names):

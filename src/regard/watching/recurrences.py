@@ -22,7 +22,7 @@ from regard.attention.problem import validate
 from regard.errors import ArgumentError, ShapeError
 from regard.masks import causal
 from regard.scores import Decayed, DeltaRule, ScaledDot, Score
-from regard.shapes.grid import upcast
+from regard.shapes.grid import spread_heads, upcast
 from regard.watching.call_problems import check_readable
 from regard.watching.families import RECURRENCES, RecurrenceForm
 from regard.watching.handlers import bound_arguments
@@ -138,7 +138,7 @@ def _delta_rule(arguments: dict[str, Any], result: Any) -> RecurrentInputs:
         query, key = (each * torch.rsqrt(each.square().sum(-1, keepdim=True) + 1e-6) for each in (query, key))
     scale = named.get("scale")
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
-    query, key = (_of_each_head(each, value.shape[1]) for each in (query, key))
+    query, key = (spread_heads(each, value.shape[1]) for each in (query, key))
     gates = (None if named.get(name) is None else _heads_first(named[name]) for name in ("g", "beta"))
     output, after = result if isinstance(result, tuple) else (result, None)
     return RecurrentInputs(
@@ -149,11 +149,11 @@ def _delta_rule(arguments: dict[str, Any], result: Any) -> RecurrentInputs:
 def _scan(arguments: dict[str, Any], result: Any) -> RecurrentInputs:
     """Reads the scan of Mamba-2: a state of each head that decays with a step, to which its inputs are added."""
     output, after = result if isinstance(result, tuple) else (result, None)
-    x, dt, bias, limit = arguments.get("hidden_states", arguments.get("x")), *_step_of(arguments)
+    x, steps, bias = arguments.get("hidden_states", arguments.get("x")), arguments["dt"], arguments.get("dt_bias")
     assert isinstance(x, Tensor)
-    steps = F.softplus(dt + bias) if arguments.get("dt_softplus") else dt + bias
-    low, high = arguments.get("dt_limit") or limit
-    steps = steps.clamp(low, high)
+    steps = steps if bias is None else steps + bias.to(steps.dtype)
+    steps = F.softplus(steps) if arguments.get("dt_softplus") else steps
+    steps = steps.clamp(*(arguments.get("dt_limit") or (-torch.inf, torch.inf)))
     inputs = x, steps, arguments["A"], arguments["B"], arguments["C"], arguments.get("D")
     return _of_state_space(*inputs, output, arguments.get("initial_states"), after)
 
@@ -173,18 +173,13 @@ def _scan_step(arguments: dict[str, Any], result: Any) -> RecurrentInputs:
     return _scan(inputs, (result[:, None], after))
 
 
-def _step_of(arguments: dict[str, Any]) -> tuple[Tensor, Tensor | float, tuple[float, float]]:
-    dt, bias = arguments["dt"], arguments.get("dt_bias")
-    return dt, 0.0 if bias is None else bias.to(dt.dtype), (-torch.inf, torch.inf)
-
-
 def _of_state_space(
     x: Tensor, step: Tensor, rate: Tensor, inward: Tensor, outward: Tensor, skip: Tensor | None,
     output: Tensor, before: Tensor | None, after: Tensor | None,
 ) -> RecurrentInputs:  # fmt: skip
     """Returns state space duality as attention: queries C, keys Δ·B, values x, log-decays Δ·A."""
     value, steps = _heads_first(x), _heads_first(step)
-    keys, query = (_of_each_head(_heads_first(each), value.shape[1]) for each in (inward, outward))
+    keys, query = (spread_heads(_heads_first(each), value.shape[1]) for each in (inward, outward))
     core = _heads_first(output)
     if skip is not None:
         core = core - upcast(skip).reshape(len(skip), 1, -1) * value
@@ -195,11 +190,6 @@ def _of_state_space(
 def _heads_first(tensor: Tensor) -> Tensor:
     """Returns ``[batch, length, heads, ...]`` as ``[batch, heads, length, ...]``, in full precision."""
     return upcast(tensor.detach().transpose(1, 2))
-
-
-def _of_each_head(tensor: Tensor, heads: int) -> Tensor:
-    """Repeats groups of heads: each serves as many consecutive ones."""
-    return tensor.repeat_interleave(heads // tensor.shape[1], dim=1) if tensor.shape[1] != heads else tensor
 
 
 _INPUTS: dict[RecurrenceForm, Callable[[dict[str, Any], Any], RecurrentInputs]] = {
