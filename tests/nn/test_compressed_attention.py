@@ -56,9 +56,9 @@ def literal_block(compressor, row, block):
         for place in range(size):
             if compressor.overlap and block:
                 token = (block - 1) * size + place
-                terms.append((gates[token, feature] + compressor.place[place, feature], values[token, feature]))
+                terms.append((gates[token, feature] + compressor.position[place, feature], values[token, feature]))
             own, token = feature + width * compressor.overlap, block * size + place
-            terms.append((gates[token, own] + compressor.place[place, own], values[token, own]))
+            terms.append((gates[token, own] + compressor.position[place, own], values[token, own]))
         powers = torch.stack([gate.exp() for gate, _ in terms])
         block_features.append((powers / powers.sum()) @ torch.stack([value for _, value in terms]))
     return literal_turn(literal_rms(torch.stack(block_features), compressor.norm.weight), block * size)
@@ -130,8 +130,8 @@ def test_compressed_attention_in_steps_is_the_whole(kind):
             torch.testing.assert_close(output, expected.output[:, first:stop])
             torch.testing.assert_close(weights, expected.weights[:, :, first:stop, :stop])
             first = cache.length
-        assert cache.tensors[0].shape[2] == NEAR - 1
-        assert cache.tensors[3].shape[1] <= 2 * (layer.compressed or 0)
+        assert cache.keys.tokens.shape[2] == NEAR - 1
+        assert cache.keys.recent.shape[1] <= 2 * (layer.compressed or 0)
     index, more = torch.tensor([1, 1, 0]), tokens(3, 4)
     torch.testing.assert_close(
         layer(more, cache=cache.select(index)).output, layer(torch.cat([x[index], more], dim=1)).output[:, 17:]

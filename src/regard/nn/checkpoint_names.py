@@ -210,7 +210,7 @@ _DEEPSEEK_V4 = dict(
     f"{own}.{part}": Origin((f"{name}.{source}",))
     for own, name in (("compressor", "compressor"), ("indexer.compressor", "compressor.indexer"))
     for part, source in (("value_proj.weight", "kv_proj.weight"), ("gate_proj.weight", "gate_proj.weight"),
-                         ("norm.weight", "kv_norm.weight"), ("place", "position_bias"))
+                         ("norm.weight", "kv_norm.weight"), ("position", "position_bias"))
 } | {
     "normalizer.sink": Origin(("sinks",)),
     "out_down": Origin(("o_a_proj.weight",), lambda layer, weight: weight.unflatten(0, (layer.groups, -1))),
@@ -218,7 +218,7 @@ _DEEPSEEK_V4 = dict(
 """DeepSeek V4, in all three kinds of layers."""
 
 _CONFORMER = dict(_projections({"in_proj": ("linear_q", "linear_k", "linear_v"), "out_proj": ("linear_out",)})) | {
-    "position.weight": Origin(("linear_pos.weight",), lambda layer, weight: weight.unflatten(0, (layer.num_heads, -1))),
+    "position.weight": Origin(("linear_pos.weight",), _of_heads),
     "position.content_bias": Origin(("pos_bias_u",)),
     "position.position_bias": Origin(("pos_bias_v",)),
 }

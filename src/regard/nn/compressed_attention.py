@@ -1,6 +1,7 @@
 """Compressed sparse attention: near tokens and compressed blocks of tokens in one softmax (DeepSeek-V4)."""
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,14 +27,51 @@ from regard.shapes.grid import Grid
 from regard.tracing.ownership import own_copy
 
 
+class CompressedKeys(NamedTuple):
+    """The keys of the tokens so far.
+
+    Attributes:
+        tokens: of near tokens, ``[batch, 1, tokens, head_dim]``.
+        blocks: of complete blocks, ``[batch, 1, blocks, head_dim]``.
+        index_keys: of blocks for the indexer, ``[batch, 1, blocks, index_dim]``; without one ``[batch, 1, 0, 0]``.
+        recent: the inputs that the next block reads, ``[batch, tokens, embed_dim]``.
+    """
+
+    tokens: Tensor
+    blocks: Tensor
+    index_keys: Tensor
+    recent: Tensor
+
+
+@dataclass(frozen=True)
 class CompressedCache(SequenceCache):
-    """The tokens so far: the keys of near tokens, of blocks, of blocks for the indexer, and inputs of the next."""
+    """The cache of `CompressedAttention`.
 
-    def __init__(self, length: int = 0, *tensors: Tensor):
-        self.length, self.tensors = length, tensors
+    Attributes:
+        keys: None before the first token.
+        length: number of tokens so far.
+    """
 
-    def rows(self, index: Tensor) -> Self:
-        return type(self)(self.length, *(tensor[index] for tensor in self.tensors))
+    keys: CompressedKeys | None = None
+    length: int = 0
+
+    def rows(self, index: Tensor) -> "CompressedCache":
+        keys = None if self.keys is None else CompressedKeys(*(part[index] for part in self.keys))
+        return CompressedCache(keys, self.length)
+
+
+class PackedTokens(NamedTuple):
+    """Tokens with padding last.
+
+    Attributes:
+        x: ``[batch, length, embed_dim]``, 0 for padding.
+        ends: number of tokens that are no padding, ``[batch]``; None: there is no padding.
+        order: where each token was, ``[batch, length]``; None: there is no padding.
+    """
+
+    x: Tensor
+    ends: Tensor | None = None
+    order: Tensor | None = None
 
 
 @fx_leaf
@@ -150,10 +188,10 @@ class CompressedAttention(SequenceAttention):
         query = self.query_up(down).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         query = turned(self.rotary, F.rms_norm(query, (self.head_dim,), eps=1e-6), positions)
         key = turned(self.rotary, self.kv_norm(self.kv_proj(x))[:, None], positions)
-        held = self._extended(x, past, key)
-        tokens, blocks = held[:2]
-        key = torch.cat([tokens, blocks], dim=2)
-        seen = columns(self._seen(x, down, held, ends, total))
+        keys = self._extended(x, None if past is None else past.keys, key)
+        tokens = keys.tokens
+        key = torch.cat([tokens, keys.blocks], dim=2)
+        seen = columns(self._seen(x, down, keys, ends, total))
         problem = planned(
             query, key, key, score="scaled_dot", normalizer=self.normalizer, mask=seen, bias=None,
             dropout=self.dropout if self.training else 0.0, backend=self.backend,
@@ -174,13 +212,14 @@ class CompressedAttention(SequenceAttention):
                 rows, cells = back[:, None, :, None].expand_as(weights), back[:, None, None].expand_as(weights)
                 weights = weights.gather(2, rows).gather(3, cells)
         if past is not None:
-            past = CompressedCache(total, tokens[:, :, max(0, tokens.shape[2] - self.near + 1) :], *held[1:])
+            near = tokens[:, :, max(0, tokens.shape[2] - self.near + 1) :]
+            past = CompressedCache(keys._replace(tokens=near), total)
         return SequenceOutput(output, weights, past)
 
-    def _packed(self, x: Tensor, mask: Mask | None, past: CompressedCache | None) -> tuple[Tensor, Any, Any]:
-        """Returns the tokens with padding last, their numbers ``[batch]`` and where each was; None: no padding."""
+    def _packed(self, x: Tensor, mask: Mask | None, past: CompressedCache | None) -> PackedTokens:
+        """Returns the tokens with padding last."""
         if mask is None or mask == causal():
-            return x, None, None
+            return PackedTokens(x)
         so_far = x.shape[1] + (0 if past is None else past.length)
         keys, queries, rest = padding_of(mask, Grid.whole(len(x), self.num_heads, x.shape[1], so_far, x.device))
         is_shared = keys is None or (past is None and keys.shape[1] == 1)
@@ -190,21 +229,22 @@ class CompressedAttention(SequenceAttention):
                 f"know no other: it is {mask!r}"
             )
         if keys is None:
-            return x, None, None
+            return PackedTokens(x)
         seen = keys[:, 0, 0].expand(len(x), -1)
         order = seen.int().argsort(dim=1, descending=True, stable=True)
-        return x.masked_fill(~seen[..., None], 0.0).gather(1, order[..., None].expand_as(x)), seen.sum(1), order
+        packed = x.masked_fill(~seen[..., None], 0.0).gather(1, order[..., None].expand_as(x))
+        return PackedTokens(packed, seen.sum(1), order)
 
-    def _extended(self, x: Tensor, past: CompressedCache | None, tokens: Tensor) -> tuple[Tensor, ...]:
-        """Returns the tensors of a cache with more tokens, before it forgets those that are not near."""
-        index_keys = x.new_zeros(len(x), 1, 0, 0 if self.indexer is None else self.indexer.head_dim)
-        blocks, rest = tokens[:, :, :0], x[:, :0]
-        if past is not None and past.tensors:
-            before, blocks, index_keys, rest = past.tensors
-            tokens = torch.cat([before, tokens], dim=2)
+    def _extended(self, x: Tensor, past: CompressedKeys | None, tokens: Tensor) -> CompressedKeys:
+        """Returns the keys so far and those of more tokens, also of tokens that are not near any more."""
+        if past is None:
+            index = x.new_zeros(len(x), 1, 0, 0 if self.indexer is None else self.indexer.head_dim)
+            past = CompressedKeys(tokens[:, :, :0], tokens[:, :, :0], index, x[:, :0])
+        tokens = torch.cat([past.tokens, tokens], dim=2)
         if self.compressor is None:
-            return tokens, blocks, index_keys, rest
-        length, done, recent = self.compressor.length, blocks.shape[2], torch.cat([rest, x], dim=1)
+            return past._replace(tokens=tokens)
+        blocks, index, recent = past.blocks, past.index_keys, torch.cat([past.recent, x], dim=1)
+        length, done = self.compressor.length, blocks.shape[2]
         earlier = int(self.compressor.overlap and done > 0)
         new = recent.shape[1] // length - earlier
         whole = recent[:, : (new + earlier) * length if new else 0]
@@ -213,14 +253,14 @@ class CompressedAttention(SequenceAttention):
         if self.indexer is not None:
             with torch.no_grad():
                 added = turned(self.rotary, self.indexer.compressor(whole, earlier)[:, None], positions)
-                index_keys = torch.cat([index_keys, added], dim=2)
+                index = torch.cat([index, added], dim=2)
         read = recent.shape[1] % length + length * (self.compressor.overlap and done + new > 0)
-        return tokens, blocks, index_keys, recent[:, recent.shape[1] - read :]
+        return CompressedKeys(tokens, blocks, index, recent[:, recent.shape[1] - read :])
 
     @torch.no_grad()
-    def _seen(self, x: Tensor, down: Tensor, held: tuple[Tensor, ...], ends: Tensor | None, total: int) -> Tensor:
+    def _seen(self, x: Tensor, down: Tensor, keys: CompressedKeys, ends: Tensor | None, total: int) -> Tensor:
         """Returns the keys that each token sees, ``[batch or 1, 1, length, keys]``, −1 for none; blocks come last."""
-        length, tokens = x.shape[1], held[0].shape[2]
+        length, tokens = x.shape[1], keys.tokens.shape[2]
         visible: Mask = causal()
         own = torch.arange(tokens - length, tokens, device=x.device)[:, None]
         window = (own - torch.arange(min(self.near, tokens), device=x.device)).clamp(min=-1)[None, None]
@@ -232,7 +272,7 @@ class CompressedAttention(SequenceAttention):
         grid = Grid.whole(x.shape[0], 1, length, count, x.device)
         if self.indexer is not None and self.selected is not None and count > self.selected:
             queries = self.indexer.queries(x, down, total - length)
-            chosen = self.indexer.largest(queries, held[2], self.selected, visible, grid)
+            chosen = self.indexer.largest(queries, keys.index_keys, self.selected, visible, grid)
         else:
             chosen = torch.where(visible.with_four_axes(grid), torch.arange(count, device=x.device), -1)
         chosen = torch.where(chosen < 0, -1, chosen + tokens)

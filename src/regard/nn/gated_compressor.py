@@ -25,7 +25,7 @@ class GatedCompressor(nn.Module):
         c_i = norm\Big(\sum_{j \in block_i} w_j \odot W_b x_j + \sum_{j \in block_{i-1}} w_j \odot W_a x_j\Big)
 
     with weights :math:`w` from a softmax over all tokens of both sums, of :math:`G_b x_j + p_{b,j}` and
-    :math:`G_a x_j + p_{a,j}` with p learned for each place; without ``overlap`` there is no second sum.
+    :math:`G_a x_j + p_{a,j}` with p learned for each position in the block; without ``overlap`` there is no second sum.
     """
 
     def __init__(self, embed_dim: int, head_dim: int, length: int, overlap: bool, factory: dict[str, Any]):
@@ -34,14 +34,14 @@ class GatedCompressor(nn.Module):
         width = 2 * head_dim if overlap else head_dim
         self.value_proj = nn.Linear(embed_dim, width, bias=False, **factory)
         self.gate_proj = nn.Linear(embed_dim, width, bias=False, **factory)
-        self.place = nn.Parameter(torch.zeros(length, width, **factory))
+        self.position = nn.Parameter(torch.zeros(length, width, **factory))
         self.norm = nn.RMSNorm(head_dim, eps=1e-6, **factory)
 
     def forward(self, x: Tensor, earlier: int = 0) -> Tensor:
         """Returns ``[batch, blocks, head_dim]`` of the tokens ``[batch, tokens, embed_dim]`` of whole blocks, without
         the first ``earlier`` blocks, which only the next ones read."""
         blocks = x.unflatten(1, (x.shape[1] // self.length, self.length))  # B blocks length embed_dim
-        values, gates = self.value_proj(blocks), upcast(self.gate_proj(blocks)) + upcast(self.place)
+        values, gates = self.value_proj(blocks), upcast(self.gate_proj(blocks)) + upcast(self.position)
         if self.overlap:
             values, gates = (
                 torch.cat([F.pad(a, (0, 0, 0, 0, 1, 0), value=first)[:, : a.shape[1]], b], dim=2)

@@ -127,7 +127,7 @@ class IndexedAttention(LatentAttention):
         return super().forward(x, mask=mask, bias=bias, cache=cache, need_weights=need_weights)
 
     @torch.no_grad()
-    def beside(self, x: Tensor, first: int) -> Tensor:
+    def cached_features(self, x: Tensor, first: int) -> Tensor:
         return self.indexer.keys(x, first)
 
     @torch.no_grad()
@@ -138,7 +138,7 @@ class IndexedAttention(LatentAttention):
         if visible is not None:
             visible.check(grid)
         queries = self.indexer.queries(x, heads.compressed, grid.keys - grid.queries)
-        chosen = columns(self.indexer.largest(queries, heads.beside, self.selected, visible, grid))
+        chosen = columns(self.indexer.largest(queries, heads.cached_features, self.selected, visible, grid))
         return chosen if visible is None else chosen & visible
 
     def index_loss(

@@ -31,7 +31,7 @@ class LatentHeads(NamedTuple):
         query: ``[batch, num_heads, length, features]``.
         key, value: those of the tokens so far, with ``num_heads`` heads, or with one if they are absorbed.
         compressed: what queries are made from, ``[batch, length, query_rank]``, or the tokens.
-        beside: other features that are cached with each token, ``[batch, 1, keys, features]``.
+        cached_features: other features that are cached with each token, ``[batch, 1, keys, features]``.
         absorbed: whether keys and values are the compressed vectors.
         cache: the tokens so far; None without a cache.
     """
@@ -40,7 +40,7 @@ class LatentHeads(NamedTuple):
     key: Tensor
     value: Tensor
     compressed: Tensor
-    beside: Tensor
+    cached_features: Tensor
     absorbed: bool
     cache: KeyValueCache | None
 
@@ -188,10 +188,10 @@ class LatentAttention(SequenceAttention):
         content, rotated = query.split([self.head_dim, self.rotary_dim], dim=-1)
         if isinstance(self.position, Rotary):
             rotated, shared = self.position(rotated, offset=first), self.position(shared, offset=first)
-        beside = self.beside(x, first)
+        others = self.cached_features(x, first)
         if past is not None:
-            past = past.appended(latent, torch.cat([shared, beside], dim=-1))
-            latent, (shared, beside) = past.key, past.value.split([self.rotary_dim, beside.shape[-1]], dim=-1)
+            past = past.appended(latent, torch.cat([shared, others], dim=-1))
+            latent, (shared, others) = past.key, past.value.split([self.rotary_dim, others.shape[-1]], dim=-1)
         if first:
             query = torch.cat([torch.einsum("bhqd,hdc->bhqc", content, self.key_up), rotated], dim=-1)
             key, value = torch.cat([latent, shared], dim=-1), latent
@@ -199,9 +199,9 @@ class LatentAttention(SequenceAttention):
             query = torch.cat([content, rotated], dim=-1)
             key, value = (torch.einsum("bkc,hdc->bhkd", latent[:, 0], up) for up in (self.key_up, self.value_up))
             key = torch.cat([key, shared.expand(-1, self.num_heads, -1, -1)], dim=-1)
-        return LatentHeads(query, key, value, down, beside, bool(first), past)
+        return LatentHeads(query, key, value, down, others, bool(first), past)
 
-    def beside(self, x: Tensor, first: int) -> Tensor:
+    def cached_features(self, x: Tensor, first: int) -> Tensor:
         """Returns other features of tokens to cache, ``[batch, 1, length, features]``; ``first`` is their position."""
         return x[:, None, :, :0]
 
