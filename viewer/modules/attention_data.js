@@ -85,6 +85,16 @@ export class AttentionData {
     return this.exact !== null;
   }
 
+  /** The number of a head in the model, of whose heads a record may have some alone. */
+  headNumber(head) {
+    return this.entry.head_numbers?.[head] ?? head;
+  }
+
+  /** The name of the only head: its number where the model has others. */
+  get oneHeadText() {
+    return this.entry.head_numbers ? say("headNumber", { head: this.headNumber(0) }) : say("oneHead");
+  }
+
   /** Whether a pair is visible. */
   sees(head, query, key) {
     if (!this.visible) return true;

@@ -33,8 +33,8 @@ export class Controls {
 
   head() {
     const { app } = this;
-    if (app.record.heads === 1) return null;
-    const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]),
+    if (app.record.heads === 1) return app.record.entry.head_numbers ? make("span", { class: "label", text: app.record.oneHeadText }) : null;
+    const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head: app.record.headNumber(head) })]),
       ["mean", say("meanOfAll")]];
     const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
     return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
@@ -69,7 +69,7 @@ export class Controls {
     const shown = app.shownHeads();
     const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") }, make("span", { class: "name", text: say("heads") }));
     for (let head = 0; head < app.record.heads; head += 1) {
-      group.append(headToggle(head, shown.includes(head), app.theme,
+      group.append(headToggle(head, app.record.headNumber(head), shown.includes(head), app.theme,
         (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.selection.toggleHead(head))));
     }
     const every = shown.length === app.record.heads;
@@ -129,7 +129,7 @@ export class Controls {
   stepsHead() {
     const { app } = this;
     if (!app.options.fetchSteps || !app.record || app.record.heads === 1) return null;
-    const options = Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]);
+    const options = Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head: app.record.headNumber(head) })]);
     return choice(say("head"), app.state.head, options, (value) => app.set({ head: Number(value), kept: null }));
   }
 

@@ -1,5 +1,6 @@
 // @ts-check
 
+import { say } from "./language.js";
 import { headStyle } from "./themes.js";
 
 /**
@@ -45,8 +46,8 @@ export function checkbox(name, checked, change) {
 
 export const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
 
-/** The toggle of a head: a sample of its line, and its number. */
-export function headToggle(head, shown, theme, click) {
+/** The toggle of a head: a sample of its line, and its number in the model. */
+export function headToggle(head, number, shown, theme, click) {
   const { color, dash } = headStyle(head, theme);
   const namespace = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(namespace, "svg");
@@ -55,8 +56,8 @@ export function headToggle(head, shown, theme, click) {
   set(svg, { width: 28, height: 8, "aria-hidden": "true" });
   set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
   svg.append(line);
-  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
-    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
+  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": say("headNumber", { head: number }), "data-color": color,
+    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(number)));
 }
 
 export const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];

@@ -189,23 +189,24 @@ export class LongMap {
   places() {
     const { sinks, diagonals, spikes } = this.findings;
     const { queries, keys } = this.record;
+    const head = (one) => this.record.headNumber(one.head);
     const middle = Math.floor(queries.length / 2);
     const named = (axis, position) => ({ text: quoted(shortText(axis.text(position), 16)), number: counted(position) });
     return [
       ...sinks.map((one) => {
         const { text, number } = named(keys, one.key);
-        return { text: say("found_sink", { head: one.head, key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
+        return { text: say("found_sink", { head: head(one), key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
       }),
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
         const how = one.offset === 0 ? "found_own" : Math.abs(one.offset) === 1 ? (one.offset < 0 ? "found_previous" : "found_next")
           : one.offset < 0 ? "found_back" : "found_ahead";
-        const text = say(how, { head: one.head, distance: counted(Math.abs(one.offset)), share: percent(one.share) });
+        const text = say(how, { head: head(one), distance: counted(Math.abs(one.offset)), share: percent(one.share) });
         return { text, head: one.head, row, column: row + one.offset, kind: "diagonal" };
       }),
       ...spikes.map((one) => {
         const [query, key] = [named(queries, one.query), named(keys, one.key)];
-        const text = say("found_spike", { head: one.head, query: query.text, row: query.number, key: key.text, column: key.number, weight: percent(one.weight) });
+        const text = say("found_spike", { head: head(one), query: query.text, row: query.number, key: key.text, column: key.number, weight: percent(one.weight) });
         return { text, head: one.head, row: one.query, column: one.key, kind: "spike" };
       }),
     ];

@@ -183,8 +183,8 @@ export class Viewer {
 
   headText() {
     const { head } = this.state;
-    if (this.record.heads === 1) return say("oneHead");
-    return head === null ? say("meanOfHeads", { count: this.record.heads }) : say("headNumber", { head });
+    if (this.record.heads === 1) return this.record.oneHeadText;
+    return head === null ? say("meanOfHeads", { count: this.record.heads }) : say("headNumber", { head: this.record.headNumber(head) });
   }
 
   recordText(record) {

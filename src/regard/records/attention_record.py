@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_number, as_numbers, bin_edges
+from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_number, as_numbers, bin_edges, is_whole_number
 from regard.records.shaded_table import shaded_table
 
 Kind = Literal["self", "causal", "cross"]
@@ -158,10 +158,13 @@ class AttentionRecord:
             ``"offset -1"`` is its share of weight on the previous token, and ``"loss"``, if it was measured, the change
             of the loss without the head. NaN: unknown. None: there are none.
         signed: whether weights may be negative and rows have any sum, as those of a linear recurrence.
+        head_numbers: the number of each head in the model, where the record has some of its heads alone, as of
+            ``watch(model, heads=[1, 11])``; None: 0, 1, …
 
     Raises:
         ShapeError: shapes that do not match the axes.
-        ArgumentError: negative or infinite weights or norms, neither weights nor a source, or an infinite statistic.
+        ArgumentError: negative or infinite weights or norms, neither weights nor a source, an infinite statistic, or
+            equal or negative numbers of heads.
         KindError: an axis of another type, ``visible`` is not boolean, or a statistic is no number.
         UnknownNameError: an unknown kind or measure.
 
@@ -190,6 +193,7 @@ class AttentionRecord:
     measures: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     statistics: tuple[Mapping[str, float], ...] | None = None
     signed: bool = False
+    head_numbers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -230,6 +234,8 @@ class AttentionRecord:
         object.__setattr__(self, "measures", measures)
         if self.statistics is not None:
             object.__setattr__(self, "statistics", _checked_statistics(self.statistics, self.heads))
+        if self.head_numbers is not None:
+            object.__setattr__(self, "head_numbers", _checked_head_numbers(self.head_numbers, self.heads))
 
     def _checked_measure(self, name: str, factors: NDArray[np.float32]) -> NDArray[np.float32]:
         if name not in MEASURES:
@@ -253,6 +259,11 @@ class AttentionRecord:
         assert self.source is not None, "checked by __post_init__"
         return self.source.heads
 
+    @property
+    def numbers_of_heads(self) -> tuple[int, ...]:
+        """The number of each head in the model."""
+        return tuple(range(self.heads)) if self.head_numbers is None else self.head_numbers
+
     def _repr_html_(self) -> str:
         return self.html("View(record)")
 
@@ -267,6 +278,9 @@ class AttentionRecord:
         if self.visible is not None:
             hidden = np.logical_not(self.visible if self.visible.ndim == 2 else self.visible[0])
         caption = title if self.heads == 1 else f"{title}, head 0 of {self.heads}"
+        if self.head_numbers is not None:
+            others = "" if self.heads == 1 else f", the first of {self.heads} recorded"
+            caption = f"{title}, head {self.head_numbers[0]}{others}"
         labels = self.queries.labels, self.keys.labels
         return shaded_table(self.weights[0], *labels, caption=caption, hidden=hidden, more=more)
 
@@ -289,6 +303,19 @@ def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int], sig
         least = "finite" if signed else "finite and at least 0 (or signed=True)"
         raise ArgumentError(f"weights must be {least}, or NaN; weights{list(index)} is {array[index]}")
     return array
+
+
+def _checked_head_numbers(numbers: Any, heads: int) -> tuple[int, ...]:
+    if isinstance(numbers, (str, bytes)) or not isinstance(numbers, Iterable):
+        raise KindError(f"head_numbers must be integers, such as (1, 11); it is of type {type(numbers).__name__}")
+    chosen = tuple(numbers)
+    if not all(map(is_whole_number, chosen)):
+        raise KindError(f"head_numbers must be integers; they are {chosen}")
+    if len(chosen) != heads:
+        raise ShapeError(f"head_numbers must be {heads} numbers, one for each head; there are {len(chosen)}")
+    if len(set(chosen)) != heads or min(chosen) < 0:
+        raise ArgumentError(f"head_numbers must differ and be at least 0; they are {chosen}")
+    return tuple(int(number) for number in chosen)
 
 
 def _checked_statistics(statistics: Any, heads: int) -> tuple[dict[str, float], ...]:

@@ -244,10 +244,12 @@ def _worked(
     number: int, head: int, records: Sequence[AttentionRecord], shown: Sequence[tuple[AttentionCall, int]]
 ) -> StepsRecord:
     """Returns the calculation of a record's head, from the tensors that a batch row of its call stores."""
-    if not 0 <= number < len(records) or not 0 <= head < records[number].heads:
-        heads = f" and head from 0 to {records[number].heads - 1}" if 0 <= number < len(records) else ""
+    heads = records[number].numbers_of_heads if 0 <= number < len(records) else ()
+    if head not in heads:
+        known = f"from 0 to {len(heads) - 1}" if heads == tuple(range(len(heads))) else f"one of {list(heads)}"
+        known = f" and head {known}" if heads else ""
         raise ArgumentError(
-            f"steps must have (layer, head) with layer from 0 to {len(records) - 1}{heads}; one is {(number, head)}"
+            f"steps must have (layer, head) with layer from 0 to {len(records) - 1}{known}; one is {(number, head)}"
         )
     record, (call, row) = records[number], shown[number]
     tiles = call.tiles
@@ -256,9 +258,10 @@ def _worked(
     source = tiles[row]
     if not isinstance(source, ProblemTiles):
         raise ArgumentError(f"{record.name!r} shows its weights alone; its queries, keys and values are unknown")
-    problem, chosen = source.problem, source.chosen[head]
+    position = heads.index(head)
+    problem, chosen = source.problem, source.chosen[position]
     worked = worked_steps([problem], chosen, record.name, record.layer, record.queries, record.keys)
-    return replace(worked, head=head)
+    return replace(worked, head=position)
 
 
 def _document_of_watch(watched: Watch, labels: TokenLabels) -> tuple[Document, int]:

@@ -136,6 +136,7 @@ def _record(record: AttentionRecord, axes: _Shared, masks: _Shared, whole: bool)
         "layer": int(record.layer),
         "kind": record.kind,
         "heads": record.heads,
+        "head_numbers": None if record.head_numbers is None else list(record.head_numbers),
         "queries": axes.number(record.queries),
         "keys": axes.number(record.keys),
         "signed": record.signed,

@@ -80,9 +80,9 @@ def _fitting(document: Document, view: str, layer: int) -> AttentionRecord:
 
 def _title(document: Document, record: AttentionRecord, head: int | None, view: str) -> str:
     if record.heads == 1:
-        of_heads = "one head"
+        of_heads = "one head" if record.head_numbers is None else f"head {record.head_numbers[0]}"
     elif head is not None:
-        of_heads = f"head {head}"
+        of_heads = f"head {record.numbers_of_heads[head]}"
     else:
         of_heads = f"all {record.heads} heads" if view == "lines" else f"mean of {record.heads} heads"
     return f"{document.title}\nlayer {record.layer}, {record.kind}, {of_heads}"
@@ -164,7 +164,7 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
     axes.set_xlim(-0.45, 1.45)
     axes.set_ylim(rows - 0.5, -1.3)
     axes.set_axis_off()
-    key = [Line2D([], [], label=f"head {one}", **_style(one)) for one in heads]
+    key = [Line2D([], [], label=f"head {record.numbers_of_heads[one]}", **_style(one)) for one in heads]
     for x, name, align in ((-0.02, "query", "right"), (1.02, "key", "left")):
         axes.text(x, -0.9, name, ha=align, va="center", fontsize=NOTE, color=MUTED)
     axes.legend(handles=key, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6, fontsize=8, frameon=False)
@@ -197,8 +197,8 @@ def _grid(document: Document) -> Figure:
             axes.set_xticks([])
             axes.set_yticks([])
             axes.spines[:].set_color(BORDER)
-            if row == 0:
-                axes.set_title(f"head {one}", fontsize=8)
+            if row == 0 or record.numbers_of_heads != document.records[0].numbers_of_heads[: record.heads]:
+                axes.set_title(f"head {record.numbers_of_heads[one]}", fontsize=8)
             if one == 0:
                 axes.set_ylabel(f"layer {record.layer}\n{record.kind}", fontsize=8)
     sizes = [_bin_size(record, THUMBNAIL_SIDE) for record in document.records]

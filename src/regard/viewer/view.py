@@ -77,7 +77,8 @@ class View:
             (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``, ``"difference"`` (one
             head minus another); None: the one that suits the first record.
         layer: the index of the record that is shown first, from 0; None: that of the head below.
-        head: from 0, or ``"mean"`` of all heads; None: the head of the clearest structure (pictures: the mean).
+        head: its number, from 0, or ``"mean"`` of all heads; None: the head of the clearest structure (pictures: the
+            mean).
         survey: statistics of heads over a corpus, by which the viewer names and sorts them: the result of
             `regard.survey`, or `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss
             without the head.
@@ -157,10 +158,17 @@ class View:
         """Returns the options of the module's ``mount`` for this view."""
         selection: dict[str, Any] = {}
         if self.head is not None:
-            selection["head"] = None if self.head == "mean" else self.head
+            selection["head"] = self._position
         if self.layer is not None and self.document.records:
             selection["record"] = self.layer
         return {"view": self.view, "theme": self.theme, "language": self.language, "selection": selection}
+
+    @property
+    def _position(self) -> int | None:
+        """The position of the chosen head in its record; None: the mean, or none is chosen."""
+        if not isinstance(self.head, int) or not self.document.records:
+            return self.head if isinstance(self.head, int) else None
+        return self.document.records[self.layer or 0].numbers_of_heads.index(self.head)
 
     def to_html(self) -> str:
         """Returns one page that needs nothing else, with a content security policy that lets it load nothing."""
@@ -191,8 +199,7 @@ class View:
             from regard.pictures import save
             from regard.viewer.static_pictures import figure
 
-            head = self.head if isinstance(self.head, int) else None
-            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer or 0, head)
+            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer or 0, self._position)
             save(drawn, target)
         return target
 
@@ -258,9 +265,12 @@ def _check_selection(document: Document, layer: Any, head: Any) -> None:
         raise ArgumentError(f"layer must be the position of a record, from 0 to {count - 1}; it is {layer!r}")
     if head is None or (isinstance(head, str) and head == "mean"):
         return
-    heads = document.records[layer or 0].heads if document.records else 1
-    if not is_whole_number(head) or not 0 <= int(head) < heads:
-        raise ArgumentError(f'head must be from 0 to {heads - 1}, "mean", or None; it is {head!r}')
+    numbers = document.records[layer or 0].numbers_of_heads if document.records else (0,)
+    if not is_whole_number(head) or int(head) not in numbers:
+        known = f"from 0 to {len(numbers) - 1}"
+        if numbers != tuple(range(len(numbers))):
+            known = f"one of the recorded heads {', '.join(map(str, numbers))}"
+        raise ArgumentError(f'head must be {known}, "mean", or None; it is {head!r}')
 
 
 def with_survey(document: Document, survey: Survey | Iterable[HeadStatistics]) -> Document:
@@ -316,8 +326,9 @@ def _with_statistics(record: AttentionRecord, heads: list[HeadStatistics] | None
     if heads is None:
         return record
     by_number = {head.head: head.values for head in heads}
-    if set(by_number) != set(range(record.heads)):
+    numbers = record.numbers_of_heads
+    if not by_number.keys() >= set(numbers) or (record.head_numbers is None and len(by_number) > record.heads):
         raise ArgumentError(
             f"survey must have the {record.heads} heads of {record.name!r}; it has the heads {sorted(by_number)[:16]}"
         )
-    return replace(record, statistics=tuple(by_number[number] for number in range(record.heads)))
+    return replace(record, statistics=tuple(by_number[number] for number in numbers))

@@ -129,6 +129,8 @@ def _by_map(call: AttentionCall, record: AttentionRecord) -> list[AttentionRecor
     parts = []
     for number in sorted(set(maps.tolist())):
         own, visible = maps == number, record.visible
+        of_map = [head for head, each in enumerate(call.maps) if each == number]
+        chosen = tuple(of_map.index(head) for head, mine in zip(call.chosen_heads, own, strict=True) if mine)
         parts.append(
             replace(
                 record,
@@ -136,6 +138,7 @@ def _by_map(call: AttentionCall, record: AttentionRecord) -> list[AttentionRecor
                 weights=record.weights[own],
                 visible=visible[own] if visible is not None and visible.ndim == 3 else visible,
                 measures={name: values[own] for name, values in record.measures.items()},
+                head_numbers=None if chosen == tuple(range(len(of_map))) else chosen,
             )
         )
     return parts
@@ -155,9 +158,11 @@ def _record(call: AttentionCall, queries: Axis, keys: Axis, batch_row: int) -> A
     measures = {}
     if weights is not None and call.value_norms is not None:
         measures["norms"] = call.value_norms[batch_row, :, : len(keys)].float().numpy()
+    chosen = None if call.chosen_heads == tuple(range(call.heads)) else call.chosen_heads
     return AttentionRecord(
-        call.name, call.layer, call.kind, queries, keys, weights, visible, source, measures, signed=call.signed
-    )
+        call.name, call.layer, call.kind, queries, keys, weights, visible, source, measures, signed=call.signed,
+        head_numbers=chosen,
+    )  # fmt: skip
 
 
 def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:

@@ -67,9 +67,9 @@ export class DifferenceView extends PatternView {
 
   /** The name of a head of a record, without the record where that is the shown one. */
   nameOf(app, { record, head }) {
-    const { heads } = app.records[record];
-    const parts = record === app.state.record ? [] : [app.recordText(app.records[record])];
-    if (heads > 1) parts.push(head === null ? say("meanOfAll") : say("headNumber", { head }));
+    const of = app.records[record];
+    const parts = record === app.state.record ? [] : [app.recordText(of)];
+    if (of.heads > 1) parts.push(head === null ? say("meanOfAll") : say("headNumber", { head: of.headNumber(head) }));
     return parts.join(" \u00b7 ");
   }
 

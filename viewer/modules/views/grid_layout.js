@@ -55,7 +55,15 @@ function byLayer(records, area) {
   const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
   const left = LAYER_NAMES;
   const fits = beside && area.width - left - KINDS_APART * kinds.length >= widest * (LEAST_CAPTIONED + 6);
-  return fits ? byKind(records, kinds, area) : inLines(records, area);
+  return fits ? byKind(records, kinds, most, area) : inLines(records, area);
+}
+
+/** The number of the head in each column; "" where records have different heads there. */
+function numbersOf(records, heads) {
+  return Array.from({ length: heads }, (_, head) => {
+    const numbers = new Set(records.filter((record) => head < record.heads).map((record) => record.headNumber(head)));
+    return numbers.size === 1 ? [...numbers][0] : "";
+  });
 }
 
 /** Each record a line. */
@@ -65,21 +73,24 @@ function inLines(records, area) {
   const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
   const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
   const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
-  return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
+  return placed(lines, [{ title: "", numbers: numbersOf(records, heads) }], { left, top: 24 }, area);
 }
 
 /** Each layer a line, the kinds of attention beside each other. */
-function byKind(records, kinds, area) {
+function byKind(records, kinds, most, area) {
   const layers = [...new Set(records.map((record) => record.entry.layer))].sort((a, b) => a - b);
   const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
   const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
-  const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
+  const blocks = kinds.map((kind) => {
+    const alike = records.filter((record) => kindText(record) === kind);
+    return { title: kind, numbers: numbersOf(alike, most(alike)) };
+  });
   return placed(lines, blocks, { left: LAYER_NAMES, top: 44 }, area);
 }
 
 /** Lines of blocks of heads, as large as all are seen at once. */
 function placed(lines, blocks, { left, top }, area) {
-  const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
+  const heads = blocks.reduce((sum, block) => sum + block.numbers.length, 0);
   const across = (area.width - left - KINDS_APART * blocks.length) / heads;
   const down = (area.height - top) / lines.length - 8;
   const captioned = across - 6 >= LEAST_CAPTIONED;
@@ -89,7 +100,7 @@ function placed(lines, blocks, { left, top }, area) {
   let x = left;
   const columns = blocks.map((block) => {
     const column = { ...block, x };
-    x += block.heads * pitch + KINDS_APART;
+    x += block.numbers.length * pitch + KINDS_APART;
     return column;
   });
   const cells = [];

@@ -88,13 +88,13 @@ export class GridView extends View {
     });
     pen.rect(win.x, win.y, win.width, top - 4, { fill: theme.background });
     pen.clip(win.x + left - 4, win.y, win.width - left + 4, top, () => {
-      for (const { title, x, heads } of blocks) {
-        if (title) pen.text(fitText(title, heads * pitch, { size: 12, bold: true }), x, win.y + 10, { color: theme.text, size: 12, bold: true });
-        for (let head = 0; head < heads; head += 1) {
+      for (const { title, x, numbers } of blocks) {
+        if (title) pen.text(fitText(title, numbers.length * pitch, { size: 12, bold: true }), x, win.y + 10, { color: theme.text, size: 12, bold: true });
+        numbers.forEach((number, head) => {
           const at = x + head * pitch;
-          pen.text(pitch > 58 ? say("headNumber", { head }) : String(head), at + side / 2, win.y + top - 13,
+          pen.text(pitch > 58 && number !== "" ? say("headNumber", { head: number }) : String(number), at + side / 2, win.y + top - 13,
             { color: theme.text, size: 11, align: "center", bold: chosen?.column === head && chosen.x === at });
-        }
+        });
       }
     });
   }
@@ -105,7 +105,7 @@ export class GridView extends View {
     const { theme } = app;
     const image = app.tables.thumbnail(record, cell.column, this.most(app, record));
     if (name) {
-      const text = say("grid_head", { layer: record.entry.layer, head: cell.column });
+      const text = say("grid_head", { layer: record.entry.layer, head: record.headNumber(cell.column) });
       pen.text(fitText(differInKind(app.records) ? `${text} \u00b7 ${kindText(record)}` : text, room, { size: 11 }), x, y - 8, { color: theme.muted, size: 11 });
     }
     if (!image) {
@@ -184,7 +184,7 @@ export class GridView extends View {
   describe(app, item) {
     const record = app.records[item.row];
     const { layer, name } = record.entry;
-    const parts = [`${say("grid_head", { layer, head: item.column })} \u00b7 ${kindText(record)}${name ? ` (${shortText(name, 60)})` : ""}`];
+    const parts = [`${say("grid_head", { layer, head: record.headNumber(item.column) })} \u00b7 ${kindText(record)}${name ? ` (${shortText(name, 60)})` : ""}`];
     if (!record.decoded) return parts[0];
     parts.push(...this.does(record, item.column));
     if (!record.large) parts.push(...this.numbersText(app, record, item.column));

@@ -305,9 +305,9 @@ export class LinesView extends RecordView {
 
   headText(app) {
     const heads = app.shownHeads();
-    if (app.record.heads === 1) return say("oneHead");
+    if (app.record.heads === 1) return app.record.oneHeadText;
     if (heads.length === app.record.heads) return say("allHeads", { count: heads.length });
-    return heads.length === 1 ? say("headNumber", { head: heads[0] }) : say("someHeads", { shown: heads.length, count: app.record.heads });
+    return heads.length === 1 ? say("headNumber", { head: app.record.headNumber(heads[0]) }) : say("someHeads", { shown: heads.length, count: app.record.heads });
   }
 
   drawSums(app, pen, place, rows) {
@@ -424,7 +424,7 @@ export class LinesView extends RecordView {
     if (item.side === "line") {
       const one = app.table(item.head);
       return say("linesCell", { query: table.rowName(item.row), key: table.columnName(item.column),
-        weight: one.cell(item.row, item.column), head: item.head });
+        weight: one.cell(item.row, item.column), head: app.record.headNumber(item.head) });
     }
     const pointed = this.pointed(app);
     if (item.head !== undefined) return this.describeSquare(app, item, pointed);
@@ -439,7 +439,7 @@ export class LinesView extends RecordView {
     const text = query ? table.rowName(item.row) : table.columnName(item.column);
     const value = this.square(app, item.side, query ? item.row : item.column, item.head, { rows, column });
     const shown = value === null ? say("masked") : formatWeight(value, this.squareError(app, item, { rows, column }));
-    return say(query ? "squareOfQuery" : "squareOfKey", { head: item.head, text, value: shown, what: sumText(table, rows) });
+    return say(query ? "squareOfQuery" : "squareOfKey", { head: app.record.headNumber(item.head), text, value: shown, what: sumText(table, rows) });
   }
 
   describeSum(app, column, rows) {
@@ -468,7 +468,7 @@ export class LinesView extends RecordView {
     const table = app.table();
     const several = app.shownHeads().length > 1;
     const all = this.strongest(app, side, number);
-    const best = all.slice(0, LISTED).map((one) => say(several ? "strongOfHead" : "strong", { head: one.head, weight: one.table.cell(one.row, one.column),
+    const best = all.slice(0, LISTED).map((one) => say(several ? "strongOfHead" : "strong", { head: app.record.headNumber(one.head), weight: one.table.cell(one.row, one.column),
       token: side === "query" ? one.table.columnName(one.column) : one.table.rowName(one.row) }));
     const text = side === "query" ? table.rowName(number) : table.columnName(number);
     const more = Math.max(0, all.length - LISTED);

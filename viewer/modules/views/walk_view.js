@@ -73,7 +73,7 @@ export class WalkView extends View {
 
   /** The calculation of a head that a server gives. */
   fetched(app, record, head) {
-    const name = `${app.recordText(app.records[record])} \u00b7 ${say("walk_head", { head })}`;
+    const name = `${app.recordText(app.records[record])} \u00b7 ${say("walk_head", { head: app.records[record].headNumber(head) })}`;
     return new StepsData(null, { record, head, name, ask: () => app.options.fetchSteps(record, head) });
   }
 
