@@ -5,7 +5,17 @@ import functools
 import numpy as np
 import torch
 
-from regard.records import AttentionRecord, DenseTiles, Document, FrameAxis, GridAxis, TokenAxis, bin_edges, word_ranges
+from regard.records import (
+    AttentionRecord,
+    DenseTiles,
+    Document,
+    FrameAxis,
+    GridAxis,
+    HeadGrid,
+    TokenAxis,
+    bin_edges,
+    word_ranges,
+)
 
 HOSTILE = (
     "</script><script>document.title='run'</script>",
@@ -141,4 +151,5 @@ def steps():
 def everything():
     """A document that every view can show something of."""
     records = (alignment()[0], causal()[0], patches()[0], sound()[0], tiled()[0])
-    return Document("Everything", records, (steps()[0],), (("input", "a text"),))
+    grids = (HeadGrid("effects", [[0.5, -0.25], [0.0, float("nan")]], unit="nats"),)
+    return Document("Everything", records, (steps()[0],), (("input", "a text"),), grids)

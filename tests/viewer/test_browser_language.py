@@ -49,6 +49,8 @@ def words_of(document):
         given += [record.name, *record.queries.labels, *record.keys.labels]
     for steps in document.steps:
         given += [steps.name, steps.score, steps.normalizer, *steps.query_labels, *steps.key_labels]
+    for grid in document.grids:
+        given += [grid.title, grid.unit, *grid.notes]
     return set(re.findall("[A-Za-z]+", " ".join(given)))
 
 

@@ -64,6 +64,14 @@ export class Controls {
       all.map((one, place) => [place, app.view.nameOf(app, one)]), (value) => app.set({ other: all[Number(value)] }));
   }
 
+  /** Whose numbers are shown, of several grids of heads. */
+  grids() {
+    const { app } = this;
+    if (app.grids.length < 2) return null;
+    return choice(say("numbers"), app.state.grid, app.grids.map(({ entry }, number) => [number, middleText(entry.title, 40), entry.title]),
+      (value) => app.set({ grid: Number(value) }));
+  }
+
   heads() {
     const { app } = this;
     const shown = app.shownHeads();

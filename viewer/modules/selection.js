@@ -22,6 +22,7 @@ export class Selection {
   nextHead(step) {
     const { app } = this;
     const { state, record } = app;
+    if (!record) return;
     const head = (state.head ?? (step > 0 ? -1 : 0)) + step;
     if (head >= 0 && head < record.heads) { app.set({ head }); return; }
     const shown = app.records.filter((one) => app.fits(one));

@@ -42,6 +42,7 @@ export const FIELDS = {
   overall: [false, isFlag], // whether all rows are shown together while none is chosen; else the one that the sentence speaks of
   heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
+  grid: [0, isCount], // whose numbers are shown
   station: ["input", oneOf("input", "vectors", "score", "scale", "cap", "bias", "mask", "weights", "output", "then")], // of the walk
   trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
   measure: ["weights", oneOf("weights", "norms", "contributions")], // or weights times something that the record carries

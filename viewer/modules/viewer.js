@@ -9,6 +9,7 @@ import { chooseFirst } from "./first_head.js";
 import { presentName } from "./former_names.js";
 import { Frame } from "./frame.js";
 import { Cards } from "./cards.js";
+import { HeadGrid } from "./head_grid.js";
 import { Menu } from "./menu.js";
 import { Input } from "./input.js";
 import { Journal } from "./journal.js";
@@ -72,6 +73,7 @@ export class Viewer {
     const axes = payload.axes.map((entry) => new Axis(entry));
     this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
+    this.grids = (payload.grids ?? []).map((entry) => new HeadGrid(entry));
     this.player.stop();
     this.tables.forget();
     for (const one of this.views) one.forget();
@@ -327,11 +329,13 @@ export class Viewer {
 
   /** What must be decoded before the view can be drawn. */
   current() {
+    if (this.view?.name === "numbers") return this.grids[this.state.grid];
     return this.view?.name === "walk" ? this.steps[this.state.steps] : this.record;
   }
 
   heading() {
     if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
+    if (this.view.name === "numbers") return this.grids[this.state.grid].entry.title;
     if (this.view.name === "grid") return say("eachHead", { what: factsOf(this.records) });
     return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
   }

@@ -522,6 +522,17 @@ export const WORDS = {
   record_label: ["layer {layer} \u00b7 {kind}", "第 {layer} 层\u00b7{kind}"],
   pooling_maximum: ["largest", "最大值"],
   pooling_mean: ["mean", "平均值"],
+  // --- one number for each head ---
+  numbers: ["Numbers", "数值"],
+  numbers_help: ["Arrow keys move the cell.", "方向键移动单元格。"],
+  numbers_position: ["position", "位置"],
+  numbers_none: ["no number", "无数值"],
+  numbers_head: ["head", "头"],
+  numbers_largest: ["The largest: {what}", "最大：{what}"],
+  numbers_next: ["then {names}", "其次 {names}"],
+  numbers_noise: ["\u00b1 is one standard error", "\u00b1 为一个标准误差"],
+  numbers_card: ["A cell is one number for one head: a row is a layer, a column is a head.", "每个单元格是一个头的一个数值：行是层，列是头。"],
+  numbers_card_position: ["A cell is one number for one position in one layer: a row is a layer, a column is a position.", "每个单元格是某一层某一位置的一个数值：行是层，列是位置。"],
   // --- the difference of two heads ---
   difference: ["Difference", "差异"],
   differenceHelp: ["Arrow keys move the cell, + and \u2212 zoom, 0 shows the whole map.", "方向键移动单元格，+ 和 \u2212 缩放，0 显示整张图。"],

@@ -1,27 +1,66 @@
-"""Statistics of a model's heads: a map of heads × layers for each statistic."""
+"""Numbers of a model's heads, such as statistics: a map of heads × layers for each."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
+from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, write_numbers
-from regard.pictures.numbers import cell_number
+from regard.pictures.numbers import Matrix, cell_number
 from regard.pictures.sheet import new_sheet
 from regard.pictures.weight_scale import titled_bar
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL = 0.30  # inches, as the next ones
-LEAST_SIDE, MOST_SIDE = 1.9, 4.2
+CELL, SINGLE_CELL = 0.30, 0.44  # inches, as the next ones
+LEAST_SIDE, MOST_SIDE, MOST_SINGLE_SIDE = 1.9, 4.2, 9.0
+"""The sides of a cell and of a map, larger where there is one map alone."""
+
 COLUMNS = 3
-NUMBERS_LIMIT = 0.26
-"""The narrowest cell with a number, in inches."""
+LETTER_WIDTH = 0.62
+"""The width of a digit as a part of its height."""
+
+NUMBER_SIZES = (7.0, 5.5)
+"""The sizes of a number in a cell in points, of which the first one is taken that fits."""
+
+
+class HeadNumbers(Protocol):
+    """What `head_grid` draws: a `HeadMap`, or a `HeadGrid` of `regard.records`."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def values(self) -> Any: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+    @property
+    def signed(self) -> bool | None: ...
+
+    @property
+    def layers(self) -> Sequence[str]: ...
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+
+    @property
+    def axis(self) -> str: ...
+
+    @property
+    def notes(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -32,7 +71,12 @@ class HeadMap:
         title: its name.
         unit: of the values.
         values: ``[layers][heads]``; NaN if unknown. Layers may differ in their number of heads.
-        high: the end of the colours' scale, which begins at 0; None: the largest value.
+        high: the end of the colours' scale; None: the largest magnitude.
+        signed: whether the scale has 0 in its middle, and does not begin there; None: if a value is negative.
+        layers: the label of each layer, for a map whose layers are its own.
+        columns: the label of each column; none: their numbers.
+        axis: what a column is.
+        notes: lines below the title, of a map that is drawn alone.
 
     Example:
         >>> from regard import pictures
@@ -46,17 +90,23 @@ class HeadMap:
     unit: str
     values: Sequence[Sequence[float]]
     high: float | None = None
+    signed: bool | None = None
+    layers: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    axis: str = "head"
+    notes: Sequence[str] = ()
 
 
-def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Figure:
-    """Draws statistics of heads: heads on x, layers on y, the first layer on top; each map has a scale from 0.
+def head_grid(maps: Sequence[HeadNumbers], layers: Sequence[str], title: str) -> Figure:
+    """Draws numbers of heads: heads on x, layers on y, the first layer on top; each map has a scale of its own.
 
-    Maps with the same `HeadMap.high`, such as 1 for shares, can be compared by their colours. Numbers are written into
-    cells that are large enough. A cell without a value is crossed.
+    A scale begins at 0, or has 0 in its middle if the map has signs. Maps with the same `HeadMap.high`, such as 1 for
+    shares, can be compared by their colours. Numbers are written into cells that are large enough. A cell without a
+    value is crossed.
 
     Args:
-        maps: one for each statistic.
-        layers: the label of each layer.
+        maps: one for each statistic: `HeadMap`, or `HeadGrid` of `regard.records`.
+        layers: the label of each layer; none: those of the maps.
         title: one line above all.
 
     Returns:
@@ -74,40 +124,95 @@ def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Fig
         >>> figure = pictures.head_grid([entropy, peak], ["layer 0", "layer 1"], "40 texts")
         >>> [text.get_text() for text in figure.axes[0].texts]
         ['1.5', '.20', '.70', '']
+        >>> change = pictures.HeadMap("change", "nats", [[-0.5, 0.0], [0.25, 0.0]])
+        >>> pictures.head_grid([change], ["0", "1"], "after - before").axes[0].images[0].get_clim()
+        (-0.5, 0.5)
     """
-    if not maps or not layers:
+    if not maps or not (layers or all(each.layers for each in maps)):
         raise ArgumentError("maps must have at least one statistic and one layer")
-    for each in maps:
-        if len(each.values) != len(layers):
-            raise ShapeError(f"{each.title!r} must have {len(layers)} layers; it has {len(each.values)}")
+    labels = [[visible_token(str(label)) for label in layers or each.layers] for each in maps]
+    for each, rows in zip(maps, labels, strict=True):
+        if len(each.values) != len(rows):
+            raise ShapeError(f"{each.title!r} must have {len(rows)} layers; it has {len(each.values)}")
+    single = len(maps) == 1
+    cell, most = (SINGLE_CELL, MOST_SINGLE_SIDE) if single else (CELL, MOST_SIDE)
     heads = max(len(row) for each in maps for row in each.values)
-    width, height = (min(max(count * CELL, LEAST_SIDE), MOST_SIDE) for count in (heads, len(layers)))
+    width, height = (min(max(count * cell, LEAST_SIDE), most) for count in (heads, max(len(rows) for rows in labels)))
+    notes = "\n".join(maps[0].notes) if single else ""
+    heading = wrapped(f"{title}\n{notes}" if notes else title, max(40, int(11 * width)), 8)
+    names = [
+        *(visible_token(str(label)) for each in maps for label in each.columns),
+        *(row for rows in labels for row in rows),
+    ]
+    lettering = Lettering([heading, *names, *(each.title for each in maps)])
     columns = min(COLUMNS, len(maps))
-    rows = -(-len(maps) // columns)
-    sheet = new_sheet(columns * (width + 1.3), rows * (height + 0.8) + 0.5, layout="constrained")
-    sheet.suptitle(title, fontsize=11)
-    grid = sheet.subplots(rows, columns, squeeze=False).ravel()
+    sheet = new_sheet(
+        columns * (width + 1.3),
+        -(-len(maps) // columns) * (height + 0.8) + 0.3 + 0.2 * heading.count("\n"),
+        layout="constrained",
+    )
+    lettering.letter(sheet.suptitle("", fontsize=11), heading)
+    grid = sheet.subplots(-(-len(maps) // columns), columns, squeeze=False).ravel()
     for axes in grid[len(maps) :]:
         axes.set_axis_off()
-    for axes, each in zip(grid, maps, strict=False):
-        matrix = np.full((len(layers), heads), np.nan)
+    for axes, each, rows in zip(grid, maps, labels, strict=False):
+        matrix = np.full((len(rows), max(len(row) for row in each.values)), np.nan)
         for row, values in enumerate(each.values):
             matrix[row, : len(values)] = values
-        finite = matrix[np.isfinite(matrix)]
-        high = each.high if each.high is not None else float(finite.max(initial=0.0)) or 1.0
-        image = draw_cells(axes, matrix, colors="amount", low=0.0, high=high)
-        axes.set_title(each.title, fontsize=10)
-        axes.set_xlabel("head", fontsize=8)
-        axes.set_ylabel("layer", fontsize=8)
-        axes.set_xticks(range(0, heads, -(-heads // 16)))
-        step = -(-len(layers) // 24)
-        axes.set_yticks(range(0, len(layers), step), list(layers)[::step])
-        axes.tick_params(labelsize=7)
-        if width / heads >= NUMBERS_LIMIT and height / len(layers) >= 0.15:
-            write_numbers(axes, image, [[_number(value) for value in row] for row in matrix], 5.5)
-        titled_bar(sheet, image, each.unit, ax=axes, fraction=0.05, pad=0.03)
+        _draw_map(sheet, axes, each, matrix, rows, lettering, (width / matrix.shape[1], height / len(rows)))
+        if each.title != title:
+            lettering.letter(axes.set_title("", fontsize=10), each.title)
     return sheet
 
 
-def _number(value: float) -> str:
-    return "" if np.isnan(value) else cell_number(value) or "0"
+def _draw_map(
+    sheet: Figure,
+    axes: Axes,
+    shown: HeadNumbers,
+    matrix: Matrix,
+    layers: Sequence[str],
+    lettering: Lettering,
+    cell: tuple[float, float],
+) -> None:
+    """Draws one map, whose cells have a width and a height in inches."""
+    finite = matrix[np.isfinite(matrix)]
+    signed = bool((finite < 0).any()) if shown.signed is None else shown.signed
+    high = float(np.abs(finite).max(initial=0.0)) or 1.0 if shown.high is None else shown.high
+    image = draw_cells(axes, matrix, colors="sign" if signed else "amount", low=-high if signed else 0.0, high=high)
+    axes.set_xlabel(shown.axis, fontsize=8)
+    axes.set_ylabel("layer", fontsize=8)
+    axes.tick_params(labelsize=7)
+    if shown.columns:
+        labels = [visible_token(str(label)) for label in shown.columns]
+        step = max(1, math.ceil(0.18 / cell[0]))
+        axes.set_xticks(range(0, len(labels), step), [lettering.drawable(label) for label in labels[::step]])
+        if max(map(len, labels)) * 0.06 > cell[0] * step:
+            axes.tick_params(axis="x", labelrotation=90)
+    else:
+        axes.set_xticks(range(0, matrix.shape[1], -(-matrix.shape[1] // 16)))
+    step = -(-len(layers) // 24)
+    axes.set_yticks(range(0, len(layers), step), [lettering.drawable(label) for label in layers[::step]])
+    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        lettering.letter(label)
+    texts = [[_number(value, high) for value in row] for row in matrix]
+    longest = max(len(text) for row in texts for text in row)
+    fits = (
+        size
+        for size in NUMBER_SIZES
+        if longest * size * LETTER_WIDTH <= 72 * cell[0] - 1 and size * 1.5 <= 72 * cell[1]
+    )
+    size = next(fits, None)
+    if size is not None:
+        write_numbers(axes, image, texts, size)
+    titled_bar(sheet, image, shown.unit or "value", ax=axes, fraction=0.05, pad=0.03)
+
+
+def _number(value: float, high: float) -> str:
+    """Returns a number in a cell: two decimals, or as many as give the largest one two digits; "" for NaN."""
+    if np.isnan(value):
+        return ""
+    decimals = 1 - math.floor(math.log10(high)) if high < 0.1 else 2
+    if decimals <= 2 or not value:
+        return cell_number(value) or "0"
+    text = f"{abs(value):.{decimals}f}".lstrip("0")
+    return text if value > 0 or not text.strip(".0") else f"−{text}"

@@ -4,6 +4,7 @@ from regard.names.lazy_names import public_names
 from regard.records.attention_record import AttentionRecord, DenseTiles, TileSource
 from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, bin_edges, join_pieces, word_ranges
 from regard.records.document import Document, StepsRecord
+from regard.records.head_grid import GridNumber, HeadGrid
 
 __all__ = [
     "TokenAxis",
@@ -12,6 +13,8 @@ __all__ = [
     "Axis",
     "AttentionRecord",
     "StepsRecord",
+    "HeadGrid",
+    "GridNumber",
     "Document",
     "TileSource",
     "DenseTiles",

@@ -14,6 +14,7 @@ from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.names.counted import counted
 from regard.records.attention_record import AttentionRecord
 from regard.records.axis import as_number, as_numbers
+from regard.records.head_grid import HeadGrid
 from regard.records.shaded_table import LONGEST_LINE
 
 PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
@@ -171,6 +172,7 @@ class Document:
         records: the attention calls.
         steps: worked calculations.
         texts: (name, text), such as ``("input", ...)`` and ``("output", ...)``.
+        grids: numbers of heads × layers.
 
     Raises:
         KindError: an entry of another type.
@@ -190,9 +192,10 @@ class Document:
     records: tuple[AttentionRecord, ...]
     steps: tuple[StepsRecord, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()
+    grids: tuple[HeadGrid, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, expected in (("records", AttentionRecord), ("steps", StepsRecord)):
+        for name, expected in (("records", AttentionRecord), ("steps", StepsRecord), ("grids", HeadGrid)):
             entries = tuple(getattr(self, name))
             for position, entry in enumerate(entries):
                 if not isinstance(entry, expected):
@@ -202,8 +205,8 @@ class Document:
             object.__setattr__(self, name, entries)
         texts = tuple((str(name), str(text)) for name, text in self.texts)
         object.__setattr__(self, "texts", texts)
-        if not self.records and not self.steps and not texts:
-            raise ArgumentError("records must not be empty where there are no steps and no texts")
+        if not self.records and not self.steps and not texts and not self.grids:
+            raise ArgumentError("records must not be empty where there are no steps, grids and texts")
 
     def _repr_html_(self) -> str:
         texts = "".join(
@@ -213,6 +216,7 @@ class Document:
         others = len(self.records) - MOST_RECORDS
         counts = [counted(others, "more record")] if others > 0 else []
         counts += [counted(len(self.steps), "worked calculation")] if self.steps else []
+        shown += "".join(grid._repr_html_() for grid in self.grids[:MOST_RECORDS])
         rest = f"{' and '.join(counts)}; " if counts else ""
         title = f"<div><b>{escape(self.title[:LONGEST_LINE])}</b></div>"
         return f"<div>{title}{texts}{shown}<div>{rest}<code>View(document)</code> shows all</div></div>"

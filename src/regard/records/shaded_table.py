@@ -6,6 +6,7 @@ it, dark on light and light on dark.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -101,9 +102,13 @@ def _numbered(
         for labels, length in zip((rows, columns), matrix.shape, strict=True)
     ]
     head = "".join(f"<th>{label_html(label)}</th>" for label in sides[1])
+    decimals = number_decimals(largest)
     lines = (
         f"<tr><th style='text-align:right'>{label_html(label)}</th>"
-        + "".join(f"<td style='text-align:right;{shade(value, largest)}'>{_number(value)}</td>" for value in line)
+        + "".join(
+            f"<td style='text-align:right;{shade(value, largest)}'>{number_text(value, decimals)}</td>"
+            for value in line
+        )
         + "</tr>"
         for label, line in zip(sides[0], matrix.tolist(), strict=True)
     )
@@ -126,11 +131,18 @@ def _reduced(matrix: NDArray[np.float64]) -> tuple[str, str]:
     return body, f"{matrix.shape[0]} × {matrix.shape[1]}, {kind}, the darkest one {largest:.3g}"
 
 
-def _number(value: float) -> str:
+def number_decimals(largest: float) -> int:
+    """Returns the decimals of numbers up to a magnitude: two, or as many as give it two digits, at most six."""
+    return 2 if not largest else min(max(2, 1 - math.floor(math.log10(largest))), 6)
+
+
+def number_text(value: float, decimals: int = 2) -> str:
+    """Returns a number with its decimals, or four digits from 100 on; "" for −inf, which a mask hides."""
     if np.isneginf(value):
         return ""
-    text = f"{value:.2f}" if abs(value) < 100 else f"{value:.4g}"
-    return text.replace("-", "−").replace("nan", "NaN").replace("inf", "∞")
+    text = f"{value:.{decimals}f}" if abs(value) < 100 else f"{value:.4g}"
+    is_zero = not any(digit in text for digit in "123456789n")  # a number that is written as zero has no sign
+    return text.replace("-", "" if is_zero else "−").replace("nan", "NaN").replace("inf", "∞")
 
 
 def label_html(label: object) -> str:

@@ -26,7 +26,17 @@ from regard.attention.readings import WATCHING_LINE
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.explanations import Explanation
 from regard.explanations.model_attention import head_arguments, head_matrices, worked_steps
-from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis, word_ranges
+from regard.records import (
+    AttentionRecord,
+    Axis,
+    Document,
+    FrameAxis,
+    GridAxis,
+    HeadGrid,
+    StepsRecord,
+    TokenAxis,
+    word_ranges,
+)
 from regard.records.axis import is_whole_number
 from regard.shapes.arrays import as_array
 from regard.watching import AttentionCall, Watch
@@ -178,7 +188,7 @@ def _document(content: Any, labels: TokenLabels, steps: Sequence[tuple[int, int]
     if callable(own) and not isinstance(content, type):
         labels.refuse(f"a {type(content).__name__}")
         return cast(Document, own())
-    if isinstance(content, (AttentionRecord, StepsRecord)):
+    if isinstance(content, (AttentionRecord, StepsRecord, HeadGrid)):
         labels.refuse("a record")
         return _of_parts([content])
     if isinstance(content, (torch.Tensor, np.ndarray)):
@@ -186,25 +196,27 @@ def _document(content: Any, labels: TokenLabels, steps: Sequence[tuple[int, int]
     if isinstance(content, (str, bytes, dict)) or not isinstance(content, Iterable):
         raise KindError(f"{ACCEPTED_CONTENTS}; this is of type {type(content).__name__}")
     parts = list(content)
-    if any(isinstance(part, (AttentionRecord, StepsRecord, Explanation)) for part in parts):
+    if any(isinstance(part, (AttentionRecord, StepsRecord, HeadGrid, Explanation)) for part in parts):
         labels.refuse("a record")
         return _of_parts(parts)
     return _of_weights(parts, labels)
 
 
 def _of_parts(parts: Sequence[Any]) -> Document:
-    records, steps = [], []
+    records, steps, grids = [], [], []
     for number, part in enumerate(parts):
         if isinstance(part, AttentionRecord):
             records.append(part)
         elif isinstance(part, StepsRecord):
             steps.append(part)
+        elif isinstance(part, HeadGrid):
+            grids.append(part)
         elif isinstance(part, Explanation):
             steps += [steps_record(part, batch=batch, head=head) for batch, head in part.slices]
         else:
             raise KindError(f"a document must hold records; number {number} is of type {type(part).__name__}")
-    names = [record.name for record in records] or [record.name for record in steps]
-    return Document(names[0] if len(names) == 1 else "attention", tuple(records), tuple(steps))
+    names = [one.name for one in records] or [one.name for one in steps] or [one.title for one in grids]
+    return Document(names[0] if len(names) == 1 else "attention", tuple(records), tuple(steps), grids=tuple(grids))
 
 
 def _labelled(explanation: Explanation, labels: TokenLabels) -> Explanation:

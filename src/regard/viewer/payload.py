@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError
-from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis
+from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, HeadGrid, StepsRecord, TokenAxis
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
 from regard.viewer.overview import overview_payloads
 
@@ -46,8 +46,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
         budget_bytes: see above; at least 0. With 0, no weight is exact.
 
     Returns:
-        the entries ``format``, ``title``, ``texts``, ``axes``, ``masks``, ``records``, ``steps`` and ``budget``, which
-        hold texts, numbers, lists and dictionaries; arrays are compressed and written in base64.
+        the entries ``format``, ``title``, ``texts``, ``axes``, ``masks``, ``records``, ``steps``, ``grids`` and
+        ``budget``, which hold texts, numbers, lists and dictionaries; arrays are compressed and written in base64.
 
     Raises:
         KindError: not a `Document`, or the budget is no integer.
@@ -88,6 +88,7 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
         "masks": masks.entries,
         "records": entries,
         "steps": [_steps(steps, document.records) for steps in document.steps],
+        "grids": [_grid_numbers(grid) for grid in document.grids],
         "budget": budget_bytes,
     }
 
@@ -194,6 +195,26 @@ def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, 
         "queries": list(steps.query_labels),
         "keys": list(steps.key_labels),
         "matrices": {name: packed_numbers(matrix, "<f8") for name, matrix in steps.matrices.items()},
+    }
+
+
+def _grid_numbers(grid: HeadGrid) -> dict[str, Any]:
+    """Returns a grid of heads × layers: its numbers are few, and null where they are not finite."""
+
+    def rows(matrix: NDArray[np.float64]) -> list[list[float | None]]:
+        return [[value if math.isfinite(value) else None for value in row] for row in matrix.tolist()]
+
+    return {
+        "title": grid.title,
+        "unit": grid.unit,
+        "axis": grid.axis,
+        "signed": grid.signed,
+        "high": grid.high,
+        "layers": list(grid.layers),
+        "columns": list(grid.columns),
+        "notes": list(grid.notes),
+        "values": rows(grid.values),
+        "noise": None if grid.noise is None else rows(grid.noise),
     }
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError
 from regard.names.counted import counted
 from regard.palette import BORDER, MUTED, SIGN, head_style, points
-from regard.pictures import Panel, alignment, calculation, image_overlays, sound_alignment, word_weights
+from regard.pictures import Panel, alignment, calculation, head_grid, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map, colored, draw_forms, form_note
 from regard.pictures.sheet import NOTE, new_sheet
@@ -57,6 +57,8 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
         raise ArgumentError("a difference is drawn by the viewer alone; save it as .html, or choose another view")
     if view == "walk":
         return _steps(document)
+    if view == "numbers":
+        return head_grid(document.grids, (), document.title)
     if view == "grid":
         return _grid(document)
     record = _fitting(document, view, layer)

@@ -21,7 +21,7 @@ from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
 from regard.watching import HeadStatistics, Survey
 
-ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long", "difference"]
+ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long", "difference", "numbers"]
 VIEWS = get_args(ViewName)
 FORMER_NAMES = {"alignment": "pattern", "heads": "lines", "model": "grid", "steps": "walk", "text": "words"}
 """The names of views in earlier versions; both are accepted."""
@@ -65,7 +65,7 @@ class View:
               several forward passes or generated texts is shown, as the title says;
               ``View(watched.document(tokens, sequence=0))`` shows another;
             - an `Observed` or `Attended` with weights, an `Explanation`, or a prediction;
-            - a `Document`, a record, or a sequence of records and explanations.
+            - a `Document`, a record, or a sequence of records and explanations; a `HeadGrid` is a record too.
         tokens: the texts of queries and keys, one for each position: a list (``range(n)`` for numbers), or an axis of
             `regard.records`. For a result of `regard.watch` also the tokenizer of a model of transformers, whose ids it
             recorded.
@@ -75,7 +75,7 @@ class View:
         title: one line; None: the one that the content has.
         view: one of ``"pattern"`` (a matrix), ``"lines"`` (two columns), ``"words"`` (the text, shaded), ``"grid"``
             (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``, ``"difference"`` (one
-            head minus another); None: the one that suits the first record.
+            head minus another), ``"numbers"`` (one number for each head); None: the one that suits the first record.
         layer: the index of the record that is shown first, from 0; None: that of the head below.
         head: its number, from 0, or ``"mean"`` of all heads; None: the head of the clearest structure (pictures: the
             mean).
@@ -238,12 +238,13 @@ def views_of(document: Document) -> list[str]:
         "words": TokenAxis in kinds,
         "long": len(whole) < len(document.records),
         "walk": bool(document.steps),
+        "numbers": bool(document.grids),
         "difference": _can_differ(records),
     }
     # As in the module: the first record decides which view comes first.
     first = document.records[0] if document.records else None
     if first is None:
-        best = "walk"
+        best = "walk" if document.steps else "numbers"
     elif 0 not in whole:
         best = "long"
     else:
