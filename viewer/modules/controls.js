@@ -2,7 +2,7 @@
 
 import { otherHeads } from "./difference.js";
 import { action, choice, headToggle, make } from "./elements.js";
-import { headLabel, labelText, noiseText } from "./head_labels.js";
+import { headLabel, labelText, leftOutText, noiseText } from "./head_labels.js";
 import { say } from "./language.js";
 import { ordersOf } from "./head_order.js";
 import { POOLINGS, poolingText } from "./long_map.js";
@@ -39,7 +39,7 @@ export class Controls {
     const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
     return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
       make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.selection.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.selection.nextHead(1))),
-      label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
+      label && make("span", { class: "label", text: labelText(label, app.record), title: [leftOutText(label), noiseText(Boolean(app.record.entry.statistics))].filter(Boolean).join("; ") })].filter(Boolean);
   }
 
   /** In what order the grid shows heads. */

@@ -2,6 +2,7 @@
 
 import { PATTERNS, headStatistics, offsetName } from "./head_statistics.js";
 import { say } from "./language.js";
+import { percent } from "./numbers.js";
 import { quoted, shortText } from "./text.js";
 
 /** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
@@ -37,9 +38,10 @@ export const LABEL_ORDER = ["offset -1", "offset +1", "offset 0",
 const labelled = new WeakMap();
 
 /**
- * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * What a head does, the clearest first: {name, share, chance, queries, all}; [] where nothing is above the noise level.
  * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
- * @returns {{name: string, share: number, chance: number|null, queries: number|null, key?: number}[]} key: of "one_key"
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null, all: number|null, key?: number}[]} queries: over how many of
+ *   all the share is a mean, those that have such a key; key: of "one_key"
  */
 export function headLabels(record, head) {
   if (!labelled.has(record)) labelled.set(record, []);
@@ -69,8 +71,8 @@ function labelsOf({ patterns, relativeEntropy, queries }) {
   const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
   const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
   kept.sort((a, b) => b.share - a.share);
-  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
-  return kept.map(({ name, share, chance, queries: count, key }) => ({ name, share, chance, queries: count, key }));
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries, all: queries }];
+  return kept.map(({ name, share, chance, queries: count, key }) => ({ name, share, chance, queries: count, all: queries, key }));
 }
 
 /** Whether another pattern says what this one says, and says it better. */
@@ -92,7 +94,7 @@ function foundLabels(record, head) {
     ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
       .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
   ];
-  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null, all: null }));
 }
 
 /** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
@@ -132,10 +134,16 @@ export function patternText(name, record, brief = false) {
 export function labelText(label, record, brief = false) {
   if (label.name === "one_key") {
     const text = record.keys.text(label.key);
-    return `${brief ? `\u2068${shortText(text, 8)}\u2069` : say("does_one_key_of", { key: quoted(text) })} ${Math.round(100 * label.share)}\u00a0%`;
+    return `${brief ? `\u2068${shortText(text, 8)}\u2069` : say("does_one_key_of", { key: quoted(text) })} ${percent(label.share)}`;
   }
-  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+  return `${patternText(label.name, record, brief)} ${percent(label.share)}`;
 }
+
+/**
+ * How many queries a label leaves out, which have no such key; "" where it leaves out none, or a survey gave it.
+ * @param {any} label
+ */
+export const leftOutText = ({ queries, all }) => (queries < all ? say("does_of", { queries, all }) : "");
 
 /** When a head gets a name, in words. */
 export function noiseText(surveyed) {

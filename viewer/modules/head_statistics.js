@@ -12,8 +12,11 @@ export const PATTERNS = [
   ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near", "one_key",
 ];
 
-/** Patterns whose mean is over those queries alone that have such a key. */
+/** Patterns whose mean is over those queries alone that see such a key. */
 const WHERE_ANY = new Set(["same_token", "induction", "same_word"]);
+
+/** The offset that a pattern is; null for others. */
+const OFFSET_OF = PATTERNS.map((name) => (name.startsWith("offset ") ? Number(name.slice(7)) : null));
 
 /** Tokens that stand for no text, where a tokenizer did not say which do. */
 const SPECIAL = /^(?:\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]|<\/?s>|<(?:pad|bos|eos|unk|mask|cls|sep)>|<\|[^|]*\|>)$/i;
@@ -95,6 +98,12 @@ class Relations {
     if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) bits |= bit(offsetName(offset));
     if (words && offset !== 0 && words[key] === words[own]) bits |= SAME_WORD;
     return this.near(own, key) ? bits | NEAR_KEY : bits;
+  }
+
+  /** Whether a query has a token at an offset, seen or not: the first one has none before it. */
+  reaches(query, offset) {
+    const key = query + this.shift + offset;
+    return this.positional && key >= 0 && key < this.record.keys.length && !this.specialKeys[key];
   }
 
   /** Whether a key is near a position: a few places away, or a neighbour in the image. */
@@ -183,7 +192,8 @@ export function headStatistics(record, head) {
     entropies += entropy;
     if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
     for (let number = 0; number < size; number += 1) {
-      if (!cells[number] && WHERE_ANY.has(PATTERNS[number])) continue;
+      const offset = OFFSET_OF[number];
+      if (offset === null ? !cells[number] && WHERE_ANY.has(PATTERNS[number]) : !related.reaches(query, offset)) continue;
       const chance = cells[number] / visible;
       counts[number] += 1;
       totals[number] += shares[number] / sum;

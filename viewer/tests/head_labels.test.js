@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { AttentionData } from "../modules/attention_data.js";
 import { Axis } from "../modules/axis.js";
 import { firstChoice } from "../modules/first_head.js";
-import { headLabel, headLabels, labelText, statisticsOf } from "../modules/head_labels.js";
+import { headLabel, headLabels, labelText, leftOutText, statisticsOf } from "../modules/head_labels.js";
 
 /** A decoded record of weights [heads][queries][keys]; negative: masked. */
 function recordOf(weights, tokens, { kind = "self", special = [], words = [], number = 0, statistics = null } = {}) {
@@ -78,6 +78,17 @@ test("noise has no name, and what few queries can show has none", () => {
     assert.deepEqual(headLabels(recordOf([noise], TOKENS), 0).filter((label) => label.name !== "even"), []);
   }
   assert.deepEqual(headLabels(recordOf([[[0.5, 0.5], [1, 0]]], ["a", "b"]), 0), []);
+});
+
+test("a mean over queries leaves out those that have no such key, and says so", () => {
+  const tokens = Array.from({ length: 15 }, (_, place) => `t${place}`);
+  const rows = tokens.map((_, query) => tokens.map((__, key) => (query === 0 ? Number(key === 0) : key === query - 1 ? 0.9999 : key === query ? 0.0001 : 0)));
+  const record = recordOf([rows], tokens, { kind: "causal" });
+  const [label] = headLabels(record, 0);
+  assert.equal(label.name, "offset -1");
+  assert.equal(labelText(label, record), "previous token 99.99\u00a0%");
+  assert.equal(leftOutText(label), "over the 14 of 15 queries that have one");
+  assert.equal(leftOutText(headLabels(recordOf([HEADS["offset 0"]], TOKENS), 0)[0]), "");
 });
 
 test("chance counts visible keys alone", () => {

@@ -38,7 +38,8 @@ STATISTICS = (
     Statistic("induction", "share", "weight on tokens after earlier occurrences of the query's token, if any"),
     Statistic("received_peak", "share", "the share of a text's weight that its most attended token receives"),
 )
-"""All statistics but the shares at each offset, which are named by `offset_name`."""
+"""All statistics but the shares at each offset, which are named by `offset_name`: means over the queries that have a
+token there that is not special."""
 
 
 def offset_name(offset: int) -> str:
@@ -114,6 +115,7 @@ class StatisticsReader:
             "induction": AfterSameToken(*pairs),
         }
         shares |= {offset_name(offset): AtOffset(*pairs, offset) for offset in range(-offsets, offsets + 1)}
+        self._at_offsets = [AtOffset(*on_host, offset) for offset in range(-offsets, offsets + 1)]
         self._share_names, self._names = tuple(shares), statistic_names(offsets)
         self._special = (~on_host[1]).any(0).nonzero()[:, 0].tolist()
         rows, masks = self._special or None, tuple(shares.values())
@@ -148,6 +150,7 @@ class StatisticsReader:
             "same_token": counted & self._same.has_any(causal)[:, None],
             "induction": counted & self._after.has_any()[:, None],
         }
+        queries |= {offset_name(pairs.offset): counted & pairs.has_any()[:, None] for pairs in self._at_offsets}
         sums = {name: _sum(each, queries.get(name, counted)) for name, each in values.items()}
         sums["received_peak"] = self._received_peak(call)
         in_order = (sums[name] for name in self._names)
@@ -228,6 +231,14 @@ class AtOffset(TokenPairs):
 
     def related(self, grid: Grid) -> Tensor:
         return (grid.key_index - grid.query_index == self.offset) & self.of_keys(self.counted, grid)
+
+    def has_any(self) -> Tensor:
+        """Returns the queries for which there is such a token, seen or not, bool ``[batch, tokens]``."""
+        has_any, length = torch.zeros_like(self.counted), self.counted.shape[1]
+        first, end = max(0, -self.offset), min(length, length - self.offset)
+        if first < end:
+            has_any[:, first:end] = self.counted[:, first + self.offset : end + self.offset]
+        return has_any
 
 
 class SameToken(TokenPairs):

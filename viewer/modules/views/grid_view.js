@@ -4,7 +4,7 @@ import { View } from "./view.js";
 import { samplesOf } from "./record_view.js";
 import { foldsOf, gridLayout, neighbour } from "./grid_layout.js";
 import { inside, ring } from "../drawing.js";
-import { headLabels, labelText, noiseText, statisticsOf, surveyLabel } from "../head_labels.js";
+import { headLabels, labelText, leftOutText, noiseText, statisticsOf, surveyLabel } from "../head_labels.js";
 import { captionOf, lossChange, ordersOf, relativeEntropy, signed } from "../head_order.js";
 import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
@@ -197,7 +197,7 @@ export class GridView extends View {
   /** What a head does, here and over the texts of a survey. */
   does(record, head) {
     const here = headLabels(record, head).slice(0, 3).map((label) => (label.chance === null || label.name === "even" ? labelText(label, record)
-      : `${labelText(label, record)} ${say("grid_chance", { percent: Math.round(100 * label.chance) })}`));
+      : [labelText(label, record), leftOutText(label), say("grid_chance", { percent: Math.round(100 * label.chance) })].filter(Boolean).join(" ")));
     const surveyed = surveyLabel(record, head);
     return [
       here.length ? here.join(", ") : record.signed ? say("grid_signed") : say(record.large ? "grid_none_found" : "grid_none_clear"),
