@@ -2,8 +2,8 @@
 
 import { action, make } from "./elements.js";
 import { say } from "./language.js";
-import { strongest } from "./numbers.js";
-import { normalizerName, percentText, plainNumber } from "./stations.js";
+import { exactPercent, strongest } from "./numbers.js";
+import { normalizerName, plainNumber } from "./stations.js";
 import { quoted, shortText } from "./text.js";
 
 const CHOICES = ["softmax", "entmax", "sparsemax", "sigmoid"];
@@ -114,12 +114,12 @@ export class Experiment {
     const part = (weight) => `${(100 * (Number.isFinite(weight) ? weight : 0)) / highest}%`;
     const focus = this.columns.contains(/** @type {any} */ (this.columns.getRootNode()).activeElement);
     this.columns.replaceChildren(...shown.map((key) => {
-      const [percent, own] = [percentText(weights[key]), percentText(truth[key])];
+      const [percent, own] = [exactPercent(weights[key]), exactPercent(truth[key])];
       const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
       const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
       return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },
-      make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
+      make("small", { text: weights[key] >= 5e-3 ? exactPercent(weights[key]).replace(/\.\d+/, "").replace(/[\s%\u00a0\u200a]/g, "") : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
       make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
     }));
     if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();

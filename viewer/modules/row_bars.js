@@ -4,7 +4,7 @@ import { say } from "./language.js";
 import { fitText } from "./lettering.js";
 import { shortWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
-import { NAMED, byWeight, evenShare } from "./sentence.js";
+import { NAMED, byWeight, evenShare, strongestOf } from "./sentence.js";
 import { shortText } from "./text.js";
 
 const BAR_STEP = 22;
@@ -19,29 +19,26 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   if (!order.length) return;
   const name = 96;
   const length = BARS_ROOM.width - name - 48;
-  const most = Math.abs(table.value(row, order[0]));
+  const { weights, others } = strongestOf(table, row, order);
+  const most = Math.max(Math.abs(table.value(row, order[0])), Math.abs(others ?? 0));
   const colorOf = table.signed ? divergingColor : rampColor;
   const title = { size: 13, bold: true };
   pen.text(fitText(table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
   const marked = even !== null && most > 0 && even <= most;
   const at = x + name + (length * (even ?? 0)) / most;
-  const bar = (line, text, value, style) => {
+  const bar = (line, text, value, number, style) => {
     const middle = y + (line + 1.2) * BAR_STEP;
     pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
-    const wide = most > 0 ? (length * Math.min(Math.abs(value), most)) / most : 0;
+    const wide = most > 0 ? (length * Math.abs(value)) / most : 0;
     pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
-    pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
+    pen.text(number, Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
   };
   const first = order.slice(0, NAMED);
-  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: colorOf(table.shade(row, column, app.state.scale), theme) }));
-  const rest = order.slice(NAMED);
-  if (rest.length) {
-    const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
-    bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });
-  }
+  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), weights[line], { text: theme.text, fill: colorOf(table.shade(row, column, app.state.scale), theme) }));
+  if (others !== null) bar(NAMED, say("others", { count: order.length - NAMED }), others, weights[NAMED], { text: theme.muted, fill: theme.surface });
   if (!marked) return;
-  const foot = y + (first.length + (rest.length ? 1.8 : 0.8)) * BAR_STEP;
+  const foot = y + (first.length + (others === null ? 0.8 : 1.8)) * BAR_STEP;
   pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
   pen.text(say("evenMark", { weight: shortWeight(Number(even)) }), at, foot + 12, { color: theme.muted, size: 11 });
 }

@@ -3,7 +3,7 @@
 import { structure } from "./first_head.js";
 import { relations } from "./head_statistics.js";
 import { say } from "./language.js";
-import { formatWeight, percent, shortWeight } from "./numbers.js";
+import { formatWeight, percent, shortWeight, shortWeights } from "./numbers.js";
 import { MASKED, measureText } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
@@ -117,6 +117,18 @@ const isWhole = (table, row) => table.measure === "weights" && !table.signed && 
 export const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights" && !table.signed && table.rowSums.every((sum) => Math.abs(sum - 1) < 0.02);
 
 /**
+ * The weights of the strongest keys of a row as texts, and that of all others together, where there are more.
+ * @param {number[]} order the keys of the row by weight
+ * @returns {{weights: string[], others: number|null}} others: their sum
+ */
+export function strongestOf(table, row, order) {
+  const first = order.slice(0, NAMED).map((column) => table.value(row, column));
+  if (order.length <= NAMED) return { weights: first.map(shortWeight), others: null };
+  const others = order.slice(NAMED).reduce((sum, column) => sum + table.value(row, column), 0);
+  return { weights: shortWeights([...first, others]), others };
+}
+
+/**
  * What a table says of a query, in numbers.
  * @param {number|null} column the key that is spoken of; null: the one with the largest weight
  * @returns {{text: string, shares: string}}
@@ -132,11 +144,12 @@ export function sayOfRow(table, row, column = null) {
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
       : isWhole(table, row) ? table.record.say("gives", { query, key, percent: percent(value) }) : table.record.say("givesWeight", { query, key, weight: shortWeight(value) });
-  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
-  const rest = order.slice(NAMED);
-  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
+  const { weights, others } = strongestOf(table, row, order);
+  const parts = order.slice(0, NAMED).map((one, place) => `${named(table.columnText(one))} ${weights[place]}`);
+  if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
   const share = evenShare(table, row);
-  const even = share === null ? "" : ` \u2014 ${say("evenShare", { weight: shortWeight(share) })}`;
+  const count = share === null ? 0 : Math.round(1 / share);
+  const even = share === null ? "" : ` \u2014 ${say(count < table.columns ? "evenShareSeen" : "evenShare", { weight: shortWeight(share), count })}`;
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 

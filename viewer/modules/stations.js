@@ -3,7 +3,7 @@
 /** @import { Calculation } from "./calculation.js" */
 
 import { say } from "./language.js";
-import { formatNumber, strongest } from "./numbers.js";
+import { exactPercent, exactPercents, formatNumber, strongest, sumOf } from "./numbers.js";
 import { quoted, shortText } from "./text.js";
 
 /** How many lines of a table are shown before the others are asked for. */
@@ -12,17 +12,6 @@ const FEW_DIMENSIONS = 6;
 const FEW_KEYS = 7;
 
 const TIMES = "\u00d7";
-
-/** A weight in percent. */
-export function percentText(weight) {
-  if (Number.isNaN(weight)) return "NaN";
-  const percent = 100 * weight;
-  if (percent === 0) return "0\u00a0%";
-  if (percent < 0.1) return "< 0.1\u00a0%";
-  return `${percent < 10 || (percent >= 99.5 && percent < 100) ? percent.toFixed(1) : Math.round(percent)}\u00a0%`;
-}
-
-const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
 
 /** A number in a formula: a negative one behind a sign stands in brackets. */
 const inFormula = (value) => (value < 0 ? `(${formatNumber(value)})` : formatNumber(value));
@@ -201,7 +190,7 @@ export class Stations {
 
   /** A part of a word in an output: percent, or a factor where weights have signs. */
   partText(weight) {
-    return this.steps.signed ? formatNumber(weight) : percentText(weight);
+    return this.steps.signed ? formatNumber(weight) : exactPercent(weight);
   }
 
   weights() {
@@ -262,11 +251,13 @@ export class Stations {
     const { weights } = this.row;
     const output = this.calculation.output(row);
     const strong = strongest(Array.from(weights, this.steps.signed ? Math.abs : undefined), Math.min(2, this.count), column).filter((key) => weights[key] > 0 || this.steps.signed);
-    const [first, second] = strong.map((key) => say("walk_part", { percent: this.partText(weights[key]), key: quoted(this.entry.keys[key]) }));
     const rest = sumOf(weights) - strong.reduce((sum, key) => sum + weights[key], 0);
     const isWhole = !(Math.abs(rest) > 5e-4);
+    const shares = isWhole ? strong.map((key) => weights[key]) : [...strong.map((key) => weights[key]), rest];
+    const texts = this.steps.signed || isWhole ? shares.map((share) => this.partText(share)) : exactPercents(shares);
+    const [first, second] = strong.map((key, place) => say("walk_part", { percent: texts[place], key: quoted(this.entry.keys[key]) }));
     const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
-    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: this.partText(rest) });
+    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: texts[strong.length] });
     const weight = formatNumber(weights[column]);
     const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
     const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));

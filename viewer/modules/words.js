@@ -90,7 +90,8 @@ export const WORDS = {
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
   looksAtTitle: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
   others: ["{count} more", "其余 {count} 个"],
-  evenShare: ["shared equally, each would get {weight}", "若平均分配，各得 {weight}"],
+  evenShare: ["shared equally among {count} {count:key|keys}, each would get {weight}", "若在 {count} 个键之间平均分配，各得 {weight}"],
+  evenShareSeen: ["shared equally among the {count} {count:key|keys} that it sees, each would get {weight}", "若在它能看的 {count} 个键之间平均分配，各得 {weight}"],
   whatIsThis: ["What is this?", "这是什么？"],
   // --- the legend and the axes ---
   weightTitle: ["attention weight", "注意力权重"],
@@ -427,6 +428,7 @@ export const WORDS = {
   does_special_brief: ["special", "特殊"],
   does_one_key: ["one {unit} for all", "共同的一个{unit}"],
   does_one_key_of: ["all look at {key}", "都看 {key}"],
+  does_of: ["over the {queries} of {all} queries that have one", "在有此键的 {queries} 个查询上（共 {all} 个）"],
   does_even: ["nearly even over all", "近乎均匀"],
   does_even_brief: ["even", "均匀"],
   names_here: ["a name: at least {excess} % of the weight beyond an equal share ({sink} % for the first token), far more than chance", "命名标准：超出均分的权重至少 {excess} %（首个词元为 {sink} %），远高于偶然"],

@@ -99,6 +99,21 @@ test("the sentence below lines is of the heads with lines", () => {
   assert.match(sentenceOf(appOf(record, { head: null, locked: [3] }, view)).shares, /0\.30 · \S*t1\S* 0\.30 · \S*t2\S* 0\.30/);
 });
 
+test("an equal share says among how many keys it is", () => {
+  const row = [...Array(9).fill(1 / 9), -1, -1, -1];
+  assert.match(sayOfRow(tableOf([[row, row]]), 0).shares, /shared equally among the 9 keys that it sees, each would get 0\.11$/);
+});
+
+test("the parts of a row add up, and what is nearly all is not all", () => {
+  const row = [0.415, 0.195, 0.085, 0.075, 0.065, 0.085, 0.08];
+  const numbers = (sayOfRow(tableOf([[row, row]]), 0).shares.split(" \u2014 ")[0].match(/0\.\d+/g) ?? []).map(Number);
+  assert.equal(numbers.length, 5);
+  assert.equal(numbers.reduce((a, b) => a + b, 0).toFixed(2), "1.00");
+  const nearly = sayOfRow(tableOf([[[0.9999, 0.0001], [0.5, 0.5]]]), 0);
+  assert.match(plain(nearly.text), /gives 99\.99 % of/);
+  assert.match(nearly.shares, /0\.9999/);
+});
+
 test("the card of a weight says that rows add up to 1 only where they do", () => {
   assert.ok(rowsAddUp(tableOf([uniform(3, 4)])));
   assert.ok(!rowsAddUp(tableOf([[[0.9, 0.8], [0.7, 0.6]]])));

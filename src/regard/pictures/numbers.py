@@ -121,10 +121,12 @@ def short_numbers(matrix: Matrix) -> list[list[str]]:
 
 
 def cell_number(weight: float) -> str:
-    """Returns a weight in a cell: two decimals, without the zero before the point; "" for one that rounds to 0.
+    """Returns a weight in a cell: two decimals, without the zero before the point.
 
-    The viewer's cells have the same.
+    One that rounds to 0 is "", and one that only rounds to 1 is ">.99". The viewer's cells have the same.
     """
     size = abs(weight)
+    if 0.995 <= size < 1 - 1e-6:
+        return ">.99" if weight > 0 else "<−.99"
     text = f"{size:.2f}".replace("1.00", "1").replace("0.", ".", 1) if size < 1.005 else short_number(size)
     return "" if text.strip(".0") == "" else ("−" if weight < 0 else "") + text
