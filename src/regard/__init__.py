@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from regard.explanations import Explanation, explain
     from regard.tasks.signatures import load, train
     from regard.viewer.view import View
-    from regard.watching import survey, watch
+    from regard.watching import Change, intervene, survey, watch
 
 __version__ = "0.2.0"
 
@@ -68,6 +68,8 @@ __all__ = [
     "load",
     "watch",
     "survey",
+    "intervene",
+    "Change",
     "View",
     "Readings",
     "Observed",
@@ -114,6 +116,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.tasks.registry": ["load"],
             "regard.tasks.train": ["train"],
             "regard.viewer.view": ["View"],
-            "regard.watching": ["watch", "survey"],
+            "regard.watching": ["watch", "survey", "intervene", "Change"],
         },
     )

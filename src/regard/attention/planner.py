@@ -135,6 +135,8 @@ class Plan:
 
 def refusal(backend: Backend, problem: Problem) -> str | None:
     """Returns why a backend cannot run a problem on any device; None if it can."""
+    if problem.changes is not None and backend.name not in ("reference", "tiled"):
+        return "some of its scores or weights are changed, and only the specification changes them"
     if problem.couples_queries and not backend.whole_grids:
         return f"a weight of {type(problem.normalizer).__name__} depends on all queries, and it computes some at a time"
     return backend.declines(problem)

@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import torch
 from torch import Tensor
 
+from regard.attention.changed_pairs import PairChanges
 from regard.attention.result import Attended
 from regard.attention.sharding.placement import Placed, is_placed
 from regard.biases import Bias, bias_for
@@ -158,6 +159,7 @@ class Problem:
         memory: the keys and values as a backend prepared them for many calls, or None.
         kind: the kind of the call and the layout of its tensors (`regard.attention.kinds`), or None.
         route: how calls of this kind run (`regard.attention.routes`), if that is known; else None.
+        changes: other scores and weights in place of some (`regard.watching.intervene`), or None.
         placed: this process's parts, if the sequences are sharded; then query, key and value have the sizes of the
             whole and no elements.
         pairs: number of (batch, head, query, key) pairs.
@@ -197,6 +199,7 @@ class Problem:
     dropout: float = 0.0
     rank: int = 4
     memory: "CachedMemory | None" = None
+    changes: PairChanges | None = field(default=None, repr=False)
     placed: Placed | None = field(default=None, repr=False)
     kind: tuple[tuple[Hashable, ...], Any] | None = field(default=None, init=False, repr=False)
     route: Any = field(default=None, init=False, repr=False)
@@ -240,7 +243,7 @@ class Problem:
     @property
     def couples_queries(self) -> bool:
         """Whether a weight depends on the scores of other queries, so that all queries are computed at once."""
-        return self.normalizer.couples == "queries"
+        return self.normalizer.couples == "queries" or (self.changes is not None and self.changes.needs_whole)
 
     @property
     def prepared(self) -> Prepared:

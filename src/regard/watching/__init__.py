@@ -26,11 +26,13 @@ models of other libraries are recognized; `hugging_face` makes regard an attenti
 from regard.names.lazy_names import public_names
 from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
+from regard.watching.change import Change
 from regard.watching.contributions import logit_contributions, value_logits
 from regard.watching.coverage import UnseenAttentionWarning
 from regard.watching.head_statistics import STATISTICS
 from regard.watching.head_survey import HeadStatistics, Prunable, Survey
 from regard.watching.hugging_face import register_transformers
+from regard.watching.intervention import ChangedCall, Intervention, intervene
 from regard.watching.layer_graph import flow, rollout
 from regard.watching.survey import survey
 from regard.watching.watch import Watch, watch
@@ -39,13 +41,17 @@ __all__ = [
     "watch",
     "Watch",
     "AttentionCall",
+    "Change",
+    "ChangedCall",
     "HeadStatistics",
+    "Intervention",
     "Prunable",
     "STATISTICS",
     "Survey",
     "UnseenAttentionWarning",
     "ablate",
     "flow",
+    "intervene",
     "logit_contributions",
     "register_transformers",
     "rollout",

@@ -4,16 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, KindError, UnknownNameError, UnseenError
+from regard.errors import UnknownNameError
 from regard.names.answered import answered
 from regard.records.attention_record import Kind
-from regard.shapes.checks import type_text, whole_number
-from regard.watching.interception import observing, without_fast_paths
-from regard.watching.owners import Owner
-from regard.watching.thread_state import Observer
+from regard.watching.change import Change
+from regard.watching.intervention import intervene
 
 How = Literal["zero", "mean"]
 
@@ -27,6 +24,7 @@ def ablate(
 
     Michel et al. 2019, "Are Sixteen Heads Really Better than One?" (zeros); the mean removes the differences between
     positions and batch rows, and keeps the scale that later layers expect. Gradients flow through the other heads.
+    It is ``regard.intervene(model, regard.Change("output", 0.0, layer=layer, head=head))``.
 
     Args:
         model: any `torch.nn.Module`; not a compiled one.
@@ -54,45 +52,12 @@ def ablate(
         ...     (layer(x) - without).norm() / layer(x).norm()  # how much of the output depends on the head
         tensor(0.1154)
     """
-    if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
-    layer = whole_number("layer", layer, low=0)
-    heads = [whole_number("head", each, low=0) for each in (head if isinstance(head, Sequence) else (head,))]
     if how not in get_args(How):
         raise UnknownNameError("how", how, get_args(How))
-    if kind is not None and kind not in get_args(Kind):
-        raise UnknownNameError("kind", kind, get_args(Kind))
-    if not heads:
-        raise ArgumentError("head must name at least one head")
-    ablation = _Ablation(model, layer, heads, how, kind)
-    with observing(ablation), without_fast_paths():
+    to = 0.0 if how == "zero" else _mean
+    with intervene(model, Change("output", to, layer=layer, head=head, kind=kind)):
         yield
-    if not ablation.changed:
-        raise UnseenError(f"no attention of layer {layer} was called; layers that were: {sorted(ablation.seen)}")
 
 
-class _Ablation(Observer):
-    """Changes the output of some heads of one layer."""
-
-    changes = True
-
-    def __init__(self, model: nn.Module, layer: int, heads: list[int], how: How, kind: Kind | None):
-        super().__init__(model)
-        self._layer, self._heads, self._how, self._kind = layer, heads, how, kind
-        self.changed = False
-        self.seen: set[int] = set()
-
-    def change(self, owner: Owner, output: Tensor) -> Tensor:
-        layer = self.names.layer(owner.name)
-        self.seen.add(layer)
-        if layer != self._layer or (self._kind is not None and (self._kind == "cross") != owner.cross):
-            return output
-        if max(self._heads) >= output.shape[1]:
-            raise ArgumentError(f"head must be below {output.shape[1]}, the heads of {owner.name!r}")
-        self.changed = True
-        chosen = torch.zeros(output.shape[1], dtype=torch.bool, device=output.device)
-        chosen[self._heads] = True
-        chosen = chosen[:, None, None]
-        if self._how == "zero":
-            return output.masked_fill(chosen, 0.0)
-        return torch.where(chosen, output.mean((0, 2), keepdim=True), output)
+def _mean(heads: Tensor) -> Tensor:
+    return heads.mean((0, 2), keepdim=True)

@@ -1,7 +1,8 @@
 """Reads each function of attention from the arguments of its call: one section for each function.
 
 PyTorch computes attention in five functions; regard's own calls are problems already. Each reader returns an
-`InterceptedCall`: the call as a `Problem` of regard, with detached tensors, and the analysis of its mask. The call
+`InterceptedCall`: the call as a `Problem` of regard, and the analysis of its mask. Its tensors are detached unless
+gradients are on: a watch turns them off, and a change of the call needs them. The call
 itself runs unchanged; where the function projects queries and keys itself, the reader projects them once more.
 """
 
@@ -34,7 +35,7 @@ from regard.shapes.checks import check_dense
 from regard.shapes.grid import Grid, spread_heads
 from regard.tracing.transforms import has_data
 from regard.watching.head_axis import FOUR_AXES, HeadAxes
-from regard.watching.intercepted_call import InterceptedCall
+from regard.watching.intercepted_call import InterceptedCall, detached
 from regard.watching.mask_kind import (
     NO_MASK,
     PAIRS_LIMIT,
@@ -144,7 +145,7 @@ def read_sdpa(
     is_plain = type(query) is type(key) is type(value) is Tensor and query.is_cpu and has_data(query)
     if not is_plain or attn_mask is not None:
         check_readable(query=query, key=key, value=value, attn_mask=None if is_causal_bias(attn_mask) else attn_mask)
-    tensors = query.detach(), key.detach(), value.detach()
+    tensors = detached(query), detached(key), detached(value)
     axes, leading, (q, k, v) = FOUR_AXES, (), tensors
     if not (q.dim() == k.dim() == v.dim() == 4 and q.shape[0] == k.shape[0] == v.shape[0] and owner.heads != 1):
         axes = HeadAxes.of_call(tensors, enable_gqa, owner.heads)
@@ -231,7 +232,7 @@ def _read_nested(
 
 def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
     """Returns nested ``[batch, heads, length, dim]``, or without heads, padded with zeros, and the lengths."""
-    parts = [part.detach() for part in nested.unbind()]
+    parts = [detached(part) for part in nested.unbind()]
     parts = [part[None] if part.dim() == 2 else part for part in parts]
     sizes = [part.shape[-2] for part in parts]
     padded = parts[0].new_zeros(len(parts), parts[0].shape[0], max(sizes, default=0), parts[0].shape[-1])
@@ -243,11 +244,10 @@ def _padded(nested: Tensor) -> tuple[Tensor, list[int]]:
 # torch.nn.functional.multi_head_attention_forward with need_weights=True, which calls no watched function
 
 
-@torch.no_grad()
 def read_multi_head(masks: MaskReader, arguments: dict[str, Any]) -> InterceptedCall:
     """Reads a call of ``multi_head_attention_forward``, of ``[length, batch, features]`` or ``[length, features]``."""
     check_readable(**{name: arguments[name] for name in ("query", "key", "value", "attn_mask", "key_padding_mask")})
-    query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))
+    query, key, value = (detached(arguments[name]) for name in ("query", "key", "value"))
     if query.dim() != 3:
         query, key, value = (tensor[:, None] for tensor in (query, key, value))
     heads, bias = arguments["num_heads"], arguments["in_proj_bias"]
@@ -262,13 +262,13 @@ def read_multi_head(masks: MaskReader, arguments: dict[str, Any]) -> Intercepted
     )
     B = q.shape[0]
     if arguments["static_k"] is not None:
-        k = arguments["static_k"].detach().unflatten(0, (B, heads))
+        k = detached(arguments["static_k"]).unflatten(0, (B, heads))
     if arguments["static_v"] is not None:
-        v = arguments["static_v"].detach().unflatten(0, (B, heads))
+        v = detached(arguments["static_v"]).unflatten(0, (B, heads))
     length = k.shape[2]
     if arguments["bias_k"] is not None:
         k, v = (
-            torch.cat((tensor, arguments[name].detach().view(1, heads, 1, -1).expand(B, -1, -1, -1)), 2)
+            torch.cat((tensor, detached(arguments[name]).view(1, heads, 1, -1).expand(B, -1, -1, -1)), 2)
             for tensor, name in ((k, "bias_k"), (v, "bias_v"))
         )
     if arguments["add_zero_attn"]:
@@ -377,7 +377,7 @@ def read_flex(arguments: dict[str, Any], is_compiled: bool) -> InterceptedCall:
     evaluates all pairs (torch 2.13).
     """
     check_readable(**{name: arguments[name] for name in ("query", "key", "value")})
-    query, key, value = (arguments[name].detach() for name in ("query", "key", "value"))
+    query, key, value = (detached(arguments[name]) for name in ("query", "key", "value"))
     batch = query.shape[0]
     if key.shape[0] != batch:
         key, value = (tensor.expand(batch, -1, -1, -1) for tensor in (key, value))
@@ -456,18 +456,17 @@ def _read_pairs(problem: Problem) -> MaskReading:
     return replace(read_tensor(scores), has_bias=bool(differs[~hides(scores)].any()))
 
 
-@torch.no_grad()
 def read_problem(problem: Problem, weights: Tensor | None) -> InterceptedCall:
     """Reads a problem that regard runs, with the weights that the call returned: random ones are not recomputed."""
     is_random = problem.normalizer.random
     if is_random and weights is None:
         raise ArgumentError("its weights are drawn at random, and observe does not return the drawn ones")
-    query, key, value = (tensor.detach() for tensor in (problem.query, problem.key, problem.value))
+    query, key, value = (detached(tensor) for tensor in (problem.query, problem.key, problem.value))
     placed = problem.placed
     if placed is not None:
         if is_random:
             raise ArgumentError("its weights are drawn at random, and those of several processes are not joined")
-        parts = (tensor.detach() for tensor in (placed.query, placed.key, placed.value))
+        parts = (detached(tensor) for tensor in (placed.query, placed.key, placed.value))
         placed = replace(placed, **dict(zip(("query", "key", "value"), parts, strict=True)))
     innermost = problem.score
     while isinstance(innermost, WrappingScore):
@@ -485,7 +484,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> InterceptedCall:
         REGARD,
         _read_pairs(watched),
         None if is_random else watched,
-        weights=weights.detach() if is_random and weights is not None else None,
+        weights=detached(weights) if is_random and weights is not None else None,
         value=value if placed is None else placed.value,
         scale=float(scale) if isinstance(scale, Real) else None,
         cap=problem.score.cap if isinstance(problem.score, SoftCap) else None,

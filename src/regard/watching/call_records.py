@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.attention.backends.reference import TileInputs, weigh, whole
+from regard.attention.backends.reference import TileInputs, TileWeights, weigh, whole
 from regard.attention.execution import choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import WATCHING_LINE, Gatherer, Readings
@@ -249,20 +249,20 @@ class ProblemTiles:
         for name, (first, end), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
             if not 0 <= first < end <= length:
                 raise ArgumentError(f"{name} must be (first, end) with 0 ≤ first < end ≤ {length}; got {first, end}")
-        problem = self.problem
+        step = max(1, ROW_ELEMENTS // max(self.problem.grid.heads * self.keys, 1))
+        firsts = range(queries[0], queries[1], step)
+        parts = [self.steps(range(first, min(first + step, queries[1]))).weights for first in firsts]
+        return self._array(torch.cat(parts, dim=2)[..., keys[0] : keys[1]])
+
+    @torch.no_grad()
+    def steps(self, rows: range) -> TileWeights:
+        """Returns the scores and weights of some queries, ``[1, heads, queries, keys]``, of all heads."""
+        problem, inside = self.problem, slice(rows.start, rows.stop)
         if problem.couples_queries:
-            weights = weigh(problem, whole(problem)).weights
-            return self._array(weights[:, :, queries[0] : queries[1], keys[0] : keys[1]])
-        step = max(1, ROW_ELEMENTS // max(problem.grid.heads * self.keys, 1))
-        parts = []
-        for first in range(queries[0], queries[1], step):
-            rows = range(first, min(first + step, queries[1]))
-            inside = slice(rows.start, rows.stop)
-            prepared = replace(problem.prepared, query=problem.prepared.query[:, :, inside])
-            grid = problem.grid.tile(queries=rows)
-            inputs = TileInputs(prepared, problem.query[:, :, inside], problem.value, grid)
-            parts.append(weigh(problem, inputs).weights[..., keys[0] : keys[1]])
-        return self._array(torch.cat(parts, dim=2))
+            return TileWeights(*(step[:, :, inside] for step in weigh(problem, whole(problem))))
+        prepared = replace(problem.prepared, query=problem.prepared.query[:, :, inside])
+        grid = problem.grid.tile(queries=rows)
+        return weigh(problem, TileInputs(prepared, problem.query[:, :, inside], problem.value, grid))
 
     def _array(self, tensor: Tensor) -> NDArray[np.float32]:
         return tensor[0, self.chosen].float().numpy()
@@ -291,7 +291,9 @@ def _row(problem: Problem, row: int) -> Problem:
             bias = TensorBias(bias(problem.query[row : row + 1], tile).detach().cpu())
     query, key, value = (cut(tensor) for tensor in (problem.query, problem.key, problem.value))
     score, normalizer = (_of_row(part, row, problem.grid.batch) for part in (problem.score, problem.normalizer))
-    return replace(problem, query=query, key=key, value=value, score=score, normalizer=normalizer, mask=mask, bias=bias)
+    changes = None if problem.changes is None else problem.changes.of_row(row)
+    tensors = {"query": query, "key": key, "value": value}
+    return replace(problem, **tensors, score=score, normalizer=normalizer, mask=mask, bias=bias, changes=changes)
 
 
 def _of_row(part: Any, row: int, batch: int) -> Any:

@@ -1,6 +1,7 @@
 """One handler for each function that computes attention: it runs the call unchanged and reports it to the observers."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
@@ -81,11 +82,11 @@ def _handle_multi_head(function: Function, args: Any, kwargs: Any) -> Any:
     if not arguments["need_weights"]:
         result = run_opened(function, args, kwargs)  # it calls scaled_dot_product_attention
         return _projected(arguments["out_proj_weight"], arguments["out_proj_bias"], result, False)
-    if any(observer.changes for observer in STATE.observers):
-        return _multi_head_in_two_calls(function, arguments)
     masks = STATE.masks
     if not arguments["training"]:
         arguments["dropout_p"] = 0.0
+    if _is_changed():
+        return _multi_head_opened(function, arguments)
     result = run_watched(function, args, kwargs, lambda owner: read_multi_head(masks, arguments), keep_output)
     return _projected(arguments["out_proj_weight"], arguments["out_proj_bias"], result, False)
 
@@ -97,16 +98,29 @@ def _projected(weight: Tensor, bias: Tensor | None, output: Any, batch_first: bo
     return output
 
 
-def _multi_head_in_two_calls(function: Function, arguments: dict[str, Any]) -> Any:
-    """Returns the weights of an unchanged call, and the output of a second one, whose heads can be changed."""
-    STATE.inside += 1
+def _is_changed() -> bool:
+    """Whether a context may change the call that a module makes now."""
+    frame = sys._getframe(2)
+    changing = (observer for observer in STATE.observers if observer.is_changing)
+    return any((owner := each.names.owner(frame)) is not None and each.concerns(owner) for each in changing)
+
+
+def _multi_head_opened(function: Function, arguments: dict[str, Any]) -> Any:
+    """Runs ``multi_head_attention_forward`` so that the product of its weights and values is the call.
+
+    The weights that it returns are those after the changes.
+    """
+    state, masks = STATE, STATE.masks
+    state.opened_read, state.last_change = lambda owner: read_multi_head(masks, arguments), None
     try:
-        with torch.random.fork_rng(devices=[]):
-            _, weights = function(**arguments)
+        output, weights = run_opened(function, (), {**arguments, "average_attn_weights": False})
     finally:
-        STATE.inside -= 1
-    output, _ = run_opened(function, (), {**arguments, "need_weights": False})
-    return output, weights
+        state.opened_read = None
+    if state.last_change is not None:
+        weights = state.last_change.weights(weights)
+    is_averaged = arguments["average_attn_weights"]
+    output = output, weights.mean(-3) if is_averaged else weights
+    return _projected(arguments["out_proj_weight"], arguments["out_proj_bias"], output, False)
 
 
 def _handle_native(function: Function, args: Any, kwargs: Any) -> Any:
@@ -168,7 +182,14 @@ def listen(
     def read(owner: Owner) -> InterceptedCall:
         return read_problem(problem, weights[0] if weights else None)
 
-    return run_watched(run, (), {}, read, change_output, layer=layer)
+    attended = run_watched(run, (), {}, read, change_output, layer=layer)
+    changed = STATE.last_change
+    if changed is None:
+        return attended
+    if gatherer is not None:
+        gatherer.clear()
+        changed.gather(gatherer)
+    return attended if attended.weights is None else Attended(attended.output, changed.weights(attended.weights))
 
 
 HANDLERS: dict[Any, Callable[[Function, Any, Any], Any]] = {

@@ -148,7 +148,7 @@ class InterceptedCall:
             assert self.weights is not None
             problem = _empty_problem(self.weights)
         gatherer = Gatherer(problem, read)
-        self._gather(problem, gatherer)
+        self.gather(gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)
         readings = {name: getattr(observed, name) for name in READING_NAMES}
         recall = recall_of(problem, gatherer.read.recall, self._gather)
@@ -156,6 +156,14 @@ class InterceptedCall:
         if self.weights is not None and self.scores is None:
             readings["lse"] = None
         return readings
+
+    def gather(self, gatherer: Gatherer) -> None:
+        """Lets a gatherer read this call's weights."""
+        problem = self.problem
+        if problem is None:
+            assert self.weights is not None
+            problem = _empty_problem(self.weights)
+        self._gather(problem, gatherer)
 
     def _gather(self, problem: Problem, gatherer: Gatherer) -> None:
         """Lets a gatherer read this call's weights, or those of the call with another mask."""
@@ -169,6 +177,11 @@ class InterceptedCall:
                 small = problem.pairs < SMALL_PAIRS
                 reader = BACKENDS["reference"] if small else choose_reader(problem)
                 reader.read(problem, gatherer)
+
+
+def detached(tensor: Tensor) -> Tensor:
+    """Returns a tensor without its graph, unless gradients are on: then the call is read to be changed."""
+    return tensor if torch.is_grad_enabled() else tensor.detach()
 
 
 def _empty_problem(weights: Tensor) -> Problem:

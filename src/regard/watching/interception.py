@@ -17,8 +17,7 @@ The first context installs everything, and the last one restores it. Calls run u
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from types import FunctionType
 from typing import Any
@@ -72,16 +71,6 @@ class _Mode(TorchFunctionMode):
 _MODE = _Mode()
 
 
-@contextmanager
-def observing(observer: Observer) -> Iterator[None]:
-    """Reports all attention calls of this thread to an observer, within a context."""
-    begin(observer)
-    try:
-        yield
-    finally:
-        end(observer)
-
-
 def begin(observer: Observer) -> None:
     """Reports all attention calls that this thread makes to an observer, until `end`."""
     _INSTALLATION.enter(observer.names, observer.follower is not None)
@@ -111,6 +100,11 @@ def end(observer: Observer) -> None:
 def _has_torch_function(relevant_args: Any) -> bool:
     if torch.compiler.is_compiling() or STATE.mode is None:
         return HAS_TORCH_FUNCTION(relevant_args)
+    if any(observer.is_changing for observer in STATE.observers):
+        # A module of PyTorch asks this before it runs a kernel for the whole layer.
+        module = sys._getframe(1).f_locals.get("self")
+        if any(observer.leaves_fast_path(module) for observer in STATE.observers):
+            return True
     return without_mode(lambda: HAS_TORCH_FUNCTION(relevant_args))
 
 
@@ -118,17 +112,6 @@ def _has_torch_function(relevant_args: Any) -> bool:
 def _has_other_overrides(relevant_args: Any) -> bool:
     """Replaces ``has_torch_function`` of `torch.nn.functional`, which `multi_head_attention_forward` alone calls."""
     return _has_torch_function(relevant_args) if STATE.is_opened else HAS_TORCH_FUNCTION(relevant_args)
-
-
-@contextmanager
-def without_fast_paths() -> Iterator[None]:
-    """Disables, within a context, PyTorch's kernels that compute a whole layer, in which no head can be changed."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 @cache

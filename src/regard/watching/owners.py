@@ -11,8 +11,10 @@ from functools import cache, lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from regard.errors import KindError
 from regard.watching.families import (
     CROSS_ARGUMENTS,
     PACKING_FUNCTION,
@@ -251,3 +253,22 @@ def without_ancestors(names: Iterable[str]) -> list[str]:
     """Returns the names that are no ancestor of another one, in their order."""
     names = list(names)
     return [name for name in names if not any(other.startswith(f"{name}.") for other in names)]
+
+
+def refuse_compiled(modules: dict[str, nn.Module]) -> None:
+    """Raises KindError if `torch.compile` or TorchScript compiled the model or one of its modules."""
+    for name, module in modules.items():
+        # `getattr` would search three dictionaries for an attribute that a module does not have.
+        own = vars(module)
+        is_original = isinstance(own["_modules"].get("_orig_mod"), nn.Module)
+        if is_original:
+            how, advice = "by torch.compile", "; watch and call the original module, which is its attribute _orig_mod"
+        elif isinstance(module, torch.jit.ScriptModule):
+            how, advice = "by TorchScript", ""
+        elif own.get("_compiled_call_impl") is not None:
+            how = f"({type(module).__name__}.compile() was called)"
+            advice = "; watch a copy that is not compiled"
+        else:
+            continue
+        named = f"module {name!r}" if name else "the model"
+        raise KindError(f"model: {named} is compiled {how}, so its attention calls cannot be seen{advice}")

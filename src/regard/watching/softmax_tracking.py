@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.utils.weak import TensorWeakRef
 
 from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
+from regard.watching.intercepted_call import detached
 from regard.watching.owners import Owner
 from regard.watching.thread_state import STATE, Function, run_watched
 from regard.watching.tracked_tensors import (
@@ -67,11 +68,13 @@ class _FunctionCall:
 class _Bookkeeping:
     """The context of all computations that the model does not ask for.
 
-    No function mode sees them, autograd does not record them, and an error in them ends the bookkeeping alone.
+    No function mode sees them, and an error in them ends the bookkeeping alone. Autograd records them only where a
+    context may change the weights.
     """
 
     def __enter__(self) -> None:
-        self._contexts = torch.no_grad(), torch._C.DisableTorchFunction()
+        wants_gradient = torch.is_grad_enabled() and any(observer.is_changing for observer in STATE.observers)
+        self._contexts = torch.set_grad_enabled(wants_gradient), torch._C.DisableTorchFunction()
         for context in self._contexts:
             context.__enter__()
 
@@ -107,7 +110,7 @@ def _softmax(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
         return None
     axis = _axis_of_softmax(call) % output.dim()
     is_gumbel = call.name == "gumbel_softmax"
-    scores = None if call.source is output or is_gumbel else call.source.detach()
+    scores = None if call.source is output or is_gumbel else detached(call.source)
     if call.name == "softmin" and scores is not None:
         scores = -scores
     are_logarithms = call.name == "log_softmax"
@@ -146,7 +149,7 @@ def _exp(call: _FunctionCall, output: Tensor) -> TrackedRecord:
     if isinstance(known, TrackedWeights) and known.logarithms:
         undropped = None if known.undropped is None else known.undropped.exp()
         return replace(known, logarithms=False, undropped=undropped)
-    return Exponentials(None if call.source is output else call.source.detach())
+    return Exponentials(None if call.source is output else detached(call.source))
 
 
 @_result
@@ -216,7 +219,7 @@ def _round(call: _FunctionCall, output: Tensor) -> TrackedRecord | None:
     """Handles a conversion to another dtype: the weights are those before they were rounded."""
     known = call.known
     if isinstance(known, TrackedWeights) and known.undropped is None and output is not call.source:
-        return replace(known, undropped=call.source.detach())
+        return replace(known, undropped=detached(call.source))
     return known
 
 
@@ -230,7 +233,7 @@ def _drop(call: _FunctionCall) -> Any:
             undropped = known.undropped
             if undropped is None:
                 in_place = call.is_in_place or call.argument("inplace", 2, False)
-                undropped = call.source.detach().clone() if in_place else call.source.detach()
+                undropped = detached(call.source).clone() if in_place else detached(call.source)
             known = replace(known, undropped=undropped, dropout=rate)
     output = call.run()
     if known is not None and isinstance(output, Tensor):
@@ -270,7 +273,7 @@ def _result_of_computation(
         scores = operands[0]
         is_difference = name in ("sub", "subtract") and tracked.scores() is scores
         softmax = TrackedSoftmax(tuple(output.shape), tracked.axes, {})
-        return TrackedWeights(softmax, scores.detach(), logarithms=True) if is_difference else None
+        return TrackedWeights(softmax, detached(scores), logarithms=True) if is_difference else None
     if isinstance(tracked, TrackedTotal):
         others = [operand for operand in operands if operand is not first]
         return None if any(isinstance(other, Tensor) and other.dim() for other in others) else tracked
@@ -317,12 +320,12 @@ def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
     tracked = STATE.tracked.get(weights)
     if not isinstance(tracked, TrackedWeights) or tracked.logarithms or not isinstance(value, Tensor):
         return None
-    undropped = weights.detach() if tracked.undropped is None else tracked.undropped
+    undropped = detached(weights) if tracked.undropped is None else tracked.undropped
     expanded = replace(tracked, undropped=undropped).moved(lambda tensor: tensor.expand(product.shape))
     varying = {*expanded.axes_of_keys(), *expanded.axes_of_rows()}
     if all(size == 1 or axis in varying for axis, size in enumerate(product.shape)):
         return None
-    return Factor(expanded, value.detach().expand(product.shape))
+    return Factor(expanded, detached(value).expand(product.shape))
 
 
 @_result
@@ -423,6 +426,7 @@ def _run(call: _FunctionCall, weighted: WeightedSum) -> Any:
     def read(owner: Owner) -> Any:
         return weighted.read(owner.heads)
 
+    read = STATE.opened_read or read
     return run_watched(call.function, call.args, call.kwargs, read, change_output, makers=softmax.makers)
 
 

@@ -2,8 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, MappingProxyType
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from regard.watching.changed_call import CallChange, CallOfChange
 from regard.watching.families import looks_like_attention
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.mask_kind import MaskReader
@@ -43,10 +43,10 @@ class Observer:
     """Receives the attention calls of a context's model; this base class ignores them.
 
     Attributes:
-        changes: whether `change` may change an output; it is called in place of `take` then.
+        is_changing: whether it changes calls; `changes_of` is called in place of `take` then.
     """
 
-    changes = False
+    is_changing = False
 
     def __init__(self, model: nn.Module):
         self.names = ModuleNames(model)
@@ -59,9 +59,17 @@ class Observer:
         """The follower of the outputs of heads; None: they are not followed."""
         return None
 
-    def change(self, owner: Owner, output: Tensor) -> Tensor:
-        """Returns the output of heads ``[batch, heads, queries, value_dim]`` with which the model continues."""
-        return output
+    def changes_of(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> Sequence[CallOfChange]:
+        """Returns the changes that concern a call: its owner, and a function that reads it."""
+        return ()
+
+    def concerns(self, owner: Owner) -> bool:
+        """Whether a change may concern the next call of a module."""
+        return False
+
+    def leaves_fast_path(self, module: object) -> bool:
+        """Whether a module must not run PyTorch's kernel for a whole layer, in which no head can be changed."""
+        return False
 
     def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Handles the call of a module with these arguments, before it runs."""
@@ -87,6 +95,8 @@ class _WatchState(threading.local):
         followers: their followers.
         inside: the number of running calls of attention, whose inner calls are not watched.
         is_opened: whether a function of PyTorch runs that is written in Python, and whose inner calls are watched.
+        opened_read: the reading of the call of that function, whose inner calls are parts of it; None: they are calls.
+        last_change: the changes of the last call that ran; None: there were none.
         mode: the function mode; None if nothing is watched.
         tracked: the tensors that come from a softmax and have not weighed a sum yet.
         recurrences: the tokens inside the states of linear recurrences.
@@ -97,6 +107,8 @@ class _WatchState(threading.local):
         self.followers: list[Follower] = []
         self.inside = 0
         self.is_opened = False
+        self.opened_read: Callable[[Owner], InterceptedCall] | None = None
+        self.last_change: CallChange | None = None
         self.mode: TorchFunctionMode | None = None
         self.tracked = TrackedTensors()
         self.masks = MaskReader()
@@ -140,6 +152,7 @@ def run_watched(
     """
     # Two frames up is the caller of the handler, whose own variables name no module.
     frame, state = sys._getframe(2), STATE
+    state.last_change = None
     owners = [
         (observer, owner)
         for observer in state.observers
@@ -155,10 +168,17 @@ def run_watched(
     state.inside += 1
     try:
         output = function(*args, **kwargs)
+        changes = [
+            each for observer, owner in owners if observer.is_changing for each in observer.changes_of(owner, read)
+        ]
+        if changes:
+            owner = next(owner for observer, owner in owners if observer.is_changing)
+            state.last_change = changed = CallChange(owner, read, changes)
+            output = change(output, changed.heads, owner)
+            changed.check_made()
+            read = changed.changed
         for observer, owner in owners:
-            if observer.changes:
-                output = change(output, partial(observer.change, owner), owner)
-            else:
+            if not observer.is_changing:
                 observer.take(owner, read)
                 if observer.follower is not None:
                     change(output, observer.follower.heads, owner)

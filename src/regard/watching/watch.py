@@ -32,7 +32,7 @@ from regard.watching.families import maps_of_heads
 from regard.watching.generation import Generation
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.interception import begin, end
-from regard.watching.owners import Owner
+from regard.watching.owners import Owner, refuse_compiled
 from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
 from regard.watching.thread_state import Observer, is_apart, without_mode
@@ -93,7 +93,7 @@ class Watch(Observer):
     def __enter__(self) -> Self:
         if self._is_open:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
-        _refuse_compiled(self.names.modules)
+        refuse_compiled(self.names.modules)
         begin(self)
         self._is_open = True
         return self
@@ -502,22 +502,3 @@ def _heads_of_call(heads: tuple[int, ...] | None, count: int, name: str) -> tupl
     if max(heads) >= count:
         raise ArgumentError(f"heads must be below {count}, the heads of {name!r}; got {max(heads)}")
     return heads
-
-
-def _refuse_compiled(modules: dict[str, nn.Module]) -> None:
-    """Raises KindError if `torch.compile` or TorchScript compiled the model or one of its modules."""
-    for name, module in modules.items():
-        # `getattr` would search three dictionaries for an attribute that a module does not have.
-        own = vars(module)
-        is_original = isinstance(own["_modules"].get("_orig_mod"), nn.Module)
-        if is_original:
-            how, advice = "by torch.compile", "; watch and call the original module, which is its attribute _orig_mod"
-        elif isinstance(module, torch.jit.ScriptModule):
-            how, advice = "by TorchScript", ""
-        elif own.get("_compiled_call_impl") is not None:
-            how = f"({type(module).__name__}.compile() was called)"
-            advice = "; watch a copy that is not compiled"
-        else:
-            continue
-        named = f"module {name!r}" if name else "the model"
-        raise KindError(f"model: {named} is compiled {how}, so its attention calls cannot be seen{advice}")

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.masks import keep
 from regard.watching.equations import AxisLabels, Equation
 from regard.watching.head_axis import adjacent_axes, axes_of_heads
-from regard.watching.intercepted_call import InterceptedCall
+from regard.watching.intercepted_call import InterceptedCall, detached
 from regard.watching.mask_kind import hides, visible_pairs
 from regard.watching.tracked_tensors import AxisPart, Factor, TrackedTensors, TrackedWeights, WeightedValues
 
@@ -151,7 +151,6 @@ class WeightedSum:
         order = (*(label for label in labels if label in self.rows), *self.keys, *features)
         return {order[axis] for axis in adjacent_axes(_ordered(value, labels, order))}
 
-    @torch.no_grad()
     def read(self, count: int | None) -> InterceptedCall:
         """Returns the attention call that ends in the sum; the argument is that of `layout`."""
         layout = self.layout(count)
@@ -177,7 +176,7 @@ class WeightedSum:
 
     def _pairs(self, tensor: Tensor) -> Tensor:
         """Returns ``[*rows, keys]`` of a tensor in the axes of the labels."""
-        return _ordered(tensor.detach(), self.labels, (*self.rows, *self.keys)).flatten(len(self.rows))
+        return _ordered(detached(tensor), self.labels, (*self.rows, *self.keys)).flatten(len(self.rows))
 
     def _value(self, layout: RowLayout) -> Tensor | None:
         """Returns ``[batch, heads, keys, value_dim]``; None if each query has its own values, or there are several."""
@@ -187,7 +186,7 @@ class WeightedSum:
         if value is None or any(label not in labels for label in self.keys):
             return None
         features = [label for label in labels if label not in rows and label not in self.keys]
-        value = value.detach()
+        value = detached(value)
         for label in (label for label in rows if label not in labels):
             value, labels = value.unsqueeze(0), (label, *labels)
         value = _ordered(value, labels, (*rows, *self.keys, *features))

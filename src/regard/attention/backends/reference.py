@@ -174,12 +174,16 @@ def _calculation(problem: Problem, inputs: TileInputs, keeps_steps: bool) -> Ite
         scores = torch.where(inputs.shown, scores, -torch.inf)
     elif mask is not None and (grid is problem.grid or not mask.hides_nothing(grid)):
         scores = torch.where(mask.allows(grid), scores, -torch.inf)
+    if problem.changes is not None:
+        scores = problem.changes.of_scores(scores, grid)
     yield scores
     if torch.compiler.is_compiling():
         yield problem.normalizer.weigh(scores, grid)
         return
     with plain_rows():
         weights = problem.normalizer.weigh(scores, grid)
+    if problem.changes is not None:
+        weights = problem.changes.of_weights(weights, grid)
     yield weights
 
 

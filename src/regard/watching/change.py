@@ -1,0 +1,189 @@
+"""One change of attention: where, and what stands there instead."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+from torch import Tensor
+
+from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.names.answered import answered
+from regard.records.attention_record import Kind
+from regard.shapes.checks import check_floating, type_text, whole_number
+
+What = Literal["query", "key", "scores", "weights", "values", "output"]
+
+STAGES: tuple[What, ...] = ("query", "key", "scores", "weights", "values", "output")
+"""What can be changed, in the order in which changes of one call are applied."""
+
+AXES = {
+    "query": "[batch, heads, queries, dim]",
+    "key": "[batch, heads, keys, dim]",
+    "scores": "[batch, heads, queries, keys]",
+    "weights": "[batch, heads, queries, keys]",
+    "values": "[batch, heads, keys, value_dim]",
+    "output": "[batch, heads, queries, value_dim]",
+}
+"""The axes of what is changed, of the chosen heads, queries and keys alone."""
+
+Positions = int | slice | Sequence[int] | None
+
+
+@runtime_checkable
+class EarlierRun(Protocol):
+    """The context of another run: `regard.watching.Watch`, whose file imports those that change calls."""
+
+    calls: list[Any]
+
+    def stitched(self) -> list[Any]: ...
+
+
+@answered
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Elements of a model's attention, and what stands there instead: an argument of `regard.intervene`.
+
+    ==============  ================================================================================================
+    what            elements, of the chosen heads and positions
+    ==============  ================================================================================================
+    ``"query"``     queries as they are compared, ``[batch, heads, queries, dim]``
+    ``"key"``       keys as they are compared, ``[batch, heads, keys, dim]``
+    ``"scores"``    scores after scale, cap, bias and mask, ``[batch, heads, queries, keys]``. The mask still hides: a
+                    hidden pair has the score −∞, whatever stands there; −∞ as the new score hides a pair.
+    ``"weights"``   weights before dropout, ``[batch, heads, queries, keys]``; they are not renormalized
+    ``"values"``    ``[batch, heads, keys, value_dim]``
+    ``"output"``    the sum of values before the output projection, ``[batch, heads, queries, value_dim]``
+    ==============  ================================================================================================
+
+    Heads are query heads: one that shares keys and values with others has its own changed copy of them.
+
+    Args:
+        what: what is changed, as above.
+        to: what stands there instead. A number; a tensor that broadcasts to the elements; a function that gets the
+            elements and returns as many, or ones that broadcast to them over axes of size 1; or a `regard.watch` of
+            another run: its elements of the same module, forward pass, heads and positions. It must have kept them:
+            ``outputs=True`` for outputs and values, ``read="view"`` for weights, ``keep=True`` for anything.
+        layer: the number of the layer, from 0, or several; None: all.
+        head: the number of the query head, from 0, or several; None: all.
+        kind: only attention of this kind, ``"self"`` (causal or not) or ``"cross"``; None: both.
+        queries: positions of queries, from 0, an integer, a slice or several integers; None: all. They count from the
+            first token of the sequence, that of a cache included. Negative ones count from the end, and are refused
+            where a cache precedes the queries.
+        keys: positions of keys, as for queries.
+
+    Raises:
+        KindError, ArgumentError, UnknownNameError: bad arguments.
+
+    Example:
+        >>> import regard
+        >>> regard.Change("weights", 0.0, layer=3, head=1, keys=0).what
+        'weights'
+    """
+
+    what: What
+    to: "float | Tensor | Callable[[Tensor], Tensor] | EarlierRun"
+    _: KW_ONLY
+    layer: int | Sequence[int] | None = None
+    head: int | Sequence[int] | None = None
+    kind: Kind | None = None
+    queries: Positions = None
+    keys: Positions = None
+
+    def __post_init__(self) -> None:
+        if self.what not in STAGES:
+            raise UnknownNameError("what", self.what, STAGES)
+        if self.kind is not None and self.kind not in get_args(Kind):
+            raise UnknownNameError("kind", self.kind, get_args(Kind))
+        for name in ("layer", "head"):
+            chosen = getattr(self, name)
+            if chosen is not None:
+                object.__setattr__(self, name, _numbers(name, chosen, low=0))
+        for name, axis in (("queries", "queries"), ("keys", "keys")):
+            chosen = getattr(self, name)
+            if chosen is None:
+                continue
+            if axis not in AXES[self.what]:
+                raise ArgumentError(f"{name} has no meaning for {self.what!r}, which has the axes {AXES[self.what]}")
+            object.__setattr__(self, name, _positions(name, chosen))
+        self._check_elements()
+
+    def _check_elements(self) -> None:
+        to = self.to
+        if isinstance(to, Tensor):
+            check_floating("to", to)
+            if to.dim() > 4:
+                raise ArgumentError(f"to must broadcast to {AXES[self.what]}; it has shape {list(to.shape)}")
+        elif isinstance(to, Real) and not isinstance(to, bool):
+            if math.isnan(to) or (math.isinf(to) and self.what != "scores"):
+                raise ArgumentError(f"to must be finite; it is {to}")
+            object.__setattr__(self, "to", float(to))
+        elif not (isinstance(to, EarlierRun) or callable(to)) or isinstance(to, type):
+            raise KindError(
+                f"to must be a number, a tensor, a function or a regard.watch of another run; it is {type_text(to)}"
+            )
+
+    def heads(self, count: int) -> tuple[int, ...]:
+        """Returns the chosen heads of a call that has this number of them."""
+        return tuple(range(count)) if self.head is None else self.head  # type: ignore[return-value]
+
+    def summary(self) -> str:
+        """Returns the change in one line, without what stands there instead."""
+        named = {name: getattr(self, name) for name in ("layer", "head", "kind", "queries", "keys")}
+        shown = (f"{name}={list(value) if isinstance(value, tuple) else value!r}" for name, value in named.items())
+        return f"Change({', '.join([repr(self.what), *(text for text in shown if not text.endswith('=None'))])})"
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether it names some queries or keys."""
+        return self.queries is not None or self.keys is not None
+
+
+def axis_names(what: What) -> list[str]:
+    """Returns the names of the four axes of what is changed."""
+    return AXES[what].strip("[]").split(", ")
+
+
+def _numbers(name: str, chosen: Any, low: int | None = None) -> tuple[int, ...]:
+    if isinstance(chosen, str) or not isinstance(chosen, (Sequence, range, set, frozenset)):
+        return (whole_number(name, chosen, low=low),)
+    numbers = tuple(whole_number(f"{name}[{index}]", each, low=low) for index, each in enumerate(chosen))
+    if not numbers:
+        raise ArgumentError(f"{name} must name at least one {name}; None means all")
+    if len(set(numbers)) < len(numbers):
+        raise ArgumentError(f"{name} must name each one once; it is {list(numbers)}")
+    return numbers
+
+
+def _positions(name: str, chosen: Any) -> slice | tuple[int, ...]:
+    if not isinstance(chosen, slice):
+        if isinstance(chosen, Tensor) and chosen.dim() < 2 and not chosen.is_floating_point():
+            chosen = chosen.tolist()
+        return _numbers(name, chosen)
+    for each in (chosen.start, chosen.stop, chosen.step):
+        if each is not None:
+            whole_number(name, each)
+    if chosen.step is not None and chosen.step < 1:
+        raise ArgumentError(f"{name} must have a step of at least 1; it is {chosen.step}")
+    return chosen
+
+
+def indices_among(chosen: Positions, first: int, count: int, name: str) -> list[int]:
+    """Returns the indices, in a call whose positions begin at ``first``, of the chosen positions.
+
+    Raises:
+        ArgumentError: they count from an end that is not that of the call alone.
+    """
+    if chosen is None:
+        return list(range(count))
+    ends = chosen if isinstance(chosen, tuple) else (chosen.start, chosen.stop)  # type: ignore[union-attr]
+    if first and any(each is not None and each < 0 for each in ends):  # type: ignore[operator]
+        raise ArgumentError(
+            f"{name} count from the end of a sequence that goes on in a cache: this call's begin at position {first}; "
+            f"write positions from 0"
+        )
+    if isinstance(chosen, slice):
+        return [position - first for position in range(*chosen.indices(first + count)) if position >= first]
+    positions = [each + count if each < 0 else each for each in chosen]  # type: ignore[union-attr]
+    return [position - first for position in positions if first <= position < first + count]

@@ -1,0 +1,300 @@
+"""Computes the changed heads of one attention call: from its problem, or from the weights that the model made.
+
+The call ran as the model wrote it. Of its result, the changed heads and rows alone are replaced by those that the
+specification computes, in float32 for half precision. A head is computed alone where nothing in the problem depends
+on the number of heads; otherwise all are computed, and the others discarded.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, NoReturn, Protocol
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.reference import dropout, weigh, whole
+from regard.attention.changed_pairs import (
+    ComputedElements,
+    Elements,
+    GivenElements,
+    Indices,
+    PairChanges,
+    Substitution,
+    indices_of,
+)
+from regard.attention.execution import full_precision
+from regard.attention.readings import Gatherer
+from regard.attention.verbs import run_unwatched
+from regard.biases import TensorBias
+from regard.errors import ArgumentError, RegardError
+from regard.masks import Band, Documents, Lengths
+from regard.masks.explicit import Keep
+from regard.masks.mask import joined_masks
+from regard.normalizers import softmax
+from regard.scores import Modified, ScaledDot, Score, SoftCap
+from regard.shapes.checks import check_broadcast
+from regard.shapes.grid import spread_heads, upcast
+from regard.watching.change import AXES, STAGES, Change, EarlierRun, What, axis_names, indices_among
+from regard.watching.intercepted_call import InterceptedCall
+from regard.watching.owners import Owner
+
+Read = Callable[[Owner], InterceptedCall]
+
+
+class Target(NamedTuple):
+    """A change in one call: its heads, its positions as indices, and its elements."""
+
+    what: What
+    heads: tuple[int, ...]
+    queries: Indices
+    keys: Indices
+    elements: Elements
+
+    def substitution(self, heads: Sequence[int], dim: int = 0) -> Substitution:
+        """Returns it in a tensor that has these heads, and this number of features if it has any."""
+        numbers = indices_of([heads.index(head) for head in self.heads])
+        axes = {"queries": self.queries, "keys": self.keys, "dim": range(dim), "value_dim": range(dim)}
+        rows, columns = axis_names(self.what)[2:]
+        return Substitution(numbers, axes[rows], axes[columns], self.elements)
+
+
+class CallOfChange(Protocol):
+    """A call that a change concerns, as the context of the change knows it."""
+
+    change: Change
+
+    def first(self, call: InterceptedCall) -> tuple[int, int]:
+        """Returns the positions of the first query and of the first key of the call."""
+
+    def earlier(self, target: Target, shape: tuple[int, int, int]) -> Elements:
+        """Returns the elements of the other run that the change names, for a call of this batch, queries and keys."""
+
+    def meets(self) -> None:
+        """Reports that the change met elements of the call."""
+
+
+class CallChange:
+    """The changes of one call.
+
+    Args:
+        owner: the module that makes the call.
+        read: reads the call.
+        changes: the changes that concern it, in their order.
+
+    """
+
+    def __init__(self, owner: Owner, read: Read, changes: Sequence[CallOfChange]):
+        self._owner, self._read = owner, read
+        self._changes = sorted(changes, key=lambda each: STAGES.index(each.change.what))
+        self._targets: list[Target] = []
+        self._output: Tensor | None = None
+        self._is_made = False
+
+    def heads(self, heads: Tensor) -> Tensor:
+        """Returns the output of heads ``[batch, heads, queries, value_dim]`` after all changes."""
+        self._is_made, call = True, None
+        is_computed = any(each.change.what != "output" for each in self._changes)
+        if is_computed or any(each.change.has_positions for each in self._changes):
+            call = self._readable()
+        self._targets = [self._target(each, heads, call) for each in self._changes]
+        result = heads
+        if call is not None and is_computed:
+            result = self._computed(call, heads)
+        for target in self._targets:
+            if target.what == "output":
+                result = target.substitution(range(heads.shape[1]), heads.shape[3]).put_whole(result)
+        self._output = result.detach()
+        return result
+
+    def check_made(self) -> None:
+        """Raises ArgumentError if the result of the call has no heads that could be changed."""
+        if not self._is_made:
+            self._refuse("its kernel computes nested tensors, a whole layer, or a sum over heads; pass padded tensors")
+
+    def weights(self, weights: Tensor) -> Tensor:
+        """Returns the weights that a call returns, ``[batch, heads, queries, keys]`` or without the batch, changed."""
+        heads = sorted({head for each in self._targets if each.what not in ("values", "output") for head in each.heads})
+        if not heads:
+            return weights
+        call = self.changed(self._owner)
+        changed = call.weights
+        if call.problem is not None:
+            changed = weigh(call.problem, whole(call.problem)).weights
+        assert changed is not None
+        changed = changed[:, heads].to(weights.dtype).view_as(weights[..., heads, :, :])
+        return weights.index_copy(-3, torch.tensor(heads, device=weights.device), changed)
+
+    def gather(self, gatherer: Gatherer) -> None:
+        """Shows the weights of the changed call to a gatherer."""
+        with torch.no_grad():
+            self.changed(self._owner).gather(gatherer)
+
+    def changed(self, owner: Owner) -> InterceptedCall:
+        """Reads the call as it is after its changes."""
+        call = self._read(owner)
+        return replace(self._changed(call, range(call.grid.heads)), known_output=self._output)
+
+    def _readable(self) -> InterceptedCall:
+        try:
+            call = self._read(self._owner)
+        except RegardError as error:
+            raise ArgumentError(f"the attention of {self._owner.name!r} cannot be changed: {error}") from error
+        if self._owner.mechanism == "depth":
+            self._refuse("its heads are tokens")
+        if call.problem is not None and call.problem.placed is not None:
+            self._refuse("its sequences are sharded, of which this process has a part; change the whole output")
+        return call
+
+    def _refuse(self, reason: str) -> NoReturn:
+        # No KindError: PyTorch's operators turn a TypeError of a function mode into one of their own.
+        raise ArgumentError(f"the attention of {self._owner.name!r} cannot be changed: {reason}")
+
+    def _target(self, each: CallOfChange, heads: Tensor, call: InterceptedCall | None) -> Target:
+        """Returns where a change is in this call, and its elements."""
+        (B, H, Q, dim), change = heads.shape, each.change
+        what, chosen = change.what, change.heads(H)
+        if chosen[-1] >= H or max(chosen) >= H:
+            raise ArgumentError(f"head must be below {H}, the heads of {self._owner.name!r}; it is {max(chosen)}")
+        first_query, first_key = each.first(call) if change.has_positions and call is not None else (0, 0)
+        K = 0 if call is None else call.grid.keys
+        queries = indices_of(indices_among(change.queries, first_query, Q, "queries"))
+        keys = indices_of(indices_among(change.keys, first_key, K, "keys"))
+        if what in ("query", "key") and call is not None:
+            if call.problem is None:
+                self._refuse(f"its softmax is written by hand, so that the {what} is unknown; change the scores")
+            dim = (call.problem.query if what == "query" else call.problem.key).shape[3]
+        sizes = {"batch": B, "heads": len(chosen), "queries": len(queries), "keys": len(keys)}
+        shape = tuple(sizes.get(axis, dim) for axis in axis_names(what))
+        if 0 not in shape:
+            each.meets()
+        target = Target(what, chosen, queries, keys, GivenElements(heads.new_zeros(())))
+        if isinstance(change.to, EarlierRun):
+            return target._replace(elements=each.earlier(target, (B, Q, K)))
+        if isinstance(change.to, (float, Tensor)):
+            elements = torch.as_tensor(change.to, device=heads.device)
+            check_broadcast("to", elements, shape, AXES[what])
+            return target._replace(elements=GivenElements(elements))
+        return target._replace(elements=ComputedElements(change.to, AXES[what]))
+
+    def _computed(self, call: InterceptedCall, heads: Tensor) -> Tensor:
+        """Returns the output in which the heads and rows are computed that change before values are added up."""
+        inner = [target for target in self._targets if target.what != "output"]
+        chosen = sorted({head for target in inner for head in target.heads})
+        if call.problem is not None and call.problem.normalizer.couples == "heads":
+            chosen = list(range(heads.shape[1]))
+        part = call_of_heads(call, chosen)
+        numbers = range(heads.shape[1]) if part is None else chosen
+        with full_precision(heads):
+            changed = self._changed(call if part is None else part, numbers)
+            if changed.problem is not None:
+                new = run_unwatched(replace(changed.problem, dropout=call.dropout)).output
+            else:
+                new = self._weighed(changed)
+        new = new if part is not None else new[:, chosen]
+        of_queries = [target.queries for target in inner if "queries" in axis_names(target.what)]
+        rows = range(heads.shape[2])
+        if len(of_queries) == len(inner):
+            rows = indices_of(sorted({row for each in of_queries for row in each}))
+            new = new[:, :, list(rows)]
+        return Substitution(indices_of(chosen), rows, range(heads.shape[3]), GivenElements(new)).put_whole(heads)
+
+    def _weighed(self, call: InterceptedCall) -> Tensor:
+        """Returns the output of a call that the model wrote by hand."""
+        if call.value is None or call.weights is None:
+            self._refuse("each query has values of its own; change the output")
+        weights, value = upcast(call.weights), upcast(spread_heads(call.value, call.grid.heads))
+        dropped = dropout(weights, call.dropout) if call.dropout else weights
+        return dropped @ value.to(weights.dtype)
+
+    def _changed(self, call: InterceptedCall, heads: Sequence[int]) -> InterceptedCall:
+        """Returns the call, which has these heads, with all changes but those of its output."""
+        problem = call.problem
+        pairs = PairChanges(
+            *(
+                tuple(target.substitution(heads) for target in self._targets if target.what == what)
+                for what in ("scores", "weights")
+            )
+        )
+        value = self._put("values", call.value if problem is None else problem.value, heads)
+        if problem is None:
+            scores, weights = self._changed_weights(call, pairs)
+            return replace(call, scores=scores, weights=weights, value=value)
+        query, key = self._put("query", problem.query, heads), self._put("key", problem.key, heads)
+        assert key is not None
+        assert value is not None
+        if key.shape[1] != value.shape[1]:
+            key, value = (spread_heads(tensor, len(heads)) for tensor in (key, value))
+        if problem.changes is not None:
+            pairs = PairChanges(problem.changes.scores + pairs.scores, problem.changes.weights + pairs.weights)
+        changes = pairs if pairs.scores or pairs.weights else None
+        problem = replace(problem, query=query, key=key, value=value, changes=changes, memory=None)
+        return replace(call, problem=problem, value=value)
+
+    def _put(self, what: What, tensor: Tensor | None, heads: Sequence[int]) -> Tensor | None:
+        """Returns queries, keys or values with their changes, each query head's own."""
+        for target in self._targets:
+            if target.what == what:
+                if tensor is None:
+                    self._refuse("each query has values of its own; change the output")
+                tensor = spread_heads(tensor, len(heads))
+                tensor = target.substitution(heads, tensor.shape[3]).put_whole(tensor)
+        return tensor
+
+    def _changed_weights(self, call: InterceptedCall, pairs: PairChanges) -> tuple[Tensor | None, Tensor]:
+        """Returns the scores and weights of a call that the model wrote by hand, with their changes."""
+        scores, weights = call.scores, call.weights
+        assert weights is not None
+        if pairs.scores:
+            if scores is None:
+                self._refuse("its weights are not the softmax of known scores alone; change the weights")
+            scores = pairs.of_scores(upcast(scores), call.grid)
+            weights = softmax(scores)
+        return scores, pairs.of_weights(upcast(weights), call.grid)
+
+
+def call_of_heads(call: InterceptedCall, heads: Sequence[int]) -> InterceptedCall | None:
+    """Returns the call of some query heads alone; None if a part of it depends on the number of heads."""
+
+    def cut(tensor: Tensor | None) -> Tensor | None:
+        if tensor is None:
+            return None
+        group = call.grid.heads // tensor.shape[1]
+        return tensor[:, [head // group for head in heads]]
+
+    problem = call.problem
+    if problem is None:
+        scores, weights, value = cut(call.scores), cut(call.weights), cut(call.value)
+        return replace(call, scores=scores, weights=weights, value=value)
+    score, mask, bias, row = _score_of_heads(problem.score, heads), problem.mask, problem.bias, problem.row
+    if score is None or row is None or any(isinstance(each, Tensor) for each in row):
+        return None
+    if problem.changes is not None or not isinstance(bias, TensorBias | None):
+        return None
+    if not all(isinstance(part, Band | Lengths | Documents | Keep) for part in joined_masks(mask)):
+        return None
+
+    def of_pairs(pairs: Tensor) -> Tensor:
+        return pairs[..., list(heads), :, :] if pairs.dim() > 2 and pairs.shape[-3] > 1 else pairs
+
+    mask = None if mask is None else mask.map_tensors(of_pairs)
+    bias = None if bias is None else bias.map_tensors(of_pairs)
+    query, key, value = (cut(tensor) for tensor in (problem.query, problem.key, problem.value))
+    part = replace(problem, query=query, key=key, value=value, score=score, mask=mask, bias=bias, memory=None)
+    return replace(call, problem=part, value=value)
+
+
+def _score_of_heads(score: Score, heads: Sequence[int]) -> Score | None:
+    if type(score) is ScaledDot:
+        return None if isinstance(score.scale, Tensor) else score
+    if type(score) is SoftCap:
+        inner = _score_of_heads(score.score, heads)
+        return None if inner is None else SoftCap(inner, score.cap)
+    if type(score) is Modified and (inner := _score_of_heads(score.score, heads)) is not None:
+        function = score.fn
+
+        def of_heads(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            numbers = torch.tensor(heads, device=head.device)[head]
+            return function(scores, batch, numbers, query, key)
+
+        return Modified(inner, of_heads)
+    return None
