@@ -98,24 +98,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "regard.attention": [
-                "attend",
-                "attend_with_weights",
-                "flex_attention",
-                "observe",
-                "plan",
-                "Readings",
-                "Observed",
-                "Attended",
-                "Plan",
-            ],
-            "regard.explanations": ["explain", "Explanation"],
-            "regard.tasks.registry": ["load"],
-            "regard.tasks.train": ["train"],
-            "regard.viewer.view": ["View"],
-            "regard.watching": ["watch", "survey", "intervene", "Change"],
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)

@@ -24,4 +24,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(__name__, {})
+    __getattr__, __dir__ = lazy_names(__name__)

@@ -24,7 +24,4 @@ if TYPE_CHECKING:
 __all__ = ["Shards", "gather", "sequence", "shard"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {"regard.distributed.sequences": ["gather", "sequence", "shard"], "regard.distributed.shards": ["Shards"]},
-    )
+    __getattr__, __dir__ = lazy_names(__name__)

@@ -16,11 +16,4 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Exported", "portable_operations"]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "regard.exports.export": ["Exported"],
-            "regard.exports.formats": ["FORMATS"],
-            "regard.tracing.portable": ["portable_operations"],
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__)

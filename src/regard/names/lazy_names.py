@@ -1,7 +1,8 @@
 """The public names of packages: ``__all__`` is what ``dir()`` lists, and may be imported at its first use (PEP 562)."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -9,31 +10,38 @@ _GUESSED_FUNCTIONS = ("regard.attention", "regard.explanations", "regard.watchin
 """Packages that are called as if they were functions: those of `regard.names.missing_names.CALLED_PACKAGES`."""
 
 
-def lazy_names(
-    package: str, names: Mapping[str, Iterable[str]]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Returns the ``__getattr__`` and the ``__dir__`` of a package that imports nothing by itself.
 
-    The first use of a name imports its module and stores the name in the package, so that later uses cost nothing. A
-    name of ``__all__`` that no module is listed for is that of a submodule, as in ``regard.errors``. A submodule must
-    not have the name of a function or a class from another module: Python stores an imported submodule in its package.
-
-    Args:
-        names: module → the public names that are imported from it.
+    The package imports its public names in a block ``if TYPE_CHECKING:`` alone. The first use of a name carries out its
+    import and stores the name in the package, so that later uses cost nothing. A submodule must not have the name of a
+    function or a class from another module: Python stores an imported submodule in its package.
     """
-    modules = {name: module for module, of_module in names.items() for name in of_module}
 
     def get_name(name: str) -> object:
-        if name in modules:
-            value = getattr(import_module(modules[name]), name)
-        elif name in sys.modules[package].__all__:
-            value = import_module(f"{package}.{name}")
-        else:
+        module = _modules_of(package).get(name)
+        if module is None:
             raise _no_attribute(package, name)
+        value = import_module(f"{package}.{name}") if module == package else getattr(import_module(module), name)
         setattr(sys.modules[package], name, value)
         return value
 
     return get_name, public_names(package)
+
+
+@cache
+def _modules_of(package: str) -> dict[str, str]:
+    """Returns the module of each public name of a package, as its compiled imports have it."""
+    import dis
+
+    code = sys.modules[package].__loader__.get_code(package)  # pyright: ignore[reportAttributeAccessIssue]
+    modules, module = {}, ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            module = instruction.argval
+        elif instruction.opname == "IMPORT_FROM" and instruction.argval in sys.modules[package].__all__:
+            modules[instruction.argval] = module
+    return modules
 
 
 class _Package(ModuleType):

@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 __all__ = ["config", "hub", "learning_rate_finder", "run", "run_folder", "schedule", "task"]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(__name__, {})
+    __getattr__, __dir__ = lazy_names(__name__)

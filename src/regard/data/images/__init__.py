@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 __all__ = ["augmentation", "caption_batches", "image_rows", "masked_images", "pictures", "reading", "scenes", "streets"]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(__name__, {})
+    __getattr__, __dir__ = lazy_names(__name__)

@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 __all__ = ["batches", "log_mel", "sounds", "utterances", "voices"]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(__name__, {})
+    __getattr__, __dir__ = lazy_names(__name__)

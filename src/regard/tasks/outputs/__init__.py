@@ -10,4 +10,4 @@ if TYPE_CHECKING:
 __all__ = ["label", "mask", "next_token", "text"]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-    __getattr__, __dir__ = lazy_names(__name__, {})
+    __getattr__, __dir__ = lazy_names(__name__)
