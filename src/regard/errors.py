@@ -19,7 +19,8 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 __all__ = [
     "ArgumentError",
@@ -214,3 +215,12 @@ class MissingPartError(RegardError, ImportError):
         said = "is not installed" if reason is None else f"cannot be imported ({reason})"
         remedy = remedy or f"it comes with: pip install 'regard[{extra}]'"
         super().__init__(f"{part} {said}; {remedy}")
+
+    @classmethod
+    @contextmanager
+    def instead(cls, part: str, extra: str) -> Iterator[None]:
+        """Raises this error in place of an ImportError of the context, in which the package is imported."""
+        try:
+            yield
+        except ImportError as error:
+            raise cls(part, extra) from error

@@ -70,7 +70,10 @@ def missing_parts():
     """File, package and extra of each error that names them in its source."""
     for path in sorted((ROOT / "src").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MissingPartError":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "MissingPartError",
+                "MissingPartError.instead",
+            ):
                 part, extra = (one.value if isinstance(one, ast.Constant) else None for one in node.args[:2])
                 yield path.name, part, extra
 

@@ -29,10 +29,8 @@ _LAYOUT = 4
 
 def require_datasets() -> None:
     """Raises MissingPartError unless Hugging Face datasets (and with it pyarrow) is installed."""
-    try:
+    with MissingPartError.instead("datasets", "train"):
         import datasets  # noqa: F401
-    except ImportError as error:
-        raise MissingPartError("datasets", "train") from error
 
 
 def fingerprint(*parts: object) -> str:

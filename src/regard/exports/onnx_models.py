@@ -25,10 +25,8 @@ FLOAT32_TYPE = 1
 def require_packages() -> None:
     """Raises MissingPartError unless the packages of this export are installed."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
+        with MissingPartError.instead(name, "export"):
             __import__(name)
-        except ImportError as error:
-            raise MissingPartError(name, "export") from error
 
 
 def save(program: Program, path: Path) -> None:

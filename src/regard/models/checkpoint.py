@@ -381,9 +381,7 @@ def _file(path: str | Path) -> Path:
 
 
 def _safetensors() -> Any:
-    try:
+    with MissingPartError.instead("safetensors", "train"):
         import safetensors
         import safetensors.torch
-    except ImportError as error:
-        raise MissingPartError("safetensors", "train") from error
     return safetensors

@@ -173,10 +173,8 @@ def library() -> Any:
     Raises:
         MissingPartError: it is not installed.
     """
-    try:
+    with MissingPartError.instead("huggingface_hub", "hub"):
         import huggingface_hub
-    except ImportError as error:
-        raise MissingPartError("huggingface_hub", "hub") from error
     return huggingface_hub
 
 

@@ -25,7 +25,9 @@ class RunLock:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._lock = _file_lock(_lock_path(folder))
+        with MissingPartError.instead("filelock", "train"):
+            import filelock
+        self._lock = filelock.FileLock(_lock_path(folder), is_singleton=False)
 
     def acquire(self) -> "RunLock":
         """Locks the folder.
@@ -92,11 +94,3 @@ def _start_of(process: int) -> int | None:
         return int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
-
-
-def _file_lock(path: Path):
-    try:
-        import filelock
-    except ImportError as error:
-        raise MissingPartError("filelock", "train") from error
-    return filelock.FileLock(path, is_singleton=False)

@@ -59,10 +59,8 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
     Raises:
         RunError: a field is unknown, or of a wrong type.
     """
-    try:
+    with MissingPartError.instead("pydantic", "train"):
         from pydantic import ConfigDict, TypeAdapter, ValidationError
-    except ImportError as error:
-        raise MissingPartError("pydantic", "train") from error
     if not isinstance(content, dict):
         raise RunError(f"{where} must be a mapping of fields; it is {shown(content)}")
     hints = option_types(kind)

@@ -169,10 +169,8 @@ def image_name(source: ImageSource, origin: str | None = None) -> str:
 
 
 def _pillow() -> Any:
-    try:
+    with MissingPartError.instead("Pillow", "images"):
         from PIL import Image
-    except ImportError as error:
-        raise MissingPartError("Pillow", "images") from error
     return Image
 
 

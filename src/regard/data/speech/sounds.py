@@ -167,10 +167,8 @@ def resampled(samples: NDArray[np.float32], from_rate: int, to_rate: int) -> NDA
     for name, rate in (("from_rate", from_rate), ("to_rate", to_rate)):
         if not LOWEST_RATE <= rate <= HIGHEST_RATE:
             raise ArgumentError(f"{name} must be from {LOWEST_RATE:,} to {HIGHEST_RATE:,} Hz; it is {rate:,}")
-    try:
+    with MissingPartError.instead("soxr", "speech"):
         import soxr
-    except ImportError as error:
-        raise MissingPartError("soxr", "speech") from error
     length = math.ceil(len(samples) * to_rate / from_rate)
     converted = soxr.resample(samples, from_rate, to_rate, quality="VHQ")[:length]
     return np.pad(converted, (0, length - len(converted))).astype(np.float32)

@@ -121,10 +121,8 @@ class PieceTokenizer(ABC):
     @classmethod
     def _model(cls, kind: str, pieces: Sequence[str], merges: Merges) -> Any:
         """Returns the library's model of some pieces."""
-        try:
+        with MissingPartError.instead("tokenizers", "train"):
             from tokenizers import models
-        except ImportError as error:
-            raise MissingPartError("tokenizers", "train") from error
         vocabulary = {piece: id for id, piece in enumerate(pieces)}
         if kind == "bpe":
             return models.BPE(vocab=vocabulary, merges=list(merges))

@@ -30,10 +30,8 @@ class Folder(NamedTuple):
 
 def transformers_package() -> Any:
     """Imports transformers; raises MissingPartError if it is not installed."""
-    try:
+    with MissingPartError.instead("transformers", "export"):
         import transformers
-    except ImportError as error:
-        raise MissingPartError("transformers", "export") from error
     return transformers
 
 

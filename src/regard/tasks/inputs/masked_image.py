@@ -69,10 +69,8 @@ class MaskedImages(ImageFiles):
         return image_data.masked_images.open_masked(source, *columns, limit=limit)
 
     def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[list[MaskedImage], list[MaskedImage]]:
-        try:
+        with MissingPartError.instead("Pillow", "images"):
             import PIL  # noqa: F401
-        except ImportError as error:
-            raise MissingPartError("Pillow", "images") from error
         return super().open_training(data, folder)
 
     def pixels_of(self, row: MaskedImage) -> NDArray[np.uint8]:

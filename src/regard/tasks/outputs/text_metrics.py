@@ -176,10 +176,8 @@ def bleu_by_length(sources: Sequence[str], translations: Sequence[str], referenc
 
 
 def _sacrebleu() -> Any:
-    try:
+    with MissingPartError.instead("sacrebleu", "train"):
         import sacrebleu.metrics
-    except ImportError as error:
-        raise MissingPartError("sacrebleu", "train") from error
     return sacrebleu.metrics
 
 
@@ -206,8 +204,10 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
     summaries, references = _pairs("summaries", summaries, references)
     if not references:
         return RougeScores(0.0, 0.0, 0.0)
-    scores = _torchmetrics()(
-        summaries, references, normalizer=_identity, tokenizer=rouge_words, rouge_keys=("rouge1", "rouge2", "rougeL")
+    with MissingPartError.instead("torchmetrics", "train"):
+        from torchmetrics.functional.text.rouge import rouge_score
+    scores = rouge_score(
+        summaries, references, normalizer=str, tokenizer=rouge_words, rouge_keys=("rouge1", "rouge2", "rougeL")
     )
     return RougeScores(*(100 * float(scores[f"rouge{kind}_fmeasure"]) for kind in ("1", "2", "L")))
 
@@ -223,18 +223,6 @@ def rouge_words(text: str) -> list[str]:
     words = (lowered[span.start : span.stop] for span in word_spans(lowered))
     parts = (part for word in words for part in word.translate(dict.fromkeys(map(ord, _APOSTROPHES), " ")).split())
     return [part for part in parts if character_class(part[0]) in ("letter", "unspaced")]
-
-
-def _identity(text: str) -> str:
-    return text
-
-
-def _torchmetrics() -> Any:
-    try:
-        from torchmetrics.functional.text.rouge import rouge_score
-    except ImportError as error:
-        raise MissingPartError("torchmetrics", "train") from error
-    return rouge_score
 
 
 class SpanCount(NamedTuple):
@@ -318,11 +306,12 @@ def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> Err
             raise ArgumentError(f"references[{number}] has no word; leave it out")
     if not references:
         return ErrorRates(0.0, 0.0, 0, 0, 0, 0)
-    library = _jiwer()
-    words = library.process_words(*([" ".join(spaced_words(text)) for text in texts]
-                                    for texts in (references, transcriptions)))  # fmt: skip
-    characters = library.process_characters([" ".join(text.split()) for text in references],
-                                            [" ".join(text.split()) for text in transcriptions])  # fmt: skip
+    with MissingPartError.instead("jiwer", "speech"):
+        import jiwer
+    true, heard = ([" ".join(spaced_words(text)) for text in texts] for texts in (references, transcriptions))
+    words = jiwer.process_words(true, heard)
+    true, heard = ([" ".join(text.split()) for text in texts] for texts in (references, transcriptions))
+    characters = jiwer.process_characters(true, heard)
     return ErrorRates(
         wer=float(words.wer),
         cer=float(characters.cer),
@@ -331,14 +320,6 @@ def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> Err
         insertions=words.insertions,
         words=sum(len(spaced_words(text)) for text in references),
     )
-
-
-def _jiwer() -> Any:
-    try:
-        import jiwer
-    except ImportError as error:
-        raise MissingPartError("jiwer", "speech") from error
-    return jiwer
 
 
 @dataclass(frozen=True)
@@ -419,27 +400,21 @@ def _bleu(
     captions: list[str], references: list[list[str]], longest: int
 ) -> tuple[tuple[float, float, float, float], str]:
     """Returns BLEU-1 to BLEU-4, of n-grams of at most ``longest`` words, and the signature of the last one."""
-    try:
-        from sacrebleu.metrics import BLEU
-    except ImportError as error:
-        raise MissingPartError("sacrebleu", "train") from error
     # Column n has the n-th true caption of each image; None where an image has fewer.
     most = max(map(len, references))
     columns: list[Any] = [[texts[n] if n < len(texts) else None for texts in references] for n in range(most)]
     values, signature = [], ""
     for order in range(1, ORDER + 1):
         counted = min(order, longest)
-        metric = BLEU(max_ngram_order=counted, tokenize="none", force=True, smooth_method="none")
+        metric = _sacrebleu().BLEU(max_ngram_order=counted, tokenize="none", force=True, smooth_method="none")
         values.append(min(100.0, metric.corpus_score(captions, columns).score))  # rounding gives a little more
         signature = _signature(metric, counted)
     return (values[0], values[1], values[2], values[3]), signature
 
 
 def _cider(captions: list[str], references: list[list[str]]) -> float:
-    try:
+    with MissingPartError.instead("pycocoevalcap", "images"):
         from pycocoevalcap.cider.cider import Cider
-    except ImportError as error:
-        raise MissingPartError("pycocoevalcap", "images") from error
     if len(captions) < 2:
         return 0.0  # the weights of n-grams need other images to compare with
     with contextlib.redirect_stdout(io.StringIO()):
