@@ -6,25 +6,20 @@ from typing import Literal
 
 import pytest
 
-from regard.configuration import check_at_least, check_choices, check_probabilities
+from regard.configuration import AT_LEAST_1, RATE, Configuration, option
 from regard.errors import ArgumentError, RunError, UnknownNameError
 from regard.training.sections import build_section
 
 
 @dataclass(frozen=True)
-class Section:
+class Section(Configuration):
     path: str
-    size: int = 3
-    rate: float = 0.5
+    size: int = option(3, within=AT_LEAST_1)
+    rate: float = option(0.5, within=RATE)
     fast: bool = False
     kind: Literal["round", "flat"] = "round"
     shade: Literal["dark", "light"] | None = None
     limit: int | None = None
-
-    def __post_init__(self):
-        check_choices(self)
-        check_at_least(self, 1, "size")
-        check_probabilities(self, "rate")
 
 
 def test_a_written_section_is_built_again():

@@ -15,6 +15,7 @@ This file imports no PyTorch, so that options are listed and checked quickly.
 """
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -46,6 +47,12 @@ RATE = Range(0, 1, open=True)
 """Probabilities of dropout and of label smoothing."""
 WEIGHT = Range(0, math.inf)
 """Weights of a part of a loss."""
+AT_LEAST_0 = Range(0, math.inf)
+"""Numbers of at least 0."""
+AT_LEAST_1 = Range(1, math.inf)
+"""Numbers of at least 1."""
+SEED = Range(0, 2**63 - 1)
+"""Seeds of random numbers."""
 
 CHOOSING = ("architecture", "attention", "self_attention")
 """Fields on whose value the defaults of others depend."""
@@ -168,7 +175,7 @@ class Configuration:
                 fill(self, **{field.name: self.usual(field)})
         for field in dataclasses.fields(self):
             self._check_meaning(field)
-            value, within = getattr(self, field.name), field.metadata.get("within")
+            value, within = getattr(self, field.name), range_of(type(self), field.name)
             if value is None and field.default is not None:
                 raise ArgumentError(f"{field.name} must not be None")
             if within is not None and value is not None:
@@ -234,6 +241,13 @@ def fill(configuration: Any, **values: Any) -> None:
         object.__setattr__(configuration, name, value)
 
 
+@functools.cache
+def range_of(kind: type[Any], name: str) -> Range | None:
+    """Returns the numbers that a field may be; one that only has another default than in a base keeps its range."""
+    fields = (vars(base).get("__dataclass_fields__", {}).get(name) for base in kind.__mro__)
+    return next((one.metadata["within"] for one in fields if one is not None and "within" in one.metadata), None)
+
+
 def check_range(name: str, value: float, within: Range) -> None:
     """Raises ArgumentError if a number is not in a range, or NaN."""
     low, high, is_open = within
@@ -244,24 +258,6 @@ def check_range(name: str, value: float, within: Range) -> None:
     if high == math.inf:
         raise ArgumentError(f"{name} must be at least {low}; it is {value}")
     raise ArgumentError(f"{name} must be from {low:,} to {high:,}; it is {value}")
-
-
-def check_at_least(section: Any, least: float, *names: str) -> None:
-    """Raises ArgumentError if one of these fields is smaller than ``least``, or NaN."""
-    for name in names:
-        check_range(name, getattr(section, name), Range(least, math.inf))
-
-
-def check_between(section: Any, low: float, high: float, *names: str) -> None:
-    """Raises ArgumentError if one of these fields is not from ``low`` to ``high``, or NaN."""
-    for name in names:
-        check_range(name, getattr(section, name), Range(low, high))
-
-
-def check_probabilities(section: Any, *names: str) -> None:
-    """Raises ArgumentError if one of these fields is not in [0, 1)."""
-    for name in names:
-        check_range(name, getattr(section, name), RATE)
 
 
 def check_finite(section: Any) -> None:

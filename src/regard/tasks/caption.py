@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.configuration import check_at_least
+from regard.configuration import AT_LEAST_1, option
 from regard.models.vision.configs import CaptionerConfig
 from regard.tasks.attended import attended_regions
 from regard.tasks.inputs.image import (
@@ -67,16 +67,12 @@ class CaptionData(ImageOptions, TokenOptions):
     lowercase: bool = True
     """Turn captions into lower case."""
     vocabulary: int = 10000
-    min_count: int = 1
+    min_count: int = option(1, within=AT_LEAST_1)
     """word: a word that occurs fewer times in the training captions is unknown."""
     max_length: int = 40
     """Largest number of tokens of a caption; longer ones are cut in training."""
 
     columns = ("image_column", "text_column")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, 1, "min_count")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from regard.configuration import check_at_least, check_between, check_probabilities
+from regard.configuration import AT_LEAST_0, RATE, option
 from regard.data import text as text_data
 from regard.data.column_roles import TEXT, guessed_columns
 from regard.data.records import quoted_names
@@ -20,7 +20,7 @@ from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, held_
 from regard.tasks.inputs.run_tokenizer import initial_tokenizer, tokenizer_path
 from regard.tasks.inputs.text import file_text
 from regard.tasks.lazy import tables
-from regard.tasks.options import MOST_BATCH, DataOptions, SequenceOptions, WordVectorOptions
+from regard.tasks.options import BATCH, VOCABULARY, DataOptions, SequenceOptions, WordVectorOptions
 from regard.tasks.outputs.next_token import NextTokenExperiment, NextTokenTask, TrainedNextTokens
 from regard.tasks.rules import LANGUAGE
 from regard.tasks.sequence_lines import check_lines
@@ -48,37 +48,27 @@ class LanguageData(WordVectorOptions, DataOptions):
     tenth of the text."""
     tokenizer: Literal["bpe", "word", "char"] = "bpe"
     """bpe (sub-words of bytes), word or char; each keeps every space and line end."""
-    vocabulary: int = 8000
+    vocabulary: int = option(8000, within=VOCABULARY)
     """Largest size of the vocabulary of bpe and word, in tokens; bpe has at least the 256 bytes."""
 
     default_bundled = 20_000
     generated = "sentences of the bundled text"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 8, 10_000_000, "vocabulary")
 
 
 @dataclass(frozen=True)
 class LanguageTrainingConfig(SequenceOptions, TrainingConfig):
     """How a language model is trained, and for how long."""
 
-    batch_size: int = 32
+    batch_size: int = option(32, within=BATCH)
     """Windows of a batch, on each device, or on each group of sequence_processes devices."""
     windows: Literal["random", "consecutive"] = "random"
     """Windows begin at any token (random), or an epoch has every token once (consecutive), in random order."""
-    steps_per_epoch: int = 0
+    steps_per_epoch: int = option(0, within=AT_LEAST_0)
     """Batches of an epoch; 0: as many as the text has windows for."""
-    label_smoothing: float = 0.0
+    label_smoothing: float = option(0.0, within=RATE)
     """Probability that is distributed over all tokens, 0 to below 1 (Szegedy et al. 2016, section 7)."""
-    validation_tokens: int = 0
+    validation_tokens: int = option(0, within=AT_LEAST_0)
     """Tokens that each validation predicts: the first of the validation text; 0: all."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH, "batch_size")
-        check_at_least(self, 0, "steps_per_epoch", "validation_tokens")
-        check_probabilities(self, "label_smoothing")
 
 
 class TokenExamples(Examples):

@@ -11,19 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_at_least, check_between, check_choices
+from regard.configuration import AT_LEAST_1, SEED, Configuration, Range, option
 from regard.configuration.options import fill
 from regard.errors import ArgumentError
 
 if TYPE_CHECKING:
     from regard.models.search import MinimumRisk
 
-MOST_BATCH = 1_000_000
-"""A larger batch would not fit into any memory."""
+BATCH = Range(1, 1_000_000)
+"""Examples of a batch: a larger one would not fit into any memory."""
+
+BATCH_TOKENS = Range(1, 100 * BATCH.high)
+"""Tokens of a batch."""
+
+VOCABULARY = Range(8, 10_000_000)
+"""Tokens of a vocabulary."""
+
+LENGTH = Range(1, 1_000_000)
+"""Tokens of a text."""
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(Configuration):
     """The data of a run: files of the user, or a generated corpus."""
 
     train: str | None = None
@@ -33,7 +42,7 @@ class DataOptions:
     says."""
     test: str | None = None
     """Test data, evaluated when training is over. Default: none."""
-    bundled: int = 0
+    bundled: int = option(0, within=Range(0, 10_000_000))
     """Number of generated examples to train on, instead of train."""
     held_out: float = 500
     """Training examples that are used for validation when there are no validation data: a number, of which at most a
@@ -43,8 +52,6 @@ class DataOptions:
     """The fields that name the columns of the input and of the target."""
     default_bundled: ClassVar[int] = 0
     """Generated examples when no number is given; 0: the task has none."""
-    most_bundled: ClassVar[int] = 10_000_000
-    """The largest number of generated examples."""
     least_bundled: ClassVar[int] = 0
     """The least number of generated examples; with fewer, a label would be missing from the training data."""
     generated: ClassVar[str] = "generated examples"
@@ -52,11 +59,10 @@ class DataOptions:
     source: ClassVar[str] = "FILE"
     """The value of the option train in messages."""
 
-    def __post_init__(self) -> None:
-        check_choices(self)
+    def check(self) -> None:
+        super().check()
         if self.train == "bundled" and self.default_bundled:
             fill(self, train=None, bundled=self.bundled or self.default_bundled)
-        check_between(self, 0, self.most_bundled, "bundled")
         if self.train is not None and self.bundled:
             raise ArgumentError("--train and --bundled exclude each other; give one of them")
         if self.train is None and not self.bundled:
@@ -101,27 +107,22 @@ class TokenOptions(DataOptions):
     """bpe (sub-words), word or char."""
     lowercase: bool = False
     """Turn all text into lower case, references included."""
-    vocabulary: int = 8000
+    vocabulary: int = option(8000, within=VOCABULARY)
     """Largest size of a vocabulary, in tokens."""
-    max_length: int = 100
+    max_length: int = option(100, within=LENGTH)
     """Largest number of tokens of a text."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 8, 10_000_000, "vocabulary")
-        check_between(self, 1, 1_000_000, "max_length")
 
 
 @dataclass(frozen=True)
-class WordVectorOptions:
+class WordVectorOptions(Configuration):
     """Pretrained vectors for the words that a model reads; a base of `DataOptions` of a task on texts."""
 
     word_vectors: str | None = None
     """tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or fastText (or .gz), from
     which the embeddings of its words start. Default: random embeddings."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)
+    def check(self) -> None:
+        super().check()
         kind = getattr(self, "source_tokenizer", None) or getattr(self, "tokenizer", "word")
         if self.word_vectors == "":
             raise ArgumentError("word_vectors is empty; give a file, or leave it out")
@@ -130,39 +131,31 @@ class WordVectorOptions:
 
 
 @dataclass(frozen=True)
-class SequenceOptions:
+class SequenceOptions(Configuration):
     """How many processes share a text; a base of the `TrainingConfig` of a task on texts."""
 
-    sequence_processes: int = 1
+    sequence_processes: int = option(1, within=AT_LEAST_1)
     """Processes that share the tokens of each text, so that a longer one fits into their memory; a divisor of the
     number of all processes (devices times nodes). The groups of so many processes train on different texts."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)
-        check_at_least(self, 1, "sequence_processes")
-
 
 @dataclass(frozen=True)
-class BatchOptions:
+class BatchOptions(Configuration):
     """How a trained model is used."""
 
-    batch_size: int = 64
+    batch_size: int = option(64, within=BATCH)
     """Inputs treated at once."""
-
-    def __post_init__(self) -> None:
-        check_between(self, 1, MOST_BATCH, "batch_size")
 
 
 @dataclass(frozen=True)
-class NBestOptions:
+class NBestOptions(Configuration):
     """How many answers a prediction has; the first base of the options of a prediction."""
 
-    n_best: int = 1
+    n_best: int = option(1, within=Range(1, 1000))
     """Answers for each input, the best first; equal texts are one, so there may be fewer."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)
-        check_between(self, 1, 1000, "n_best")
+    def check(self) -> None:
+        super().check()
         if not isinstance(self, SearchOptions):
             return
         width = "samples" if self.samples else "beam"
@@ -182,13 +175,8 @@ class LabelOptions(NBestOptions, BatchOptions):
 class EvaluationOptions(BatchOptions):
     """How a trained model is measured on a data set."""
 
-    limit: int | None = None
+    limit: int | None = option(None, within=AT_LEAST_1)
     """Number of examples to evaluate, from the first. Default: all."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.limit is not None:
-            check_at_least(self, 1, "limit")
 
 
 @dataclass(frozen=True)
@@ -227,28 +215,19 @@ class SoundColumn:
 class SearchOptions(BatchOptions):
     """How a text is searched for."""
 
-    beam: int = 5
+    beam: int = option(5, within=Range(1, 1000))
     """Beam width; 1: greedy search."""
-    length_penalty: float = 1.0
+    length_penalty: float = option(1.0, within=Range(0, 100))
     """Exponent of the beam's length normalization, 0 or more; 0 favours short texts."""
-    samples: int = 0
+    samples: int = option(0, within=Range(0, 1000))
     """Draw so many texts and choose the one that has most in common with all of them (minimum Bayes risk), without a
     beam; 0: a beam."""
-    temperature: float = 0.7
+    temperature: float = option(0.7, within=Range(1e-6, 1e6))
     """Temperature of the samples, above 0; below 1, likely tokens become more likely."""
-    utility_order: int = 4
+    utility_order: int = option(4, within=Range(1, 100))
     """Samples are compared by the BLEU of their tokens, with n-grams up to this length."""
-    seed: int = 1
+    seed: int = option(1, within=SEED)
     """Seed of the samples."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, 1000, "beam")
-        check_between(self, 0, 100, "length_penalty")
-        check_between(self, 0, 1000, "samples")
-        check_between(self, 1e-6, 1e6, "temperature")
-        check_between(self, 1, 100, "utility_order")
-        check_between(self, 0, 2**63 - 1, "seed")
 
     @property
     def minimum_risk(self) -> MinimumRisk | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.configuration import check_between, check_probabilities
+from regard.configuration import RATE, Range, option
 from regard.data import images as image_data
 from regard.data.label_doubts import label_doubts
 from regard.data.labels import PixelClasses
@@ -57,32 +57,30 @@ class SegmentData(DataOptions):
     """Column of the paths of the images. Default: image, or the only one of image files or of a usual name."""
     mask_column: str | None = None
     """Column of the paths of the class maps. Default: mask, or the only one of a usual name."""
+    bundled: int = option(0, within=Range(0, 1_000_000))
     held_out: float = 100
     classes: str | None = None
     """Names of the classes in the order of their numbers, separated by commas, or a text file with a name on each line.
     Default: their numbers, from 0 to the largest; or 0 and 255, if class maps are black and white."""
-    ignore: int = -1
+    ignore: int = option(-1, within=Range(-1, 65_535))
     """Number of the pixels in class maps that do not count, such as those without a class, which is then no class; -1:
     all pixels count."""
-    height: int = 0
+    height: int = option(0, within=Range(0, MOST_SIDE))
     """Height that images are resized to, in pixels; 0: that of the first training image."""
-    width: int = 0
+    width: int = option(0, within=Range(0, MOST_SIDE))
     """Width that images are resized to, in pixels; 0: that of the first training image."""
 
     columns = ("image_column", "mask_column")
     default_bundled = 500
-    most_bundled = 1_000_000
     generated = "generated scenes"
     source = "FOLDER"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         if self.classes == "":
             raise ArgumentError("classes is empty; give a name, or leave it out")
         if self.bundled and (self.classes is not None or self.ignore != -1):
             raise ArgumentError("the generated scenes have classes of their own; leave out --classes and --ignore")
-        check_between(self, -1, 65_535, "ignore")
-        check_between(self, 0, MOST_SIDE, "height", "width")
         if bool(self.height) != bool(self.width):
             raise ArgumentError(
                 f"--height and --width belong together; they are {self.height} and {self.width}: give both or neither"
@@ -106,17 +104,15 @@ class SegmentationTrainingConfig(MaskTraining):
     patience: int = 60
     crop: float = 0.8
     """Sides of the part of an image that is trained on, as a share of the image's; above 0, at most 1."""
-    rescale: float = 1.5
+    rescale: float = option(1.5, within=Range(1, 10))
     """Images are enlarged by up to this factor and made smaller by up to its inverse; 1: never."""
-    jitter: float = 0.3
+    jitter: float = option(0.3, within=RATE)
     """Brightness, contrast and saturation change by a factor of up to 1 ± this; 0 to below 1."""
     flip: bool = True
     """Mirror half of the images, left to right."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, 10, "rescale")
-        check_probabilities(self, "jitter")
+    def check(self) -> None:
+        super().check()
         if not 0 < self.crop <= 1:
             raise ArgumentError(f"crop must be above 0 and at most 1; it is {self.crop}")
 
@@ -134,8 +130,8 @@ class SegmentPredictionOptions(BatchOptions):
     """Folder for the class map of each image, as PNG with the numbers of the training's class maps. Default: none are
     written."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         if self.n_best != 1:
             raise ArgumentError(
                 f"n_best must be 1, since a segmentation is one map of classes and ranks no others; it is {self.n_best}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_at_least, check_between
+from regard.configuration import AT_LEAST_0, AT_LEAST_1, option
 from regard.data import text as text_data
 from regard.data.text.words import spaced_words
 from regard.errors import DataError
@@ -20,7 +20,8 @@ from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column
 from regard.tasks.lazy import tables
 from regard.tasks.options import (
-    MOST_BATCH,
+    BATCH_TOKENS,
+    LENGTH,
     EvaluationOptions,
     NBestOptions,
     SearchOptions,
@@ -72,38 +73,28 @@ class SummarizeData(WordVectorOptions, TokenOptions):
     tokenizer: Literal["word", "bpe", "char"] = "word"
     """word, bpe (sub-words) or char; articles and summaries share it."""
     vocabulary: int = 20000
-    min_count: int = 5
+    min_count: int = option(5, within=AT_LEAST_1)
     """Tokenizer word: a word that occurs fewer times in the training data is not in the vocabulary; only copying can
     write it."""
     max_length: int = 400
     """Largest number of tokens of an article; the rest of a longer one is cut off."""
-    max_summary: int = 100
+    max_summary: int = option(100, within=LENGTH)
     """Largest number of tokens of a summary; training articles with longer ones are left out."""
 
     columns = ("article_column", "summary_column")
     default_bundled = 20_000
     generated = "generated articles"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, 1_000_000, "max_summary")
-        check_at_least(self, 1, "min_count")
-
 
 @dataclass(frozen=True)
 class SummaryTrainingConfig(TextTraining):
     """How a summarizer is trained, and for how long."""
 
-    tokens_per_batch: int = 8000
+    tokens_per_batch: int = option(8000, within=BATCH_TOKENS)
     """Tokens of the articles of a batch, padding included, on each device."""
     label_smoothing: float = 0.0
-    validation_articles: int = 0
+    validation_articles: int = option(0, within=AT_LEAST_0)
     """Articles that each validation summarizes: the first of the validation data; 0: all."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH * 100, "tokens_per_batch")
-        check_at_least(self, 0, "validation_articles")
 
 
 @dataclass(frozen=True)
@@ -112,13 +103,8 @@ class SummarySearch(SearchOptions):
 
     batch_size: int = 32
     beam: int = 4
-    max_summary: int | None = None
+    max_summary: int | None = option(None, within=LENGTH)
     """Largest number of tokens of a summary. Default: as in training."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_summary is not None:
-            check_between(self, 1, 1_000_000, "max_summary")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_between
+from regard.configuration import Range, option
 from regard.errors import ArgumentError, DataError
 from regard.models.speech.configs import TranscriberConfig
 from regard.tasks.inputs.input import Encodes
@@ -74,12 +74,8 @@ class TranscribeData(SoundOptions, TokenOptions):
 class TranscriptionTrainingConfig(SoundTraining, SampledTextTraining):
     """How a transcriber is trained, and for how long."""
 
-    join: int = 1
+    join: int = option(1, within=Range(1, 1000))
     """Each training example is made of 1 to so many random sounds, one after the other."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, 1000, "join")
 
     @property
     def joined(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -92,16 +88,10 @@ class TranscriptionSearch(SearchOptions):
 
     batch_size: int = 32
     length_penalty: float = 0.5
-    window: float = 0.0
+    window: float = option(0.0, within=Range(0, 3600))
     """Recurrent decoder: seconds before and after the median of the last weights that a step attends to; 0: all."""
-    ctc_weight: float | None = None
+    ctc_weight: float | None = option(None, within=Range(0, 1))
     """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.3 where the model has one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 0, 3600, "window")
-        if self.ctc_weight is not None:
-            check_between(self, 0, 1, "ctc_weight")
 
 
 @dataclass(frozen=True)

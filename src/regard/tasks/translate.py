@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_at_least, check_between
+from regard.configuration import AT_LEAST_0, option
 from regard.data import text as text_data
 from regard.data.text.alignment import Alignment, alignment_error_rate
 from regard.errors import ArgumentError, DataError, RunError
@@ -17,7 +17,7 @@ from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, column, row_values
 from regard.tasks.lazy import pictures
 from regard.tasks.options import (
-    MOST_BATCH,
+    BATCH_TOKENS,
     EvaluationOptions,
     NBestOptions,
     SearchOptions,
@@ -97,15 +97,10 @@ class TranslateData(WordVectorOptions, TokenOptions):
 class TranslationTrainingConfig(SequenceOptions, SampledTextTraining):
     """How a translator is trained, and for how long."""
 
-    tokens_per_batch: int = 2000
+    tokens_per_batch: int = option(2000, within=BATCH_TOKENS)
     """Target tokens of a batch, padding included, on each device, or on each group of sequence_processes devices."""
-    validation_pairs: int = 0
+    validation_pairs: int = option(0, within=AT_LEAST_0)
     """Pairs that each validation translates: the first of the validation data; 0: all."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH * 100, "tokens_per_batch")
-        check_at_least(self, 0, "validation_pairs")
 
 
 @dataclass(frozen=True)

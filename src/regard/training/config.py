@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from regard.configuration import check_at_least, check_between, check_choices, check_finite
+from regard.configuration import AT_LEAST_0, AT_LEAST_1, SEED, Configuration, Range, check_finite, option
 from regard.configuration.options import option_fields
 from regard.configuration.upgrades import upgraded_sections, with_former_meaning
 from regard.errors import ArgumentError, MissingPartError, RunError
@@ -24,40 +24,40 @@ LARGEST_YAML = 1 << 18
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Configuration):
     """How a model is trained, and for how long: the fields that every task has."""
 
     optimizer: Literal["adam", "adamw"] = "adamw"
     """adam or adamw."""
     learning_rate: float = 1e-3
     """Peak learning rate."""
-    weight_decay: float = 0.0
+    weight_decay: float = option(0.0, within=AT_LEAST_0)
     """Decoupled weight decay of adamw, for each unit of learning rate."""
     schedule: ScheduleName = "constant"
     """Learning rate after the warmup: constant, inverse_sqrt, cosine or linear (these two decay to 0 over all epochs),
     or plateau (halves the rate when the loss no longer falls)."""
-    warmup: int = 0
+    warmup: int = option(0, within=AT_LEAST_0)
     """Steps of linear warmup."""
-    plateau_patience: int = 2
+    plateau_patience: int = option(2, within=AT_LEAST_1)
     """Validations in a row without a lower loss after which plateau halves the learning rate."""
-    clip: float = 1.0
+    clip: float = option(1.0, within=AT_LEAST_0)
     """Largest norm of the gradient of all parameters; 0: the gradient is not clipped."""
-    epochs: int = 20
+    epochs: int = option(20, within=AT_LEAST_1)
     """Epochs after which training ends, unless patience ends it earlier."""
-    max_minutes: float = 0.0
+    max_minutes: float = option(0.0, within=AT_LEAST_0)
     """Minutes of training and validation after which training ends; --resume counts them anew; 0: no limit."""
-    patience: int = 5
+    patience: int = option(5, within=AT_LEAST_0)
     """Training ends after this many validations in a row without a better metric or a lower loss; a perfect metric ends
     it at the third validation from the first perfect one on. 0: training runs for all epochs."""
-    patience_after: int = 500
+    patience_after: int = option(500, within=AT_LEAST_0)
     """Steps after which validations count for patience; those after a perfect metric always count."""
-    validate_every: int = 0
+    validate_every: int = option(0, within=AT_LEAST_0)
     """Steps between validations; 0: the model is validated after each epoch."""
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: float = option(5.0, within=AT_LEAST_0)
     """Minutes between checkpoints; each validation also writes one."""
-    checkpoint_steps: int = 0
+    checkpoint_steps: int = option(0, within=AT_LEAST_0)
     """Steps between checkpoints; 0: only checkpoint_minutes decides."""
-    seed: int = 1
+    seed: int = option(1, within=SEED)
     """Seed of the initial weights, the order of the batches and dropout."""
     init_from: str | None = None
     """Run folder (or hf://OWNER/NAME) of a trained model, with whose weights and tokenizers this run starts. Default:
@@ -72,25 +72,20 @@ class TrainingConfig:
     """Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default: none."""
     precision: Precision = "32"
     """32, bf16-mixed or 16-mixed."""
-    threads: int = 0
+    threads: int = option(0, within=Range(0, 1024))
     """CPU threads; 0: PyTorch's own number."""
     accelerator: str = "auto"
     """Lightning's name of the accelerator: auto, cpu, gpu, mps, ..."""
     devices: str = "auto"
     """A number of devices, a list of their indices '0,1', or auto."""
-    nodes: int = 1
+    nodes: int = option(1, within=AT_LEAST_1)
     """Machines of a distributed training, each with the same devices."""
     strategy: str = "auto"
     """Lightning's name of the strategy for several devices: auto, ddp, fsdp, ..."""
 
-    def __post_init__(self) -> None:
-        check_choices(self)
+    def check(self) -> None:
+        super().check()
         check_finite(self)
-        check_between(self, 0, 2**63 - 1, "seed")
-        check_between(self, 0, 1024, "threads")
-        check_at_least(self, 1, "epochs", "plateau_patience", "nodes")
-        check_at_least(self, 0, "warmup", "clip", "max_minutes", "patience", "patience_after", "validate_every",
-                       "checkpoint_minutes", "checkpoint_steps", "weight_decay")  # fmt: skip
         if self.license is not None:
             printable = self.license.strip() and self.license.isprintable() and len(self.license) <= 100
             if not printable:
@@ -240,8 +235,6 @@ def yaml_text(content: dict[str, Any]) -> str:
 
 
 def _yaml() -> Any:
-    try:
+    with MissingPartError.instead("pyyaml", "train"):
         import yaml
-    except ImportError as error:
-        raise MissingPartError("pyyaml", "train") from error
     return yaml

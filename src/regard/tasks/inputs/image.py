@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_between, check_probabilities
+from regard.configuration import RATE, Range, option
 from regard.configuration.options import fill
 from regard.data import images as image_data
 from regard.data.class_folders import IMAGE_SUFFIXES
@@ -17,7 +17,7 @@ from regard.errors import ArgumentError
 from regard.names.counted import counted
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
 from regard.tasks.lazy import F, np, records, torch
-from regard.tasks.options import MOST_BATCH, DataOptions
+from regard.tasks.options import BATCH, DataOptions
 from regard.training.config import TrainingConfig
 from regard.training.results import Prediction, rounded
 
@@ -53,7 +53,7 @@ class ImageOptions(DataOptions):
 
     image_column: str | None = None
     """Column of the paths of the images. Default: image, or the only one of image files or of a usual name."""
-    image_size: int = 0
+    image_size: int = option(0, within=Range(0, MOST_SIDE))
     """Pixels of a side that every image is brought to; 0: 128, generated scenes 64."""
     fit: Literal["crop", "stretch"] = "crop"
     """How an image becomes square: crop (its middle) or stretch."""
@@ -61,9 +61,8 @@ class ImageOptions(DataOptions):
     default_bundled = 6000
     generated = "generated scenes"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 0, MOST_SIDE, "image_size")
+    def check(self) -> None:
+        super().check()
         fill(self, image_size=self.image_size or (SCENE_SIDE if self.bundled else PHOTO_SIDE))
 
 
@@ -71,25 +70,20 @@ class ImageOptions(DataOptions):
 class ImageTraining(TrainingConfig):
     """How a model of images is trained, and for how long."""
 
-    batch_size: int = 32
+    batch_size: int = option(32, within=BATCH)
     """Images of a batch, on each device."""
-    label_smoothing: float = 0.0
+    label_smoothing: float = option(0.0, within=RATE)
     """Probability that is distributed over all labels or words, 0 to below 1 (Szegedy et al. 2016, section 7)."""
     flip: bool = False
     """Mirror half of the training images, left to right; not for captions that say left or right."""
-    zoom: float = 0.0
+    zoom: float = option(0.0, within=RATE)
     """Read a random part of each training image, whose side is at least 1 − zoom of that of the image."""
-    jitter: float = 0.0
+    jitter: float = option(0.0, within=RATE)
     """Change brightness and contrast of each training image by a factor from 1 − jitter to 1 + jitter."""
     backbone_weights: str | None = None
     """File with the first weights of the backbone (.safetensors, .pth). Default: random weights."""
     freeze_backbone: bool = False
     """Whether the weights of the backbone stay as they are."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH, "batch_size")
-        check_probabilities(self, "label_smoothing", "zoom", "jitter")
 
     def check_backbone(self, model: Any) -> None:
         """Raises ArgumentError if options are for the backbone of a model that has none."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.configuration import check_between, check_probabilities
+from regard.configuration import RATE, Range, option
 from regard.data import speech as sound_data
 from regard.data.class_folders import FEATURE_SUFFIX, SOUND_SUFFIXES
 from regard.data.records import StoredFile
@@ -17,7 +17,7 @@ from regard.tasks.attended import attended_times
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
 from regard.tasks.lazy import np, pictures, records, torch
 from regard.tasks.memory_rows import column_values
-from regard.tasks.options import MOST_BATCH, DataOptions
+from regard.tasks.options import BATCH, DataOptions
 from regard.training.config import TrainingConfig
 from regard.training.results import AttendedParts, Prediction
 from regard.training.task import Trained
@@ -44,6 +44,10 @@ MOST_SECONDS = 120.0
 """The duration of the longest sound that is read while somebody waits."""
 
 
+FREQUENCY = Range(0, 384_000)
+"""Limits of mel bands, in Hz."""
+
+
 @dataclass(frozen=True)
 class SoundOptions(DataOptions):
     """The sounds of a run, and their features."""
@@ -52,36 +56,31 @@ class SoundOptions(DataOptions):
     """Training sounds: a .tsv, .csv, .jsonl or .parquet file with a column of paths (relative to it) and one of texts,
     or 'bundled' for generated speech. A path is a sound (.wav, .flac, ...) or a .npy file of features [frames,
     features]."""
+    bundled: int = option(0, within=Range(0, 100_000))
     held_out: float = 200
     sound_column: str | None = None
     """Column of the paths. Default: the only one of sound files or of a usual name, or the first of a table with two
     columns."""
-    rate: int = 16000
+    rate: int = option(16000, within=Range(1_000, 768_000))
     """Samples a second; sounds of another rate are resampled."""
-    bands: int = 40
+    bands: int = option(40, within=Range(1, 1024))
     """Mel bands of the features of sounds."""
-    window_seconds: float = 0.025
+    window_seconds: float = option(0.025, within=Range(0.001, 1.0))
     """Length of the windows of the spectrum, in seconds."""
-    hop_seconds: float = 0.010
+    hop_seconds: float = option(0.010, within=Range(0.001, 1.0))
     """Time between two frames in seconds, in feature files too."""
-    lowest: float = 20.0
+    lowest: float = option(20.0, within=FREQUENCY)
     """Lower limit of the first mel band, in Hz."""
-    highest: float = 0.0
+    highest: float = option(0.0, within=FREQUENCY)
     """Upper limit of the last mel band, in Hz; 0: half the rate."""
-    max_seconds: float = 30.0
+    max_seconds: float = option(30.0, within=Range(0.01, 3600))
     """Longer training sounds are left out."""
 
     default_bundled = 1000
-    most_bundled = 100_000
     generated = "generated sounds"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1_000, 768_000, "rate")
-        check_between(self, 1, 1024, "bands")
-        check_between(self, 0.001, 1.0, "window_seconds", "hop_seconds")
-        check_between(self, 0.01, 3600, "max_seconds")
-        check_between(self, 0, 384_000, "lowest", "highest")
+    def check(self) -> None:
+        super().check()
         self.front_end  # noqa: B018 (checks that the bands fit the rate)
 
     @property
@@ -96,20 +95,15 @@ class SoundOptions(DataOptions):
 class SoundTraining(TrainingConfig):
     """How a model that hears is trained, and for how long."""
 
-    batch_size: int = 16
+    batch_size: int = option(16, within=BATCH)
     """Sounds of a batch, on each device."""
-    label_smoothing: float = 0.1
+    label_smoothing: float = option(0.1, within=RATE)
     """Probability that is distributed over all labels or tokens, 0 to below 1 (Szegedy et al. 2016, section 7)."""
-    stretch: float = 0.0
+    stretch: float = option(0.0, within=RATE)
     """The speed of each training example varies at random by this share, 0 to below 1: 0.1 is 0.9 to 1.1 times."""
 
     joined: ClassVar[int] = 1
     """Largest number of random sounds that follow each other in a training example."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH, "batch_size")
-        check_probabilities(self, "label_smoothing", "stretch")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from regard.configuration import check_between
+from regard.configuration import Range, option
 from regard.data import text as text_data
 from regard.data.text.words import unspaced_share
 from regard.errors import DataError, KindError
@@ -17,7 +17,7 @@ from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn
 from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.lazy import np, tables
 from regard.tasks.memory_rows import a_type
-from regard.tasks.options import MOST_BATCH, TokenOptions
+from regard.tasks.options import BATCH, TokenOptions
 from regard.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -191,12 +191,8 @@ class LabelledTextOptions(TokenOptions):
 class LabelledTextTraining(TrainingConfig):
     """The batches of texts with labels."""
 
-    tokens_per_batch: int = 16384
+    tokens_per_batch: int = option(16384, within=Range(1, 1000 * BATCH.high))
     """Largest number of tokens of a batch, padding included; a longer text is a batch of one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH * 1000, "tokens_per_batch")
 
 
 class LabelledTexts(TextInput):

@@ -12,14 +12,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_between, check_probabilities
+from regard.configuration import RATE, option
 from regard.data.label_doubts import label_doubts, merged_labels
 from regard.data.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.files.atomic import write_atomically
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, records, torch
-from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions
+from regard.tasks.options import BATCH, EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label_metrics import (
     LabelScores,
     balanced_weights,
@@ -53,19 +53,14 @@ ACCURACY = Metric("accuracy", "accuracy", digits=4, perfect=1.0, unit="0 to 1")
 class LabelTraining(TrainingConfig):
     """How a classifier is trained, and for how long."""
 
-    batch_size: int = 64
+    batch_size: int = option(64, within=BATCH)
     """Largest number of examples of a batch, on each device."""
-    label_smoothing: float = 0.1
+    label_smoothing: float = option(0.1, within=RATE)
     """Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016, section 7)."""
     merge_labels: bool = False
     """Labels that differ only by case, spaces and Unicode form are one label, spelt as most of them."""
     class_weights: Literal["none", "balanced"] = "none"
     """none, or balanced: an example counts in inverse proportion to the number of training examples with its label."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH, "batch_size")
-        check_probabilities(self, "label_smoothing")
 
 
 class LabelExperiment(TableExperiment):

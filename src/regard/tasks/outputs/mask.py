@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from regard.configuration import check_between
+from regard.configuration import option
 from regard.errors import DataError
 from regard.tasks.inputs.input import IGNORED, chunks
 from regard.tasks.lazy import F, torch
-from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
+from regard.tasks.options import BATCH, BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label_metrics import cells, draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, summed
 from regard.tasks.trained_run import RunEvaluation, TableTrained
@@ -32,15 +32,11 @@ if TYPE_CHECKING:
 class MaskTraining(TrainingConfig):
     """How a segmentation is trained, and for how long."""
 
-    batch_size: int = 4
+    batch_size: int = option(4, within=BATCH)
     """Examples of a batch, on each device."""
     class_weights: Literal["none", "root", "balanced"] = "root"
     """none; balanced: a pixel counts in inverse proportion to the number of training pixels of its class; root: to the
     square root of that number."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH, "batch_size")
 
 
 class MaskExperiment(TableExperiment):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.configuration import check_at_least, check_between, check_finite
+from regard.configuration import AT_LEAST_0, SEED, Configuration, Range, check_finite, option
 from regard.data import text as text_data
 from regard.data.text.words import word_spans
 from regard.errors import ArgumentError, RunError
@@ -44,37 +44,33 @@ MOST_NAMED_PIECES = 10
 
 
 @dataclass(frozen=True)
-class ContinuationOptions:
+class ContinuationOptions(Configuration):
     """How a text is continued."""
 
-    tokens: int = 200
+    tokens: int = option(200, within=Range(0, MOST_TOKENS))
     """Largest number of new tokens; 0: none."""
-    temperature: float = 0.8
+    temperature: float = option(0.8, within=Range(0, 1000))
     """Below 1, likely tokens become more likely; above 1, less likely; 0: always the most likely token."""
-    top_k: int = 0
+    top_k: int = option(0, within=AT_LEAST_0)
     """Number of most likely tokens to draw from; 0: all."""
     top_p: float = 1.0
     """Draw from the most likely tokens whose probabilities add up to this, above 0 to 1; 1: all."""
-    seed: int = 1
+    seed: int = option(1, within=SEED)
     """Seed of the draws."""
-    next: int = 0
+    next: int = option(0, within=AT_LEAST_0)
     """Number of most likely next tokens of each input to show, with their probabilities."""
-    n_best: int = 1
+    n_best: int = option(1, within=Range(1, 1000))
     """Continuations for each input, the most probable first: as many are drawn, and equal texts are one, so there may
     be fewer."""
-    layer: int | None = None
+    layer: int | None = option(None, within=AT_LEAST_0)
     """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last
     one in pictures, none in JSON."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        super().check()
         check_finite(self)
-        check_between(self, 0, MOST_TOKENS, "tokens")
-        check_between(self, 0, 2**63 - 1, "seed")
-        check_between(self, 0, 1000, "temperature")
-        check_at_least(self, 0, "top_k", "next", *(["layer"] if self.layer is not None else []))
         if not 0 < self.top_p <= 1:
             raise ArgumentError(f"top_p must be above 0 and at most 1; it is {self.top_p}")
-        check_between(self, 1, 1000, "n_best")
         if self.n_best > 1 and not self.tokens:
             raise ArgumentError(f"n_best must be 1 with tokens 0; it is {self.n_best}: give next {self.n_best} instead")
         if self.n_best > 1 and not self.temperature:
@@ -85,17 +81,14 @@ class ContinuationOptions:
 
 
 @dataclass(frozen=True)
-class TextLossOptions:
+class TextLossOptions(Configuration):
     """How a language model is measured on a text."""
 
-    stride: int = 0
+    stride: int = option(0, within=AT_LEAST_0)
     """Tokens between the starts of windows, up to the context; a smaller one gives each token more context and takes
     longer; 0: the context."""
-    limit: int = 0
+    limit: int = option(0, within=AT_LEAST_0)
     """Number of tokens to predict, from the first; 0: all."""
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 0, "stride", "limit")
 
 
 class NextTokenExperiment(LineExperiment):

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.configuration import check_probabilities
+from regard.configuration import RATE, option
 from regard.data import text as text_data
 from regard.data.records import shortened
 from regard.errors import ArgumentError, DataError, RunError
@@ -45,12 +45,8 @@ if TYPE_CHECKING:
 class TextTraining(TrainingConfig):
     """How a model that writes texts is trained, and for how long."""
 
-    label_smoothing: float = 0.1
+    label_smoothing: float = option(0.1, within=RATE)
     """Probability that is distributed over all tokens, 0 to below 1 (Szegedy et al. 2016, section 7)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probabilities(self, "label_smoothing")
 
     @property
     def loss_options(self) -> dict[str, float]:
@@ -62,12 +58,8 @@ class TextTraining(TrainingConfig):
 class SampledTextTraining(TextTraining):
     """How a model that writes texts is trained, with some of its own tokens as input."""
 
-    scheduled_sampling: float = 0.0
+    scheduled_sampling: float = option(0.0, within=RATE)
     """Probability that a decoder step reads the predicted token, 0 to below 1 (Bengio et al. 2015)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_probabilities(self, "scheduled_sampling")
 
     def check_architecture(self, model: Any) -> None:
         """Raises ArgumentError if the decoder of a model has no steps that could read predicted tokens."""
