@@ -29,6 +29,11 @@ function tickText({ ramp, scale, largest, beyond }, shade) {
   return shade === 1 && beyond ? `\u2265 ${text}` : text;
 }
 
+/** The width of a line, and how opaque it is, for the square root of a weight's part of the scale. */
+export const lineWidthOf = (part) => 0.6 + 2.4 * part;
+
+export const lineAlphaOf = (part) => 0.15 + 0.85 * part * part;
+
 /** Where the parts of the ramp are: the mark of an even share, the colours, the numbers below them. */
 const RAMP_PLACE = { mark: 6, top: 13, height: 10, numbers: 32 };
 
@@ -43,10 +48,17 @@ const rampTitle = (legend) => legend.title ?? say("weightTitle");
 /** Where the colours of a ramp begin, and their length. */
 const rampPlace = (legend, width) => ({ x: 16 + textWidth(rampTitle(legend), TITLE_STYLE_OF_RAMP) + 12, length: clamp(width * 0.28, 100, 240) });
 
+/** Where the colours of signs are, beside those of amounts: shorter on narrow screens. */
+const signsPlace = (legend, width) => {
+  const { x, length } = rampPlace(legend, width);
+  return { x: x + length + 28, length: clamp(width - x - length - 44, 60, length) };
+};
+
 /** Where the samples are: beside the ramp, or in lines below it where they have no room. */
 function samplePlaces(legend, width) {
   const ramp = rampPlace(legend, width);
-  let [x, y] = legend.ramp ? [ramp.x + ramp.length + 20, 12] : [16, 5];
+  const signs = legend.signs ? signsPlace(legend, width) : ramp;
+  let [x, y] = legend.ramp ? [signs.x + signs.length + 20, 12] : [16, 5];
   return (legend.samples ?? []).map(([kind, text]) => {
     const wide = 18 + textWidth(text, SMALL) + 12;
     if (x > 16 && x + wide > width) [x, y] = [16, y === 12 ? 44 : y + 18];
@@ -68,8 +80,8 @@ export const legendHeight = (legend, width) => textTop(legend, width) + LINE * l
 
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
- * A legend has: ramp ("map", "veil", "signed" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
- * (whether something larger than the largest is shown in its colour), samples, text, of which `room` lines are shown.
+ * A legend has: ramp ("map", "veil", "signed", "width" of lines, or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
+ * (whether something larger than the largest is shown in its colour), signs (whether some maps have the colours of signs besides), samples, text, of which `room` lines are shown.
  */
 export function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
@@ -85,17 +97,33 @@ export function drawLegend(pen, legend, width, theme, room = linesOf(legend, wid
   });
 }
 
-function drawRamp(pen, legend, width, theme) {
-  const { top, height, numbers, mark } = RAMP_PLACE;
-  const { x, length } = rampPlace(legend, width);
-  pen.text(rampTitle(legend), 16, top + height / 2, { color: theme.text, ...TITLE_STYLE_OF_RAMP });
+/** A line that is as wide at each place as one of its weight. */
+function drawWidths(pen, x, y, length, theme) {
   for (let step = 0; step < LEGEND_STEPS; step += 1) {
+    const part = step / (LEGEND_STEPS - 1);
+    const width = lineWidthOf(part);
+    pen.rect(x + (step * length) / LEGEND_STEPS, y - width / 2, length / LEGEND_STEPS, width, { fill: theme.text, alpha: theme.forced ? 1 : lineAlphaOf(part) });
+  }
+}
+
+function drawRamp(pen, legend, width, theme) {
+  const { top, height } = RAMP_PLACE;
+  pen.text(rampTitle(legend), 16, top + height / 2, { color: theme.text, ...TITLE_STYLE_OF_RAMP });
+  drawColors(pen, legend, rampPlace(legend, width), theme);
+  if (legend.signs) drawColors(pen, { ...legend, ramp: "signed", even: null }, signsPlace(legend, width), theme);
+}
+
+/** The colours of a ramp, and its numbers. */
+function drawColors(pen, legend, { x, length }, theme) {
+  const { top, height, numbers, mark } = RAMP_PLACE;
+  if (legend.ramp === "width") drawWidths(pen, x, top + height / 2, length, theme);
+  for (let step = 0; step < LEGEND_STEPS && legend.ramp !== "width"; step += 1) {
     const shade = step / (LEGEND_STEPS - 1);
     const fill = legend.ramp === "veil" ? veilColor(shade) : legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
       : rampColor(shade, theme);
     pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
   }
-  pen.rect(x, top, length, height, { stroke: theme.border });
+  if (legend.ramp !== "width") pen.rect(x, top, length, height, { stroke: theme.border });
   for (const shade of [0, 0.5, 1]) {
     pen.text(tickText(legend, shade), x + shade * length, numbers,
       { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });

@@ -3,7 +3,7 @@
 import { structure } from "./first_head.js";
 import { relations } from "./head_statistics.js";
 import { say } from "./language.js";
-import { formatWeight, percent, shortWeight, shortWeights } from "./numbers.js";
+import { formatWeight, legendNumber, percent, shortWeight, shortWeights } from "./numbers.js";
 import { MASKED, measureText } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
@@ -116,6 +116,9 @@ const isWhole = (table, row) => table.measure === "weights" && !table.signed && 
 /** Whether the shown weights of every row add up to 1. */
 export const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights" && !table.signed && table.rowSums.every((sum) => Math.abs(sum - 1) < 0.02);
 
+/** A number of a table in a sentence: of numbers with signs, which have no whole, also the smallest have digits. */
+const weightText = (table, value) => (table.signed && value !== 0 && Math.abs(value) < 0.01 ? legendNumber(value) : shortWeight(value));
+
 /**
  * The weights of the strongest keys of a row as texts, and that of all others together, where there are more.
  * @param {number[]} order the keys of the row by weight
@@ -123,9 +126,10 @@ export const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights
  */
 export function strongestOf(table, row, order) {
   const first = order.slice(0, NAMED).map((column) => table.value(row, column));
-  if (order.length <= NAMED) return { weights: first.map(shortWeight), others: null };
+  const text = (value) => weightText(table, value);
+  if (order.length <= NAMED) return { weights: first.map(text), others: null };
   const others = order.slice(NAMED).reduce((sum, column) => sum + table.value(row, column), 0);
-  return { weights: shortWeights([...first, others]), others };
+  return { weights: table.signed ? [...first, others].map(text) : shortWeights([...first, others]), others };
 }
 
 /**
@@ -143,7 +147,7 @@ export function sayOfRow(table, row, column = null) {
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
-      : isWhole(table, row) ? table.record.say("gives", { query, key, percent: percent(value) }) : table.record.say("givesWeight", { query, key, weight: shortWeight(value) });
+      : isWhole(table, row) ? table.record.say("gives", { query, key, percent: percent(value) }) : table.record.say("givesWeight", { query, key, weight: weightText(table, value) });
   const { weights, others } = strongestOf(table, row, order);
   const parts = order.slice(0, NAMED).map((one, place) => `${named(table.columnText(one))} ${weights[place]}`);
   if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
@@ -184,7 +188,7 @@ function sayOfAll(table) {
   const best = columns.reduce((most, column) => (size(column) > size(most) ? column : most));
   const weight = values[best] / seeing.length;
   const whole = seeing.every((row) => isWhole(table, row));
-  return { text: say("averageOver", { key: named(table.columnText(best)), weight: whole ? percent(weight) : shortWeight(weight) }), shares: "" };
+  return { text: say("averageOver", { key: named(table.columnText(best)), weight: whole ? percent(weight) : weightText(table, weight) }), shares: "" };
 }
 
 /** The table that the sentence speaks of: that of the shown heads; null where a view shows none. */

@@ -15,8 +15,9 @@ from regard.palette import BORDER, MUTED, SIGN, head_style, points
 from regard.pictures import Panel, alignment, calculation, head_grid, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map, colored, draw_forms, form_note
+from regard.pictures.numbers import short_number
 from regard.pictures.sheet import NOTE, new_sheet
-from regard.pictures.weight_scale import titled_bar
+from regard.pictures.weight_scale import LEAST_END, titled_bar, weight_scale
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis, bin_edges
 from regard.records.document import STEP_ORDER
 from regard.viewer.overview import tile_source
@@ -32,7 +33,7 @@ MOST_TOKENS = 400
 MOST_LINES = 2000
 NEGATIVE_LINE, POSITIVE_LINE = points(SIGN["light"])[3::10]
 LEAST_LINE_WEIGHT = 0.02
-"""The least weight that is drawn as a line."""
+"""The least weight that is drawn as a line; of weights with signs, the least part of the scale."""
 
 POOLED_SIDE = 256
 THUMBNAIL_SIDE = 96
@@ -140,22 +141,21 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
         weights = np.where(record.visible, weights, 0.0)
     heads = range(weights.shape[0]) if head is None else [head]
     sizes = np.abs(weights)
-    lines = np.argwhere(sizes >= LEAST_LINE_WEIGHT)
+    end = weight_scale((weights if record.signed else sizes)[heads].reshape(-1, weights.shape[2])).high
+    least = LEAST_LINE_WEIGHT * (end if record.signed else 1.0)
+    lines = np.argwhere(sizes >= least)
     lines = lines[np.isin(lines[:, 0], heads)]
     order = np.argsort(sizes[tuple(lines.T)])[::-1][:MOST_LINES]
     shown = f"the {len(order):,} largest of {len(lines):,}" if len(order) < len(lines) else f"the {len(order):,}"
-    size = (
-        f"with a size of at least {LEAST_LINE_WEIGHT}, red below 0, blue above"
-        if record.signed
-        else (f"of at least {LEAST_LINE_WEIGHT}")
-    )
+    size = f"of at least {short_number(least)}; the widest line would be {short_number(end)}"
+    if record.signed:
+        size = f"with a size {size}, red below 0, blue above"
     title = f"{title}; lines: {shown} weights {size}"
     lettering = Lettering([*sides[0], *sides[1], wrapped(title, 70)])
     sheet = new_sheet(7.5, max(2.5, 0.24 * rows + 1.3), layout="constrained")
     axes = sheet.add_subplot()
-    largest = float(sizes[heads].max(initial=0.0)) or 1.0
     for one, query, key in lines[order].tolist():
-        share = float(sizes[one, query, key]) / largest
+        share = float(sizes[one, query, key]) / end
         style = _style(one)
         if record.signed:
             style["color"] = NEGATIVE_LINE if weights[one, query, key] < 0 else POSITIVE_LINE
@@ -194,7 +194,7 @@ def _grid(document: Document) -> Figure:
         _, maximum = source.pooled(min(source.queries, THUMBNAIL_SIDE), min(source.keys, THUMBNAIL_SIDE))
         for one in range(record.heads):
             axes = sheet.add_subplot(grid[row, one])
-            _image_of(axes, maximum[one], record.signed)
+            _image_of(axes, maximum[one], record.signed, 0.0 if record.signed else LEAST_END / source.keys)
             _mark_hidden(axes, record, one, *maximum.shape[1:])
             axes.set_xticks([])
             axes.set_yticks([])
@@ -209,11 +209,14 @@ def _grid(document: Document) -> Figure:
     points = "a point is one weight" if size == "1 × 1" else f"a point is the largest of {bound} {size} pairs"
     _write_title(sheet, f"{document.title}\nqueries downwards, keys to the right; {points}")
     signed = [record.signed for record in document.records]
+    scale = "the map's largest weight"
+    if not all(signed):
+        scale = f"the map's scale, which ends at\nits largest weight, and at {LEAST_END:g} equal shares at least"
     parts = ScalarMappable(Normalize(-1 if all(signed) else 0, 1), color_map(_colors(all(signed))))
     titled_bar(
         sheet,
         parts,
-        "part of the map's largest weight" + ("; red: below 0" if any(signed) else ""),
+        f"part of {scale}{'; red: below 0' if any(signed) else ''}",
         ax=sheet.axes,
         fraction=0.03,
         shrink=min(1.0, 2.5 / sheet.get_figheight()),
@@ -236,9 +239,11 @@ def _colors(signed: bool) -> str:
     return "sign" if signed else COLOR_MAP_NAME
 
 
-def _image_of(axes: Axes, matrix: NDArray[Any], signed: bool) -> Any:
+def _image_of(axes: Axes, matrix: NDArray[Any], signed: bool, least: float = 0.0) -> Any:
+    """Draws a map whose scale ends at its largest weight, and at ``least`` or above."""
     draw_forms(axes, np.zeros(matrix.shape, np.bool_), np.isnan(matrix))
-    high = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)) or 1.0
+    largest = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0))
+    high = max(largest, min(1.0, least)) or 1.0
     return axes.imshow(
         colored(matrix, _colors(signed)),
         cmap=color_map(_colors(signed)),

@@ -115,8 +115,10 @@ export class DifferenceView extends PatternView {
         for (let column = 0; column < table.columns; column += 1) {
           if (table.kind(row, column) !== WEIGHT) continue;
           const value = table.value(row, column);
+          const text = cellText(value);
+          if (!text) continue;
           const color = inkOn(divergingColor(table.shade(row, column, app.state.scale), app.theme));
-          pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
+          pen.text(value > 0 && !text.startsWith(">") ? `+${text}` : text, place.left + (column + 0.5) * place.width,
             place.top + (row + 0.5) * place.height, { color, size, align: "center" });
         }
       }

@@ -245,13 +245,14 @@ export class GridView extends View {
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
     const samples = samplesOf([...shown]);
     const most = records.length ? this.most(app, records[0]) : null;
-    const own = most === null ? say("grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
+    const own = most === null ? say(records.every((record) => record.signed) ? "grid_own_scale_signed" : "grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
     const signs = records.filter((record) => record.signed).length;
     const named = records.some((record) => !foldsOf(record) && !record.signed) ? [noiseText(surveyed)] : [];
-    return { ramp: signs && signs === records.length ? "signed" : "map", title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
+    return { ramp: signs && signs === records.length ? "signed" : "map", signs: signs > 0 && signs < records.length,
+      title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
       text: [signs ? say("grid_signed") : "", own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
   }
 }

@@ -3,9 +3,11 @@
 import { inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { cellText, clamp, counted, formatWeight } from "../numbers.js";
+import { cellText, clamp, counted, formatWeight, legendNumber } from "../numbers.js";
+import { lineAlphaOf, lineWidthOf } from "../legend.js";
 import { divergingColor } from "../palette.js";
 import { drawPatch, patchSize } from "../patches.js";
+import { evenShareOfAll } from "../sentence.js";
 import { MASKED, WEIGHT, hiddenText, measureText, mergedText, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { headStyle } from "../themes.js";
@@ -94,10 +96,8 @@ export class LinesView extends RecordView {
     if (this.cache.has(key)) return this.cache.get(key);
     const tables = heads.map((one) => app.table(one));
     const whole = app.table();
-    const largest = tables.reduce((most, table) => Math.max(most, table.largest), 0);
-    const least = whole.measure === "weights" ? LEAST : LEAST * largest;
+    const least = whole.measure === "weights" && !whole.signed ? LEAST : LEAST * this.end(app);
     const found = [];
-    let strongest = 0;
     tables.forEach((table, number) => {
       const from = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
       for (const row of from) {
@@ -107,7 +107,6 @@ export class LinesView extends RecordView {
           const size = Math.abs(value);
           if (table.kind(row, one) !== WEIGHT || !(size >= least) || size === 0) continue;
           found.push([value, heads[number], row, one]);
-          if (size > strongest) strongest = size;
         }
       }
     });
@@ -115,10 +114,15 @@ export class LinesView extends RecordView {
     found.sort((a, b) => Math.abs(b[0]) - Math.abs(a[0]));
     const most = rows.length || column !== null ? MOST_LINES : MOST_LINES_OF_ALL;
     if (total > most) found.length = most;
-    const lines = { found, largest: strongest, total };
+    const lines = { found, total, least };
     if (this.cache.size > 60) this.cache.clear();
     this.cache.set(key, lines);
     return lines;
+  }
+
+  /** The weight of the widest line and of the longest bar: the end of the scale of the shown heads. */
+  end(app) {
+    return app.shownHeads().reduce((most, head) => Math.max(most, app.table(head).end), 0);
   }
 
   /** All lines of the shown heads, faint behind what is pointed at. */
@@ -140,7 +144,8 @@ export class LinesView extends RecordView {
   }
 
   /** @param {number} faint how visible grey lines are; 0: lines have the colours of their heads */
-  drawSome(app, pen, place, win, { found, largest }, faint = 0) {
+  drawSome(app, pen, place, win, { found }, faint = 0) {
+    const end = this.end(app);
     const several = app.shownHeads().length > 1;
     const { theme } = app;
     const forced = isForced(theme);
@@ -149,14 +154,14 @@ export class LinesView extends RecordView {
       const shift = this.shift(app, place, head);
       const [y0, y1] = [this.y(place, row) + shift, this.y(place, one) + shift];
       if (Math.max(y0, y1) < win.y || Math.min(y0, y1) > win.y + win.height) continue;
-      const part = Math.sqrt(Math.abs(value) / (largest || 1));
+      const part = Math.sqrt(Math.abs(value) / (end || 1));
       if (faint) {
         pen.curve(place.left, y0, place.right, y1, { color: theme.muted, lineWidth: forced ? 0.5 : 0.5 + part, alpha: forced ? 0.3 : faint * (0.05 + 0.2 * part * part) });
         continue;
       }
       const { color, dash } = headStyle(head, theme, several);
       pen.curve(place.left, y0, place.right, y1, { color: place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : color, dash,
-        lineWidth: 0.6 + 2.4 * part, alpha: forced ? 1 : 0.15 + 0.85 * part * part });
+        lineWidth: lineWidthOf(part), alpha: forced ? 1 : lineAlphaOf(part) });
     }
   }
 
@@ -274,7 +279,7 @@ export class LinesView extends RecordView {
     if (this.sumCache?.key === key) return this.sumCache;
     const tables = heads.map((head) => app.table(head));
     const count = app.table().columns;
-    const sums = { key, values: new Float64Array(count), errors: new Float64Array(count), masked: Array(count).fill(true), largest: 0 };
+    const sums = { key, values: new Float64Array(count), errors: new Float64Array(count), masked: Array(count).fill(true) };
     let pairs = 0;
     for (const row of rows.length ? rows : Array.from({ length: app.table().rows }, (_, one) => one)) {
       const seeing = tables.filter((table) => table.counts[row] > 0);
@@ -292,7 +297,6 @@ export class LinesView extends RecordView {
       sums.values[column] /= Math.max(1, pairs);
       sums.errors[column] /= Math.max(1, pairs);
     }
-    sums.largest = sums.values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.sumCache = sums;
     return sums;
   }
@@ -315,11 +319,12 @@ export class LinesView extends RecordView {
     const sums = this.sums(app, rows);
     const number = app.table().exact && place.bars > 70;
     const length = place.bars - (number ? 40 : 6);
+    const end = this.end(app) * Math.max(1, rows.length);
     for (let column = 0; column < place.table.columns; column += 1) {
       const y = this.y(place, column);
       const value = sums.values[column];
       if (sums.masked[column]) { pen.hatch(place.bar, y - 4, 16, 8, theme); continue; }
-      pen.rect(place.bar, y - 4, Math.max(1, (length * Math.abs(value || 0)) / (sums.largest || 1)), 8,
+      pen.rect(place.bar, y - 4, Math.max(1, Math.min(length, (length * Math.abs(value || 0)) / (end || 1))), 8,
         { fill: place.table.signed ? divergingColor(Math.sign(value), theme) : theme.muted, radius: 2 });
       if (number) {
         const text = Number.isNaN(value) ? "NaN" : cellText(value);
@@ -480,13 +485,13 @@ export class LinesView extends RecordView {
   }
 
   legend(app) {
-    const { found, total } = this.lines(app, this.pointed(app));
+    const { found, total, least } = this.lines(app, this.pointed(app));
     const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : "";
     const table = app.table();
     const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
-    const parts = [table.measure === "weights" ? "" : measureText(table), say("linesLegend", { cut, least: LEAST }), table.signed ? say("linesSigned") : "", this.pointed(app).some ? say("linesFaint") : "",
+    const parts = [say("linesLegend", { cut, least: legendNumber(least) }), table.signed ? say("linesSigned") : "", this.pointed(app).some ? say("linesFaint") : "",
       this.squaresShown(app) ? say("linesSquares", { squares }) : "", this.barText(app)].filter(Boolean);
-    return { heads: true, text: `${parts.join(" \u00b7 ")}${mergedText(table)}${hiddenText(table)}` };
+    return { ramp: "width", scale: "root", title: measureText(table), largest: this.end(app), even: evenShareOfAll(table), text: `${parts.join(" \u00b7 ")}${mergedText(table)}${hiddenText(table)}` };
   }
 
   barText(app) {
