@@ -150,6 +150,20 @@ def test_encoders_of_torch_are_watched(kind, norm_first, train, grad):
             torch.testing.assert_close(call.weights[row][:, rows[row]].double(), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("sibling", "kind"), [(None, "self"), ("self_attn", "cross")])
+def test_multihead_attn_attends_to_another_sequence_beside_self_attn_alone(sibling, kind):
+    """As in PyTorch's decoder layers; the name alone says nothing."""
+    layer = nn.Module()
+    layer.multihead_attn = nn.MultiheadAttention(8, 2, batch_first=True)
+    if sibling:
+        layer.add_module(sibling, nn.MultiheadAttention(8, 2, batch_first=True))
+    layer.forward = lambda x: layer.multihead_attn(x, x, x)
+    model = nn.Sequential(layer)
+    with regard.watch(model) as seen:
+        model(torch.randn(1, 3, 8))
+    assert [(call.name, call.kind) for call in seen.calls] == [("0.multihead_attn", kind)]
+
+
 @pytest.mark.parametrize(("train", "grad"), MODES)
 def test_the_transformer_of_torch_is_watched(train, grad):
     model = nn.Transformer(12, 2, 2, 2, 14, batch_first=True)

@@ -18,10 +18,12 @@ Mechanism = Literal["differential", "latent", "gated", "depth"]
 ATTENTION_NAMES = re.compile(r"attention|attn", re.IGNORECASE)
 """Matches names of the classes of attention modules."""
 
-CROSS_NAMES = re.compile(
-    r"cross|enc_?dec_?att|encoder_?att|multihead_attn|src_att|memory_att|context_att", re.IGNORECASE
-)
+CROSS_NAMES = re.compile(r"cross|enc_?dec_?att|encoder_?att|src_att|memory_att|context_att", re.IGNORECASE)
 """Matches names of modules that attend to another sequence."""
+
+CROSS_SIBLINGS = {"multihead_attn": "self_attn"}
+"""Names of modules that attend to another sequence where their layer has a module of the other name, as PyTorch's
+decoder layers; elsewhere such a module may attend within one."""
 
 CROSS_ARGUMENTS = (
     "key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context", "encoder_outputs",

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.errors import KindError
 from regard.watching.families import (
     CROSS_ARGUMENTS,
+    CROSS_SIBLINGS,
     PACKING_FUNCTION,
     SELF_ARGUMENTS,
     Mechanism,
@@ -124,7 +125,13 @@ class ModuleNames:
         """Whether a module's name or an attribute says that it attends to another sequence."""
         is_cross = self._is_cross.get(name)
         if is_cross is None:
-            is_cross = is_cross_name(name) or _attribute(module, "is_cross_attention", False) is True
+            layer, dot, own = name.rpartition(".")
+            sibling = CROSS_SIBLINGS.get(own)
+            is_cross = (
+                is_cross_name(name)
+                or (sibling is not None and f"{layer}{dot}{sibling}" in self.modules)
+                or _attribute(module, "is_cross_attention", False) is True
+            )
             self._is_cross[name] = is_cross
         return is_cross
 
