@@ -10,8 +10,8 @@ _Class = TypeVar("_Class", bound=type[Any])
 _ABLATE = "with regard.watching.ablate(model, layer, head):"
 _CONTRIBUTIONS = "watching.logit_contributions(model, watched.calls[0], token_ids)"
 _PATCH = (
-    "module.register_forward_hook(hook) of PyTorch, whose result replaces the module's output; regard only switches "
-    "heads off, by regard.watching.ablate(model, layer, head)"
+    "regard.patch(model, clean, corrupted, metric) for the effect of each head; or with regard.intervene(model, "
+    'regard.Change("output", value, layer=layer, head=head)):'
 )
 _TASKS = ("caption", "classify", "images", "language", "segment", "sounds", "summarize", "transcribe", "translate")
 _ALL_WEIGHTS = '[call.weights for call in watched.calls], with regard.watch(model, read="view")'
@@ -33,7 +33,7 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             'regard.attend(query, key, value), or with backend="sdpa"': "flash_attention flash_attn_func",
             'regard.attend(query, key, value, score=scores.Features("elu"), normalizer="ratio")': "linear_attention",
             _ABLATE: "ablate",
-            _PATCH: "patch",
+            _PATCH: "patching activation_patching attribution_patching path_patching patch_heads",
             "regard.observe(query, key, value, read=regard.Readings(entropy=True)).entropy": "entropy",
             f"regard.{_CONTRIBUTIONS}": "logit_contributions",
             "regard.watching.rollout(watched)": "rollout",
@@ -105,7 +105,7 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "normalizers.Softmax(temperature)": "Temperature",
         },
         "regard.watching": {
-            _PATCH: "patch patching activation_patching",
+            _PATCH: "patching activation_patching attribution_patching path_patching",
             "watched.calls[0].entropy": "entropy",
         },
         "regard.scores": {

@@ -34,6 +34,8 @@ from regard.watching.head_survey import HeadStatistics, Prunable, Survey
 from regard.watching.hugging_face import register_transformers
 from regard.watching.intervention import ChangedCall, Intervention, intervene
 from regard.watching.layer_graph import flow, rollout
+from regard.watching.patched import Patched, PatchedEffect, PatchingWarning
+from regard.watching.patching import patch
 from regard.watching.survey import survey
 from regard.watching.watch import Watch, watch
 
@@ -45,6 +47,9 @@ __all__ = [
     "ChangedCall",
     "HeadStatistics",
     "Intervention",
+    "Patched",
+    "PatchedEffect",
+    "PatchingWarning",
     "Prunable",
     "STATISTICS",
     "Survey",
@@ -53,6 +58,7 @@ __all__ = [
     "flow",
     "intervene",
     "logit_contributions",
+    "patch",
     "register_transformers",
     "rollout",
     "survey",

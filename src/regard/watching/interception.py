@@ -17,7 +17,8 @@ The first context installs everything, and the last one restores it. Calls run u
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, wraps
 from types import FunctionType
 from typing import Any
@@ -112,6 +113,18 @@ def _has_torch_function(relevant_args: Any) -> bool:
 def _has_other_overrides(relevant_args: Any) -> bool:
     """Replaces ``has_torch_function`` of `torch.nn.functional`, which `multi_head_attention_forward` alone calls."""
     return _has_torch_function(relevant_args) if STATE.is_opened else HAS_TORCH_FUNCTION(relevant_args)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Sets a model's modules to evaluation mode within a context, and restores the mode of each afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 @cache

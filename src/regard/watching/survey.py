@@ -24,6 +24,7 @@ from regard.watching.corpus import (
 )
 from regard.watching.head_statistics import StatisticsReader, TokenizedTexts
 from regard.watching.head_survey import Survey
+from regard.watching.interception import evaluation_mode
 from regard.watching.survey_state import (
     SurveyPart,
     SurveyState,
@@ -130,17 +131,11 @@ def survey(
         "offsets": str(offsets),
         "layers": str(layers),
     }
-    was_training = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with processes() as (rank, count):
-            if mesh is not None and mesh.size() != count:
-                raise ArgumentError(f"mesh must have all {count} processes, on one axis; it has {mesh.size()}")
-            part = SurveyPart(rank, count) if mesh is None else SurveyPart()
-            parts = _read(run, batches(texts, size), lambda: SurveyState(state, options), part, rank, count)
-    finally:
-        for module, training in was_training:
-            module.training = training
+    with evaluation_mode(model), processes() as (rank, count):
+        if mesh is not None and mesh.size() != count:
+            raise ArgumentError(f"mesh must have all {count} processes, on one axis; it has {mesh.size()}")
+        part = SurveyPart(rank, count) if mesh is None else SurveyPart()
+        parts = _read(run, batches(texts, size), lambda: SurveyState(state, options), part, rank, count)
     whole = merged_parts(parts)
     if not whole.tokens:
         raise ArgumentError("texts must hold a token that is not special; there is none")

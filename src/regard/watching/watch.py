@@ -458,8 +458,8 @@ def watch(
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
             raise KindError(f"{name} must be True or False; it is {type_text(flag)}")
-    chosen_layers = _chosen_numbers("layers", layers)
-    chosen_heads = _chosen_numbers("heads", heads)
+    chosen_layers = chosen_numbers("layers", layers)
+    chosen_heads = chosen_numbers("heads", heads)
     of_layers = None if chosen_layers is None else frozenset(chosen_layers)
     return Watch(model, readings, of_layers, chosen_heads, keep, norms, outputs)
 
@@ -485,7 +485,8 @@ _LARGE_GRID = Grid.whole(1, 1, 2**40, 2**40)
 """A grid larger than that of any call."""
 
 
-def _chosen_numbers(name: str, chosen: int | Sequence[int] | None) -> tuple[int, ...] | None:
+def chosen_numbers(name: str, chosen: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """Returns the numbers of layers or heads that an argument names; None means all."""
     if chosen is None:
         return None
     if isinstance(chosen, str) or not isinstance(chosen, (Sequence, range, set, frozenset)):
