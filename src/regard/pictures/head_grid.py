@@ -24,6 +24,10 @@ CELL, SINGLE_CELL = 0.30, 0.44  # inches, as the next ones
 LEAST_SIDE, MOST_SIDE, MOST_SINGLE_SIDE = 1.9, 4.2, 9.0
 """The sides of a cell and of a map, larger where there is one map alone."""
 
+LEAST_WIDTH = 4.0
+LETTERS_AN_INCH = 12
+"""The least width of a picture, and the number of letters of a title that fit into an inch."""
+
 COLUMNS = 3
 LETTER_WIDTH = 0.62
 """The width of a digit as a part of its height."""
@@ -138,18 +142,18 @@ def head_grid(maps: Sequence[HeadNumbers], layers: Sequence[str], title: str) ->
     cell, most = (SINGLE_CELL, MOST_SINGLE_SIDE) if single else (CELL, MOST_SIDE)
     heads = max(len(row) for each in maps for row in each.values)
     width, height = (min(max(count * cell, LEAST_SIDE), most) for count in (heads, max(len(rows) for rows in labels)))
-    notes = "\n".join(maps[0].notes) if single else ""
-    heading = wrapped(f"{title}\n{notes}" if notes else title, max(40, int(11 * width)), 8)
+    columns = min(COLUMNS, len(maps))
+    full_width = max(columns * (width + 1.3), LEAST_WIDTH)
+    heading = "\n".join(
+        wrapped(line, int(LETTERS_AN_INCH * full_width)) for line in (title, *(maps[0].notes if single else ()))
+    )
     names = [
         *(visible_token(str(label)) for each in maps for label in each.columns),
         *(row for rows in labels for row in rows),
     ]
     lettering = Lettering([heading, *names, *(each.title for each in maps)])
-    columns = min(COLUMNS, len(maps))
     sheet = new_sheet(
-        columns * (width + 1.3),
-        -(-len(maps) // columns) * (height + 0.8) + 0.3 + 0.2 * heading.count("\n"),
-        layout="constrained",
+        full_width, -(-len(maps) // columns) * (height + 0.8) + 0.3 + 0.2 * heading.count("\n"), layout="constrained"
     )
     lettering.letter(sheet.suptitle("", fontsize=11), heading)
     grid = sheet.subplots(-(-len(maps) // columns), columns, squeeze=False).ravel()

@@ -21,7 +21,18 @@ LISTED = 10
 
 
 class GridNumber(NamedTuple):
-    """One number of a `HeadGrid`: the labels of its layer and of its column, the number, its noise or NaN."""
+    """One number of a `HeadGrid`.
+
+    Attributes:
+        layer, column: the labels of its row and of its column.
+        value: the number.
+        noise: its standard error, or NaN.
+
+    Example:
+        >>> from regard import records
+        >>> records.HeadGrid("effects", [[0.5, -2.0]]).largest(1)
+        [GridNumber(layer='0', column='1', value=-2.0, noise=nan)]
+    """
 
     layer: str
     column: str

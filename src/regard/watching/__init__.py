@@ -19,7 +19,8 @@ For norms and outputs, `projections` finds the module that projects the heads, a
 to the logits; `linear_maps` calls these modules with other inputs to find their matrices, and `logit_path` stores them.
 
 `generation` joins the records of each generated sequence, `layer_graph` computes rollout and flow, `contributions` the
-contributions to logits, and `survey` the statistics of each head over many texts. `families` has the names by which the
+contributions to logits, and `survey` the statistics of each head over many texts, of which `survey_difference`
+compares two. `families` has the names by which the
 models of other libraries are recognized; `hugging_face` makes regard an attention implementation of transformers.
 """
 
@@ -30,13 +31,15 @@ from regard.watching.change import Change
 from regard.watching.contributions import logit_contributions, value_logits
 from regard.watching.coverage import UnseenAttentionWarning
 from regard.watching.head_statistics import STATISTICS
-from regard.watching.head_survey import HeadStatistics, Prunable, Survey
+from regard.watching.head_survey import Prunable, Survey
+from regard.watching.head_tables import HeadStatistics
 from regard.watching.hugging_face import register_transformers
 from regard.watching.intervention import ChangedCall, Intervention, intervene
 from regard.watching.layer_graph import flow, rollout
 from regard.watching.patched import Patched, PatchedEffect, PatchingWarning
 from regard.watching.patching import patch
 from regard.watching.survey import survey
+from regard.watching.survey_difference import HeadDifference, StatisticDifference, SurveyDifference
 from regard.watching.watch import Watch, watch
 
 __all__ = [
@@ -45,6 +48,7 @@ __all__ = [
     "AttentionCall",
     "Change",
     "ChangedCall",
+    "HeadDifference",
     "HeadStatistics",
     "Intervention",
     "Patched",
@@ -52,7 +56,9 @@ __all__ = [
     "PatchingWarning",
     "Prunable",
     "STATISTICS",
+    "StatisticDifference",
     "Survey",
+    "SurveyDifference",
     "UnseenAttentionWarning",
     "ablate",
     "flow",

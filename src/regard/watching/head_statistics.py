@@ -1,5 +1,7 @@
 """The statistics of each head that `survey` computes, and their sums from the readings of one call."""
 
+import base64
+import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,6 +44,13 @@ STATISTICS = (
 token there that is not special."""
 
 
+GROUPS = 16
+"""The number of groups of texts whose sums are apart: text ``i`` is in group ``i`` mod 16."""
+
+DIGEST_COUNT = 1 << 256
+"""The number of digests; sums of digests are taken modulo this."""
+
+
 def offset_name(offset: int) -> str:
     """Returns the name of the share of weight at an offset: ``"offset -1"`` is that of the previous token."""
     return f"offset {offset:+d}" if offset else "offset 0"
@@ -68,35 +77,85 @@ class TokenizedTexts:
     counted: Tensor
     numbers: tuple[int, ...]
 
+    def digest(self) -> int:
+        """Returns a number of 256 bits that depends on the tokens and the positions of the texts in the corpus."""
+        texts = zip(self.numbers, self.ids.tolist(), self.counted.tolist(), strict=True)
+        digests = (int.from_bytes(hashlib.sha256(repr(text).encode()).digest()) for text in texts)
+        return sum(digests) % DIGEST_COUNT
+
 
 class HeadSums:
-    """Sums and counts of the statistics of one module's heads.
+    """Sums and counts of the statistics of one module's heads, for each of `GROUPS` groups of texts.
 
     Attributes:
         layer, kind: as in `AttentionCall`.
-        total: float64 ``[heads, statistics]``.
-        count: int64 ``[heads, statistics]``: the queries, or texts, of each sum; ``[statistics]`` where it is the same
-            for all heads.
+        total: float64 ``[groups, heads, statistics]``.
+        count: int64 ``[groups, heads, statistics]``: the queries, or texts, of each sum.
     """
 
     def __init__(self, layer: int, kind: str, total: NDArray[np.float64], count: NDArray[np.int64]):
         self.layer, self.kind, self.total = layer, kind, total
-        self.count = np.array(np.broadcast_to(count, total.shape))
+        self.count = count
+
+    def means(self) -> NDArray[np.float64]:
+        """Returns the mean of each statistic over all texts, ``[heads, statistics]``; NaN without a query."""
+        total, count = self.total.sum(0), self.count.sum(0)
+        return np.divide(total, count, where=count > 0, out=np.full(total.shape, np.nan))
+
+    def errors(self, other: "HeadSums | None" = None) -> NDArray[np.float64]:
+        """Returns the standard error of each mean, or of its difference from that of other sums of the same texts.
+
+        It is the jackknife's over the :math:`m` groups that have counted queries (Efron and Stein 1981, "The Jackknife
+        Estimate of Variance"), where :math:`d_g` is the mean, or the difference, without the texts of group :math:`g`:
+
+        .. math:: \\sqrt{\\tfrac{m - 1}{m} \\sum_g (d_g - \\bar d)^2}
+
+        Texts that are hard for both models do not count as noise of the difference. NaN with fewer than two groups.
+        """
+        means, present = self._without_each_group(), self.count[..., :1] > 0
+        if other is not None:
+            means, present = means - other._without_each_group(), present & (other.count[..., :1] > 0)
+        number = present.sum(0)
+        center = np.where(present, means, 0.0).sum(0) / np.maximum(number, 1)
+        squares = np.where(present, (means - center) ** 2, 0.0).sum(0)
+        return np.where(number > 1, np.sqrt(squares * (number - 1) / np.maximum(number, 1)), np.nan)
+
+    def _without_each_group(self) -> NDArray[np.float64]:
+        total, count = self.total.sum(0) - self.total, self.count.sum(0) - self.count
+        return np.divide(total, count, where=count > 0, out=np.full(total.shape, np.nan))
+
+    def part(self, heads: int, offsets: int) -> "HeadSums":
+        """Returns the sums of the first heads, without the shares beyond an offset."""
+        around = (self.total.shape[2] - len(STATISTICS)) // 2 - offsets
+        columns = [*range(len(STATISTICS)), *range(len(STATISTICS) + around, self.total.shape[2] - around)]
+        return HeadSums(self.layer, self.kind, self.total[:, :heads, columns], self.count[:, :heads, columns])
 
     def add(self, other: "HeadSums") -> None:
         self.total += other.total
         self.count += other.count
 
     def copy(self) -> "HeadSums":
-        return HeadSums(self.layer, self.kind, self.total.copy(), self.count)
+        return HeadSums(self.layer, self.kind, self.total.copy(), self.count.copy())
 
     def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"total": self.total.tolist(), "count": self.count.tolist()}
+        """Returns the sums as JSON: all bits of the numbers in base64, little-endian."""
+        numbers = {"total": self.total.astype("<f8"), "count": self.count.astype("<i8")}
+        texts = {name: base64.b64encode(array.tobytes()).decode() for name, array in numbers.items()}
+        return {"layer": self.layer, "kind": self.kind, "heads": self.total.shape[1], **texts}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> "HeadSums":
-        total, count = np.array(fields["total"], np.float64), np.array(fields["count"], np.int64)
-        return cls(int(fields["layer"]), str(fields["kind"]), total, count)
+    def from_json(cls, fields: dict[str, Any], statistics: int) -> "HeadSums":
+        """Reads `to_json` of so many statistics; raises ValueError, KeyError or TypeError for anything else."""
+        heads, layer, kind = fields["heads"], fields["layer"], fields["kind"]
+        if type(heads) is not int or type(layer) is not int or type(kind) is not str:
+            raise TypeError("layer, kind and heads have other types")
+        total, count = (
+            np.frombuffer(base64.b64decode(fields[name], validate=True), dtype).reshape(GROUPS, heads, statistics)
+            for name, dtype in (("total", "<f8"), ("count", "<i8"))
+        )
+        if not np.isfinite(total).all() or (count < 0).any():
+            raise ValueError("a sum is not finite, or a count is negative")
+        return cls(layer, kind, total.astype(np.float64), count.astype(np.int64))
 
 
 class StatisticsReader:
@@ -154,11 +213,15 @@ class StatisticsReader:
         sums = {name: _sum(each, queries.get(name, counted)) for name, each in values.items()}
         sums["received_peak"] = self._received_peak(call)
         in_order = (sums[name] for name in self._names)
-        total, count = (torch.stack(parts, -1).numpy() for parts in zip(*in_order, strict=True))
+        groups = torch.tensor(self.texts.numbers, device="cpu") % GROUPS
+        total, count = (
+            of_texts.new_zeros(GROUPS, *of_texts.shape[1:]).index_add_(0, groups, of_texts).numpy()
+            for of_texts in (torch.stack(parts, -1) for parts in zip(*in_order, strict=True))
+        )
         return HeadSums(call.layer, call.kind, total, count)
 
     def _received_peak(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """Returns the largest share of counted weight that one key receives, summed over texts; and their number."""
+        """Returns the largest share of counted weight that one key of each text receives, and whether there is any."""
         assert call.received is not None
         received = call.received.double()  # batch heads keys
         special = ~self._counted
@@ -169,12 +232,12 @@ class StatisticsReader:
         total = received.sum(-1)
         has_weight = (~special).any(-1)[:, None] & (total > 0)
         share = received.amax(-1) / torch.where(has_weight, total, 1.0)
-        return (share * has_weight).sum(0), has_weight.sum(0)
+        return share * has_weight, has_weight.long()
 
 
 def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the sum of ``[batch, heads, queries]`` over some queries, for each head; and the number of queries."""
-    return (values.double() * over).sum((0, 2)), over.sum((0, 2))
+    """Returns the sum of ``[batch, heads, queries]`` over some queries, for each text and head; and their number."""
+    return (values.double() * over).sum(2), over.sum(2)
 
 
 # Pairs of tokens that stand in a relation, as masks: their share of a head's weight is a statistic of the head.

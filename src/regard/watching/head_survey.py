@@ -1,78 +1,42 @@
-"""The result of a survey: the statistics of each head, as a table, a picture and JSON; and heads that may do little."""
+"""The result of a survey: the statistics of each head, as table, picture and file; and heads that may do little."""
 
 import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError, DataError, KindError
 from regard.files.atomic import AtomicFile
+from regard.files.regular import LARGEST_TEXT, read_text
 from regard.names.missing_names import hinted
-from regard.watching.head_statistics import STATISTICS, offset_name, statistic_names
+from regard.records import Document, HeadGrid
+from regard.shapes.checks import type_text
+from regard.watching.head_statistics import GROUPS, HeadSums, statistic_names
+from regard.watching.head_tables import (
+    TABLE_STATISTICS,
+    HeadStatistics,
+    drawn_statistics,
+    printed,
+    shown_number,
+    statistic_grid,
+    statistics_table,
+    unit_of,
+)
+from regard.watching.survey_difference import SurveyDifference, difference_of
 from regard.watching.survey_state import SurveyPart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-TABLE_STATISTICS = (
-    "entropy",
-    "distance",
-    "first",
-    "special",
-    "offset -1",
-    "offset 0",
-    "offset +1",
-    "same_token",
-    "induction",
-)
-"""The statistics in the table; `Survey.heads` has all."""
+FILE_VERSION = 1
+"""The version of the files of `Survey.save`; those without one, of earlier versions of regard, have no sums."""
 
-PATTERN_SHARE = 0.5
-"""The least share of a head's weight that names the head after a pattern."""
-
-
-@dataclass(frozen=True)
-class HeadStatistics:
-    """The statistics of one head.
-
-    Attributes:
-        name: the module's name, as in ``named_modules``.
-        layer: the number of the layer, from 0.
-        kind: ``"self"`` or ``"causal"``.
-        head: the number of the head, from 0.
-        values: each statistic by its name (`regard.watching.STATISTICS`; ``"offset -1"`` is the share of the previous
-            token); NaN if there is no query to average.
-
-    Example:
-        >>> from regard import watching
-        >>> values = {"first": 0.1, "special": 0.0, "same_token": 0.05, "induction": 0.0, "offset -1": 0.8}
-        >>> watching.HeadStatistics("layers.0.self_attn", 0, "causal", head=3, values=values).pattern
-        'previous token'
-    """
-
-    name: str
-    layer: int
-    kind: str
-    head: int
-    values: dict[str, float]
-
-    @property
-    def pattern(self) -> str:
-        """The pattern that takes at least half of the head's weight, if there is one."""
-        offsets = {name: value for name, value in self.values.items() if name.startswith("offset ")}
-        shares = {name: self.values[name] for name in ("first", "special", "induction", "same_token")} | offsets
-        name, share = max(shares.items(), key=lambda item: -1.0 if math.isnan(item[1]) else item[1])
-        return _PATTERN_NAMES.get(name, name.replace("offset ", "token at ")) if share >= PATTERN_SHARE else ""
-
-
-_PATTERN_NAMES = {
-    "first": "first token", "special": "special tokens", "same_token": "same token", "offset -1": "previous token",
-    "offset 0": "own token", "offset +1": "next token",
-}  # fmt: skip
+MOST_HEADS = 1 << 16
+"""Heads of a module in a file have lower numbers."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +72,10 @@ class Survey:
         cut: the number of texts that were cut to ``max_length``.
         ignored: how the calls of modules without statistics differ from others, by the module's name.
         offsets: the largest distance for which the share of weight was taken.
+        corpus: a digest of the tokens that were read, in their order; "" if it is not known.
+        sums: the sums of each module's heads by its name, from which the noise of a difference follows.
+
+    Two surveys subtract: ``after - before`` is a `SurveyDifference`.
 
     Example:
         >>> import torch
@@ -120,7 +88,8 @@ class Survey:
         <Survey of 4 heads in 2 modules over 2 texts>
         >>> len(result.prunable(uniform=0.9))  # the weights of an untrained model are nearly uniform
         4
-        >>> result.save("survey.json").stat().st_size > 1000
+        >>> path = result.save("survey.json")
+        >>> type(result).load(path).heads[3].values["entropy"] == result.heads[3].values["entropy"]
         True
     """
 
@@ -130,19 +99,107 @@ class Survey:
     cut: int
     ignored: dict[str, str]
     offsets: int
+    corpus: str = ""
+    sums: dict[str, HeadSums] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, part: SurveyPart, offsets: int) -> "Survey":
         """Returns the means that follow from the sums of all texts."""
-        heads = []
+        heads, names = [], statistic_names(offsets)
         for name, sums in sorted(part.heads.items(), key=lambda item: (item[1].layer, item[0])):
-            for head, (totals, counts) in enumerate(zip(sums.total, sums.count, strict=True)):
-                values = {
-                    statistic: float(total / count) if count else math.nan
-                    for statistic, total, count in zip(statistic_names(offsets), totals, counts, strict=True)
-                }
-                heads.append(HeadStatistics(name, sums.layer, sums.kind, head, values))
-        return cls(tuple(heads), part.texts, part.tokens, part.cut, part.ignored, offsets)
+            numbers = zip(sums.means().tolist(), sums.errors().tolist(), strict=True)
+            for head, (means, errors) in enumerate(numbers):
+                values, noise = (dict(zip(names, row, strict=True)) for row in (means, errors))
+                heads.append(HeadStatistics(name, sums.layer, sums.kind, head, values, noise))
+        corpus = f"{part.corpus:064x}"
+        return cls(tuple(heads), part.texts, part.tokens, part.cut, part.ignored, offsets, corpus, part.heads)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Survey":
+        """Reads a survey that `save` wrote, with every bit of its numbers. No code in a file is run.
+
+        Raises:
+            DataError: the file cannot be read, is no survey, is damaged, or is of a later version of regard.
+        """
+        try:
+            stored = json.loads(read_text(path, LARGEST_TEXT))
+            version = stored.get("version", 0)
+            if version in (0, FILE_VERSION):
+                return cls._of_file(stored, version)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataError(f"{path} is no survey, or is damaged: {error!r:.300}") from error
+        raise DataError(f"{path} was written by another version of regard, as version {version!r:.40} of its files")
+
+    @classmethod
+    def _of_file(cls, stored: dict[str, Any], version: int) -> "Survey":
+        """Returns the survey whose `to_json` is ``stored``; raises an error of Python if there is none."""
+        offsets = stored["offsets"]
+        if type(offsets) is not int or not 0 <= offsets <= 64:
+            raise ValueError("offsets must be from 0 to 64")
+        sums = {
+            name: HeadSums.from_json(numbers, len(statistic_names(offsets)))
+            for name, numbers in stored.get("sums", {}).items()
+        }
+        heads = tuple(
+            HeadStatistics(
+                str(head["name"]),
+                int(head["layer"]),
+                str(head["kind"]),
+                int(head["head"]),
+                *(_with_nan(head.get(name, {})) for name in ("values", "noise")),
+            )
+            for head in stored["heads"]
+        )
+        texts, tokens, cut = (int(stored[name]) for name in ("texts", "tokens", "cut"))
+        corpus = str(stored.get("corpus", ""))
+        survey = cls(heads, texts, tokens, cut, dict(stored["ignored"]), offsets, corpus, sums)
+        # Whatever has another type, is missing or is too much is written in another way.
+        written = json.loads(survey.to_json())
+        if version and written != stored:
+            raise ValueError("an entry is not as regard writes it")
+        if sums and {(head.name, head.head) for head in heads} != {
+            (name, head) for name, each in sums.items() for head in range(each.total.shape[1])
+        }:
+            raise ValueError("the sums are of other heads")
+        if not all(0 <= head.head < MOST_HEADS for head in heads):
+            raise ValueError(f"a head is not from 0 to {MOST_HEADS - 1}")
+        if not all(set(head.values) <= set(statistic_names(offsets)) for head in heads):
+            raise ValueError("a statistic has another name")
+        return survey
+
+    def difference(self, before: "Survey") -> SurveyDifference:
+        """Returns what changed since another survey, such as that of the checkpoint before fine-tuning.
+
+        Heads are matched by their module's name and their number. A prefix that all modules of one model have, as
+        wrappers and adapters add one, does not count. What the surveys do not share is in `SurveyDifference.notes`:
+        other texts, heads that only one of them has, and statistics at other offsets.
+
+        Raises:
+            KindError: not a survey.
+            ArgumentError: the surveys have no head in common.
+        """
+        if not isinstance(before, Survey):
+            raise KindError(f"before must be the result of regard.survey; it is {type_text(before)}")
+        is_same = self.corpus != "" and self.corpus == before.corpus
+        notes = [] if is_same else [f"other texts or tokens: after {self.title}, before {before.title}"]
+        if not self.corpus or not before.corpus:
+            notes = [f"the texts may differ, since one file has no digest: after {self.title}, before {before.title}"]
+        if self.offsets != before.offsets:
+            notes.append(
+                f"offsets up to {self.offsets} after and {before.offsets} before: the smaller ones are compared"
+            )
+        if min(self.texts, before.texts) < GROUPS:
+            notes.append(f"the standard errors are rough: a survey has fewer than {GROUPS} texts")
+        for name, left_out in (("after", self.ignored), ("before", before.ignored)):
+            notes += [f"{name} has no statistics of {module!r}: {reason}" for module, reason in left_out.items()]
+        title = f"after − before{f', the same {self.title}' if is_same else ''}"
+        sums = (self.sums, before.sums)
+        return difference_of(
+            title, notes, (self.heads, before.heads), sums, min(self.offsets, before.offsets), paired=is_same
+        )
+
+    def __sub__(self, before: "Survey") -> SurveyDifference:
+        return self.difference(before)
 
     def prunable(self, *, sink: float = 0.9, uniform: float = 0.95) -> list[Prunable]:
         """Returns the heads whose weights suggest that they do little, with the reason.
@@ -183,29 +240,19 @@ class Survey:
         Raises:
             UnknownNameError: no statistic of this name.
         """
-        from rich.table import Table
+        rows = (
+            (head, [shown_number(head.values.get(name, math.nan), ".3f") for name in statistics], head.pattern)
+            for head in self.heads
+        )
+        return statistics_table(self.title, statistics, self.offsets, rows)
 
-        title = f"{self.texts:,} texts, {self.tokens:,} counted tokens" + (f", {self.cut:,} cut" if self.cut else "")
-        table = Table(title=title, title_justify="left")
-        for column in ("layer", "head", "kind"):
-            table.add_column(column, justify="left" if column == "kind" else "right")
-        for name in statistics:
-            heading = f"{name.replace('_', ' ')}\n[{_unit(name, self.offsets)}]"
-            table.add_column(heading.replace("[", r"\["), justify="right")
-        table.add_column("mostly")
-        for head in self.heads:
-            values = (head.values[name] for name in statistics)
-            shown = ("–" if math.isnan(value) else f"{value:.3f}" for value in values)
-            table.add_row(str(head.layer), str(head.head), head.kind, *shown, head.pattern)
-        return table
+    @property
+    def title(self) -> str:
+        """The numbers of texts and tokens."""
+        return f"{self.texts:,} texts, {self.tokens:,} counted tokens" + (f", {self.cut:,} cut" if self.cut else "")
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=160, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False)
-        with console.capture() as captured:
-            console.print(self.table())
-        return captured.get()
+        return printed(self.table())
 
     def __repr__(self) -> str:
         modules = len({head.name for head in self.heads})
@@ -221,22 +268,31 @@ class Survey:
             UnknownNameError: no statistic of this name.
             MissingPartError: matplotlib is not installed.
         """
-        from regard.pictures.head_grid import HeadMap, head_grid
+        from regard.pictures import head_grid
 
-        around = [offset_name(offset) for offset in (-1, 0, 1) if abs(offset) <= self.offsets]
-        chosen = [statistic.name for statistic in STATISTICS] + around if statistics is None else list(statistics)
-        modules = list(dict.fromkeys(head.name for head in self.heads))
-        rows = [f"{next(head.layer for head in self.heads if head.name == name)}" for name in modules]
-        maps = []
-        for name in chosen:
-            unit = _unit(name, self.offsets)
-            values = [[head.values[name] for head in self.heads if head.name == module] for module in modules]
-            maps.append(HeadMap(name.replace("_", " "), unit, values, 1.0 if unit in ("share", "weight") else None))
-        return head_grid(maps, rows, f"{self.texts:,} texts, {self.tokens:,} counted tokens")
+        return head_grid([self.grid(name) for name in drawn_statistics(statistics, self.offsets)], (), self.title)
+
+    def grid(self, statistic: str) -> HeadGrid:
+        """Returns one statistic of all heads × layers, with its noise.
+
+        Raises:
+            UnknownNameError: no statistic of this name.
+        """
+        unit = unit_of(statistic, self.offsets)
+        high = 1.0 if unit in ("share", "weight") else None
+        return statistic_grid(statistic, self.heads, unit, signed=False, high=high)
+
+    def document(self) -> Document:
+        """Returns the numbers of all statistics, for `regard.View`."""
+        grids = tuple(self.grid(name) for name in statistic_names(self.offsets))
+        return Document(f"survey of {self.title}", (), grids=grids)
 
     def to_json(self) -> str:
-        """Returns all statistics as JSON; NaN is null."""
-        return json.dumps(_without_nan(asdict(self)), indent=1)
+        """Returns all statistics as JSON, which `load` reads; NaN is null."""
+        stored = {each.name: getattr(self, each.name) for each in fields(self)}
+        stored["heads"] = _without_nan([asdict(head) for head in self.heads])
+        stored["sums"] = {name: sums.to_json() for name, sums in self.sums.items()}
+        return json.dumps({"version": FILE_VERSION} | stored, indent=1)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes `to_json` to a file.
@@ -249,11 +305,8 @@ class Survey:
         return Path(path)
 
 
-def _unit(name: str, offsets: int) -> str:
-    known = statistic_names(offsets)
-    if name not in known:
-        raise UnknownNameError("statistic", name, known)
-    return next((statistic.unit for statistic in STATISTICS if statistic.name == name), "share")
+def _with_nan(numbers: dict[str, Any]) -> dict[str, float]:
+    return {str(name): math.nan if value is None else float(value) for name, value in numbers.items()}
 
 
 def _without_nan(value: Any) -> Any:

@@ -197,6 +197,7 @@ class _Run:
         before = self.tokenizer.cut
         for texts in texts_by_length(batch, self.tokenizer, self.device):
             self._run(texts, sums)
+            sums.corpus += texts.digest()
         sums.cut = self.tokenizer.cut - before
         part.merge(sums)
 

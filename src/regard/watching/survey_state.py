@@ -16,12 +16,12 @@ from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_TEXT, path_inside, read_text
 from regard.shapes.checks import type_text
 from regard.watching.corpus import CorpusBatch
-from regard.watching.head_statistics import HeadSums
+from regard.watching.head_statistics import DIGEST_COUNT, HeadSums, statistic_names
 
 _Value = TypeVar("_Value")
 
-STATE_VERSION = 1
-_DIGEST_COUNT = 1 << 256
+STATE_VERSION = 2
+"""The version of the files; those of version 1 have no groups of texts."""
 
 
 @dataclass
@@ -33,6 +33,7 @@ class SurveyPart:
         texts, tokens, cut: the numbers of texts, of counted tokens, and of texts that were cut.
         digest: the sum of the digests of its batches.
         first: the digest of the first batch of the corpus, if it read that one.
+        corpus: the sum of the digests of its tokens, which does not depend on batches and processes.
         heads: the sums of each module's heads, by its name.
         ignored: the difference of calls without statistics from others, by the name of the module.
     """
@@ -45,6 +46,7 @@ class SurveyPart:
     cut: int = 0
     digest: int = 0
     first: int | None = None
+    corpus: int = 0
     heads: dict[str, HeadSums] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
 
@@ -66,24 +68,28 @@ class SurveyPart:
         self.texts += other.texts
         self.tokens += other.tokens
         self.cut += other.cut
+        self.corpus = (self.corpus + other.corpus) % DIGEST_COUNT
 
     def finish(self, batch: CorpusBatch) -> None:
         """Counts a batch as read."""
         self.end = batch.number + 1
         self.texts += len(batch.texts)
-        self.digest = (self.digest + batch.digest()) % _DIGEST_COUNT
+        self.digest = (self.digest + batch.digest()) % DIGEST_COUNT
         if batch.number == 0:
             self.first = batch.digest()
 
     def to_json(self) -> dict[str, Any]:
         heads = {name: sums.to_json() for name, sums in self.heads.items()}
-        return vars(self) | {"heads": heads, "digest": hex(self.digest), "first": self.first and hex(self.first)}
+        digests = {"digest": hex(self.digest), "first": self.first and hex(self.first), "corpus": hex(self.corpus)}
+        return vars(self) | digests | {"heads": heads}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> "SurveyPart":
-        heads = {name: HeadSums.from_json(sums) for name, sums in fields["heads"].items()}
+    def from_json(cls, fields: dict[str, Any], offsets: int) -> "SurveyPart":
+        statistics = len(statistic_names(offsets))
+        heads = {name: HeadSums.from_json(sums, statistics) for name, sums in fields["heads"].items()}
         first = None if fields["first"] is None else int(fields["first"], 16)
-        return cls(**fields | {"heads": heads, "digest": int(fields["digest"], 16), "first": first})
+        digests: dict[str, Any] = {name: int(fields[name], 16) for name in ("digest", "corpus")}
+        return cls(**fields | digests | {"heads": heads, "first": first})
 
 
 def merged_parts(parts: list[SurveyPart]) -> SurveyPart:
@@ -123,16 +129,16 @@ class SurveyState:
             try:
                 fields = json.loads(read_text(path_inside(folder, path.name), LARGEST_TEXT))
                 options, version = fields.pop("made_of"), fields.pop("version")
-                part = SurveyPart.from_json(fields)
                 number = int(path.stem.split("-")[1])
+                another = [name for name, value in self._options.items() if options.get(name) != value]
+                if version == STATE_VERSION and not another:
+                    self.earlier.append(SurveyPart.from_json(fields, int(options["offsets"])))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise DataError(f"{path} is no state of a survey, or is damaged: {error!r}; move it away") from error
             if version != STATE_VERSION:
                 raise DataError(f"{path} was written by another version of regard; use another folder")
-            for name, value in self._options.items():
-                if options.get(name) != value:
-                    raise DataError(f"{path} is the state of a survey with another {name}; use another folder")
-            self.earlier.append(part)
+            if another:
+                raise DataError(f"{path} is the state of a survey with another {another[0]}; use another folder")
             self._run = max(self._run, number + 1)
 
     def save(self, part: SurveyPart) -> None:
@@ -153,7 +159,7 @@ class SurveyState:
 
     def check(self, digest: int) -> None:
         """Raises DataError unless the skipped batches, whose digests sum to ``digest``, are those of earlier runs."""
-        if sum(part.digest for part in self.earlier) % _DIGEST_COUNT != digest % _DIGEST_COUNT:
+        if sum(part.digest for part in self.earlier) % DIGEST_COUNT != digest % DIGEST_COUNT:
             raise DataError(
                 f"the texts are not those of the survey in {self._folder}: some changed, or there are fewer than before"
             )

@@ -5,7 +5,7 @@ import { samplesOf } from "./record_view.js";
 import { cellAt, drawCells, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp } from "../numbers.js";
+import { clamp, legendNumber } from "../numbers.js";
 import { divergingColor, inkOn, rampColor } from "../palette.js";
 import { scaleText, withoutRows } from "../scales.js";
 import { MISSING, WEIGHT, ZERO } from "../table.js";
@@ -141,8 +141,9 @@ export class NumbersView extends View {
     const grid = this.grid(app);
     const noise = grid.noise(item.row, item.column);
     if (grid.kind(item.row, item.column) === MISSING) return `${this.nameOf(grid, item)}: ${say("numbers_none")}`;
-    const spread = noise === null ? "" : ` \u00b1 ${grid.text(noise).replace("+", "")}`;
-    return `${this.nameOf(grid, item)}: ${grid.text(grid.value(item.row, item.column))}${spread} ${grid.entry.unit}`.trim();
+    const value = grid.value(item.row, item.column);
+    const number = `${grid.signed && value > 0 ? "+" : ""}${legendNumber(value)}`;
+    return `${this.nameOf(grid, item)}: ${number}${noise === null ? "" : ` \u00b1 ${legendNumber(Number(noise.toPrecision(2)))}`} ${grid.entry.unit}`.trim();
   }
 
   sentence(app, item) {
