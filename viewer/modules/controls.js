@@ -61,7 +61,7 @@ export class Controls {
     const chosen = app.view.other(app);
     const all = otherHeads(app, app.record);
     return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
-      all.map((one, place) => [place, app.view.nameOf(app, one)]), (value) => app.set({ other: all[Number(value)] }));
+      all.map((one, place) => [place, app.view.nameOf(app, one)]), (value) => app.set({ other: all[Number(value)] }), true);
   }
 
   /** Whose numbers are shown, of several grids of heads. */

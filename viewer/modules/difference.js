@@ -2,6 +2,8 @@
 
 import { Cells } from "./cells.js";
 import { formatWeight } from "./numbers.js";
+import { headWeights } from "./head_statistics.js";
+import { CELL_KINDS } from "./map_canvas.js";
 import { MASKED, MISSING, WEIGHT, ZERO, signedShade } from "./table.js";
 
 /** The most pairs of tokens that are looked through for equal ones. */
@@ -71,7 +73,33 @@ export class Difference extends Cells {
     this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
     this.largest = 0;
     this.hasMasked = this.hasMissing = this.hasZero = false;
+    /** The pair whose weights differ most: of tokens that are not special, where there are such; null where none differs. */
+    this.most = /** @type {{row: number, column: number, score: number}|null} */ (null);
     rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
+    this.findMost();
+  }
+
+  findMost() {
+    const special = (axis, groups) => groups.map((group) => Boolean(axis.isSpecial?.(group)));
+    const [rows, columns] = [special(this.record.queries, this.rowGroups), special(this.record.keys, this.columnGroups)];
+    for (let cell = 0; cell < this.values.length; cell += 1) {
+      if (this.kinds[cell] !== CELL_KINDS.weight) continue;
+      const [row, column] = [Math.floor(cell / this.columns), cell % this.columns];
+      const score = Math.abs(this.values[cell]) - (rows[row] || columns[column] ? 1e6 : 0);
+      if (!this.most || score > this.most.score) this.most = { row, column, score };
+    }
+  }
+
+  /** The part of a query's weight that lies on other keys in the other table, on average; null where rows do not add up to 1. */
+  get moved() {
+    if (this.columns < this.one.columns || this.columns < this.other.columns || !this.one.rowSums || !this.other.rowSums) return null;
+    let sum = 0;
+    for (const [r, [row, otherRow]] of this.rowPairs.entries()) {
+      const whole = [this.one.rowSums[row], this.other.rowSums[otherRow]].every((total) => Math.abs(total - 1) < 0.02);
+      if (!whole || this.one.measure !== "weights" || this.one.signed || this.other.signed) return null;
+      for (let column = 0; column < this.columns; column += 1) sum += Math.abs(this.value(r, column)) / 2;
+    }
+    return this.rows ? sum / this.rows : null;
   }
 
   fill(cell, [row, otherRow], [column, otherColumn]) {
@@ -125,4 +153,24 @@ export function otherHeads(app, record) {
   return alike.flatMap((one) => [...(one.heads > 1 ? [null] : []), ...Array.from({ length: one.heads }, (_, head) => head)]
     .map((head) => ({ record: one.number, head })))
     .filter((one) => one.record !== record.number || record.heads > 1);
+}
+
+const mostDifferent = new WeakMap();
+
+/** The most weights of a record whose heads are compared to choose one. */
+const MOST_COMPARED = 2 ** 22;
+
+/** The head of a decoded record whose weights differ most from those of another one; the next one where the mean of all is shown, or there are too many. */
+export function mostDifferentHead(record, head) {
+  const next = ((head ?? record.heads - 1) + 1) % record.heads;
+  if (head === null || !record.codes || record.codes.length > MOST_COMPARED) return next;
+  if (!mostDifferent.has(record)) mostDifferent.set(record, []);
+  const known = mostDifferent.get(record);
+  if (known[head] === undefined) {
+    const own = headWeights(record, head, null);
+    const distance = (other) => (other === head ? -1 : headWeights(record, other, null).reduce((sum, weight, pair) => sum + (Math.abs(weight - own[pair]) || 0), 0));
+    const distances = Array.from({ length: record.heads }, (_, other) => distance(other));
+    known[head] = distances.indexOf(Math.max(...distances));
+  }
+  return known[head];
 }

@@ -1,7 +1,7 @@
 // @ts-check
 
 import { say } from "./language.js";
-import { fitText } from "./lettering.js";
+import { fitText, textWidth } from "./lettering.js";
 import { shortWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
 import { NAMED, byWeight, evenShare, strongestOf } from "./sentence.js";
@@ -42,3 +42,34 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
   pen.text(say("evenMark", { weight: shortWeight(Number(even)) }), at, foot + 12, { color: theme.muted, size: 11 });
 }
+
+/** How much more each head gives to the keys that differ most: a bar on the side of the head that gives more, from zero in the middle. */
+export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y }) {
+  const { theme } = app;
+  const order = byWeight(table, row).filter((column) => table.value(row, column) !== 0).slice(0, NAMED + 1);
+  if (!order.length) return;
+  const title = { size: 13, bold: true };
+  pen.text(fitText(say("differenceAsks", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  const numbers = order.map((column) => differenceText(table.value(row, column)));
+  const [name, number] = [84, Math.max(...numbers.map((text) => textWidth(text, { size: 12 }))) + 6];
+  const side = (BARS_ROOM.width - name - number) / 2;
+  const middle = x + name + side;
+  const small = { size: 11 };
+  const ends = [[other, "end", -1], [one, "start", 1]];
+  for (const [head, align, sign] of /** @type {[string, "start"|"end", number][]} */ (ends)) {
+    pen.text(fitText(say("differenceMoreIn", { name: head }), BARS_ROOM.width / 2 - 4, small), middle + 5 * sign, y + 1.1 * BAR_STEP,
+      { color: divergingColor(0.8 * sign, theme), ...small, align });
+  }
+  order.forEach((column, line) => {
+    const at = y + (line + 2.1) * BAR_STEP;
+    const value = table.value(row, column);
+    const wide = Math.max(1, (side * Math.abs(value)) / Math.abs(table.value(row, order[0])));
+    pen.text(fitText(shortText(table.columnText(column)), name - 8, { size: 12 }), x + name - 8, at, { color: theme.text, size: 12, align: "end" });
+    pen.rect(value < 0 ? middle - wide : middle, at - 6, wide, 12, { fill: divergingColor(table.shade(row, column, app.state.scale), theme), stroke: theme.border });
+    pen.text(numbers[line], x + BARS_ROOM.width, at, { color: theme.text, size: 12, align: "end" });
+  });
+  pen.path([[middle, y + 1.5 * BAR_STEP], [middle, y + (order.length + 1.7) * BAR_STEP]], { color: theme.text, lineWidth: 1 });
+}
+
+/** A difference with its sign. */
+const differenceText = (value) => (value > 0 ? `+${shortWeight(value)}` : shortWeight(value));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Difference, commonPlaces, commonSide } from "../modules/difference.js";
+import { Difference, commonPlaces, commonSide, mostDifferentHead } from "../modules/difference.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "../modules/table.js";
 
 /** A table as views have it, of rows of numbers; null is masked. */
@@ -52,4 +52,25 @@ test("a difference is one weight minus the other; what one mask hides counts as 
   const back = new Difference(other, one, commonSide(other, one, "row"), commonSide(other, one, "column"));
   assert.equal(back.value(0, 0), -0.5);
   assert.equal(back.shade(0, 0, "linear"), -1);
+});
+
+test("the pair that differs most is one of words, and what moved is half of all differences", () => {
+  const one = Object.assign(table(["[S]", "q"], ["[S]", "k"], [[1, 0], [0.75, 0.25]]), { rowSums: [1, 1], measure: "weights" });
+  const other = Object.assign(table(["[S]", "q"], ["[S]", "k"], [[0, 1], [0.5, 0.5]]), { rowSums: [1, 1], measure: "weights" });
+  const isSpecial = (group) => group === "[S]";
+  for (const each of [one, other]) Object.assign(each.record, { queries: { kind: "tokens", isSpecial }, keys: { kind: "tokens", isSpecial } });
+  const found = new Difference(one, other, commonSide(one, other, "row"), commonSide(one, other, "column"));
+  assert.deepEqual([found.most?.row, found.most?.column], [1, 1]);
+  assert.equal(found.moved, (1 + 0.25) / 2);
+  assert.equal(new Difference(one, one, commonSide(one, one, "row"), commonSide(one, one, "column")).most, null);
+  other.rowSums = [1, 0.5];
+  assert.equal(new Difference(one, other, commonSide(one, other, "row"), commonSide(one, other, "column")).moved, null);
+});
+
+test("the head that differs most is taken away", () => {
+  const heads = [[1, 0], [0.9, 0.1], [0, 1], [0.5, 0.5]];
+  const record = { heads: 4, queries: { length: 1 }, keys: { length: 2 }, entry: { codes: { maximum: 1 } }, codeValues: [0, 0.1, 0.5, 0.9, 1],
+    codes: Uint8Array.from(heads.flat(), (weight) => [0, 0.1, 0.5, 0.9, 1].indexOf(weight)) };
+  assert.deepEqual([0, 1, 2, 3].map((head) => mostDifferentHead(record, head)), [2, 2, 0, 0]);
+  assert.equal(mostDifferentHead(record, null), 0);
 });

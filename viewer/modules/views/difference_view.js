@@ -1,10 +1,11 @@
 // @ts-check
 
 import { PatternView } from "./pattern_view.js";
-import { Difference, commonSide, otherHeads } from "../difference.js";
+import { Difference, commonSide, mostDifferentHead, otherHeads } from "../difference.js";
 import { say } from "../language.js";
-import { clamp, cellText } from "../numbers.js";
+import { clamp, cellText, percent, shortWeight } from "../numbers.js";
 import { divergingColor, inkOn } from "../palette.js";
+import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -28,15 +29,14 @@ export class DifferenceView extends PatternView {
     return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
   }
 
-  /** The other head: the chosen one, or the next. */
+  /** The other head: the chosen one, or the most different one. */
   other(app) {
     const { other, record, head } = app.state;
     const all = otherHeads(app, app.record);
     const same = all.find((one) => one.record === other?.record && one.head === other?.head);
     if (same) return same;
-    const heads = app.record.heads;
-    const next = { record, head: ((head ?? heads - 1) + 1) % heads };
-    return heads > 1 ? next : all.find((one) => one.record !== record) ?? all[0];
+    const { heads } = app.record;
+    return heads > 1 ? { record, head: mostDifferentHead(app.record, head) } : all.find((one) => one.record !== record) ?? all[0];
   }
 
   /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
@@ -62,7 +62,7 @@ export class DifferenceView extends PatternView {
     if (app.differs) return app;
     const table = this.difference(app);
     const state = { ...app.state, scale: withoutRows(app.state.scale), locked: [] };
-    return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
+    return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state }, featured: { value: () => (app.active() ? null : table.most) } });
   }
 
   /** The name of a head of a record, without the record where that is the shown one. */
@@ -73,9 +73,41 @@ export class DifferenceView extends PatternView {
     return parts.join(" \u00b7 ");
   }
 
+  /** The names of both heads, with their records where these differ. */
+  names(app) {
+    const chosen = this.other(app);
+    const [one, other] = [app.state, chosen].map((head) => {
+      const name = this.nameOf(app, head);
+      const record = app.recordText(app.records[head.record]);
+      return !name || (chosen.record !== app.state.record && head === app.state) ? [record, name].filter(Boolean).join(" \u00b7 ") : name;
+    });
+    return { one, other };
+  }
+
   headText(app) {
-    const one = this.nameOf(app, app.state) || app.recordText(app.record);
-    return say("differenceOf", { one, other: this.nameOf(app, this.other(app)) }).trim();
+    return say("differenceOf", this.names(app)).trim();
+  }
+
+  /** Which head gives more to a key, and how much; or that none differs. */
+  sentence(app, item) {
+    const table = this.difference(app);
+    if (!table) return { text: "", shares: "" };
+    const names = this.names(app);
+    const of = item ?? table.most;
+    if (!of) return { text: table.rows && table.columns && !table.hasMissing ? say("differenceSame", names) : "", shares: "" };
+    const { row, column } = of;
+    const value = table.value(row, column);
+    const pair = { query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) };
+    const [more, less] = value < 0 ? [names.other, names.one] : [names.one, names.other];
+    const kind = table.kind(row, column);
+    const text = kind === MASKED ? say("differenceHidden", pair) : kind === MISSING ? say("differenceMissing", pair)
+      : value === 0 ? say("differenceEqual", { ...pair, ...names }) : say("differenceMore", { ...pair, one: more, other: less, difference: shortWeight(Math.abs(value)) });
+    const moved = item ? null : table.moved;
+    return { text, shares: [kind === MASKED ? "" : this.describe(app, of), moved === null ? "" : say("differenceMoved", { percent: percent(moved) })].filter(Boolean).join(" \u2014 ") };
+  }
+
+  drawBars(app, pen, table, row, place) {
+    drawDifferenceBars(app, pen, table, row, this.names(app), place);
   }
 
   geometry(app) {
@@ -155,7 +187,7 @@ export class DifferenceView extends PatternView {
     const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
     const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const notes = [table.largest ? "" : say("differenceZero"),
+    const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"),
       scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
     return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }

@@ -60,8 +60,13 @@ export class PatternView extends CellView {
     if (place.bars && row !== undefined) {
       const right = place.left + table.columns * place.width;
       const middle = place.top + Math.min(table.rows * place.height, area.height) / 2;
-      drawRowBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
+      this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
     }
+  }
+
+  /** Whom a query looks at, beside the map. */
+  drawBars(app, pen, table, row, place) {
+    drawRowBars(app, pen, table, row, place);
   }
 
   drawSelection(app, pen, place) {
