@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from regard.explanations import Explanation, explain
     from regard.tasks.signatures import load, train
     from regard.viewer.view import View
-    from regard.watching import Change, intervene, patch, survey, watch
+    from regard.watching import Change, explain_weight, intervene, patch, survey, watch
 
 __version__ = "0.2.0"
 
@@ -71,6 +71,7 @@ __all__ = [
     "intervene",
     "Change",
     "patch",
+    "explain_weight",
     "View",
     "Readings",
     "Observed",

@@ -15,6 +15,7 @@ from regard.pictures.image_overlay import image_overlays, overlay
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
 from regard.pictures.segments import PixelAttention, segments
+from regard.pictures.signed_bars import signed_bars
 from regard.pictures.sound_alignment import sound_alignment
 from regard.pictures.word_weights import word_weights
 
@@ -35,6 +36,7 @@ __all__ = [
     "heatmap",
     "HeadMap",
     "head_grid",
+    "signed_bars",
     "sound_alignment",
     "image_overlays",
     "overlay",

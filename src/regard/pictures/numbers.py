@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -130,3 +131,13 @@ def cell_number(weight: float) -> str:
         return ">.99" if weight > 0 else "<−.99"
     text = f"{size:.2f}".replace("1.00", "1").replace("0.", ".", 1) if size < 1.005 else short_number(size)
     return "" if text.strip(".0") == "" else ("−" if weight < 0 else "") + text
+
+
+def signed_number(value: float, largest: float) -> str:
+    """Returns a number with its sign and as many decimals as the largest magnitude beside it needs for 3 digits.
+
+    A number that would be 0 with them is written by its power of ten.
+    """
+    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 0
+    text = f"{value:+.{decimals}f}" if not value or abs(value) * 10**decimals >= 0.5 else f"{value:+.0e}"
+    return "0" if not value else text.replace("-", "\N{MINUS SIGN}")

@@ -17,6 +17,8 @@ A call passes through these files, in this order:
 
 For norms and outputs, `projections` finds the module that projects the heads, and `residual_stream` follows its output
 to the logits; `linear_maps` calls these modules with other inputs to find their matrices, and `logit_path` stores them.
+For inputs, `write_tracking` follows what modules wrote to the residual stream up to queries and keys (`write_steps`);
+`weight_sources` explains a weight by it.
 
 `generation` joins the records of each generated sequence, `layer_graph` computes rollout and flow, `contributions` the
 contributions to logits, and `survey` the statistics of each head over many texts, of which `survey_difference`
@@ -41,6 +43,8 @@ from regard.watching.patching import patch
 from regard.watching.survey import survey
 from regard.watching.survey_difference import HeadDifference, StatisticDifference, SurveyDifference
 from regard.watching.watch import Watch, watch
+from regard.watching.weight_parts import PartPair, WeightParts, WriteSource
+from regard.watching.weight_sources import explain_weight
 
 __all__ = [
     "watch",
@@ -51,6 +55,7 @@ __all__ = [
     "HeadDifference",
     "HeadStatistics",
     "Intervention",
+    "PartPair",
     "Patched",
     "PatchedEffect",
     "PatchingWarning",
@@ -60,7 +65,10 @@ __all__ = [
     "Survey",
     "SurveyDifference",
     "UnseenAttentionWarning",
+    "WeightParts",
+    "WriteSource",
     "ablate",
+    "explain_weight",
     "flow",
     "intervene",
     "logit_contributions",

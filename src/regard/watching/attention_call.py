@@ -22,6 +22,7 @@ from regard.watching.intercepted_call import READING_NAMES
 if TYPE_CHECKING:
     from regard.distributed.shards import Shards
     from regard.watching.logit_path import LogitPath
+    from regard.watching.write_steps import ScoreSteps
 
 
 class PostponedReadings(Protocol):
@@ -96,6 +97,8 @@ class AttentionCall:
         visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
         path: the path from the heads to the logits, for `regard.watching.logit_contributions`; None unless outputs are
             requested.
+        origin: where queries, keys and scores come from, for `regard.watching.explain_weight`; None unless ``inputs``
+            are requested.
         unprojected: why the projection of the heads is not known, if it was searched; "": it is.
         shards: which queries and which keys each process holds, if the sequences are sharded
             (`regard.distributed`); then ``queries`` and ``keys`` count whole sequences, and readings of queries and of
@@ -165,6 +168,7 @@ class AttentionCall:
     visible_mask: Mask | None = None
     shards: "tuple[Shards, Shards] | None" = None
     path: Requested["LogitPath"] = None
+    origin: Requested["ScoreSteps"] = None
     unprojected: str = ""
 
     def gathered(self) -> "AttentionCall":
@@ -211,7 +215,7 @@ class AttentionCall:
 
     def __getstate__(self) -> dict[str, Any]:
         self.settle()
-        return {**vars(self), "path": None}  # it holds modules of the model
+        return {**vars(self), "path": None, "origin": None}  # they hold modules of the model
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -259,7 +263,7 @@ class AttentionCall:
         ]
 
 
-_HIDDEN_ATTRIBUTES = ("visible_mask", "path", "unprojected")
+_HIDDEN_ATTRIBUTES = ("visible_mask", "path", "origin", "unprojected")
 
 QUERY_ATTRIBUTES = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "distance", "weights", "shares", "recall",

@@ -63,7 +63,7 @@ class _Mode(TorchFunctionMode):
         elif handler is None and state.tracked.known:
             handler = track
         result = func(*args, **kwargs) if handler is None or is_idle() else handler(func, args, kwargs)
-        if state.followers and not (is_idle() or state.is_opened):
+        if state.followers and not is_idle():
             for follower in state.followers:
                 follower.follow(func, args, kwargs, result)
         return result

@@ -170,6 +170,11 @@ class ModuleCall:
         self._compare(matrix, constants, wide_tensor(self.output)[..., chosen])
         return matrix
 
+    def constant(self) -> Tensor:
+        """Returns the output of a linear module for zeros, ``[outputs]``, in float32 or wider."""
+        constants = self.ask(torch.zeros_like(self.input)) if self.constants is None else self.constants
+        return wide_tensor(constants).reshape(-1, constants.shape[-1])[0]
+
     @property
     def _is_random(self) -> bool:
         """Whether the run may have dropped features."""

@@ -18,7 +18,8 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, first_tensor, wide_tensor
 from regard.watching.logit_path import LogitPath
 from regard.watching.residual_stream import HeadsStep, ResidualStream
-from regard.watching.thread_state import without_mode
+from regard.watching.thread_state import STATE, without_mode
+from regard.watching.write_tracking import WriteTracking
 
 Arguments = ParamSpec("Arguments")
 
@@ -71,10 +72,13 @@ class Projections:
         names: the names of the model's modules, by their ``id``.
         norms: whether the norms of projected values are wanted.
         stream: follows the outputs of projected heads; None: they are not wanted.
+        writes: follows what is written to the residual stream to queries and keys; None: this is not wanted.
     """
 
-    def __init__(self, names: dict[int, str], norms: bool, stream: ResidualStream | None):
-        self._names, self._norms, self._stream = names, norms, stream
+    def __init__(
+        self, names: dict[int, str], norms: bool, stream: ResidualStream | None, writes: WriteTracking | None = None
+    ):
+        self._names, self._norms, self._stream, self._writes = names, norms, stream, writes
         self._expected: ExpectedProjection | None = None
         self._running: list[_RunningModule] = []
         self._in_forward: list[tuple[AttentionCall, HeadsStep, int]] = []
@@ -103,6 +107,8 @@ class Projections:
     @_noted
     def begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Handles the call of a module."""
+        if self._writes is not None and self._names.get(id(module)) == "":
+            self._writes.begin_forward(args)
         expected, rows = self._expected, None
         tensors = [each for each in args if isinstance(each, Tensor)]
         is_inside = any(running.expected for running in self._running)
@@ -152,12 +158,19 @@ class Projections:
                 self._found(running.expected, call, output, running.rows)
         elif self._stream is not None and output is not None:
             self._stream.passed(name, module, running.args, output)
+        if self._writes is not None and output is not None:
+            self._writes.passed(name, module, running.args, output)
         if name == "" and id(module) in self._names:
             self.end_forward(running.output)
 
     @_noted
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Handles a function of PyTorch: a linear one may project the heads without a module of its own."""
+        if self._writes is not None:
+            within = self._names.get(id(self._running[-1].module), "") if self._running else ""
+            self._writes.follow(function, args, kwargs, result, within)
+        if STATE.is_opened:
+            return
         self._project(function, args, kwargs, result)
         if self._stream is not None:
             self._stream.follow(function, args, kwargs, result)
@@ -247,6 +260,8 @@ class Projections:
         self._stream.begin(output, heads)
         queries = record.queries if expected.rows is None else len(expected.rows) // max(record.batch, 1)
         self._in_forward.append((record, heads, queries))
+        if self._writes is not None:
+            self._writes.begin(output, heads, record, queries)
 
     def _deliver(self, record: AttentionCall, norms: Tensor) -> None:
         if norms.device.type == "cpu":

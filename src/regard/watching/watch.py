@@ -29,7 +29,7 @@ from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.contributions import value_logits
 from regard.watching.coverage import Coverage
 from regard.watching.families import maps_of_heads
-from regard.watching.generation import Generation
+from regard.watching.generation import Generation, JoinedPart
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.interception import begin, end
 from regard.watching.owners import Owner, refuse_compiled
@@ -37,6 +37,7 @@ from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
 from regard.watching.thread_state import Observer, is_apart, without_mode
 from regard.watching.token_ids import TokenIds, token_axis
+from regard.watching.write_tracking import WriteTracking
 
 CALLS_LIMIT = 12
 """The most calls that a notebook lists."""
@@ -73,22 +74,25 @@ class Watch(Observer):
         keep: bool,
         norms: bool,
         outputs: bool,
+        inputs: bool,
     ):
         super().__init__(model)
         self.model = model
         self.calls: list[AttentionCall] = []
         self._read, self._layers, self._heads = read, layers, heads
-        self._keep, self._norms, self._outputs = keep, norms, outputs
+        self._keep, self._norms, self._outputs = keep or inputs, norms, outputs or inputs
         self._cached = CachedKeys()
         self._token_ids = TokenIds(self.names.modules)
         self._coverage = Coverage(self.names)
         self._history = CallHistory()
         self._is_open = False
         self._parts: dict[int, int] = {}  # by the identity of the module
-        self._reader = CallReader(read, alone=keep or norms or outputs)
+        self._reader = CallReader(read, alone=self._keep or norms or self._outputs)
+        self._writes = WriteTracking() if inputs else None
         self._projections = None
-        if norms or outputs:
-            self._projections = Projections(self.names.names, norms, ResidualStream() if outputs else None)
+        if norms or self._outputs:
+            stream = ResidualStream() if self._outputs else None
+            self._projections = Projections(self.names.names, norms, stream, self._writes)
 
     def __enter__(self) -> Self:
         if self._is_open:
@@ -238,6 +242,8 @@ class Watch(Observer):
         self._reader.take(call, intercepted, mask.visible if wants_pairs else None, others)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
+        if self._writes is not None:
+            call.origin = self._writes.score_steps(intercepted)
         if self._projections is not None and call.mechanism != "depth":
             self._projections.expect(call, value)
         keys = intercepted.value if problem is None else problem.key
@@ -278,6 +284,10 @@ class Watch(Observer):
             ShapeError: the batch changes in an unknown way.
         """
         return self._generation().stitch(sequence, beam_indices)
+
+    def parts(self, sequence: int = -1) -> list[list[JoinedPart]]:
+        """Returns the parts of each module's calls that `stitched` joins, in the order of their queries."""
+        return self._generation().parts(sequence)
 
     @property
     def sequences(self) -> int:
@@ -400,6 +410,7 @@ def watch(
     keep: bool = False,
     norms: bool = False,
     outputs: bool = False,
+    inputs: bool = False,
 ) -> Watch:
     """Watches the attention of a model: a context that records every attention call and never changes the output.
 
@@ -425,6 +436,8 @@ def watch(
         outputs: whether to keep each head's output and values, for `regard.watching.logit_contributions` and
             `regard.watching.value_logits`. For norms and outputs, the modules after the heads are called again with
             probing inputs, with their hooks, unless they are plain linear layers.
+        inputs: whether to keep where queries and keys come from, for `regard.watching.explain_weight`: the embeddings
+            and what each module adds to the residual stream, in linear memory. It implies ``keep`` and ``outputs``.
 
     Returns:
         A context; `Watch.calls` has the records.
@@ -455,13 +468,13 @@ def watch(
         raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
     readings = as_readings(read, Readings(entropy=True, peak=True, received=True))
     _check_readings(readings)
-    for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
+    for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs), ("inputs", inputs)):
         if not isinstance(flag, bool):
             raise KindError(f"{name} must be True or False; it is {type_text(flag)}")
     chosen_layers = chosen_numbers("layers", layers)
     chosen_heads = chosen_numbers("heads", heads)
     of_layers = None if chosen_layers is None else frozenset(chosen_layers)
-    return Watch(model, readings, of_layers, chosen_heads, keep, norms, outputs)
+    return Watch(model, readings, of_layers, chosen_heads, keep, norms, outputs, inputs)
 
 
 def _check_readings(read: Readings) -> None:

@@ -161,7 +161,7 @@ class WeightedSum:
         )
         if self.scores is None or not self.scores.is_floating_point():
             return intercepted
-        scores = layout.four_axes(self._pairs(self.scores))
+        scores = intercepted.own_scores = layout.four_axes(self._pairs(self.scores))
         hidden = hides(scores)
         intercepted.mask = visible_pairs(_one_head(~hidden))
         # A row that is hidden throughout has weights where its scores are finite, and NaN where they are not.

@@ -1,0 +1,245 @@
+"""The parts of an attention score by what wrote them, as a table and as a picture."""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.names.missing_names import hinted
+from regard.pictures.numbers import signed_number
+from regard.records.attention_record import Kind
+from regard.records.shaded_table import shaded_table
+from regard.shapes.checks import whole_number
+from regard.watching.write_steps import WriteKind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+_KINDS: tuple[WriteKind, ...] = ("embedding", "position", "input", "constant", "head", "module", "bias")
+_POSITION = re.compile(r"pos|wpe", re.IGNORECASE)
+ROUNDING = 1e-12
+"""The share of all parts below which cap, bias and rest have no line."""
+
+_LAYER = re.compile(r"(?:^|\.)(\d+)\.(.+)$")
+
+
+@dataclass(frozen=True)
+class WriteSource:
+    """What wrote a part of the residual stream.
+
+    Attributes:
+        kind: ``"embedding"``, ``"position"``, ``"head"``, ``"module"`` (not linear), ``"input"`` (of the model, or of
+            the module before which nothing is known), ``"constant"`` (the same for every input) or ``"bias"`` (of all
+            linear modules together).
+        name: the module's name in the model; of a head that of its attention.
+        layer: the number of its layer; None if it is in none.
+        head: the number of the head; None: no head, or those of the attention that the watch does not have.
+
+    Example:
+        >>> from regard import watching
+        >>> watching.WriteSource("head", "layers.1.self_attn", 1, 3).label
+        'head 3 of layer 1'
+    """
+
+    kind: WriteKind
+    name: str = ""
+    layer: int | None = None
+    head: int | None = None
+
+    @classmethod
+    def of(cls, kind: WriteKind, name: str) -> "WriteSource":
+        """Returns the source of a module."""
+        if kind in ("bias", "constant"):
+            return cls(kind)
+        if kind == "embedding" and _POSITION.search(name.rpartition(".")[2]):
+            return cls("position", name)
+        layer = _LAYER.search(name)
+        return cls(kind, name, None if layer is None else int(layer[1]))
+
+    @property
+    def label(self) -> str:
+        """The source in a few words."""
+        if self.kind == "head":
+            return f"{'other heads' if self.head is None else f'head {self.head}'} of layer {self.layer}"
+        if self.kind == "module":
+            layer = _LAYER.search(self.name)
+            return f"{layer[2]} of layer {layer[1]}" if layer else self.name or "the model"
+        if self.kind == "input":
+            return f"input of {self.name}" if self.name else "input"
+        return "biases" if self.kind == "bias" else self.kind
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Sorts sources by where they are in a model."""
+        first = self.kind not in ("head", "module")
+        layer = -1 if first or self.layer is None else self.layer
+        return self.kind == "bias", layer, _KINDS.index(self.kind), self.name, -1 if self.head is None else self.head
+
+
+class PartPair(NamedTuple):
+    """A part of a query with a part of a key.
+
+    Attributes:
+        query, key: what wrote them.
+        score: what they add to the score.
+    """
+
+    query: WriteSource
+    key: WriteSource
+    score: float
+
+
+@hinted
+@dataclass(frozen=True, eq=False, repr=False)
+class WeightParts:
+    """The score of one query and key, divided by what wrote to the residual stream: see `explain_weight`.
+
+    ``pairs.sum() + cap + bias + rest`` is the score, or its difference from that of ``against``.
+
+    Attributes:
+        layer, head, query, key, against: as for `explain_weight`.
+        name, kind: of the attention, as in `AttentionCall`.
+        sources: what wrote the parts.
+        pairs: ``float64 [sources, sources]``: what each part of the query (rows) adds with each part of the key.
+        bias: what was added to the inner product: positions (ALiBi, T5) or a tensor of the model.
+        cap: the change by a cap or by another function of the score, which is not linear.
+        rest: what is left: rounding, and what the model computed in another way than its parts say.
+        score: the score after cap and bias; without ``against``, the sum of all parts.
+        weight: after the softmax.
+        rank: the place of the score among the visible keys, from 1.
+        visible: the number of visible keys.
+    """
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    against: int | Literal["mean"] | None
+    name: str
+    kind: Kind
+    sources: tuple[WriteSource, ...]
+    pairs: NDArray[np.float64]
+    bias: float
+    cap: float
+    rest: float
+    score: float
+    weight: float
+    rank: int
+    visible: int
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the sources; those of an encoder and a decoder that are alike have the module's name too."""
+        labels = [source.label for source in self.sources]
+        return [
+            f"{label} ({source.name})" if labels.count(label) > 1 else label
+            for label, source in zip(labels, self.sources, strict=True)
+        ]
+
+    @property
+    def total(self) -> float:
+        """The explained number: the score, or its difference."""
+        return float(self.pairs.sum()) + self.cap + self.bias + self.rest
+
+    @property
+    def of_query(self) -> NDArray[np.float64]:
+        """What each part of the query adds to the score, with the whole key, ``[sources]``."""
+        return self.pairs.sum(1)
+
+    @property
+    def of_key(self) -> NDArray[np.float64]:
+        """What each part of the key adds to the score, with the whole query, ``[sources]``."""
+        return self.pairs.sum(0)
+
+    def largest(self, count: int = 5) -> list[PartPair]:
+        """Returns the pairs of a part of the query and a part of the key that add or subtract most."""
+        order = np.argsort(-np.abs(self.pairs), axis=None)[: whole_number("count", count, low=1)]
+        rows, columns = np.unravel_index(order, self.pairs.shape)
+        return [
+            PartPair(self.sources[row], self.sources[column], float(self.pairs[row, column]))
+            for row, column in zip(rows, columns, strict=True)
+        ]
+
+    def table(self, rows: int = 12, pairs: int = 5) -> "Table":
+        """Returns a table of Rich: the largest parts of both sides, their sum, and the largest pairs of parts.
+
+        Args:
+            rows: how many sources it has; one more row adds up the others.
+            pairs: how many pairs it has.
+        """
+        from rich.table import Table
+
+        table = Table(title=self._title(), title_justify="left")
+        for column in ("part", "in the query", "in the key"):
+            table.add_column(column, justify="left" if column == "part" else "right")
+        labels, numbers = self._rows(rows)
+        largest = float(np.abs(numbers).max(initial=0.0))
+        for label, values in zip(labels[:-1], numbers[:-1], strict=True):
+            table.add_row(label, *(signed_number(float(value), largest) for value in values))
+        table.add_section()
+        table.add_row(labels[-1], *(signed_number(float(value), largest) for value in numbers[-1]))
+        table.add_section()
+        names = dict(zip(self.sources, self.labels, strict=True))
+        for pair in self.largest(pairs):
+            score = signed_number(pair.score, largest)
+            table.add_row(f"{names[pair.query]} · {names[pair.key]}", score, score)
+        return table
+
+    def _rows(self, count: int) -> tuple[list[str], NDArray[np.float64]]:
+        """Returns the rows of a table, the sum last, with the numbers of both sides."""
+        count = whole_number("rows", count, low=1)
+        sides = np.stack([self.of_query, self.of_key], axis=1)
+        order = np.argsort(-np.abs(sides).max(1), kind="stable")
+        count = count if len(order) > count + 1 else len(order)
+        shown, others = np.sort(order[:count]), order[count:]
+        rows = [(self.labels[number], sides[number]) for number in shown]
+        rows += [(f"{len(others)} more", sides[others].sum(0))] if len(others) else []
+        limit = ROUNDING * float(np.abs(self.pairs).sum())
+        ends = (("cap", self.cap), ("bias of the pair", self.bias), ("rest", self.rest))
+        rows += [(label, np.full(2, value)) for label, value in ends if abs(value) > limit]
+        total = {None: "score", "mean": "score − mean"}.get(self.against, f"score − that of key {self.against}")
+        labels, numbers = zip(*rows, (total, np.full(2, self.total)), strict=True)
+        return list(labels), np.stack(numbers)
+
+    def _title(self) -> str:
+        score = f"{self.score:.4g}".replace("-", "\N{MINUS SIGN}")
+        return (
+            f"layer {self.layer}, head {self.head}: query {self.query} → key {self.key}\n"
+            f"score {score}, number {self.rank} of {self.visible} keys, weight {self.weight:.4g}"
+        )
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=120, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False)
+        with console.capture() as captured:
+            console.print(self.table())
+        return captured.get()
+
+    def __repr__(self) -> str:
+        return (
+            f"<WeightParts of layer {self.layer}, head {self.head}, query {self.query} → key {self.key}: "
+            f"score {self.score:.4g}, {len(self.sources)} sources>"
+        )
+
+    def _repr_html_(self) -> str:
+        labels, numbers = self._rows(12)
+        return shaded_table(numbers, labels, ("in the query", "in the key"), caption=self._title().replace("\n", ": "))
+
+    def figure(self, rows: int = 12) -> "Figure":
+        """Draws the parts of both sides as bars, blue above 0 and red below.
+
+        Args:
+            rows: how many sources it has; one more bar adds up the others.
+
+        Raises:
+            MissingPartError: matplotlib is not installed.
+        """
+        from regard.pictures import signed_bars
+
+        labels, numbers = self._rows(rows)
+        panels = {"in the query": numbers[:, 0], "in the key": numbers[:, 1]}
+        return signed_bars(labels, panels, title=self._title(), total=True)

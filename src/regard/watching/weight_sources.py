@@ -1,0 +1,361 @@
+"""The score of a pair as a sum over what was written to the residual stream: `explain_weight`."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.reference import TileInputs, TileWeights, weigh
+from regard.attention.problem import Problem
+from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.names.answered import answered
+from regard.records.attention_record import Kind
+from regard.scores.inner_product import InnerProduct
+from regard.shapes.checks import type_text, whole_number
+from regard.watching.attention_call import AttentionCall
+from regard.watching.call_problems import MULTI_HEAD
+from regard.watching.call_records import ProblemTiles
+from regard.watching.generation import JoinedPart
+from regard.watching.linear_maps import wide_tensor
+from regard.watching.mask_kind import hides
+from regard.watching.watch import Watch
+from regard.watching.weight_parts import WeightParts, WriteSource
+from regard.watching.write_steps import ElementFactors, LinearStep, Product, ScoreSteps, Write, is_capped, pulled
+
+USAGE = "with regard.watch(model, inputs=True) as seen"
+
+KEYS_AT_ONCE = 16
+"""The number of keys whose parts are added up at once."""
+
+OTHER_SHARE = 1e-3
+"""The least share of an attention's output, not explained by its heads, that is a part of its own."""
+
+_ADVICE = {
+    MULTI_HEAD: "; call the module with need_weights=False",
+    **dict.fromkeys(
+        ("MultiheadAttention", "TransformerEncoderLayer"),
+        "; call the model after torch.backends.mha.set_fastpath_enabled(False)",
+    ),
+}
+"""What to change, by the function that computed a call."""
+
+Vectors = dict[WriteSource, Tensor]
+"""The features that each source adds to a query, or to a weighted sum of keys: ``float64 [features]``."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRow:
+    """One query's scores.
+
+    Attributes:
+        query: the step and the elements of the query, ``[features]``.
+        key: those of each key, ``[keys, features]``.
+        scale: the factor of each inner product, ``[keys]``, as all that follow.
+        cap: the change by a cap or by another function; None: all that the parts and the bias do not add.
+        bias: what is added then.
+        scores: the scores before the mask.
+        visible: which keys the query sees.
+    """
+
+    query: tuple[LinearStep, Tensor]
+    key: tuple[LinearStep, Tensor]
+    scale: Tensor
+    cap: Tensor | None
+    bias: Tensor
+    scores: Tensor
+    weights: Tensor
+    visible: Tensor
+
+
+@answered
+@torch.no_grad()
+def explain_weight(
+    seen: Watch,
+    layer: int,
+    head: int,
+    query: int,
+    key: int,
+    *,
+    against: int | Literal["mean"] | None = None,
+    kind: Kind | None = None,
+    name: str | None = None,
+    batch_row: int = 0,
+    sequence: int = -1,
+) -> WeightParts:
+    r"""Explains a weight: the score of a query and a key as a sum over what earlier modules wrote.
+
+    .. math:: s_{ij} = \sum_{a, b} scale \cdot q_{i,a} \cdot k_{j,b} + cap_{ij} + bias_{ij},
+        \qquad q_{i,a} = L_{q,i}\, x_{i,a}, \quad k_{j,b} = L_{k,j}\, x_{j,b}
+
+    The input of the projections is the residual stream, a sum of what embeddings, heads (:math:`x_a = o_h W_O^h`),
+    other modules and biases wrote: so the score is a bilinear form (Elhage et al. 2021, "A Mathematical Framework for
+    Transformer Circuits", sections "QK circuit" and "Composition"; Kamath et al. 2025, "Tracing Attention Computation
+    Through Feature Interactions"). :math:`L` is all that lies between: normalizations, also those of queries and keys,
+    which are linear as their statistics are held fixed at those of the run; projections with adapters; rotary
+    positions, which rotate each part. With these statistics the parts add up to the score exactly, up to rounding,
+    whose size is named (`WeightParts.rest`); how a change of one part would change the statistics does not count. A
+    cap of the scores is a last step that is not linear, and has a line of its own; so have biases by position.
+
+    What a module that is not linear wrote, such as a feedforward network, is one part, and not divided further. Heads
+    are divided where their output projection is known. Biases of all linear modules are one part.
+
+    Args:
+        seen: of ``regard.watch(model, inputs=True)``, after the model was called.
+        layer: the number of the layer, from 0, as `AttentionCall.layer` says.
+        head: the number of the query head, from 0.
+        query, key: positions in their sequences, from 0; with a cache, in the whole sequence so far.
+        against: explains the difference from the score of another key, or from the ``"mean"`` over all visible keys:
+            the softmax ignores what all keys have in common. None: the score itself.
+        kind: ``"self"``, ``"causal"`` or ``"cross"``, where a layer has several attentions.
+        name: the name of the attention's module, where these say too little.
+        batch_row: its number, from 0.
+        sequence: as for `Watch.stitched`.
+
+    Returns:
+        The parts: a table when printed, and in a notebook.
+
+    Raises:
+        ArgumentError: there is no such layer, head, query or key; the query does not see the key; the watch kept no
+            inputs; or the way back is not known, with the reason.
+        KindError, UnknownNameError: bad arguments.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import models, watching
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.LanguageModel(models.LanguageModelConfig(50, context=8, hidden=12, layers=2, heads=2)).eval()
+        >>> with torch.no_grad(), regard.watch(model, inputs=True) as seen:
+        ...     _ = model(torch.tensor([[5, 6, 7, 5]]))
+        >>> parts = watching.explain_weight(seen, layer=1, head=0, query=3, key=1)
+        >>> [source.label for source in parts.sources][:3]
+        ['embedding', 'head 0 of layer 0', 'head 1 of layer 0']
+        >>> abs(parts.pairs.sum() + parts.bias + parts.cap + parts.rest - parts.score) < 1e-6
+        True
+    """
+    if not isinstance(seen, Watch):
+        raise KindError(f"seen must be the result of regard.watch; it is {type_text(seen)}")
+    layer, head, query, key, batch_row = (
+        whole_number(argument, number, low=0)
+        for argument, number in (
+            ("layer", layer),
+            ("head", head),
+            ("query", query),
+            ("key", key),
+            ("batch_row", batch_row),
+        )
+    )
+    if kind is not None and kind not in get_args(Kind):
+        raise UnknownNameError("kind", kind, get_args(Kind))
+    if against is not None and against != "mean":
+        against = whole_number("against", against, low=0)
+    part, keys = _part(seen, layer, kind, name, query, batch_row, sequence)
+    call, row = part.call, int(part.rows[batch_row])
+    positions = part.places(keys).tolist()
+    for argument, number in (("key", key), ("against", against)):
+        if isinstance(number, int) and number not in positions:
+            raise ArgumentError(f"{argument} must be one of the {keys} keys that query {query} has; it is {number}")
+    if head >= call.heads:
+        raise ArgumentError(f"head must be below {call.heads}, the heads of {call.name!r}; it is {head}")
+    scores = _score_row(call, row, head, query - part.first_query)
+    columns = {position: int(column) for position, column in zip(positions, part.columns, strict=True)}
+    for number in (key, against):
+        if isinstance(number, int) and not bool(scores.visible[columns[number]]):
+            raise ArgumentError(f"the mask of {call.name!r} hides key {number} from query {query}")
+    share = torch.zeros(len(scores.weights), dtype=torch.float64, device="cpu")
+    if against == "mean":
+        share[scores.visible] = -1 / float(scores.visible.sum())
+    elif against is not None:
+        share[columns[against]] = -1
+    share[columns[key]] += 1
+    sources, pairs, bias, cap, rest = _parts(scores, share)
+    order = scores.scores.masked_fill(~scores.visible, -torch.inf)
+    own = columns[key]
+    return WeightParts(
+        layer,
+        head,
+        query,
+        key,
+        against,
+        call.name,
+        call.kind,
+        sources,
+        pairs.numpy(),
+        bias,
+        cap,
+        rest,
+        float(scores.scores[own]),
+        float(scores.weights[own]),
+        1 + int((order > order[own]).sum()),
+        int(scores.visible.sum()),
+    )
+
+
+def _part(
+    seen: Watch, layer: int, kind: Kind | None, name: str | None, query: int, batch_row: int, sequence: int
+) -> tuple[JoinedPart, int]:
+    """Returns the part of a call that has a query, and the number of keys of its sequence."""
+    modules = [parts for parts in seen.parts(sequence) if parts]
+    if not modules:
+        raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {USAGE}")
+    chosen = [
+        parts
+        for parts in modules
+        for first in (parts[0].call,)
+        if first.layer == layer and kind in (None, first.kind, parts[-1].call.kind) and name in (None, first.name)
+    ]
+    if len(chosen) != 1:
+        known = [(call.name, call.layer, call.kind) for call in (parts[0].call for parts in chosen or modules)]
+        raise ArgumentError(
+            f"layer, kind and name must name one attention, and {len(chosen)} have this layer, kind and name: "
+            f"(name, layer, kind) may be {', '.join(map(str, known[:16]))}{' …' if len(known) > 16 else ''}"
+        )
+    (parts,) = chosen
+    if batch_row >= len(parts[-1].rows):
+        raise ArgumentError(f"batch_row must be below {len(parts[-1].rows)}; it is {batch_row}")
+    part = next((part for part in parts if part.first_query <= query < part.end), None)
+    if part is None:
+        raise ArgumentError(f"query must be from {parts[0].first_query} to {parts[-1].end - 1}; it is {query}")
+    return part, max(part.first_key + part.keys for part in parts) + parts[-1].source
+
+
+def _score_row(call: AttentionCall, row: int, head: int, query: int) -> ScoreRow:
+    """Returns the scores of one query, and where they come from; raises ArgumentError if that is not known."""
+    origin, tiles = call.origin, call.tiles
+    if origin is None or tiles is None:
+        raise ArgumentError(
+            f"the inputs of {call.name!r} were not kept: write {USAGE}; a record that was pickled has none"
+        )
+    source = tiles[row]
+    if not isinstance(source, ProblemTiles):
+        weights = torch.from_numpy(source.tile((query, query + 1), (0, call.keys))[call.chosen_heads.index(head), 0])
+        return _own_row(call, origin, row, head, query, weights)
+    problem = source.problem
+    if origin.query is None or origin.key is None:
+        reason = "the way from the residual stream to its queries and keys is not known"
+        raise _unknown(call, f"{reason}{_ADVICE.get(call.source, '')}")
+    steps, inner = _weighed(call, problem, head, query)
+    scaled, capped, biased, masked, weights = (each[0, head, 0].double() for each in steps[1:])
+    largest = int(inner.abs().argmax())
+    scale = scaled[largest] / inner[largest] if float(inner[largest]) else scaled.new_ones(())
+    grid, kv_heads, features = problem.grid, problem.key.shape[1], problem.query.shape[-1]
+    own = torch.arange(features, device="cpu")
+    of_query = ((row * grid.heads + head) * grid.queries + query) * features + own
+    first = (row * kv_heads + head // (grid.heads // kv_heads)) * grid.keys
+    of_keys = (first + torch.arange(grid.keys, device="cpu"))[:, None] * features + own
+    return ScoreRow(
+        (origin.query, of_query),
+        (origin.key, of_keys),
+        scale.expand(grid.keys),
+        capped - scaled,
+        biased - capped,
+        biased,
+        weights,
+        ~hides(masked),
+    )
+
+
+def _weighed(call: AttentionCall, problem: Problem, head: int, query: int) -> tuple[TileWeights, Tensor]:
+    """Returns the calculation of one query, and its inner products with all keys."""
+    prepared, grid = problem.prepared, problem.grid
+    if not isinstance(prepared.primitive, InnerProduct) or not torch.equal(
+        prepared.query.to(problem.query.dtype), problem.query
+    ):
+        raise _unknown(
+            call, f"its score is no scaled inner product of queries and keys, but {type(problem.score).__name__}"
+        )
+    inside = slice(query, query + 1)
+    one = prepared.query[:, :, inside]
+    inputs = TileInputs(
+        replace(prepared, query=one),
+        problem.query[:, :, inside],
+        problem.value,
+        grid.tile(queries=range(query, query + 1)),
+    )
+    key = prepared.key[0, head // (grid.heads // prepared.key.shape[1])]
+    return weigh(problem, inputs), key.double() @ one[0, head, 0].double()
+
+
+def _own_row(call: AttentionCall, origin: ScoreSteps, row: int, head: int, query: int, weights: Tensor) -> ScoreRow:
+    """Returns the scores of one query that the model computed itself."""
+    if origin.scores is None or origin.values is None:
+        raise _unknown(call, "the way from the residual stream to its scores is not known")
+    count = call.keys
+    index = ((row * call.heads + head) * call.queries + query) * count + torch.arange(count, device="cpu")
+    ends = pulled(origin.scores, ElementFactors(index, torch.eye(count, dtype=torch.float64, device="cpu")))
+    products = [(step, elements) for step, elements in ends.items() if isinstance(step, Product)]
+    if len(products) != 1 or len(products[0][1].index) != count:
+        raise _unknown(call, "its scores are no sum of one product of queries and keys and others")
+    (step, elements), bias = products[0], torch.zeros(count, dtype=torch.float64, device="cpu")
+    for write, part in ends.items():
+        if isinstance(write, Write):
+            bias = bias + write.total(part)
+    order = elements.factors.abs().argmax(1)
+    indices = [side.expand(count, -1)[order] for side in step.factors_of(elements.index)]
+    sides = list(zip(step.sides, indices, strict=True))
+    if count > 1 and bool((indices[0] != indices[0][:1]).any()):
+        sides = sides[::-1]
+    (query_step, of_query), key = sides
+    scores = origin.values[row, head, query].cpu().double()
+    scale = elements.factors.gather(1, order[:, None])[:, 0]
+    cap = None if is_capped(origin.scores) else torch.zeros_like(bias)
+    return ScoreRow((query_step, of_query[0]), key, scale, cap, bias, scores, weights, ~hides(scores))
+
+
+def _unknown(call: AttentionCall, reason: str) -> ArgumentError:
+    return ArgumentError(f"the weights of {call.name!r} cannot be explained: {reason}")
+
+
+def _parts(row: ScoreRow, share: Tensor) -> tuple[tuple[WriteSource, ...], Tensor, float, float, float]:
+    """Returns the sources, the pairs ``[sources, sources]``, and bias, cap and rest of a sum of scores."""
+    step, index = row.query
+    of_query = _vectors(step, ElementFactors(index, torch.eye(len(index), dtype=torch.float64, device="cpu")))
+    of_keys: Vectors = {}
+    step, indices = row.key
+    used = share.nonzero()[:, 0]
+    for keys in used.split(KEYS_AT_ONCE):
+        factors = torch.eye(indices.shape[1], dtype=torch.float64, device="cpu")[:, None]
+        factors = (factors * (share * row.scale)[keys, None]).flatten(1)
+        for source, vector in _vectors(step, ElementFactors(indices[keys].flatten(), factors)).items():
+            of_keys[source] = of_keys.get(source, 0) + vector
+    sources = tuple(sorted({*of_query, *of_keys}, key=lambda source: source.order))
+    none = torch.zeros(len(index), dtype=torch.float64, device="cpu")
+    left, right = (torch.stack([vectors.get(each, none) for each in sources]) for vectors in (of_query, of_keys))
+    pairs = left @ right.t()
+    score, bias = (float(share[used] @ each[used]) for each in (row.scores, row.bias))
+    rest = score - bias - float(pairs.sum())
+    cap = rest if row.cap is None else float(share[used] @ row.cap[used])
+    rest -= cap
+    return sources, pairs, bias, cap, rest
+
+
+def _vectors(step: LinearStep, elements: ElementFactors) -> Vectors:
+    """Returns what each source adds to sums of elements."""
+    vectors: Vectors = {}
+
+    def add(source: WriteSource, vector: Tensor) -> None:
+        vectors[source] = vectors.get(source, 0) + vector
+
+    for write, part in pulled(step, elements).items():
+        if isinstance(write, Product):
+            raise ArgumentError("scores without a softmax are added to the residual stream, which is not followed")
+        call = write.call
+        if call is None or call.head_output is None:
+            add(WriteSource.of(write.kind, write.name), write.total(part))
+            continue
+        rows, factors = write.row_factors(part)
+        numbers = write.rows.flatten()[rows]
+        projection = write.projection.matrix().cpu().double().unflatten(0, (call.heads, -1))[list(call.chosen_heads)]
+        outputs = call.head_output[numbers // write.queries, :, numbers % write.queries].double()
+        of_heads = torch.einsum("rhv,hvo,sro->hs", outputs, projection, factors)
+        constant = wide_tensor(write.projection.constant()).cpu().double()
+        biases = factors.sum(1) @ constant
+        for head, vector in zip(call.chosen_heads, of_heads, strict=True):
+            add(WriteSource("head", call.name, call.layer, head), vector)
+        add(WriteSource("bias"), biases)
+        total = write.total(part)
+        left = total - of_heads.sum(0) - biases
+        if len(call.chosen_heads) < call.heads or bool(left.abs().max() > OTHER_SHARE * total.abs().max()):
+            add(WriteSource("head", call.name, call.layer), left)
+    return vectors
