@@ -21,7 +21,8 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
-from regard.viewer.html_file import LANGUAGE_TAGS, html_page, iframe
+from regard.records.html_document import LANGUAGE_TAGS, iframe
+from regard.viewer.html_file import html_page
 from regard.viewer.view import HEIGHT
 
 PICTURES = Path(__file__).parents[1] / "pictures"

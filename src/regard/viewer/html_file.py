@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import html
 import json
 from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
+from regard.records.html_document import html_document
 
 PAGE_STYLE = (
     "html,body{margin:0;height:100%}body{background:Canvas;color:CanvasText}"
     "#viewer{height:100vh;height:100dvh}noscript{display:block;padding:1em;font:1rem system-ui,sans-serif}"
     "@media print{#viewer{height:auto}}"
 )
-
-LANGUAGE_TAGS = {"en": "en", "zh": "zh-Hans"}
 
 START_SCRIPT = """
 const regardInput = JSON.parse(document.getElementById("input").textContent);
@@ -71,44 +68,15 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
     The payload is a block of JSON without ``<``, ``>`` or ``&``, so that no text can end the block; scripts and styles
     run only if they have the hash that the policy names, and nothing can be loaded.
     """
-    script = "\n" + module_text() + START_SCRIPT
-    tag = LANGUAGE_TAGS[options.get("language", "en")]
-    title = _plain(str(payload["title"]))[:200] or "regard"
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(PAGE_STYLE)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="{tag}">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>\n"
+    body = (
         '<main id="viewer"></main>\n<noscript>This view of attention weights needs JavaScript.</noscript>\n'
         f'<script type="application/json" id="input">{inert_json({"payload": payload, "options": options})}</script>\n'
-        f'<script type="module">{script}</script>\n</body>\n</html>\n'
     )
+    script, language = "\n" + module_text() + START_SCRIPT, options.get("language", "en")
+    return html_document(str(payload["title"]), PAGE_STYLE, body, script=script, language=language)
 
 
 def inert_json(value: Any) -> str:
     """Returns JSON in ASCII, without characters that have a meaning in HTML."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def iframe(page: str, height: int, title: str) -> str:
-    """Returns a page inside another one, in a sandbox: its script runs, and cannot access the page around it."""
-    return (
-        f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(_plain(title)[:200])}" '
-        f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
-    )
-
-
-def _plain(text: str) -> str:
-    """Returns the text of a title, without control characters and lone surrogates."""
-    return "".join(c if c.isprintable() else " " for c in text).encode("utf-8", "replace").decode("utf-8").strip()
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

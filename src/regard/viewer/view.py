@@ -16,8 +16,9 @@ from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import is_whole_number
+from regard.records.html_document import iframe
 from regard.viewer.contents import TokenLabels, as_document
-from regard.viewer.html_file import html_page, iframe
+from regard.viewer.html_file import html_page
 from regard.viewer.payload import BUDGET, carried_whole, payload
 from regard.watching import HeadStatistics, Survey
 

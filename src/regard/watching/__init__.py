@@ -22,8 +22,9 @@ For inputs, `write_tracking` follows what modules wrote to the residual stream u
 
 `generation` joins the records of each generated sequence, `layer_graph` computes rollout and flow, `contributions` the
 contributions to logits, and `survey` the statistics of each head over many texts, of which `survey_difference`
-compares two. `families` has the names by which the
-models of other libraries are recognized; `hugging_face` makes regard an attention implementation of transformers.
+compares two. `importance` computes how much each token matters for an output, from the passes of `measured_output`, and
+`faithfulness` how far its methods agree with leave-one-out. `families` has the names by which the models of other
+libraries are recognized; `hugging_face` makes regard an attention implementation of transformers.
 """
 
 from regard.names.lazy_names import public_names
@@ -32,10 +33,14 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.change import Change
 from regard.watching.contributions import logit_contributions, value_logits
 from regard.watching.coverage import UnseenAttentionWarning
+from regard.watching.faithfulness import faithfulness
+from regard.watching.faithfulness_report import Faithfulness
+from regard.watching.faithfulness_scores import MethodScores, TextImportance
 from regard.watching.head_statistics import STATISTICS
 from regard.watching.head_survey import Prunable, Survey
 from regard.watching.head_tables import HeadStatistics
 from regard.watching.hugging_face import register_transformers
+from regard.watching.importance import IMPORTANCE_METHODS, ImportanceMethod, importance
 from regard.watching.intervention import ChangedCall, Intervention, intervene
 from regard.watching.layer_graph import flow, rollout
 from regard.watching.patched import Patched, PatchedEffect, PatchingWarning
@@ -52,9 +57,13 @@ __all__ = [
     "AttentionCall",
     "Change",
     "ChangedCall",
+    "Faithfulness",
     "HeadDifference",
     "HeadStatistics",
+    "IMPORTANCE_METHODS",
+    "ImportanceMethod",
     "Intervention",
+    "MethodScores",
     "PartPair",
     "Patched",
     "PatchedEffect",
@@ -64,12 +73,15 @@ __all__ = [
     "StatisticDifference",
     "Survey",
     "SurveyDifference",
+    "TextImportance",
     "UnseenAttentionWarning",
     "WeightParts",
     "WriteSource",
     "ablate",
     "explain_weight",
+    "faithfulness",
     "flow",
+    "importance",
     "intervene",
     "logit_contributions",
     "patch",

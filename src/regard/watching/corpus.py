@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.errors import ArgumentError, DataError, KindError
 from regard.shapes.checks import check_integers, type_text, whole_number
 from regard.watching.head_statistics import TokenizedTexts
+from regard.watching.token_ids import token_axis
 
 Text = str | Sequence[int] | Tensor
 """A text, or its token ids if there is no tokenizer."""
@@ -98,6 +99,14 @@ class CorpusTokenizer:
         encoded = self._tokenizer(text, return_special_tokens_mask=True, **options)
         return list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
 
+    def labels(self, ids: Sequence[int]) -> list[str]:
+        """Returns the text of each token, as far as the tokenizer says it; else the ids."""
+        if _is_of_transformers(self._tokenizer):
+            return list(token_axis(self._tokenizer, ids).tokens)
+        if _is_of_library(self._tokenizer):
+            return [str(self._tokenizer.id_to_token(token)) for token in ids]
+        return [str(token) for token in ids]
+
     def describe(self) -> str:
         """Returns a text that differs between most tokenizers: a hash of the tokens of an example."""
         if self._tokenizer is None:
@@ -148,6 +157,16 @@ def texts_by_length(batch: CorpusBatch, tokenizer: CorpusTokenizer, device: torc
 
 Forward = Callable[[torch.nn.Module, Tensor], object]
 """``(model, ids [batch, tokens])``: calls the model; its result is not used."""
+
+
+def run_model(model: torch.nn.Module, ids: Tensor, mask: Tensor | None = None) -> Any:
+    """Returns the output of any ``model(ids)``, or of a whole model of Hugging Face, which takes a mask of padding."""
+    if not _is_of_transformers(model):
+        if mask is not None:
+            raise ArgumentError("forward must be given, a function of the model, ids and mask: a mask has many names")
+        return model(ids)
+    cache = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
+    return model(input_ids=ids, attention_mask=torch.ones_like(ids) if mask is None else mask.long(), **cache)
 
 
 def call_model(model: torch.nn.Module, ids: Tensor) -> None:
