@@ -60,7 +60,10 @@ def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
     shown.page.get_by_label("Head", exact=True).select_option("mean")
     shown.settle()
     shown.hover(row=8, column=2)
-    assert told(shown)[0] == f"“it” gives {100 * weights[:, 8, 2].mean():.0f} % of its attention to “cat”."
+    assert (
+        told(shown)[0]
+        == f"Mean of 2 heads: “it” gives {100 * weights[:, 8, 2].mean():.0f} % of its attention to “cat”."
+    )
 
 
 def test_a_masked_pair_is_said_and_uniform_counts_what_is_seen(show):

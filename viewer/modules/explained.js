@@ -1,7 +1,7 @@
 // @ts-check
 
 import { say } from "./language.js";
-import { mostSurprising, rowsAddUp, sayOfRow, spokenTable } from "./sentence.js";
+import { mostSurprising, rowsAddUp, sayOfRow, spokenTable, withHeads } from "./sentence.js";
 import { shortText } from "./text.js";
 
 /** The height of the axis name above the tokens of a map. */
@@ -82,6 +82,6 @@ export function explained(app) {
   const table = spokenTable(app) ?? app.table();
   const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
   const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
-    sentence: sayOfRow(table, known.row, known.column).text };
+    sentence: withHeads(table, sayOfRow(table, known.row, known.column)).text };
   return [...cards(app, known, names), ...ofHeads(app)];
 }

@@ -4,7 +4,7 @@ import { say } from "./language.js";
 import { fitText, textWidth } from "./lettering.js";
 import { shortWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
-import { NAMED, byWeight, evenShare, strongestOf } from "./sentence.js";
+import { NAMED, byWeight, evenShare, headsOf, strongestOf } from "./sentence.js";
 import { shortText } from "./text.js";
 
 const BAR_STEP = 22;
@@ -23,7 +23,9 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   const most = Math.max(Math.abs(table.value(row, order[0])), Math.abs(others ?? 0));
   const colorOf = table.signed ? divergingColor : rampColor;
   const title = { size: 13, bold: true };
-  pen.text(fitText(table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  const heads = headsOf(table);
+  const looks = table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` });
+  pen.text(fitText(heads > 1 ? `${looks} (${say("meanOfHeads", { count: heads })})` : looks, BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
   const marked = even !== null && most > 0 && even <= most;
   const at = x + name + (length * (even ?? 0)) / most;

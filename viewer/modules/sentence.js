@@ -157,6 +157,15 @@ export function sayOfRow(table, row, column = null) {
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
+/** Of how many heads the weights of a table are the mean. */
+export const headsOf = (table) => (table.head === null ? table.record.heads : Array.isArray(table.head) ? table.head.length : 1);
+
+/** What is said of a table, with the number of heads of which it is the mean, where there are several. */
+export function withHeads(table, said) {
+  const count = headsOf(table);
+  return count > 1 && said.text ? { ...said, text: say("meanOfHeadsSays", { count, text: said.text }) } : said;
+}
+
 /** What a table says of a query whose keys are the parts of a picture or of a sound: how few parts have how much. */
 function sayOfParts(table, row) {
   const even = evenShare(table, row);
@@ -210,7 +219,11 @@ export function sentenceOf(app) {
   if (app.view.sentence) return app.view.sentence(app, item);
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
   const table = item?.head === undefined ? spokenTable(app) : app.table(item.head);
-  if (!table) return { text: "", shares: "" };
+  return table ? withHeads(table, saidOf(app, item, table)) : { text: "", shares: "" };
+}
+
+/** The same of a table, without its heads. */
+function saidOf(app, item, table) {
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined && item.column === undefined && table.measure === "weights" && table.record.keys.kind !== "tokens") return sayOfParts(table, item.row);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);

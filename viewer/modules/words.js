@@ -15,6 +15,7 @@ export const WORDS = {
   headNumber: ["head {head}", "第 {head} 头"],
   oneHead: ["one head", "单头"],
   meanOfHeads: ["mean of {count} heads", "{count} 个头的平均"],
+  meanOfHeadsSays: ["Mean of {count} heads: {text}", "{count} 个头的平均：{text}"],
   meanOfAll: ["mean of all", "所有头的平均"],
   layerCount: ["{count} {count:layer|layers}", "{count} 层"],
   attentionCount: ["{count} attentions", "{count} 个注意力"],

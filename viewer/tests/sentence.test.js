@@ -99,6 +99,16 @@ test("the sentence below lines is of the heads with lines", () => {
   assert.match(sentenceOf(appOf(record, { head: null, locked: [3] }, view)).shares, /0\.30 · \S*t1\S* 0\.30 · \S*t2\S* 0\.30/);
 });
 
+test("a sentence of a mean says of how many heads it is", () => {
+  const record = recordOf([uniform(3, 4), uniform(3, 4), [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]]);
+  const said = (state, active = () => null, view = undefined) => plain(sentenceOf(Object.assign(appOf(record, state, view), { active })).text);
+  assert.match(said({ head: null }), /^Mean of 3 heads: \u201cq\d\u201d gives 50 % of its attention to \u201ct0\u201d\.$/);
+  assert.match(said({ head: null }, () => ({ side: "key", column: 0 })), /^Mean of 3 heads: /);
+  assert.match(said({ head: null, overall: true }), /^Mean of 3 heads: On average/);
+  assert.match(said({ heads: [0, 2] }, () => null, new LinesView()), /^Mean of 2 heads: .* 63 %/);
+  for (const head of [0, 2]) assert.doesNotMatch(said({ head }), /Mean/);
+});
+
 test("an equal share says among how many keys it is", () => {
   const row = [...Array(9).fill(1 / 9), -1, -1, -1];
   assert.match(sayOfRow(tableOf([[row, row]]), 0).shares, /shared equally among the 9 keys that it sees, each would get 0\.11$/);

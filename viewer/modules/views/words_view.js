@@ -7,7 +7,7 @@ import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { BARS_ROOM, drawRowBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { evenShareOfSums } from "../sentence.js";
+import { evenShareOfSums, headsOf } from "../sentence.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf, specialText } from "./record_view.js";
@@ -72,7 +72,8 @@ export class WordsView extends RecordView {
     const { rows } = sums;
     const what = rows.length === 1 ? place.table.record.say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
-    this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
+    const aside = headsOf(place.table) > 1 ? `${sumText(place.table, rows)}, ${app.headText()}` : sumText(place.table, rows);
+    this.drawHeading(app, pen, place, what, aside, place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
       const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
