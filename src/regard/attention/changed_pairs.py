@@ -167,9 +167,8 @@ class PairChanges:
 
 def indices_of(numbers: Sequence[int]) -> Indices:
     """Returns the numbers as a range, if they are one."""
-    if numbers and list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
-        return range(numbers[0], numbers[0] + len(numbers))
-    return tuple(numbers)
+    run = range(numbers[0], numbers[0] + len(numbers)) if numbers else range(0)
+    return run if tuple(numbers) == tuple(run) else tuple(numbers)
 
 
 def _inside(chosen: Indices, span: range) -> tuple[slice | list[int], slice | list[int]]:

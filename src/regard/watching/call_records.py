@@ -1,6 +1,6 @@
 """Calls as plain records for viewers and pages, and the tiles of their weights, computed exactly on request."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import reduce
@@ -249,10 +249,17 @@ class ProblemTiles:
         for name, (first, end), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
             if not 0 <= first < end <= length:
                 raise ArgumentError(f"{name} must be (first, end) with 0 ≤ first < end ≤ {length}; got {first, end}")
-        step = max(1, ROW_ELEMENTS // max(self.problem.grid.heads * self.keys, 1))
-        firsts = range(queries[0], queries[1], step)
-        parts = [self.steps(range(first, min(first + step, queries[1]))).weights for first in firsts]
+        parts = [self.steps(rows).weights for rows in self.runs(range(*queries))]
         return self._array(torch.cat(parts, dim=2)[..., keys[0] : keys[1]])
+
+    def runs(self, rows: Sequence[int]) -> Iterator[range]:
+        """Yields runs of consecutive queries, each of at most `ROW_ELEMENTS` weights."""
+        limit = max(1, ROW_ELEMENTS // max(self.problem.grid.heads * self.keys, 1))
+        first = 0
+        for number in range(1, len(rows) + 1):
+            if number == len(rows) or rows[number] != rows[number - 1] + 1 or number - first == limit:
+                yield range(rows[first], rows[number - 1] + 1)
+                first = number
 
     @torch.no_grad()
     def steps(self, rows: range) -> TileWeights:

@@ -12,6 +12,7 @@ from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.names.answered import answered
 from regard.records.attention_record import Kind
 from regard.shapes.checks import check_floating, type_text, whole_number
+from regard.summaries import value_summary
 
 What = Literal["query", "key", "scores", "weights", "values", "output"]
 
@@ -128,16 +129,29 @@ class Change:
         """Returns the chosen heads of a call that has this number of them."""
         return tuple(range(count)) if self.head is None else self.head  # type: ignore[return-value]
 
-    def summary(self) -> str:
-        """Returns the change in one line, without what stands there instead."""
-        named = {name: getattr(self, name) for name in ("layer", "head", "kind", "queries", "keys")}
-        shown = (f"{name}={list(value) if isinstance(value, tuple) else value!r}" for name, value in named.items())
-        return f"Change({', '.join([repr(self.what), *(text for text in shown if not text.endswith('=None'))])})"
+    @property
+    def layers(self) -> tuple[int, ...] | None:
+        """The numbers of the layers; None: all."""
+        return self.layer  # type: ignore[return-value]
+
+    def is_of(self, layer: int, is_cross: bool) -> bool:
+        """Whether it names the calls of a layer, by their kind."""
+        is_kind = self.kind is None or (self.kind == "cross") == is_cross
+        return is_kind and (self.layers is None or layer in self.layers)
 
     @property
     def has_positions(self) -> bool:
         """Whether it names some queries or keys."""
         return self.queries is not None or self.keys is not None
+
+    def __repr__(self) -> str:
+        shown = [repr(self.what), value_summary(getattr(self.to, "__name__", self.to))]
+        for name in ("layer", "head", "kind", "queries", "keys"):
+            chosen = getattr(self, name)
+            if chosen is not None:
+                single = chosen[0] if isinstance(chosen, tuple) and len(chosen) == 1 else chosen
+                shown.append(f"{name}={list(single) if isinstance(single, tuple) else single!r}")
+        return f"Change({', '.join(shown)})"
 
 
 def axis_names(what: What) -> list[str]:
@@ -167,23 +181,3 @@ def _positions(name: str, chosen: Any) -> slice | tuple[int, ...]:
     if chosen.step is not None and chosen.step < 1:
         raise ArgumentError(f"{name} must have a step of at least 1; it is {chosen.step}")
     return chosen
-
-
-def indices_among(chosen: Positions, first: int, count: int, name: str) -> list[int]:
-    """Returns the indices, in a call whose positions begin at ``first``, of the chosen positions.
-
-    Raises:
-        ArgumentError: they count from an end that is not that of the call alone.
-    """
-    if chosen is None:
-        return list(range(count))
-    ends = chosen if isinstance(chosen, tuple) else (chosen.start, chosen.stop)  # type: ignore[union-attr]
-    if first and any(each is not None and each < 0 for each in ends):  # type: ignore[operator]
-        raise ArgumentError(
-            f"{name} count from the end of a sequence that goes on in a cache: this call's begin at position {first}; "
-            f"write positions from 0"
-        )
-    if isinstance(chosen, slice):
-        return [position - first for position in range(*chosen.indices(first + count)) if position >= first]
-    positions = [each + count if each < 0 else each for each in chosen]  # type: ignore[union-attr]
-    return [position - first for position in positions if first <= position < first + count]

@@ -7,10 +7,13 @@ on the number of heads; otherwise all are computed, and the others discarded.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from types import FrameType
 from typing import NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils import checkpoint
 
 from regard.attention.backends.reference import dropout, weigh, whole
 from regard.attention.changed_pairs import (
@@ -27,14 +30,15 @@ from regard.attention.readings import Gatherer
 from regard.attention.verbs import run_unwatched
 from regard.biases import TensorBias
 from regard.errors import ArgumentError, RegardError
-from regard.masks import Band, Documents, Lengths
-from regard.masks.explicit import Keep
-from regard.masks.mask import joined_masks
+from regard.fields import with_parts
+from regard.masks import And, Band, Chunks, Dilated, Documents, Keep, Lengths, Mask, Not, Or, Prefix, Where
 from regard.normalizers import softmax
 from regard.scores import Modified, ScaledDot, Score, SoftCap
 from regard.shapes.checks import check_broadcast
 from regard.shapes.grid import spread_heads, upcast
-from regard.watching.change import AXES, STAGES, Change, EarlierRun, What, axis_names, indices_among
+from regard.watching.call_positions import CallPositions
+from regard.watching.change import AXES, STAGES, Change, EarlierRun, What, axis_names
+from regard.watching.families import RECURRENCES
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.owners import Owner
 
@@ -63,11 +67,13 @@ class CallOfChange(Protocol):
 
     change: Change
 
-    def first(self, call: InterceptedCall) -> tuple[int, int]:
-        """Returns the positions of the first query and of the first key of the call."""
+    def positions(self, call: InterceptedCall) -> CallPositions:
+        """Returns the positions of the call's queries and keys."""
+        ...
 
     def earlier(self, target: Target, shape: tuple[int, int, int]) -> Elements:
         """Returns the elements of the other run that the change names, for a call of this batch, queries and keys."""
+        ...
 
     def meets(self) -> None:
         """Reports that the change met elements of the call."""
@@ -80,11 +86,10 @@ class CallChange:
         owner: the module that makes the call.
         read: reads the call.
         changes: the changes that concern it, in their order.
-
     """
 
     def __init__(self, owner: Owner, read: Read, changes: Sequence[CallOfChange]):
-        self._owner, self._read = owner, read
+        self.owner, self._read = owner, read
         self._changes = sorted(changes, key=lambda each: STAGES.index(each.change.what))
         self._targets: list[Target] = []
         self._output: Tensor | None = None
@@ -106,17 +111,32 @@ class CallChange:
         self._output = result.detach()
         return result
 
+    def check_recorded(self, frame: FrameType | None) -> None:
+        """Raises ArgumentError if the backward pass would compute the call of this frame again, without its changes."""
+        while frame is not None:
+            if frame.f_code.co_filename == checkpoint.__file__ and frame.f_code.co_name in ("checkpoint", "forward"):
+                self._refuse(
+                    "its activations are checkpointed, and the backward pass would compute them without the change; "
+                    "write model.gradient_checkpointing_disable(), or call the model without gradients"
+                )
+            frame = frame.f_back
+
     def check_made(self) -> None:
         """Raises ArgumentError if the result of the call has no heads that could be changed."""
         if not self._is_made:
             self._refuse("its kernel computes nested tensors, a whole layer, or a sum over heads; pass padded tensors")
+
+    def check_log_sums(self) -> None:
+        """Raises ArgumentError if the log-sum-exp, which a call returned, would be another one after the changes."""
+        if any(each.what in ("query", "key", "scores") for each in self._targets):
+            self._refuse("it returns the log-sum-exp of its scores too, which would stay as it was; change the weights")
 
     def weights(self, weights: Tensor) -> Tensor:
         """Returns the weights that a call returns, ``[batch, heads, queries, keys]`` or without the batch, changed."""
         heads = sorted({head for each in self._targets if each.what not in ("values", "output") for head in each.heads})
         if not heads:
             return weights
-        call = self.changed(self._owner)
+        call = self.changed(self.owner)
         changed = call.weights
         if call.problem is not None:
             changed = weigh(call.problem, whole(call.problem)).weights
@@ -127,7 +147,7 @@ class CallChange:
     def gather(self, gatherer: Gatherer) -> None:
         """Shows the weights of the changed call to a gatherer."""
         with torch.no_grad():
-            self.changed(self._owner).gather(gatherer)
+            self.changed(self.owner).gather(gatherer)
 
     def changed(self, owner: Owner) -> InterceptedCall:
         """Reads the call as it is after its changes."""
@@ -136,10 +156,12 @@ class CallChange:
 
     def _readable(self) -> InterceptedCall:
         try:
-            call = self._read(self._owner)
+            call = self._read(self.owner)
         except RegardError as error:
-            raise ArgumentError(f"the attention of {self._owner.name!r} cannot be changed: {error}") from error
-        if self._owner.mechanism == "depth":
+            raise ArgumentError(f"the attention of {self.owner.name!r} cannot be changed: {error}") from error
+        if call.source in RECURRENCES:
+            self._refuse(f"a change of single tokens does not reach the state of {call.source}; change the output")
+        if self.owner.mechanism == "depth":
             self._refuse("its heads are tokens")
         if call.problem is not None and call.problem.placed is not None:
             self._refuse("its sequences are sharded, of which this process has a part; change the whole output")
@@ -147,18 +169,20 @@ class CallChange:
 
     def _refuse(self, reason: str) -> NoReturn:
         # No KindError: PyTorch's operators turn a TypeError of a function mode into one of their own.
-        raise ArgumentError(f"the attention of {self._owner.name!r} cannot be changed: {reason}")
+        raise ArgumentError(f"the attention of {self.owner.name!r} cannot be changed: {reason}")
 
     def _target(self, each: CallOfChange, heads: Tensor, call: InterceptedCall | None) -> Target:
         """Returns where a change is in this call, and its elements."""
         (B, H, Q, dim), change = heads.shape, each.change
         what, chosen = change.what, change.heads(H)
         if chosen[-1] >= H or max(chosen) >= H:
-            raise ArgumentError(f"head must be below {H}, the heads of {self._owner.name!r}; it is {max(chosen)}")
-        first_query, first_key = each.first(call) if change.has_positions and call is not None else (0, 0)
+            raise ArgumentError(f"head must be below {H}, the heads of {self.owner.name!r}; it is {max(chosen)}")
         K = 0 if call is None else call.grid.keys
-        queries = indices_of(indices_among(change.queries, first_query, Q, "queries"))
-        keys = indices_of(indices_among(change.keys, first_key, K, "keys"))
+        queries, keys = indices_of(range(Q)), indices_of(range(K))
+        if call is not None and (change.has_positions or "keys" in axis_names(what)):
+            positions = each.positions(call)
+            queries = indices_of(positions.queries_among(change.queries, Q))
+            keys = indices_of(positions.keys_among(change.keys))
         if what in ("query", "key") and call is not None:
             if call.problem is None:
                 self._refuse(f"its softmax is written by hand, so that the {what} is unknown; change the scores")
@@ -270,17 +294,40 @@ def call_of_heads(call: InterceptedCall, heads: Sequence[int]) -> InterceptedCal
         return None
     if problem.changes is not None or not isinstance(bias, TensorBias | None):
         return None
-    if not all(isinstance(part, Band | Lengths | Documents | Keep) for part in joined_masks(mask)):
+    if mask is not None and (mask := _mask_of_heads(mask, heads)) is None:
         return None
-
-    def of_pairs(pairs: Tensor) -> Tensor:
-        return pairs[..., list(heads), :, :] if pairs.dim() > 2 and pairs.shape[-3] > 1 else pairs
-
-    mask = None if mask is None else mask.map_tensors(of_pairs)
-    bias = None if bias is None else bias.map_tensors(of_pairs)
+    bias = None if bias is None else bias.map_tensors(partial(_pairs_of_heads, heads=heads))
     query, key, value = (cut(tensor) for tensor in (problem.query, problem.key, problem.value))
     part = replace(problem, query=query, key=key, value=value, score=score, mask=mask, bias=bias, memory=None)
     return replace(call, problem=part, value=value)
+
+
+def _pairs_of_heads(pairs: Tensor, heads: Sequence[int]) -> Tensor:
+    return pairs[..., list(heads), :, :] if pairs.dim() > 2 and pairs.shape[-3] > 1 else pairs
+
+
+def _mask_of_heads(mask: Mask, heads: Sequence[int]) -> Mask | None:
+    """Returns the mask of some heads; None if it depends on the number of heads in a way that is unknown here."""
+    if isinstance(mask, And | Or | Not):
+        parts = (mask.mask,) if isinstance(mask, Not) else mask.parts
+        if any(_mask_of_heads(part, heads) is None for part in parts):
+            return None
+        return with_parts(mask, lambda part: _mask_of_heads(part, heads))
+    if type(mask) is Where:
+        return Where(_function_of_heads(mask.function, heads, 1))
+    if isinstance(mask, Keep):
+        return mask.map_tensors(partial(_pairs_of_heads, heads=heads))
+    return mask if isinstance(mask, Band | Chunks | Dilated | Documents | Lengths | Prefix) else None
+
+
+def _function_of_heads(function: Callable[..., Tensor], heads: Sequence[int], position: int) -> Callable[..., Tensor]:
+    """Returns a function of pairs for some heads, whose numbers are the argument at this position."""
+
+    def of_heads(*arguments: Tensor) -> Tensor:
+        numbers = torch.tensor(heads, device=arguments[position].device)[arguments[position]]
+        return function(*arguments[:position], numbers, *arguments[position + 1 :])
+
+    return of_heads
 
 
 def _score_of_heads(score: Score, heads: Sequence[int]) -> Score | None:
@@ -290,11 +337,5 @@ def _score_of_heads(score: Score, heads: Sequence[int]) -> Score | None:
         inner = _score_of_heads(score.score, heads)
         return None if inner is None else SoftCap(inner, score.cap)
     if type(score) is Modified and (inner := _score_of_heads(score.score, heads)) is not None:
-        function = score.fn
-
-        def of_heads(scores: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            numbers = torch.tensor(heads, device=head.device)[head]
-            return function(scores, batch, numbers, query, key)
-
-        return Modified(inner, of_heads)
+        return Modified(inner, _function_of_heads(score.fn, heads, 2))
     return None

@@ -68,14 +68,17 @@ class EarlierElements(Elements):
         return GivenElements(chosen[..., list(target.keys)] if axes[3] == "keys" else chosen)
 
     def cut(self, batch: range, rows: slice | list[int], columns: slice | list[int]) -> Tensor:
-        queries, keys = ([*chosen] for chosen in (self._target.queries, self._target.keys))
-        wanted = queries[rows] if isinstance(rows, slice) else [queries[row] for row in rows]
-        first = min(wanted)
+        chosen = list(self._target.queries)
+        chosen = chosen[rows] if isinstance(rows, slice) else [chosen[row] for row in rows]
         tiles = self._tiles if len(self._tiles) == 1 else self._tiles[batch.start : batch.stop]
-        steps = [tile.steps(range(first, max(wanted) + 1)) for tile in tiles]
-        pairs = torch.cat([each.masked if self._target.what == "scores" else each.weights for each in steps])
-        pairs = pairs[:, list(self._target.heads)][:, :, [row - first for row in wanted]][..., keys]
-        return pairs[..., columns]
+        pairs = [torch.cat([self._pairs(tile, run) for run in tile.runs(chosen)], dim=2) for tile in tiles]
+        return torch.cat(pairs)[..., columns]
+
+    def _pairs(self, tile: ProblemTiles, rows: range) -> Tensor:
+        """Returns the scores or weights of consecutive queries, at the chosen heads and keys."""
+        steps = tile.steps(rows)
+        pairs = steps.masked if self._target.what == "scores" else steps.weights
+        return pairs[:, list(self._target.heads)][..., list(self._target.keys)]
 
     def of_row(self, row: int) -> "EarlierElements":
         tiles = self._tiles if len(self._tiles) == 1 else self._tiles[row : row + 1]

@@ -150,7 +150,10 @@ def watched_flex(original: Function) -> Function:
         def run(*args: Any, **kwargs: Any) -> Any:
             return without_mode(lambda: original(*args, **kwargs))
 
-        return run_watched(run, args, kwargs, lambda owner: read_flex(arguments, is_compiled), change_first)
+        output = run_watched(run, args, kwargs, lambda owner: read_flex(arguments, is_compiled), change_first)
+        if isinstance(output, tuple) and STATE.last_change is not None:
+            STATE.last_change.check_log_sums()
+        return output
 
     return watched
 

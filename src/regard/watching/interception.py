@@ -46,6 +46,7 @@ from regard.watching.thread_state import (
     is_idle,
     leave_mode,
     return_to_mode,
+    with_changed_weights,
     without_mode,
 )  # fmt: skip
 
@@ -74,7 +75,7 @@ _MODE = _Mode()
 
 def begin(observer: Observer) -> None:
     """Reports all attention calls that this thread makes to an observer, until `end`."""
-    _INSTALLATION.enter(observer.names, observer.follower is not None)
+    _INSTALLATION.enter(observer.names, observer.follows_ends)
     STATE.observers.append(observer)
     if observer.follower is not None:
         STATE.followers.append(observer.follower)
@@ -94,7 +95,9 @@ def end(observer: Observer) -> None:
         STATE.tracked.clear()
         STATE.masks.clear()
         STATE.recurrences.clear()
-    _INSTALLATION.leave(observer.follower is not None)
+        STATE.last_change = None
+        STATE.returned.clear()
+    _INSTALLATION.leave(observer.follows_ends)
 
 
 @wraps(HAS_TORCH_FUNCTION)
@@ -337,10 +340,16 @@ def _report_module(module: nn.Module, args: Any) -> None:
         observer.ran(module, args)
 
 
-def _report_end(module: nn.Module, args: Any, output: Any) -> None:
-    if STATE.followers and not is_idle():
-        for follower in STATE.followers:
+def _report_end(module: nn.Module, args: Any, output: Any) -> Any:
+    state = STATE
+    if state.followers and not is_idle():
+        for follower in state.followers:
             follower.ends(module, output)
+    if any(each.module is module for each in state.returned):
+        own = [each for each in state.returned if each.module is module]
+        state.returned = [each for each in state.returned if each.module is not module]
+        return with_changed_weights(output, own)
+    return None
 
 
 OWN_HOOKS.update((_report_module, _report_end))

@@ -1,25 +1,28 @@
 """``with regard.intervene(model, *changes)``: a context in which a model's attention is changed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Self
 
 from torch import nn
 
 from regard.attention.changed_pairs import Elements
-from regard.errors import ArgumentError, KindError, UnseenError
+from regard.errors import ArgumentError, KindError, RegardError, UnseenError
 from regard.names.answered import answered
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.shapes.checks import type_text
+from regard.watching.call_positions import CallPositions, SequencePositions
 from regard.watching.change import Change, EarlierRun
 from regard.watching.changed_call import Target
+from regard.watching.coverage import Coverage
 from regard.watching.earlier_elements import EarlierElements, call_of_run
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.interception import begin, end
 from regard.watching.owners import Owner, refuse_compiled
-from regard.watching.thread_state import Observer
+from regard.watching.thread_state import Observer, is_apart
 
 
 @dataclass(frozen=True)
@@ -67,23 +70,17 @@ class Intervention(Observer):
         self.calls: list[ChangedCall] = []
         self._is_open = False
         self._forwards = 0
-        self._counts: dict[str, int] = {}
-        self._unmet: dict[tuple[int, int | None], None] = {}
+        self._counts: dict[str, int] = {}  # the calls of each module in this forward pass
+        self._positions = SequencePositions()
+        self._coverage = Coverage(self.names)
         self._layers_seen: set[int] = set()
-        self._first_query: int | None = None
-        self._cached_tokens: int | None = None
-        self._fused = self._modules_of_fast_paths()
+        self._met: set[tuple[int, int]] = set()  # the identity of a change, and a layer
+        self._unfused = self._modules_without_fast_paths()
 
     def __enter__(self) -> Self:
         if self._is_open:
             raise ArgumentError("this context is open already; call regard.intervene again for another one")
         refuse_compiled(self.names.modules)
-        layers = {number: change.layer for number, change in enumerate(self.changes)}
-        self._unmet = dict.fromkeys(
-            (number, layer)
-            for number, chosen in layers.items()
-            for layer in (chosen or (None,))  # type: ignore[union-attr]
-        )
         begin(self)
         self._is_open = True
         return self
@@ -92,98 +89,93 @@ class Intervention(Observer):
         if self._is_open:
             self._is_open = False
             end(self)
-        if kind is None:
-            for number, layer in self._unmet:
-                self._refuse_unmet(self.changes[number], layer)
+        if kind is not None:
+            return
+        if not self._layers_seen or any(change.layer is None for change in self.changes):
+            self._coverage.tell(None, bool(self._layers_seen))
+        for change in self.changes:
+            self._check_met(change)
 
-    def _refuse_unmet(self, change: Change, layer: int | None) -> None:
-        seen = sorted(self._layers_seen)
-        if layer is not None and layer not in seen:
-            raise UnseenError(f"no attention of layer {layer} was called; layers that were: {seen}")
-        of_layer = "" if layer is None else f" of layer {layer}"
-        raise UnseenError(
-            f"no attention{of_layer} was called that {change.summary()} names; layers that were called: {seen}"
-        )
+    def _check_met(self, change: Change) -> None:
+        """Raises UnseenError unless a change met elements, of each layer that it names."""
+        seen, met = sorted(self._layers_seen), {layer for number, layer in self._met if number == id(change)}
+        missing = [layer for layer in change.layers or () if layer not in met]
+        if not missing and met:
+            return
+        unseen = [layer for layer in missing if layer not in seen]
+        if unseen:
+            raise UnseenError(f"no attention of layer {unseen[0]} was called; layers that were: {seen}")
+        where = f" of layer {missing[0]}" if missing else ""
+        raise UnseenError(f"no call of attention{where} had what {change!r} names; layers that were called: {seen}")
 
     # Called by the interception.
 
     def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if self.names.names.get(id(module)) == "":
+        name = self.names.names.get(id(module))
+        if name is not None and not is_apart():
+            self._coverage.runs(name)
+        if name == "":
             self._forwards += 1
             self._counts.clear()
-            self._first_query = self._cached_tokens = None
+            self._positions.begin_forward()
+
+    def made_weights(self, owner: Owner, count: int) -> None:
+        self._coverage.made_weights(owner.name, count)
 
     def cached(self, cache: object, frame: FrameType) -> None:
         length = getattr(cache, "get_seq_length", None)
-        if self._cached_tokens is None and length is not None and self.names.owner(frame) is not None:
-            self._cached_tokens = int(length())
+        if length is not None and self.names.owner(frame) is not None:
+            self._positions.cache(length)
 
     def leaves_fast_path(self, module: object) -> bool:
-        return id(module) in self._fused
+        return id(module) in self._unfused
 
     def concerns(self, owner: Owner) -> bool:
-        layer, is_shared = self.names.layer(owner.name), owner.name in self._counts
-        return is_shared or any(change.layer is None or layer in change.layer for change in self.changes)  # type: ignore[operator]
+        is_shared = owner.name in self._counts
+        return is_shared or any(change.is_of(self.names.layer(owner.name), owner.cross) for change in self.changes)
 
     def changes_of(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> list["_Call"]:
         count = self._counts.get(owner.name, 0)
         self._counts[owner.name] = count + 1
         layer = self._layer(owner, count, read)
         self._layers_seen.add(layer)
-        is_cross = owner.cross
-        named = [
-            change
-            for change in self.changes
-            if (change.layer is None or layer in change.layer)  # type: ignore[operator]
-            and (change.kind is None or (change.kind == "cross") == is_cross)
-        ]
-        if not is_cross and any(change.queries is not None for change in self.changes):
-            self._first_query, _ = self._first(read(owner), is_cross)
-        if not named:
-            return []
-        self.calls.append(ChangedCall(owner.name, layer, max(self._forwards - 1, 0), tuple(named)))
-        return [_Call(self, change, owner, layer, count) for change in named]
+        self._coverage.seen(owner.name, layer)
+        changes = [change for change in self.changes if change.is_of(layer, owner.cross)]
+        if not changes and any(change.has_positions for change in self.changes):
+            with suppress(RegardError):  # later calls count from its positions
+                self._positions.of_call(owner.name, read(owner), owner.cross)
+        number = len(self.calls)
+        return [_Call(self, change, owner, layer, count, number) for change in changes]
 
     def _layer(self, owner: Owner, count: int, read: Callable[[Owner], InterceptedCall]) -> int:
         """Returns the layer of a module's call; layers may share one module, whose calls are counted then."""
-        layer = self.names.layer(owner.name)
         before = count // 2 if owner.mechanism == "differential" else count
         if before and self._forwards:
             grid = read(owner).grid
-            layer = before if grid.queries == grid.keys > 1 else layer
-        return layer
+            if grid.queries == grid.keys > 1:
+                return before
+        return self.names.layer(owner.name)
 
-    def _first(self, call: InterceptedCall, is_cross: bool) -> tuple[int, int]:
-        """Returns the positions of a call's first query and of its first key."""
-        queries, keys = call.grid.queries, call.grid.keys
-        if is_cross:
-            return self._first_query or 0, 0
-        if self._cached_tokens is None and queries == keys:
-            return 0, 0
-        end_of_keys = int(call.reach()) if queries < keys else keys
-        first = max(end_of_keys - queries, 0) if self._cached_tokens is None else self._cached_tokens
-        return first, max(first + queries - end_of_keys, 0)
-
-    def _modules_of_fast_paths(self) -> set[int]:
+    def _modules_without_fast_paths(self) -> set[int]:
         """Returns the modules, by their identity, whose fused kernel would compute a head that a change names."""
-        numbers = [None if change.layer is None else set(change.layer) for change in self.changes]  # type: ignore[arg-type]
+        modules = self.names.modules
         changed = [
             name
-            for name, module in self.names.modules.items()
-            if isinstance(module, nn.MultiheadAttention)
-            and any(layers is None or self.names.layer(name) in layers for layers in numbers)
+            for name, module in modules.items()
+            if isinstance(module, nn.MultiheadAttention)  # its kernel computes self-attention alone
+            and any(change.is_of(self.names.layer(name), False) for change in self.changes)
         ]
-        return {
-            id(module)
-            for name, module in self.names.modules.items()
-            if any(not name or f"{each}.".startswith(f"{name}.") for each in changed)
-        }
+        return {id(modules[name]) for name in modules if any(f"{each}.".startswith(f"{name}.") for each in changed)} | (
+            {id(self.model)} if changed else set()
+        )
 
-    def met(self, change: Change, layer: int) -> None:
-        """Reports that a change met elements of a layer."""
-        for number, each in enumerate(self.changes):
-            if each is change:
-                self._unmet.pop((number, None if change.layer is None else layer), None)
+    def _met_by(self, call: "_Call") -> None:
+        """Records that a call had elements that a change names."""
+        self._met.add((id(call.change), call.layer))
+        if len(self.calls) == call.number:
+            self.calls.append(ChangedCall(call.owner.name, call.layer, max(self._forwards - 1, 0), ()))
+        changed = self.calls[-1]
+        self.calls[-1] = replace(changed, changes=(*changed.changes, call.change))
 
     def __repr__(self) -> str:
         return f"<{counted(len(self.calls), 'changed call')} of {type(self.model).__name__}>"
@@ -191,16 +183,22 @@ class Intervention(Observer):
 
 @dataclass
 class _Call:
-    """A call that a change of a context concerns: `regard.watching.changed_call.CallOfChange`."""
+    """A call that a change of a context may concern: `regard.watching.changed_call.CallOfChange`.
+
+    Attributes:
+        count: the number of calls of the module before it in this forward pass.
+        number: the number of changed calls before it.
+    """
 
     context: Intervention
     change: Change
     owner: Owner
     layer: int
     count: int
+    number: int
 
-    def first(self, call: InterceptedCall) -> tuple[int, int]:
-        return self.context._first(call, self.owner.cross)
+    def positions(self, call: InterceptedCall) -> CallPositions:
+        return self.context._positions.of_call(self.owner.name, call, self.owner.cross)
 
     def earlier(self, target: Target, shape: tuple[int, int, int]) -> Elements:
         assert isinstance(self.change.to, EarlierRun)
@@ -209,7 +207,7 @@ class _Call:
         return EarlierElements.of_call(call, self.change, target, shape)
 
     def meets(self) -> None:
-        self.context.met(self.change, self.layer)
+        self.context._met_by(self)
 
 
 @answered

@@ -20,7 +20,7 @@ from torch.utils.weak import TensorWeakRef
 from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
 from regard.watching.intercepted_call import detached
 from regard.watching.owners import Owner
-from regard.watching.thread_state import STATE, Function, run_watched
+from regard.watching.thread_state import STATE, Function, ReturnedWeights, run_watched
 from regard.watching.tracked_tensors import (
     Exponentials,
     Factor,
@@ -416,6 +416,8 @@ def _mixed(equation: Equation, output: Tensor) -> TrackedWeights | None:
 def _run(call: _FunctionCall, weighted: WeightedSum) -> Any:
     """Runs a sum that is an attention call, and reports it."""
     softmax = weighted.tracked.softmax
+    tensors = [each for each in call.args if isinstance(STATE.tracked.get(each), TrackedWeights)]
+    weights = [each for each in tensors if each.shape == weighted.weights.shape]
     STATE.tracked.forget_softmax(softmax)
     for each in softmax.weighs():
         _report_weights(each, -1)
@@ -427,7 +429,16 @@ def _run(call: _FunctionCall, weighted: WeightedSum) -> Any:
         return weighted.read(owner.heads)
 
     read = STATE.opened_read or read
-    return run_watched(call.function, call.args, call.kwargs, read, change_output, makers=softmax.makers)
+    output = run_watched(call.function, call.args, call.kwargs, read, change_output, makers=softmax.makers)
+    change = STATE.last_change
+    if change is not None and weights and STATE.opened_read is None:
+        owner = change.owner
+
+        def changed(returned: Tensor) -> Tensor:
+            return weighted.change_weights(returned, change.weights, owner.heads)
+
+        STATE.returned.append(ReturnedWeights(owner.module, TensorWeakRef(weights[0]), changed))
+    return output
 
 
 MOVE_FUNCTIONS = (

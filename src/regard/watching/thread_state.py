@@ -3,13 +3,15 @@
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
 from types import FrameType, MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import TensorWeakRef
 
 from regard.watching.changed_call import CallChange, CallOfChange
 from regard.watching.families import looks_like_attention
@@ -59,6 +61,11 @@ class Observer:
         """The follower of the outputs of heads; None: they are not followed."""
         return None
 
+    @property
+    def follows_ends(self) -> bool:
+        """Whether the ends of modules are reported."""
+        return self.is_changing or self.follower is not None
+
     def changes_of(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> Sequence[CallOfChange]:
         """Returns the changes that concern a call: its owner, and a function that reads it."""
         return ()
@@ -87,6 +94,14 @@ class Observer:
         """Handles the removal of tokens from a cache, given its lengths before and after."""
 
 
+class ReturnedWeights(NamedTuple):
+    """Weights that a module made and weighed a sum by, and the weights after a change of the call."""
+
+    module: nn.Module
+    weights: TensorWeakRef
+    changed: Callable[[Tensor], Tensor]
+
+
 class _WatchState(threading.local):
     """The watching of one thread.
 
@@ -97,6 +112,7 @@ class _WatchState(threading.local):
         is_opened: whether a function of PyTorch runs that is written in Python, and whose inner calls are watched.
         opened_read: the reading of the call of that function, whose inner calls are parts of it; None: they are calls.
         last_change: the changes of the last call that ran; None: there were none.
+        returned: weights that a module may return, and those that are returned instead.
         mode: the function mode; None if nothing is watched.
         tracked: the tensors that come from a softmax and have not weighed a sum yet.
         recurrences: the tokens inside the states of linear recurrences.
@@ -109,6 +125,7 @@ class _WatchState(threading.local):
         self.is_opened = False
         self.opened_read: Callable[[Owner], InterceptedCall] | None = None
         self.last_change: CallChange | None = None
+        self.returned: list[ReturnedWeights] = []
         self.mode: TorchFunctionMode | None = None
         self.tracked = TrackedTensors()
         self.masks = MaskReader()
@@ -174,6 +191,7 @@ def run_watched(
         if changes:
             owner = next(owner for observer, owner in owners if observer.is_changing)
             state.last_change = changed = CallChange(owner, read, changes)
+            changed.check_recorded(sys._getframe(2))
             output = change(output, changed.heads, owner)
             changed.check_made()
             read = changed.changed
@@ -186,6 +204,20 @@ def run_watched(
     finally:
         state.inside -= 1
         return_to_mode(above)
+
+
+def with_changed_weights(output: Any, returned: Sequence[ReturnedWeights]) -> Any:
+    """Returns the output of a module with changed weights in place of those that it returns; None: it returns none."""
+    if not isinstance(output, tuple | list):
+        return None
+    results = list(output)
+    for number, result in enumerate(output):
+        for each in returned:
+            if result is not None and each.weights() is result:
+                results[number] = without_mode(lambda each=each, result=result: each.changed(result))
+    if all(map(is_, results, output)):
+        return None
+    return type(output)(*results) if hasattr(output, "_fields") else type(output)(results)
 
 
 def _owner_or_maker(owner: Owner, maker: Owner | None) -> Owner:

@@ -199,6 +199,14 @@ class WeightedSum:
         batch, heads, _ = layout.shape
         return value[first].permute(*layout.order, -2, -1).reshape(batch, heads, keys, -1)
 
+    def change_weights(self, weights: Tensor, change: Any, count: int | None) -> Tensor:
+        """Returns changed weights, in the axes of the labels: ``change`` is a function of four axes, as `layout`."""
+        layout, keys = self.layout(count), self.weights.shape[: len(self.labels)]
+        pairs = layout.four_axes(_ordered(weights, self.labels, (*self.rows, *self.keys)).flatten(len(self.rows)))
+        rows = layout.rows(change(pairs), self._sizes)
+        sizes = [size for label, size in zip(self.labels, keys, strict=True) if label in self.keys]
+        return _ordered(rows.unflatten(-1, sizes), (*self.rows, *self.keys), self.labels)
+
     def change_heads(self, output: Tensor, change: Any, count: int | None) -> Tensor:
         """Returns the output with changed heads; the output itself if heads are added up too, so that it has none.
 
