@@ -135,7 +135,8 @@ class Substitution:
 class PairChanges:
     """The substitutions of a problem's scores and weights, in their order.
 
-    Scores are changed after the mask, which still hides: a score of −∞ stays so. Weights are changed before dropout.
+    Scores are changed after the mask, and weights before dropout. The mask still hides: a score of −∞ stays so, and so
+    does its weight of 0.
     """
 
     scores: tuple[Substitution, ...] = ()
@@ -153,10 +154,11 @@ class PairChanges:
             masked = torch.where(masked == -torch.inf, masked, changed)
         return masked
 
-    def of_weights(self, weights: Tensor, grid: Grid) -> Tensor:
-        """Returns the changed weights of a tile."""
+    def of_weights(self, weights: Tensor, hidden: Tensor, grid: Grid) -> Tensor:
+        """Returns the changed weights of a tile, of which some pairs are hidden."""
         for each in self.weights:
-            weights = each.put(weights, grid.batch_span, grid.query_span, grid.key_span)
+            changed = each.put(weights, grid.batch_span, grid.query_span, grid.key_span)
+            weights = torch.where(hidden, weights, changed)
         return weights
 
     def of_row(self, row: int) -> "PairChanges":

@@ -53,7 +53,8 @@ class Change:
     ``"key"``       keys as they are compared, ``[batch, heads, keys, dim]``
     ``"scores"``    scores after scale, cap, bias and mask, ``[batch, heads, queries, keys]``. The mask still hides: a
                     hidden pair has the score −∞, whatever stands there; −∞ as the new score hides a pair.
-    ``"weights"``   weights before dropout, ``[batch, heads, queries, keys]``; they are not renormalized
+    ``"weights"``   weights before dropout, ``[batch, heads, queries, keys]``; they are not renormalized. A hidden pair
+                    has the weight 0, whatever stands there.
     ``"values"``    ``[batch, heads, keys, value_dim]``
     ``"output"``    the sum of values before the output projection, ``[batch, heads, queries, value_dim]``
     ==============  ================================================================================================

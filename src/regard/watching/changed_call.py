@@ -45,6 +45,10 @@ from regard.watching.owners import Owner
 Read = Callable[[Owner], InterceptedCall]
 
 
+_REGARD = 'load the model with attn_implementation="regard" after regard.watching.register_transformers()'
+"""What to write where a model of transformers writes its softmax itself."""
+
+
 class Target(NamedTuple):
     """A change in one call: its heads, its positions as indices, and its elements."""
 
@@ -185,7 +189,7 @@ class CallChange:
             keys = indices_of(positions.keys_among(change.keys))
         if what in ("query", "key") and call is not None:
             if call.problem is None:
-                self._refuse(f"its softmax is written by hand, so that the {what} is unknown; change the scores")
+                self._refuse(f"its softmax is written by hand, and the {what} unknown; change the scores, or {_REGARD}")
             dim = (call.problem.query if what == "query" else call.problem.key).shape[3]
         sizes = {"batch": B, "heads": len(chosen), "queries": len(queries), "keys": len(keys)}
         shape = tuple(sizes.get(axis, dim) for axis in axis_names(what))
@@ -266,14 +270,19 @@ class CallChange:
 
     def _changed_weights(self, call: InterceptedCall, pairs: PairChanges) -> tuple[Tensor | None, Tensor]:
         """Returns the scores and weights of a call that the model wrote by hand, with their changes."""
-        scores, weights = call.scores, call.weights
+        scores, weights, visible = call.scores, call.weights, call.mask.visible
         assert weights is not None
+        hidden = torch.zeros((), dtype=torch.bool, device=weights.device)
+        if visible is not None:
+            hidden = ~visible.with_four_axes(call.grid)
         if pairs.scores:
+            if call.has_sink:
+                self._refuse(f"its softmax has a sink, and its scores are shifted; change the weights, or {_REGARD}")
             if scores is None:
                 self._refuse("its weights are not the softmax of known scores alone; change the weights")
             scores = pairs.of_scores(upcast(scores), call.grid)
-            weights = softmax(scores)
-        return scores, pairs.of_weights(upcast(weights), call.grid)
+            weights, hidden = softmax(scores), scores == -torch.inf
+        return scores, pairs.of_weights(upcast(weights), hidden, call.grid)
 
 
 def call_of_heads(call: InterceptedCall, heads: Sequence[int]) -> InterceptedCall | None:
@@ -288,7 +297,9 @@ def call_of_heads(call: InterceptedCall, heads: Sequence[int]) -> InterceptedCal
     problem = call.problem
     if problem is None:
         scores, weights, value = cut(call.scores), cut(call.weights), cut(call.value)
-        return replace(call, scores=scores, weights=weights, value=value)
+        visible = None if call.mask.visible is None else _mask_of_heads(call.mask.visible, heads)
+        reading = replace(call.mask, visible=visible)
+        return replace(call, mask=reading, scores=scores, weights=weights, value=value)
     score, mask, bias, row = _score_of_heads(problem.score, heads), problem.mask, problem.bias, problem.row
     if score is None or row is None or any(isinstance(each, Tensor) for each in row):
         return None

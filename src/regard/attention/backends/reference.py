@@ -183,7 +183,7 @@ def _calculation(problem: Problem, inputs: TileInputs, keeps_steps: bool) -> Ite
     with plain_rows():
         weights = problem.normalizer.weigh(scores, grid)
     if problem.changes is not None:
-        weights = problem.changes.of_weights(weights, grid)
+        weights = problem.changes.of_weights(weights, scores == -torch.inf, grid)
     yield weights
 
 

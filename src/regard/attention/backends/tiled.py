@@ -117,7 +117,7 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[TileInputs]:
         for query, own_query in zip(queries, unprepared, strict=True):
             tile = grid.tile(batch=batch, queries=range(start, start + query.shape[2]))
             start += query.shape[2]
-            if problem.mask is not None and not (problem.changes and problem.changes.weights):
+            if problem.mask is not None:
                 tile = tile.tile(keys=visible_keys(problem.mask, tile, KEY_BLOCK))
             keys = tile.key_span
             cut = replace(prepared, query=query, key=_keys(key, keys))
