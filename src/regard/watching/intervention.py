@@ -98,9 +98,9 @@ class Intervention(Observer):
 
     def _check_met(self, change: Change) -> None:
         """Raises UnseenError unless a change met elements, of each layer that it names."""
-        seen, met = sorted(self._layers_seen), {layer for number, layer in self._met if number == id(change)}
-        missing = [layer for layer in change.layers or () if layer not in met]
-        if not missing and met:
+        seen, reached = sorted(self._layers_seen), {layer for number, layer in self._met if number == id(change)}
+        missing = [layer for layer in change.layers or () if layer not in reached]
+        if not missing and reached:
             return
         unseen = [layer for layer in missing if layer not in seen]
         if unseen:
