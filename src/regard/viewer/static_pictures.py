@@ -88,7 +88,18 @@ def _title(document: Document, record: AttentionRecord, head: int | None, view: 
         of_heads = f"head {record.numbers_of_heads[head]}"
     else:
         of_heads = f"all {record.heads} heads" if view == "lines" else f"mean of {record.heads} heads"
-    return f"{document.title}\nlayer {record.layer}, {record.kind}, {of_heads}"
+    of_text = _text_number(document, record)
+    return f"{document.title}\nlayer {record.layer}, {record.kind}{f', {of_text}' if of_text else ''}, {of_heads}"
+
+
+def _text_number(document: Document, record: AttentionRecord) -> str:
+    """Returns the number of a record's text, from 1, among those of one attention on several texts; "" for one."""
+    alike = [
+        one for one in document.records if (one.name, one.layer, one.kind) == (record.name, record.layer, record.kind)
+    ]
+    texts = [(one.queries.labels, one.keys.labels) for one in alike]
+    several = len(texts) > 1 and len(set(texts)) == len(texts)
+    return f"text {alike.index(record) + 1}" if several else ""
 
 
 def _matrix(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -202,7 +213,8 @@ def _grid(document: Document) -> Figure:
             if row == 0 or record.numbers_of_heads != document.records[0].numbers_of_heads[: record.heads]:
                 axes.set_title(f"head {record.numbers_of_heads[one]}", fontsize=8)
             if one == 0:
-                axes.set_ylabel(f"layer {record.layer}\n{record.kind}", fontsize=8)
+                names = [f"layer {record.layer}", record.kind, _text_number(document, record)]
+                axes.set_ylabel("\n".join(filter(None, names)), fontsize=8)
     sizes = [_bin_size(record, THUMBNAIL_SIDE) for record in document.records]
     bound = "about" if len(set(sizes)) == 1 else "up to"
     size = f"{max(down for down, _ in sizes):g} × {max(across for _, across in sizes):g}"

@@ -3,7 +3,7 @@
 import { headGroups } from "../head_order.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { differInKind, kindText } from "../record_names.js";
+import { differInKind, kindText, textName } from "../record_names.js";
 
 /** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
 const [CAPTION_HEIGHT, NAME_HEIGHT, TITLE_HEIGHT] = [15, 15, 26];
@@ -70,9 +70,10 @@ function numbersOf(records, heads) {
 function inLines(records, area) {
   const heads = Math.max(...records.map((record) => record.heads));
   const several = differInKind(records);
-  const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
+  const nameOf = (record) => [several ? kindText(record) : "", textName(record, records)].filter(Boolean).join(" \u00b7 ");
+  const names = records.map((record) => textWidth(nameOf(record), { size: 11 }));
   const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
-  const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
+  const lines = records.map((record) => ({ title: record.entry.layer, subtitle: nameOf(record), records: [record] }));
   return placed(lines, [{ title: "", numbers: numbersOf(records, heads) }], { left, top: 24 }, area);
 }
 

@@ -9,7 +9,7 @@ import { captionOf, lossChange, ordersOf, relativeEntropy, signed } from "../hea
 import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
 import { clamp, formatNumber } from "../numbers.js";
-import { differInKind, kindText } from "../record_names.js";
+import { differInKind, kindText, textCount, textName } from "../record_names.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
 import { MASKED } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -106,7 +106,8 @@ export class GridView extends View {
     const image = app.tables.thumbnail(record, cell.column, this.most(app, record));
     if (name) {
       const text = say("grid_head", { layer: record.entry.layer, head: record.headNumber(cell.column) });
-      pen.text(fitText(differInKind(app.records) ? `${text} \u00b7 ${kindText(record)}` : text, room, { size: 11 }), x, y - 8, { color: theme.muted, size: 11 });
+      const of = [textName(record, app.records, true), text, differInKind(app.records) ? kindText(record) : ""];
+      pen.text(fitText(of.filter(Boolean).join(" \u00b7 "), room, { size: 11 }), x, y - 8, { color: theme.muted, size: 11 });
     }
     if (!image) {
       pen.rect(x, y, width, height, { fill: theme.surface, stroke: theme.border });
@@ -185,7 +186,9 @@ export class GridView extends View {
     const record = app.records[item.row];
     const { layer, name } = record.entry;
     const parts = [`${say("grid_head", { layer, head: record.headNumber(item.column) })} \u00b7 ${kindText(record)}${name ? ` (${shortText(name, 60)})` : ""}`];
-    if (!record.decoded) return parts[0];
+    const text = textName(record, app.records);
+    if (text) parts.push(text);
+    if (!record.decoded) return parts.join("; ");
     parts.push(...this.does(record, item.column));
     if (!record.large) parts.push(...this.numbersText(app, record, item.column));
     const change = lossChange(record, item.column);
@@ -236,7 +239,9 @@ export class GridView extends View {
 
   sentence(app, item) {
     const heads = app.records.reduce((sum, record) => sum + record.heads, 0);
-    return { text: item ? this.describe(app, item) : say("grid_sentence", { heads }), shares: item ? "" : say("grid_reading") };
+    const texts = textCount(app.records);
+    const all = texts > 1 ? say("grid_sentence_texts", { heads: Math.round(heads / texts), texts }) : say("grid_sentence", { heads });
+    return { text: item ? this.describe(app, item) : all, shares: item ? "" : say("grid_reading") };
   }
 
   legend(app) {
