@@ -300,6 +300,19 @@ def test_importance_leaves_no_gradients_and_no_hooks():
     assert not any(module._forward_hooks for module in model.modules())
 
 
+def test_two_stacks_are_not_followed_as_one():
+    """The encoder and the decoder of BART read equally many tokens, whose layers are not one above the other."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
+    }
+    config = transformers.BartConfig(vocab_size=VOCABULARY, d_model=8, **sizes, pad_token_id=0, eos_token_id=2)
+    model, ids = transformers.BartForSequenceClassification(config), torch.tensor([[5, 6, 7, 2]])
+    with pytest.raises(UnseenError, match="no stack of layers"):
+        importance(model, ids, 1, "relevance")
+    assert importance(model, ids, 1, "gradient_input").ne(0).any()
+
+
 def test_one_token_has_all_of_the_weight():
     got = importance(classifier("first"), torch.tensor([[3]]), 0, "weights")
     assert got.tolist() == [[1.0]]

@@ -8,7 +8,7 @@ import numpy as np
 from regard.palette import HEAD_DASHES, HEAD_HUES, SIGN, color_at
 from regard.records.html_document import html_document
 from regard.records.shaded_table import label_html
-from regard.watching.faithfulness_scores import COLUMNS, MethodScores, TextImportance, mean, shown
+from regard.watching.faithfulness_scores import COLUMNS, MethodScores, TextImportance, decimals_of, mean, shown
 from regard.watching.importance import IMPORTANCE_METHODS
 
 PAPERS = {
@@ -113,9 +113,9 @@ def page(
     """
     first, *rest = sentences
     lines = f"<p class='outcome'>{escape(first)}</p>{''.join(f'<p>{escape(line)}</p>' for line in rest)}"
-    whole = float(np.mean([text.number for text in texts]))
+    digits, whole = decimals_of(texts), float(np.mean([text.number for text in texts]))
     deletion, insertion = (
-        _curves(methods, kind, fractions, whole, caption)
+        _curves(methods, kind, fractions, whole, digits, caption)
         for kind, caption in (
             ("deletion", "Share of tokens deleted, the most important first; steeper is better."),
             ("insertion", "Share of tokens kept, the most important first; an earlier rise is better."),
@@ -123,7 +123,7 @@ def page(
     )
     body = (
         f"<main><h1>{TITLE}</h1><p class='quiet'>{escape(subject)}</p>{lines}"
-        f"<h2>Agreement with leave-one-out</h2>{_table(methods)}"
+        f"<h2>Agreement with leave-one-out</h2>{_table(methods, digits)}"
         f"<h2>Deletion and insertion</h2><div class='charts'>{deletion}{insertion}</div>"
         f"<h2>Texts</h2><p>Those in which {escape(methods[0].title)} agree most with leave-one-out, at the median, and "
         "least. Blue raises the number, or is important where a method has no sign; red lowers it. Each line has its "
@@ -133,11 +133,11 @@ def page(
     return html_document(f"{TITLE}: {subject}", STYLE, body)
 
 
-def _table(methods: Sequence[MethodScores]) -> str:
+def _table(methods: Sequence[MethodScores], digits: int) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in (*COLUMNS[:3], "τ of each text, −1 to 1", *COLUMNS[3:]))
     rows = []
     for number, method in enumerate(methods):
-        title, *texts = method.cells()
+        title, *texts = method.cells(digits)
         cells = [f"<td>{escape(text)}</td>" for text in texts]
         cells.insert(2, f"<td>{_strip(method)}</td>")
         kind = "first" if not number else "apart" if method in methods[-2:] else ""
@@ -175,7 +175,9 @@ def _x(tau: float) -> float:
     return 100 + 96 * tau
 
 
-def _curves(methods: Sequence[MethodScores], kind: str, fractions: Sequence[float], whole: float, caption: str) -> str:
+def _curves(
+    methods: Sequence[MethodScores], kind: str, fractions: Sequence[float], whole: float, digits: int, caption: str
+) -> str:
     """Returns the mean curve of each method as a picture with the methods' names at the ends of their lines."""
     lines = {}
     for method in methods:
@@ -191,7 +193,7 @@ def _curves(methods: Sequence[MethodScores], kind: str, fractions: Sequence[floa
 
     axis = "".join(
         f"<path class='grid' d='M44 {y:.1f}H294'/><text class='quiet' x='38' y='{y + 4:.1f}' text-anchor='end'>"
-        f"{shown(number)}</text>"
+        f"{shown(number, digits)}</text>"
         for number in np.linspace(low, high, 5)
         for y in [point((0, number))[1]]
     ) + "".join(
@@ -250,7 +252,7 @@ def _text(methods: Sequence[MethodScores], text: TextImportance, tau: float) -> 
         rest = len(text.tokens) - MOST_TOKENS
         more = f" … {rest} more" if rest > 0 else ""
         lines.append(f"<div class='words'><b>{escape(method.title)}</b> {words}{more}</div>")
-    return f"<h3>τ = {shown(tau)}, where the number is {text.number:.3f}</h3>{''.join(lines)}"
+    return f"<h3>τ = {shown(tau)}, where the number is {text.number:.3g}</h3>{''.join(lines)}"
 
 
 def _shade(share: float) -> str:

@@ -18,6 +18,7 @@ from regard.watching.faithfulness_scores import (
     Numbers,
     TextImportance,
     counted_noun,
+    decimals_of,
     deviation,
     margin,
     mean,
@@ -88,7 +89,9 @@ class Faithfulness:
         opening = f"Here {title} tell {amount} of" if tau > width else f"These texts do not show that {title} tell"
         chance, reference = self["random"], self["leave_one_out"]
         index = int(np.abs(np.array(self.fractions) - 0.2).argmin())
-        at = {each: shown(mean(each.deletion[:, index])) for each in (method, chance, reference)}
+        digits = decimals_of(self.texts)
+        at = {each: shown(mean(each.deletion[:, index]), digits) for each in (method, chance, reference)}
+        whole = shown(mean(self.whole), digits)
         expected = sum(1 / sum(text.counted) for text in self.texts)
         lines = [
             f"{opening} what the output depends on: their order agrees with that of leave-one-out {word} a random "
@@ -99,8 +102,8 @@ class Faithfulness:
             f"{counted_noun(valid, 'text')}. The most important token is that of leave-one-out in "
             f"{method.is_top.sum():.0f}; a random token would be in {expected:.1f}.",
             f"Without the {self.fractions[index]:.0%} of tokens that they put first, {self.number} is {at[method]} on "
-            f"average, instead of {shown(mean(self.whole))}; without random tokens {at[chance]}, without the first of "
-            f"leave-one-out {at[reference]}.",
+            f"average, instead of {whole}; without random tokens {at[chance]}, without the first of leave-one-out "
+            f"{at[reference]}.",
         ]
         best = max(others, key=lambda other: np.nan_to_num(mean(other.kendall), nan=-2.0), default=None)
         if best is not None:
@@ -143,7 +146,7 @@ class Faithfulness:
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "method" else "right")
         for method in self.methods:
-            table.add_row(*method.cells())
+            table.add_row(*method.cells(decimals_of(self.texts)))
         return table
 
     def __str__(self) -> str:

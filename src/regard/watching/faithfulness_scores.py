@@ -1,6 +1,7 @@
 """The scores of a method over texts, of `regard.watching.faithfulness`, and statistics of them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,12 +67,12 @@ class MethodScores:
         """Its name in tables."""
         return TITLES[self.name]
 
-    def cells(self) -> list[str]:
-        """Returns the texts of its row in a table, below `COLUMNS`."""
+    def cells(self, decimals: int) -> list[str]:
+        """Returns the texts of its row in a table, below `COLUMNS`; what the number loses has these decimals."""
         means = mean(self.kendall), deviation(self.kendall), mean(self.spearman)
         lost = mean(self.comprehensiveness), mean(self.sufficiency)
         shares = (f"{share.mean():.0%}" for share in (self.is_above, self.is_top))
-        return [self.title, *map(shown, means), *shares, *map(shown, lost)]
+        return [self.title, *map(shown, means), *shares, *(shown(number, decimals) for number in lost)]
 
     def __repr__(self) -> str:
         return f"<MethodScores of {self.name} over {counted_noun(len(self.kendall), 'text')}>"
@@ -98,10 +99,17 @@ def margin(numbers: Numbers) -> float:
     return 1.96 * deviation(numbers) / math.sqrt(count) if count > 1 else math.inf
 
 
-def shown(number: float) -> str:
-    """Returns a number with two digits; a dash for NaN."""
-    text = f"{number:.2f}"
-    return {"nan": "–", "-0.00": "0.00"}.get(text, text).replace("-", "−").replace("inf", "∞")
+def shown(number: float, decimals: int = 2) -> str:
+    """Returns a number with some decimals; a dash for NaN."""
+    text = f"{number + 0.0:.{decimals}f}"
+    text = text.removeprefix("-") if not text.strip("-0.") else text
+    return "–" if text == "nan" else text.replace("-", "−").replace("inf", "∞")
+
+
+def decimals_of(texts: Sequence[TextImportance]) -> int:
+    """Returns the decimals with which the numbers of the output have two digits, or more."""
+    largest = max(abs(text.number) for text in texts)
+    return max(2, 1 - math.floor(math.log10(largest))) if largest else 2
 
 
 def counted_noun(number: int, noun: str) -> str:

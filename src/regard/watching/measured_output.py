@@ -217,6 +217,8 @@ class MeasuredOutput:
             with intervene(self.model, change), watch(self.model, layers=self.layers, heads=self.heads) as seen:
                 numbers = self.numbers(self.ids, self.rows, self.mask)
             gradients = torch.autograd.grad(numbers.sum(), recorded, allow_unused=True)
+        if [(call.queries, call.keys) for call in seen.calls] != [tuple(each.shape[2:]) for each in recorded]:
+            raise UnseenError("the attention calls that were seen are not those whose weights can be changed")
         calls = []
         for call, weights, gradient in zip(seen.calls, recorded, gradients, strict=True):
             if call.keys == self.ids.shape[1] + self.leading and call.mechanism != "depth":
@@ -226,6 +228,12 @@ class MeasuredOutput:
         if not calls:
             shapes = ", ".join(f"{call.name!r} {call.queries} × {call.keys}" for call in seen.calls)
             raise UnseenError(f"no attention call has the {self.ids.shape[1]} tokens as keys: {shapes}")
+        layers = [each.call.layer for each in calls if each.is_square]
+        if len({*layers}) < len(layers):
+            raise UnseenError(
+                "the model's attention is no stack of layers with one map of weights each: an encoder with a decoder, "
+                "or differential attention; choose a method that uses no weights, such as gradient_input"
+            )
         return calls
 
     def _share(self, call: AttentionCall, gradient: Tensor) -> Tensor:
