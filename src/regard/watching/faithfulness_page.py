@@ -1,5 +1,6 @@
 """The report of `regard.watching.Faithfulness` as one HTML page: sentences, table, curves, texts and papers."""
 
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -82,6 +83,7 @@ STYLE = (
     ".scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}"
     "th,td{padding:4px 8px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}"
     "th{font-weight:600;color:var(--quiet);vertical-align:bottom}th:first-child,td:first-child{text-align:left}"
+    "tbody th,td{vertical-align:middle}"
     "tbody th{color:var(--ink);position:sticky;left:0;background:var(--paper)}tr.first th{color:var(--accent)}"
     "tr.apart th,tr.apart td{background:var(--soft)}.charts{display:grid;gap:24px;"
     "grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr))}figure{margin:0}svg{display:block;width:100%}"
@@ -121,13 +123,14 @@ def page(
             ("insertion", "Share of tokens kept, the most important first; an earlier rise is better."),
         )
     )
+    chosen = "".join(_text(methods, *each) for each in _chosen_texts(methods[0], texts))
     body = (
         f"<main><h1>{TITLE}</h1><p class='quiet'>{escape(subject)}</p>{lines}"
         f"<h2>Agreement with leave-one-out</h2>{_table(methods, digits)}"
         f"<h2>Deletion and insertion</h2><div class='charts'>{deletion}{insertion}</div>"
-        f"<h2>Texts</h2><p>Those in which {escape(methods[0].title)} agree most with leave-one-out, at the median, and "
-        "least. Blue raises the number, or is important where a method has no sign; red lowers it. Each line has its "
-        f"own scale.</p>{''.join(_text(methods, *chosen) for chosen in _chosen_texts(methods[0], texts))}"
+        f"<h2>Texts</h2><p>Those in which the order of {escape(methods[0].title)} agrees most with leave-one-out, at "
+        "the median, and least. Blue raises the number, or is important where a method has no sign; red lowers it. "
+        f"Each line has its own scale.</p>{chosen}"
         f"<h2>What this cannot tell</h2>{_list(LIMITS)}<h2>Papers of both sides</h2>{_papers(methods[:-2])}</main>"
     )
     return html_document(f"{TITLE}: {subject}", STYLE, body)
@@ -185,8 +188,8 @@ def _curves(
         steps = [(0.0, whole), *zip(fractions, means, strict=True)]
         lines[method] = steps if kind == "deletion" else [*steps[1:], (1.0, whole)]
     numbers = [number for steps in lines.values() for _, number in steps]
-    low, high = min(numbers), max(numbers)
-    low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
+    ticks = _ticks(min(numbers), max(numbers))
+    low, high = ticks[0], ticks[-1]
 
     def point(step: tuple[float, float]) -> tuple[float, float]:
         return 44 + 250 * step[0], 16 + 248 * (high - step[1]) / (high - low)
@@ -194,7 +197,7 @@ def _curves(
     axis = "".join(
         f"<path class='grid' d='M44 {y:.1f}H294'/><text class='quiet' x='38' y='{y + 4:.1f}' text-anchor='end'>"
         f"{shown(number, digits)}</text>"
-        for number in np.linspace(low, high, 5)
+        for number in ticks
         for y in [point((0, number))[1]]
     ) + "".join(
         f"<text class='quiet' x='{44 + 250 * share:.0f}' y='284' text-anchor='middle'>{share:.0%}</text>"
@@ -217,6 +220,15 @@ def _curves(
         f"<figure><svg viewBox='0 0 470 {height}' role='img' aria-label='{escape(caption)}'>{axis}{drawn}{names}</svg>"
         f"<figcaption>{escape(caption)} The names are in the order of the means of their lines.</figcaption></figure>"
     )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Returns up to seven round numbers in even steps, from one that is at most ``low`` to one at least ``high``."""
+    size = max(high - low, 0.1 * abs(high), 1e-9)
+    unit = 10.0 ** math.floor(math.log10(size))
+    step = unit * next(factor for factor in (0.2, 0.5, 1.0, 2.0) if size <= 5 * factor * unit)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
 def _line(number: int, method: MethodScores) -> str:

@@ -75,7 +75,7 @@ class Faithfulness:
         return np.array([text.number for text in self.texts])
 
     def sentences(self) -> list[str]:
-        """Returns what the numbers say, in sentences: the verdict on the first method, and what it rests on."""
+        """Returns what the numbers say, in sentences: the outcome for the first method, and what it rests on."""
         return [*(self._of_first() if self.compared else ()), *self._about()]
 
     def _of_first(self) -> list[str]:
@@ -86,7 +86,9 @@ class Faithfulness:
         tau, width = mean(method.kendall), margin(method.kendall)
         word = "more than" if tau > width else "less than" if tau < -width else "no more than"
         amount = "a little" if tau < 0.3 else "something" if tau < 0.6 else "much"
-        opening = f"Here {title} tell {amount} of" if tau > width else f"These texts do not show that {title} tell"
+        opening = f"Here the order of {title} tells {amount} of"
+        if tau <= width:
+            opening = f"These texts do not show that the order of {title} tells"
         chance, reference = self["random"], self["leave_one_out"]
         index = int(np.abs(np.array(self.fractions) - 0.2).argmin())
         digits = decimals_of(self.texts)
@@ -94,32 +96,31 @@ class Faithfulness:
         whole = shown(mean(self.whole), digits)
         expected = sum(1 / sum(text.counted) for text in self.texts)
         lines = [
-            f"{opening} what the output depends on: their order agrees with that of leave-one-out {word} a random "
+            f"{opening} what the output depends on: it agrees with that of leave-one-out {word} a random "
             f"order does. Kendall's τ is {shown(tau)} on average (95% interval {shown(tau - width)} to "
             f"{shown(tau + width)}; 1 is the same order, 0 chance), with a standard deviation of "
             f"{shown(deviation(method.kendall))} between texts.",
-            f"They agree more than 95% of random orders do in {method.is_above.sum():.0f} of "
+            f"It agrees more than 95% of random orders do in {method.is_above.sum():.0f} of "
             f"{counted_noun(valid, 'text')}. The most important token is that of leave-one-out in "
             f"{method.is_top.sum():.0f}; a random token would be in {expected:.1f}.",
-            f"Without the {self.fractions[index]:.0%} of tokens that they put first, {self.number} is {at[method]} on "
+            f"Without the {self.fractions[index]:.0%} of tokens that it puts first, {self.number} is {at[method]} on "
             f"average, instead of {whole}; without random tokens {at[chance]}, without the first of leave-one-out "
             f"{at[reference]}.",
         ]
         best = max(others, key=lambda other: np.nan_to_num(mean(other.kendall), nan=-2.0), default=None)
         if best is not None:
             more = best.kendall - method.kendall
-            clear = (
-                "more than" if mean(more) > margin(more) else "less than" if mean(more) < -margin(more) else "about as"
-            )
+            is_clear = abs(mean(more)) > margin(more)
+            clear = "about as much as" if not is_clear else "more than" if mean(more) > 0 else "less than"
             lines.append(
-                f"Of the other methods {best.title} agrees most with leave-one-out, {clear} {title}: τ is "
-                f"{shown(mean(best.kendall))}, the difference {shown(mean(more))} ± {shown(margin(more))}."
+                f"Of the other orders that of {best.title} agrees most with leave-one-out, {clear} that of {title}: τ "
+                f"is {shown(mean(best.kendall))}, the difference {shown(mean(more))} ± {shown(margin(more))}."
             )
         opposing = np.concatenate([text.importance["leave_one_out"] for text in self.texts]) < 0
         if not IMPORTANCE_METHODS[method.name].signed and opposing.any():
             lines.append(
-                f"Without {opposing.mean():.0%} of the tokens, each by itself, {self.number} rises; {title} have no "
-                "sign to tell it."
+                f"Without {opposing.mean():.0%} of the tokens, each by itself, {self.number} rises, which "
+                f"numbers without a sign, such as {title}, cannot tell."
             )
         return lines
 
