@@ -91,9 +91,7 @@ def set_field(module: nn.Module, name: str, value: Tensor | float | None, persis
     moves with the module, and gradients flow through it to its origin.
 
     Args:
-        module: the module.
         name: the attribute's name.
-        value: the value.
         persistent: whether a buffer is saved with the module.
     """
     if isinstance(value, nn.Parameter):

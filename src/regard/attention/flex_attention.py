@@ -45,7 +45,6 @@ class PairFunction:
 
     Args:
         name: ``score_mod`` or ``mask_mod``.
-        function: the function.
         arguments: how many arguments it takes.
     """
 

@@ -108,7 +108,6 @@ class PredictionFile:
         """Returns the rank of the answer that a line holds, 1 if answers have none; 0: the line is damaged.
 
         Args:
-            line: the line.
             done: the inputs that have answers in the lines before.
         """
         try:

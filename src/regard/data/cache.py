@@ -42,7 +42,6 @@ def file_state(path: str | os.PathLike[str], name: str | None = None) -> tuple[s
     """Returns the absolute path, the size and the time of the last change of a file, which differ if it changed.
 
     Args:
-        path: the file.
         name: names the file in messages. Default: the path.
 
     Raises:

@@ -35,7 +35,6 @@ def class_files(folder: Path, suffixes: Collection[str], unit: str) -> ClassFile
     """Returns the files in the folders of a folder, and the entries that are no examples.
 
     Args:
-        folder: the folder.
         suffixes: those of examples, in lower case.
         unit: what an example is, for messages: ``"images"``.
 
@@ -88,7 +87,6 @@ def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str, suffixes
     """Warns of entries of a folder that were left out: how many examples and why, how many others, and the first.
 
     Args:
-        folder: the folder.
         left_out: its entries that are not read.
         unit: what an example is: ``"images"``.
         suffixes: those of examples, whose folders are in the folder; (): no entry has one.

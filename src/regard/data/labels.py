@@ -254,7 +254,6 @@ def read_run_file(path: str | os.PathLike[str], content: str, kind: str, build: 
     """Returns what ``build`` makes of a JSON file in a run folder; the file contains data only.
 
     Args:
-        path: the file.
         content: what the file holds, for messages: ``"labels"``.
         kind: what the file is, for messages: ``"a list of labels"``.
         build: makes the result of the parsed content; any exception means that the content is of another kind.

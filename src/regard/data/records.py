@@ -70,7 +70,6 @@ def check_file(path: Path, content: str) -> None:
     """Raises DataError unless a file exists and is not empty.
 
     Args:
-        path: the file.
         content: what it should hold, for the message.
     """
     with file_errors(path):

@@ -45,7 +45,6 @@ def programs_of(model: nn.Module, front_end: LogMel | None = None) -> list[Progr
     """Returns the programs of a model of regard, which must be in evaluation mode on the CPU.
 
     Args:
-        model: the model.
         front_end: computes its features of sounds, as a part of the programs; None: they read features.
 
     Raises:

@@ -29,7 +29,6 @@ class AtomicFile:
     symbolic link, its target is replaced and the link stays.
 
     Args:
-        path: the file.
         before_replace: called with the complete temporary file before it replaces ``path``.
 
     Raises:

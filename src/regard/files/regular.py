@@ -100,7 +100,6 @@ def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
     The folder itself may be a link, since the user typed it. Its content may come from somebody else.
 
     Args:
-        folder: the folder.
         name: the path inside it; it need not exist.
 
     Raises:

@@ -29,7 +29,6 @@ def attended_words(words: Sequence[str], weights: Any) -> AttendedParts:
     """Returns the words of a text that got the largest weights.
 
     Args:
-        words: the words.
         weights: ``[..., words]``, of any number of heads or answers, which count alike; None: there are none.
     """
     return AttendedParts() if weights is None else _attended(zip(words, _total(weights), strict=True))

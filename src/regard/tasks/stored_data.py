@@ -39,7 +39,6 @@ def prepared(task: Task, data: Any, path: Path, name: str, options: Mapping[str,
     """Returns the file that `store` will write, as an option of the task names it, and the data for it.
 
     Args:
-        task: the task.
         data: see `regard.train`.
         path: as in `store`.
         name: as in `store`.
@@ -55,7 +54,6 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
     """Writes data for a task.
 
     Args:
-        task: the task.
         data: from `prepared`.
         path: the file without a suffix; other files of the data have names that begin like it.
         name: name of the argument, for messages.

@@ -241,7 +241,6 @@ class TableTask(Task):
 
         Args:
             run: the configuration of the run.
-            folder: the run folder.
             rows: the training rows.
             held_out: the training rows that are used for validation, or None.
         """
@@ -287,7 +286,6 @@ class TableExperiment(Experiment):
     """One prepared run: its data and its model.
 
     Args:
-        task: the task.
         run: the configuration of the run.
         folder: the run folder, in which the learnt files and the generated corpus are.
 

@@ -65,7 +65,6 @@ def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> 
     """Whether `is_observed` holds for reasons other than global hooks.
 
     Args:
-        module: the module.
         own_hook: a forward pre-hook that the module's class installs and that does not count.
     """
     return (

@@ -187,7 +187,6 @@ def make_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]]) -> 
     """Returns the configuration of a run.
 
     Args:
-        task: the task.
         fields: section → its fields with other values than their defaults.
 
     Raises:

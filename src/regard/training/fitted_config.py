@@ -44,7 +44,6 @@ def fit_config(task: Task, fields: Mapping[str, Mapping[str, Any]], measured: bo
     Options are checked before the data are read.
 
     Args:
-        task: the task.
         fields: section → the fields that the user has set; None means that the data decide.
         measured: whether to read the data; else only the options are checked. In a distributed run only the first
             process reads them, and the others read the configuration from its run folder.

@@ -34,7 +34,6 @@ def push(
 
     Args:
         task: the task of the run.
-        folder: the run folder.
         repository: ``"OWNER/NAME"``.
         private: whether a new repository is private. If the repository exists and is public, nothing is uploaded.
         message: the message of the commit; None: a message that names the run.

@@ -90,7 +90,6 @@ def find_learning_rate(
     random numbers and the number of threads.
 
     Args:
-        task: the task.
         config: the configuration of the run. Its ``learning_rate``, ``schedule`` and ``warmup`` are not used;
             ``max_minutes`` ends the sweep.
         reporter: prints the progress; None: nothing is printed.

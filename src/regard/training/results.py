@@ -227,7 +227,6 @@ def answer_rows(
     """Returns the answers as plain values, one record each.
 
     Args:
-        predictions: the predictions.
         ranked: whether several answers to an input were requested: each then has its ``rank``, from 1.
         numbers: the number of each input, its answers' ``row``; (): they have none.
         details: whether to give `Prediction.details` too.

@@ -81,7 +81,6 @@ def train_run(
     interrupted and resumed. This does not hold for runs that ``max_minutes`` ends.
 
     Args:
-        task: the task.
         config: the configuration of the run.
         folder: the run folder, from `RunFolder.create`, or from `RunFolder.open` to resume. In a distributed run the
             folder of the first process counts.

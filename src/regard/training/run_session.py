@@ -28,7 +28,6 @@ class RunSession:
 
     Args:
         folder: from `RunFolder.create`, or from `RunFolder.open` to resume.
-        task: the task of the run.
         config: the configuration, which is written into the folder.
         resume: whether the run exists.
 

@@ -260,7 +260,6 @@ class Trained(ABC):
         """Returns a prediction and its attention, for `regard.viewer` and the page.
 
         Args:
-            prediction: the prediction.
             attentions: the result of `attentions` for it; None: the model runs once more.
         """
         from regard.records import Document

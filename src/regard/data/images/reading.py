@@ -96,7 +96,6 @@ def class_numbers(image: "Image.Image", name: str) -> NDArray[Any]:
     """Returns the class map of an image of Pillow that is not decoded yet: its file says how grey levels are decoded.
 
     Args:
-        image: the image.
         name: names it in messages.
     """
     mode, largest = _raw_levels(image)

@@ -191,7 +191,6 @@ def has_space_before(word: str, before: str) -> bool:
     """Whether a word is preceded by a space, as far as its text tells.
 
     Args:
-        word: the word.
         before: the text of the token before it; empty at the beginning of a text.
     """
     return word[:1].isalnum() and not (before and before[-1] in OPENING_CHARACTERS)

@@ -183,7 +183,6 @@ def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor]
     """Fills readings of the weights.
 
     Args:
-        call: the call.
         maximum, total: the statistics of `attend`.
         readings: ``lse``, and any of ``entropy``, ``peak`` and ``distance``, float32 ``[batch, heads, queries]``;
             ``received``, zeros ``[batch, heads, keys]``.
@@ -209,9 +208,7 @@ def _run_tiles(
     """Runs a kernel: a program for each block of rows of a head, or of columns of a key head.
 
     Args:
-        kernel: the kernel.
         part: what it computes, as `tile_of` names it.
-        call: the call.
         powers: the units of an additive score, if they are known.
         own: the tensors that only this kernel takes.
         grad_bias: the gradient of the bias, which the kernel fills.

@@ -136,11 +136,7 @@ class Backbone(Module):
 
 
 class MappedNetwork(nn.Module, ABC):
-    """Computes the feature map of a network of another package, without the parts that do not belong to it.
-
-    Args:
-        network: the network.
-    """
+    """Computes the feature map of a network of another package, without the parts that do not belong to it."""
 
     def __init__(self, network: Any):
         super().__init__()
