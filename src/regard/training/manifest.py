@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from regard.errors import DataError, RunError
 from regard.files.atomic import write_atomically
 from regard.files.regular import LARGEST_DATA, LARGEST_TEXT, open_regular, path_inside, read_text
+from regard.training.sections import record_of
 
 FORMAT = 1
 ABSENT_SUM = ""
@@ -70,51 +71,21 @@ class Manifest:
             ValueError: the text is not JSON, or not a manifest.
         """
         content = json.loads(text)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
+        if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
             raise ValueError(f"it is not a manifest of format {FORMAT}")
-        if content.keys() != {"format", *(one.name for one in dataclasses.fields(cls))}:
-            raise ValueError("a field is missing or unknown")
-        replaces = content["replaces"]
-        if not isinstance(content["began_in"], str) or not _is_list_of(str, content["patterns"]):
-            raise ValueError("began_in must be text, and patterns a list of texts")
-        if replaces is not None and (not isinstance(replaces, str) or not _is_relative(replaces) or "/" in replaces):
+        manifest = record_of(cls, content)
+        if manifest.replaces is not None and (not _is_relative(manifest.replaces) or "/" in manifest.replaces):
             raise ValueError("replaces must be null or the name of a folder")
-        for name, sums in _mapping("files", content["files"]):
+        for name, sums in manifest.files.items():
             if not _is_relative(name):
                 raise ValueError(f"{name!r:.200} in files is not a path in the run folder")
-            if not _is_list_of(str, sums) or not sums:
+            if not sums:
                 raise ValueError(f"the sums of {name!r:.200} must be a list of one text or more")
-        for part, files in _mapping("data", content["data"]):
-            if not _is_list_of(dict, files) or not all(
-                file.keys() == _DATA_FILE.keys() and all(type(file[key]) is kind for key, kind in _DATA_FILE.items())
-                for file in files
-            ):
-                raise ValueError(f"the files of {part!r:.200} in data must have {', '.join(_DATA_FILE)}")
-        return cls(
-            content["began_in"],
-            replaces,
-            tuple(content["patterns"]),
-            {name: tuple(sums) for name, sums in content["files"].items()},
-            {part: tuple(DataFile(**file) for file in files) for part, files in content["data"].items()},
-        )
+        return manifest
 
     def to_json(self) -> str:
         """Returns the manifest as text."""
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1, ensure_ascii=False) + "\n"
-
-
-_DATA_FILE = {"path": str, "bytes": int, "sha256": str}
-"""The fields of a `DataFile` and their types."""
-
-
-def _mapping(name: str, content: object) -> Iterable[tuple[str, Any]]:
-    if not isinstance(content, dict):
-        raise ValueError(f"{name} must be an object")
-    return content.items()
-
-
-def _is_list_of(kind: type, content: object) -> bool:
-    return isinstance(content, list) and all(isinstance(item, kind) for item in content)
 
 
 def _is_relative(name: str) -> bool:

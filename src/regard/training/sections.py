@@ -1,6 +1,7 @@
 """The sections of a configuration: frozen dataclasses that are built from the content of a file."""
 
 import dataclasses
+import json
 import reprlib
 import typing
 from collections.abc import Mapping
@@ -76,6 +77,23 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
             type_name, hint = kind_name(hints[name], _KINDS), in_minutes(name, value)
             raise RunError(f"{where}.{name} must be {type_name}; it is {shown(value)}{hint}") from None
     return content
+
+
+def record_of(kind: type[T], content: object) -> T:
+    """Returns the dataclass that the content of a JSON file holds, which has each of its fields, of the right type.
+
+    Raises:
+        ValueError: a field is unknown, missing, or of another type.
+    """
+    with MissingPartError.instead("pydantic", "train"):
+        from pydantic import TypeAdapter, ValidationError
+    if not isinstance(content, dict) or content.keys() != {field.name for field in dataclasses.fields(kind)}:  # pyright: ignore[reportArgumentType]
+        raise ValueError("a field is missing or unknown")
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])):.200}: {first['msg']}") from error
 
 
 def kind_name(hint: Any, names: Mapping[Any, str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from regard.errors import RunError
 from regard.files.atomic import write_atomically
 from regard.files.regular import LARGEST_RECORD, read_text
+from regard.training.sections import record_of
 
 FACTS = "training.json"
 
@@ -51,23 +52,13 @@ class TrainingFacts:
         """
         try:
             content = json.loads(read_text(path, LARGEST_RECORD))
-            kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)}
-            kinds |= {"evaluations": dict, "baseline": dict, "exports": list}
-            numbers = {name: (int, float) if kind is float else kind for name, kind in kinds.items()}
             if isinstance(content, dict):
                 content = {"baseline": {}, "exports": []} | content  # of a run of an earlier version
-            if not isinstance(content, dict) or content.keys() != kinds.keys():
-                raise ValueError("a field is missing or unknown")
-            for name, value in content.items():
-                if not isinstance(value, numbers[name]):
-                    raise ValueError(f"{name} has a wrong type")
+            facts = record_of(cls, content)
+            for name, value in vars(facts).items():
                 if isinstance(value, (int, float)) and not abs(value) < 1 << 63:
                     raise ValueError(f"{name} must be a number below 2⁶³")
-            if not all(isinstance(one, str) for one in content["evaluations"].values()):
-                raise ValueError("evaluations has a wrong type")
-            if not all(isinstance(one, str) for one in content["exports"]):
-                raise ValueError("exports has a wrong type")
-            rule = content["baseline"]
+            rule = facts.baseline
             if rule and not (isinstance(rule.get("rule"), str) and finite_number(rule.get("value")) is not None):
                 raise ValueError("baseline must have a rule and a value")
         except FileNotFoundError:
@@ -76,7 +67,7 @@ class TrainingFacts:
             raise RunError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path} is damaged ({error}); restore it, or delete it") from error
-        return cls(**content)
+        return facts
 
     def write(self, path: Path) -> None:
         """Writes the facts into a file."""
