@@ -16,7 +16,7 @@ from regard.data.records import quoted_names
 from regard.errors import DataError
 from regard.models.configs import LanguageModelConfig
 from regard.tasks.fitting import DataSize
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, held_out_size
+from regard.tasks.inputs.input import Examples, Generated, Input, held_out_size
 from regard.tasks.inputs.run_tokenizer import initial_tokenizer, tokenizer_path
 from regard.tasks.inputs.text import file_text
 from regard.tasks.lazy import tables
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.data.batches import Batches
+    from regard.data.text.batches import IdEncoder
     from regard.data.text.running_text import TokenTable
     from regard.training.run_folder import RunFolder
 
@@ -159,7 +160,7 @@ class RunningText(Input):
         return {"tokenizer": text_data.tokenizers.TextTokenizer.load(path)}
 
     def encode(
-        self, rows: tuple[Path, ...], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: tuple[Path, ...], run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> TokenExamples:
         return TokenExamples(text_data.running_text.encode_text(rows, learnt["tokenizer"]), run.model.context)
 

@@ -15,7 +15,7 @@ from regard.data.text.words import spaced_words
 from regard.errors import DataError
 from regard.models.configs import PointerConfig
 from regard.tasks.copied_spans import LEAST_COPIED_SHARE, CopiedSpan, copied_spans, marked
-from regard.tasks.inputs.input import Encodes, Generated
+from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column
 from regard.tasks.lazy import tables
@@ -48,6 +48,7 @@ from regard.training.results import Prediction, rounded
 if TYPE_CHECKING:
     import datasets
 
+    from regard.data.text.batches import IdEncoder
     from regard.data.text.extended_vocabulary import ExtendedVocabulary
     from regard.data.text.tokenizers import Tokenizer
     from regard.models.search import Hypothesis
@@ -147,7 +148,7 @@ class Articles(PairedTexts):
         return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, texts, run.data.min_count)}
 
     def encode(
-        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> TextExamples:
         table = encode_articles(
             rows,

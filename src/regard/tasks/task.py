@@ -30,8 +30,9 @@ from regard.training.task import Choice, EpochLoader, Experiment, Task, Trained
 if TYPE_CHECKING:
     from torch import nn
 
+    from regard.data.text.batches import IdEncoder
     from regard.exports.export import Exportable
-    from regard.tasks.inputs.input import Encodes, Examples, Input
+    from regard.tasks.inputs.input import Examples, Input
     from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
 
@@ -245,7 +246,7 @@ class TableTask(Task):
             held_out: the training rows that are used for validation, or None.
         """
 
-    def target(self, files: Mapping[str, Any]) -> Encodes:
+    def target(self, files: Mapping[str, Any]) -> IdEncoder:
         """Returns the encoder of the texts or labels that are predicted."""
         return list(files.values())[-1]
 

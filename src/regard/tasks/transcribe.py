@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from regard.configuration import Range, option
 from regard.errors import ArgumentError, DataError
 from regard.models.speech.configs import TranscriberConfig
-from regard.tasks.inputs.input import Encodes
 from regard.tasks.inputs.sound import (
     HeardSound,
     SoundExamples,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.data.speech.utterances import Utterance
+    from regard.data.text.batches import IdEncoder
     from regard.models.search import Hypothesis
     from regard.records import FrameAxis, TokenAxis
     from regard.training.run_folder import RunFolder
@@ -108,7 +108,7 @@ class SpokenTexts(SoundInput):
     """Sounds with what is said in them; those with too long a text are not trained on."""
 
     def encode(
-        self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> SoundExamples:
         if training:
             longest = run.data.max_length

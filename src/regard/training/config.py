@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
 
 from regard.configuration import AT_LEAST_0, AT_LEAST_1, SEED, Configuration, Range, check_finite, option
 from regard.configuration.options import option_fields
@@ -103,11 +103,6 @@ class TrainingConfig(Configuration):
         return [name.strip() for name in self.logger.split(",") if name.strip()]
 
 
-D = TypeVar("D", covariant=True)
-M = TypeVar("M", covariant=True)
-T = TypeVar("T", bound=TrainingConfig, covariant=True)
-
-
 class SectionTypes(Protocol):
     """A task (`regard.training.task.Task`), as far as its configuration needs it."""
 
@@ -127,7 +122,7 @@ def section_kinds(task: SectionTypes) -> dict[str, type[Any]]:
 
 
 @dataclass(frozen=True)
-class RunConfig(Generic[D, M, T]):
+class RunConfig:
     """The configuration of a run: the content of ``config.yaml`` in its run folder.
 
     The sections are frozen dataclasses of the task: its ``data_config``, ``model_config`` and ``training_config``.
@@ -135,10 +130,10 @@ class RunConfig(Generic[D, M, T]):
 
     task: str
     """Name of the task."""
-    data: D
-    model: M
+    data: Any
+    model: Any
     """The fields that the data decide, such as the sizes of vocabularies, are left out of the file."""
-    training: T
+    training: Any
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration as plain values for YAML and JSON, without the fields that the data decide."""

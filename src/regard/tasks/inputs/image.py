@@ -15,7 +15,7 @@ from regard.data.class_folders import IMAGE_SUFFIXES
 from regard.data.text.words import unspaced_share
 from regard.errors import ArgumentError
 from regard.names.counted import counted
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks, drawn_rows
+from regard.tasks.inputs.input import Examples, Generated, Input, chunks, drawn_rows
 from regard.tasks.lazy import F, np, records, torch
 from regard.tasks.options import BATCH, DataOptions
 from regard.training.config import TrainingConfig
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from regard.data.images.caption_batches import CaptionBatch, CaptionExample
     from regard.data.images.image_rows import ImageRow
     from regard.data.images.pictures import InputImage
+    from regard.data.text.batches import IdEncoder
     from regard.records import GridAxis
     from regard.training.run_folder import RunFolder
 
@@ -222,7 +223,7 @@ class ImageInput(ImageFiles):
         return self.read([row.picture for row in rows], trained)
 
     def encode(
-        self, rows: list[ImageRow], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: list[ImageRow], run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> ImageExamples:
         data = run.data
         longest = 1 if self.labelled else data.max_length

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data import text as text_data
 from regard.data.column_roles import choose_columns, chosen_columns, expecting, guessed_columns, unused_columns
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from regard.data.records import Records
     from regard.data.speech.log_mel import LogMel
+    from regard.data.text.batches import IdEncoder
     from regard.tasks.options import DataOptions
     from regard.training.task import EpochLoader, InputKind
 
@@ -39,14 +40,6 @@ PARTS = ("train", "validation", "test")
 
 IGNORED = -1
 """The class of pixels and frames that neither losses nor metrics count."""
-
-
-class Encodes(Protocol):
-    """Turns target texts into lists of ids: a tokenizer, or the labels of a run."""
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Returns the ids of each text."""
-        ...
 
 
 @dataclass
@@ -458,7 +451,7 @@ class Input(ABC):
         return {}
 
     @abstractmethod
-    def encode(self, rows: Any, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool) -> Examples:
+    def encode(self, rows: Any, run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool) -> Examples:
         """Returns rows as examples that a model can learn from.
 
         Args:

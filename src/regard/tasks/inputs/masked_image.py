@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from regard.data import images as image_data
 from regard.errors import MissingPartError
 from regard.tasks.inputs.image import ImageExamples, ImageFiles
-from regard.tasks.inputs.input import IGNORED, Encodes, Examples
+from regard.tasks.inputs.input import IGNORED, Examples
 from regard.tasks.lazy import np
 from regard.training.run_folder import RunFolder
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.data.images.caption_batches import CaptionBatch
     from regard.data.images.masked_images import MaskedImage
     from regard.data.records import Records
+    from regard.data.text.batches import IdEncoder
     from regard.tasks.options import DataOptions
 
 
@@ -80,7 +81,7 @@ class MaskedImages(ImageFiles):
         return [row.name for row in rows]
 
     def encode(
-        self, rows: list[MaskedImage], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: list[MaskedImage], run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> ImageExamples:
         classes = learnt["classes"]
         table = image_data.masked_images.masked_table(rows, classes.size, run.data.ignored, classes.numbers)

@@ -14,7 +14,7 @@ from regard.data.class_folders import FEATURE_SUFFIX, SOUND_SUFFIXES
 from regard.data.records import StoredFile
 from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.attended import attended_times
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
+from regard.tasks.inputs.input import Examples, Generated, Input, drawn_rows, some_rows
 from regard.tasks.lazy import np, pictures, records, torch
 from regard.tasks.memory_rows import column_values
 from regard.tasks.options import BATCH, DataOptions
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from regard.data.speech.log_mel import LogMel
     from regard.data.speech.sounds import Sound
     from regard.data.speech.utterances import FeatureTable, Utterance
+    from regard.data.text.batches import IdEncoder
     from regard.records import FrameAxis
     from regard.shapes.checks import Requested
     from regard.training.run_folder import RunFolder
@@ -219,7 +220,7 @@ class TrainedSounds(Trained):
 class SoundExamples(Examples):
     """The features of sounds and their encoded targets, in batches of similar lengths."""
 
-    def __init__(self, utterances: list[Utterance], features: FeatureTable, target: Encodes, hop_seconds: float):
+    def __init__(self, utterances: list[Utterance], features: FeatureTable, target: IdEncoder, hop_seconds: float):
         self.utterances, self.features, self._target = utterances, features, target
         seconds = float(features.lengths.sum()) * hop_seconds
         self.description = f"{len(features)} sounds, {seconds / 60:.1f} min · {features.width} features"
@@ -331,7 +332,7 @@ class SoundInput(Input):
         ]
 
     def encode(
-        self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> SoundExamples:
         data = run.data
         features = sound_data.utterances.feature_table(rows, data.front_end)

@@ -13,7 +13,7 @@ from regard.configuration import Range, option
 from regard.data import text as text_data
 from regard.data.text.words import unspaced_share
 from regard.errors import DataError, KindError
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, drawn_rows, some_rows
+from regard.tasks.inputs.input import Examples, Generated, Input, drawn_rows, some_rows
 from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.lazy import np, tables
 from regard.tasks.memory_rows import a_type
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.data.batches import Batches
-    from regard.data.text.batches import PairBatch
+    from regard.data.text.batches import IdEncoder, PairBatch
     from regard.data.text.tokenizers import Tokenizer
     from regard.training.run_folder import RunFolder
 
@@ -130,7 +130,7 @@ class TextInput(Input):
         return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, column(rows, "source"))}
 
     def encode(
-        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> TextExamples:
         table = text_data.batches.encode_pairs(
             rows,
@@ -222,7 +222,7 @@ class LabelledTexts(TextInput):
         return text_data.sources.open_labelled(source, *columns, limit=limit)
 
     def encode(
-        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: IdEncoder, training: bool
     ) -> TextExamples:
         return super().encode(rows, run, learnt, target, training=False)
 
