@@ -208,20 +208,19 @@ def draw_figures(folder: Path, figures: Iterable[Any], prefix: str) -> list[Path
     ]
 
 
+@dataclasses.dataclass(frozen=True, repr=False, kw_only=True)
 class RunEvaluation(Evaluation):
-    """The results of an evaluation; a subclass is a dataclass.
-
-    Attributes:
-        data: name of the data set.
-        examples: fields that hold single examples and are no results.
-    """
+    """The results of an evaluation; a subclass is a dataclass."""
 
     data: str
+    """Name of the data set."""
+
     examples: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold single examples and are no results."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields but those of `examples`."""
-        names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType] (a subclass is one)
+        names = [field.name for field in dataclasses.fields(self)]
         return {name: _plain(getattr(self, name)) for name in names if name not in self.examples}
 
 

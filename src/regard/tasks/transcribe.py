@@ -35,7 +35,7 @@ from regard.tasks.outputs.text import (
     WrittenTexts,
     length_ratio,
 )
-from regard.tasks.outputs.text_metrics import error_rates
+from regard.tasks.outputs.text_metrics import ErrorRates, error_rates
 from regard.tasks.rules import TRANSCRIBE
 from regard.training.metrics import Metric
 from regard.training.results import rounded
@@ -214,22 +214,12 @@ def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TranscribeEvaluation(TextEvaluation):
+class TranscribeEvaluation(ErrorRates, TextEvaluation):
     """How good a transcriber is on a data set."""
 
     sounds: int
     """Evaluated sounds."""
     seconds_of_sound: float
-    wer: float
-    """Word error rate: (substitutions + deletions + insertions) / words of the references."""
-    cer: float
-    """Character error rate, spaces included."""
-    substitutions: int
-    """Words."""
-    deletions: int
-    insertions: int
-    words: int
-    """Words of the references."""
     whole: float
     """Share of the sounds whose transcription has no error, 0 to 1."""
     alignment_error: float | None

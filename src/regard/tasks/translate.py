@@ -40,6 +40,7 @@ from regard.tasks.outputs.text import (
 from regard.tasks.outputs.text_metrics import (
     ORDER,
     LengthBin,
+    TextScores,
     bleu_by_length,
     bleu_name,
     bleu_order,
@@ -168,19 +169,11 @@ class Translation(TextPrediction):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TranslateEvaluation(TextEvaluation):
+class TranslateEvaluation(TextScores, TextEvaluation):
     """How good a translator is on a data set."""
 
     pairs: int
     """Evaluated pairs."""
-    bleu: float
-    """0 to 100."""
-    bleu_order: int
-    """The longest n-grams that BLEU counts: 4, or less where no reference has so many tokens."""
-    chrf: float
-    """0 to 100."""
-    bleu_signature: str
-    chrf_signature: str
     perplexity: float
     """exp(loss)."""
     alignment_error_rate: float | None

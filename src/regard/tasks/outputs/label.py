@@ -21,7 +21,7 @@ from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, records, torch
 from regard.tasks.options import BATCH, EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label_metrics import (
-    LabelScores,
+    LabelMetrics,
     balanced_weights,
     confusion_lines,
     draw_confusion,
@@ -363,25 +363,14 @@ class TrainedLabels(TableTrained):
 
 
 @dataclass(frozen=True, repr=False)
-class LabelEvaluation(RunEvaluation):
+class LabelEvaluation(LabelMetrics, RunEvaluation):
     """How good a classifier is on a data set."""
 
-    data: str
-    """Name of the data set."""
-    accuracy: float
-    """0 to 1."""
-    macro_precision: float
-    """Mean over labels, 0 to 1."""
-    macro_recall: float
-    macro_f1: float
     loss: float
     """Mean −log p of the true label, in nats."""
     seconds: float
     """Duration of the classification."""
     labels: list[str]
-    by_label: list[LabelScores]
-    confusion: list[list[int]]
-    """``[true][found]``: numbers of examples."""
     baseline: dict[str, Any] | None
     """A simple rule and its metrics on the same examples; None where the training data are not on this machine."""
     predictions: list[tuple[str, str, str, float]]

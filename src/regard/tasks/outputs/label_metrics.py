@@ -85,21 +85,23 @@ class LabelScores:
     """Examples with the label."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelMetrics:
     """How well labels are found in a data set.
 
     The macro means are over the labels that occur in the data or among the found labels.
     """
 
-    confusion: list[list[int]]
-    """``[true][found]``: numbers of examples."""
     accuracy: float
+    """0 to 1."""
     macro_precision: float
+    """Mean over labels, 0 to 1."""
     macro_recall: float
     macro_f1: float
     by_label: list[LabelScores]
     """The scores of all labels in their order, including labels that do not occur."""
+    confusion: list[list[int]]
+    """``[true][found]``: numbers of examples."""
 
 
 def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
@@ -113,12 +115,10 @@ def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequenc
     right, has, chosen = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
     precision, recall, f1 = ratio(right, chosen), ratio(right, has), ratio(2 * right, has + chosen)
     occurs = has + chosen > 0
-    macro = [float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1)]
+    macro = (float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1))
     columns = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
     accuracy = float(right.sum() / max(1, confusion.sum()))
-    return LabelMetrics(
-        confusion.tolist(), accuracy, macro[0], macro[1], macro[2], [LabelScores(*one) for one in columns]
-    )
+    return LabelMetrics(accuracy, *macro, by_label=[LabelScores(*one) for one in columns], confusion=confusion.tolist())
 
 
 def balanced_weights(counts: Sequence[int]) -> Tensor:

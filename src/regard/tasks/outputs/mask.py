@@ -301,8 +301,6 @@ class ClassScores:
 class MaskEvaluation(RunEvaluation):
     """How good a segmentation is on a data set, pixel by pixel, at the size of its class maps."""
 
-    data: str
-    """Name of the data set."""
     images: int
     """Evaluated images, or other inputs."""
     unit: str

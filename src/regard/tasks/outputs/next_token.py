@@ -231,8 +231,6 @@ class Continuation(TextAnswer):
 class LanguageEvaluation(RunEvaluation):
     """How well a language model predicts a text."""
 
-    data: str
-    """Name of the text."""
     tokens: int
     """Predicted tokens; the ends of documents but the last one are among them."""
     bytes: int

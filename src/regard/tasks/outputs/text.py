@@ -528,8 +528,6 @@ def perplexity(loss: float) -> float:
 class TextEvaluation(RunEvaluation):
     """How good the texts of a model are on a data set."""
 
-    data: str
-    """Name of the data set."""
     loss: float
     """Mean −log p of a token of the true texts, in nats, given the tokens before it."""
     width: int

@@ -28,7 +28,7 @@ _PLAIN_WORD = re.compile("um*|[lm]+(?:j[lm]+)*")
 """A word of a caption, with a letter for the class of each character: unspaced, mark, letter, joining punctuation."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextScores:
     """BLEU and chrF of a corpus, each with sacreBLEU's signature, which says how it was computed."""
 
@@ -274,14 +274,14 @@ def _runs(words: list[str], length: int) -> list[tuple[str, ...]]:
     return [tuple(words[start : start + length]) for start in range(len(words) - length + 1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ErrorRates:
     """How far transcriptions are from what was said: edits over the length of the references."""
 
     wer: float
-    """(substitutions + deletions + insertions) / words of the references; 0 is the best, above 1 is possible."""
+    """Word error rate: (substitutions + deletions + insertions) / words of the references; it may be above 1."""
     cer: float
-    """The same of characters, spaces included."""
+    """Character error rate, spaces included."""
     substitutions: int
     """Words, or characters of a script without spaces."""
     deletions: int
