@@ -277,15 +277,10 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     """Score of the attention: additive (= concat), cosine, dot, scaled_dot or general; lstm and gru with coverage:
     additive."""
     embedding: int = option(128, within=SIZE, architecture=RECURRENT_CELLS)
-    """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
     hidden: int = option(256, within=SIZE)
-    """Features of an annotation and of a decoder state; even for lstm and gru."""
     encoder_layers: int = varies(1, transformer=4, within=LAYERS)
-    """Layers of the encoder."""
     decoder_layers: int = varies(1, transformer=4, within=LAYERS)
-    """Layers of the decoder."""
     dropout: float = option(0.1, within=RATE)
-    """Dropout rate, 0 to below 1."""
     tied: Literal["none", "target", "all"] = "all"
     """Embeddings that share their weights: none, target (with the output matrix) or all."""
     copy: bool = True

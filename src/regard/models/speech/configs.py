@@ -57,7 +57,6 @@ class SpeechEncoderConfig(TransformerOptions):
     widest_mask: int = option(8, within=COUNT)
     """Features of the widest masked block of features."""
     heads: int = option(4, within=HEADS, architecture="transformer")
-    """Query heads; a divisor of ``hidden``."""
     position: Literal["sinusoidal", "rotary", "alibi", "t5", "shaw", "none"] = option(
         "sinusoidal", architecture="transformer"
     )
