@@ -11,8 +11,7 @@ from module_cases import MODELS
 from regard.data.speech.log_mel import LogMel
 from regard.exports import torch_programs
 from regard.exports.program import Program, ProgramInput
-from regard.exports.programs import programs_of
-from regard.exports.sound_input import LogMelInput, reads_samples
+from regard.exports.programs import LogMelInput, programs_of, reads_samples
 from regard.tasks import registry
 
 FRONT_ENDS = {

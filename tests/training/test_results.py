@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from regard.cli.predict import report_lines
 from regard.cli.prediction_file import PredictionFile
-from regard.cli.prediction_report import report_lines
 from regard.errors import ArgumentError
 from regard.tasks import registry
 from regard.tasks.attended import attended_regions, attended_times, attended_words
