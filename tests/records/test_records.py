@@ -12,8 +12,10 @@ from regard.records import (
     Document,
     FrameAxis,
     GridAxis,
+    ScoreParts,
     StepsRecord,
     TokenAxis,
+    WriteSource,
     bin_edges,
     join_pieces,
     word_ranges,
@@ -121,6 +123,12 @@ def test_steps_check_their_shapes():
         StepsRecord("x", matrices(logits=np.zeros((2, 3))), ("a", "b"), ("c", "d", "e"))
     with pytest.raises(ArgumentError, match="weights"):
         StepsRecord("x", {name: m for name, m in matrices().items() if name != "weights"}, ("a", "b"), ("c", "d", "e"))
+    one = WriteSource("head", "layers.1.attn", 1, 3)
+    StepsRecord("x", matrices(), ("a", "b"), ("c", "d", "e"), parts=ScoreParts((one,), *np.zeros((2, 1, 2, 3))))
+    with pytest.raises(ShapeError, match="parts must have 2 queries and 3 keys"):
+        StepsRecord("x", matrices(), ("a", "b"), ("c", "d", "e"), parts=ScoreParts((one,), *np.zeros((2, 1, 3, 2))))
+    with pytest.raises(ShapeError, match=r"must be \[1, queries, keys\]"):
+        ScoreParts((one,), *np.zeros((2, 2, 2, 3)))
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.data())

@@ -10,7 +10,7 @@ import torch
 
 import regard
 import viewer_documents as documents
-from regard import normalizers
+from regard import models, normalizers, watching
 from regard.records import Document
 from regard.viewer import View, module_path, payload, steps_record
 from regard.viewer.view import views_of
@@ -186,6 +186,31 @@ def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
         page.locator(f"canvas[aria-label*='fetched {head}']").wait_for()
         assert len(asked) == calls
     page.close()
+
+
+def test_the_walk_says_what_wrote_the_parts_of_a_score(show):
+    torch.manual_seed(0)
+    model = models.LanguageModel(models.LanguageModelConfig(31, context=8, hidden=12, layers=2, heads=2)).eval()
+    words = ["the", "cat", "sat", "on", "the", "mat"]
+    with torch.no_grad(), regard.watch(model, read="view", inputs=True) as seen:
+        model(torch.tensor([[3, 4, 5, 6, 3, 7]]))
+    shown = show(View(seen, words, view="walk", steps=[(1, 1)], layer=1, head=1))
+    shown.click(row=4, column=1)
+    parts = watching.explain_weight(seen, 1, 1, 4, 1)
+    table = card(shown, "sources")
+    text = table.inner_text().replace("\N{MINUS SIGN}", "-")
+    assert table.locator("tfoot").inner_text().split()[-2:] == [f"{parts.score:.4f}".replace("-", "\N{MINUS SIGN}")] * 2
+    for source, of_query, of_key in zip(parts.sources, parts.of_query, parts.of_key, strict=True):
+        label = {"embedding": "embedding of the word"}.get(source.kind, source.label)
+        row = next(line for line in text.splitlines() if line.startswith(label))
+        assert [float(number) for number in row.split("\t")[1:]] == pytest.approx([of_query, of_key], abs=6e-4)
+    assert "counts most in the score" in table.locator(".says").inner_text()
+    without = View(seen, words, view="walk", steps=[(0, 0)]).document.steps[0]
+    assert without.parts.of_key.sum(0) == pytest.approx(without.matrices["scaled"], abs=1e-6)
+    with torch.no_grad(), regard.watch(model, read="view", keep=True) as seen:
+        model(torch.tensor([[3, 4, 5, 6, 3, 7]]))
+    shown = show(View(seen, words, view="walk", steps=[(1, 1)]))
+    assert shown.page.locator(".station[data-station=sources]").count() == 0
 
 
 def test_hostile_words_stay_text(show):

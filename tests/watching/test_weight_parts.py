@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import regard
 from regard import models
 from regard.errors import ArgumentError, KindError, UnknownNameError
-from regard.watching import explain_weight
+from regard.watching import explain_weight, weight_sources
 from watching.models import HAND_WRITTEN, Heads
 
 IDS = torch.tensor([[3, 14, 15, 9, 26, 5, 8], [3, 5, 9, 7, 9, 3, 2]])
@@ -479,6 +479,25 @@ def test_records_of_inputs_grow_linearly_with_the_length():
                 total += sum(each.numel() for each in vars(step).values() if isinstance(each, torch.Tensor))
         sizes.append(total)
     assert sizes[1] == pytest.approx(2 * sizes[0], rel=0.05)
+
+
+def test_parts_of_all_scores_are_those_of_each_pair(monkeypatch):
+    seen = seen_of(built("gpt2"), IDS)
+    call = seen.calls[2]
+    whole = weight_sources.score_parts(call, 1, 2)
+    for query, key in ((QUERY, KEY), (6, 0)):
+        parts = explain_weight(seen, 2, 2, query, key, batch_row=1)
+        assert whole.sources == parts.sources
+        np.testing.assert_allclose(whole.of_query[:, query, key], parts.of_query, atol=1e-12)
+        np.testing.assert_allclose(whole.of_key[:, query, key], parts.of_key, atol=1e-12)
+    monkeypatch.setattr(weight_sources, "MOST_PARTS", 5 * 7 * 7)
+    few = weight_sources.score_parts(call, 1, 2)
+    assert [source.kind for source in few.sources][-1] == "others"
+    assert len(few.sources) == 5
+    np.testing.assert_allclose(few.of_key.sum(0), whole.of_key.sum(0), atol=1e-12)
+    monkeypatch.setattr(weight_sources, "MOST_TOKENS", 6)
+    with pytest.raises(ArgumentError, match="more than 6 tokens"):
+        weight_sources.score_parts(call, 1, 2)
 
 
 def test_printed_parts_have_a_row_for_each_source_and_their_sum():

@@ -4,6 +4,7 @@
 
 import { say } from "./language.js";
 import { exactPercent, exactPercents, formatNumber, strongest, sumOf } from "./numbers.js";
+import { scoreSources } from "./score_sources.js";
 import { quoted, shortText } from "./text.js";
 
 /** How many lines of a table are shown before the others are asked for. */
@@ -68,7 +69,10 @@ export class Stations {
 
   /** @returns {Station[]} */
   all() {
-    return [this.input(), this.vectors(), this.score(), ...this.changes(), this.mask(), this.weights(), this.output(), this.then()];
+    const [scale, ...changes] = this.changes();
+    const sources = scoreSources(this);
+    if (sources.length) [sources[0].operation, scale.operation] = [scale.operation, ""];
+    return [this.input(), this.vectors(), this.score(), scale, ...sources, ...changes, this.mask(), this.weights(), this.output(), this.then()];
   }
 
   input() {

@@ -32,6 +32,8 @@ export class StepsData {
     this.columns = entry.keys.length;
     this.names = Object.keys(entry.matrices);
     this.matrices = {};
+    /** @type {{sources: any[], query: Float64Array|Float32Array, key: Float64Array|Float32Array}|null} */
+    this.parts = null; // what wrote the parts of each scaled score, by source, query and key
     this.signed = false; // whether a weight is negative, so that weights are no shares
   }
 
@@ -55,6 +57,8 @@ export class StepsData {
       }
     }
     for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
+    const { parts } = this.entry;
+    if (parts) this.parts = { sources: parts.sources, query: await decodeNumbers(parts.query), key: await decodeNumbers(parts.key) };
     if (this.error === null && !(this.rows && this.columns)) this.error = say("walk_nothing");
     this.scale = this.entry.scale ?? this.findScale();
     this.signed = this.has("weights") && this.matrices.weights.some((weight) => weight < 0);

@@ -5,6 +5,7 @@ from regard.records.attention_record import AttentionRecord, DenseTiles, TileSou
 from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, bin_edges, join_pieces, word_ranges
 from regard.records.document import Document, StepsRecord
 from regard.records.head_grid import GridNumber, HeadGrid
+from regard.records.score_parts import ScoreParts, WriteSource
 
 __all__ = [
     "TokenAxis",
@@ -15,6 +16,8 @@ __all__ = [
     "StepsRecord",
     "HeadGrid",
     "GridNumber",
+    "ScoreParts",
+    "WriteSource",
     "Document",
     "TileSource",
     "DenseTiles",

@@ -15,6 +15,7 @@ from regard.names.counted import counted
 from regard.records.attention_record import AttentionRecord
 from regard.records.axis import as_number, as_numbers
 from regard.records.head_grid import HeadGrid
+from regard.records.score_parts import ScoreParts
 from regard.records.shaded_table import LONGEST_LINE
 
 PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
@@ -57,6 +58,7 @@ class StepsRecord:
         cap: c if ``capped = c · tanh(scaled / c)``, else None.
         function: the name of another function that turns ``scaled`` into ``capped``, or None.
         attention: the name of the `AttentionRecord` of the same document that has this head; "" if there is none.
+        parts: what wrote the parts of the scaled scores, ``[sources, queries, keys]``; None: unknown.
 
     Raises:
         UnknownNameError: a matrix or a parameter of another name.
@@ -90,6 +92,7 @@ class StepsRecord:
     cap: float | None = None
     function: str | None = None
     attention: str = ""
+    parts: ScoreParts | None = None
 
     def __post_init__(self) -> None:
         for name in self.matrices:
@@ -120,6 +123,10 @@ class StepsRecord:
                     f"matrices[{name!r}] must be {list(expected[name])} for {queries} query labels and {keys} key "
                     f"labels; its shape is {list(matrix.shape)}"
                 )
+        if self.parts is not None and self.parts.of_query.shape[1:] != (queries, keys):
+            raise ShapeError(
+                f"parts must have {queries} queries and {keys} keys; they have {self.parts.of_query.shape[1:]}"
+            )
         object.__setattr__(self, "matrices", matrices)
         self._check_settings()
         object.__setattr__(self, "query_labels", tuple(map(str, self.query_labels)))

@@ -14,6 +14,7 @@ A sequence of tensors or arrays has one for each layer, as Hugging Face's ``outp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -41,6 +42,7 @@ from regard.records.axis import is_whole_number
 from regard.shapes.arrays import as_array
 from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import ProblemTiles, numbered_records, shared_by
+from regard.watching.weight_sources import score_parts
 
 OUTPUT_FIELDS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
@@ -139,7 +141,8 @@ def as_document(
         content: as for `View`.
         labels: the tokens, and the example of a batch.
         title: one line; None: the one that the content has.
-        steps: the (record, head) pairs, from 0, whose calculation a `Watch` adds.
+        steps: the (record, head) pairs, from 0, whose calculation a `Watch` adds, with the sources of its scores after
+            ``watch(inputs=True)``.
 
     Raises:
         KindError: a content or tokens of another type.
@@ -273,7 +276,11 @@ def _worked(
     position = heads.index(head)
     problem, chosen = source.problem, source.chosen[position]
     worked = worked_steps([problem], chosen, record.name, record.layer, record.queries, record.keys)
-    return replace(worked, head=position)
+    parts = None
+    if call.origin is not None:
+        with suppress(ArgumentError):  # the walk has no station of sources then
+            parts = score_parts(call, row, chosen)
+    return replace(worked, head=position, parts=parts)
 
 
 def _document_of_watch(watched: Watch, labels: TokenLabels) -> tuple[Document, int]:

@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError
-from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, HeadGrid, StepsRecord, TokenAxis
+from regard.records import (
+    AttentionRecord,
+    Axis,
+    Document,
+    FrameAxis,
+    GridAxis,
+    HeadGrid,
+    ScoreParts,
+    StepsRecord,
+    TokenAxis,
+)
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
 from regard.viewer.overview import overview_payloads
 
@@ -195,6 +205,18 @@ def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, 
         "queries": list(steps.query_labels),
         "keys": list(steps.key_labels),
         "matrices": {name: packed_numbers(matrix, "<f8") for name, matrix in steps.matrices.items()},
+        "parts": None if steps.parts is None else _parts(steps.parts),
+    }
+
+
+def _parts(parts: ScoreParts) -> dict[str, Any]:
+    """Returns the parts of scores: their sources, and matrices with a row for each source and query."""
+    return {
+        "sources": [
+            {"kind": one.kind, "name": one.module, "layer": one.layer, "head": one.head} for one in parts.sources
+        ],
+        "query": packed_numbers(parts.of_query.reshape(-1, parts.of_query.shape[2]), "<f8"),
+        "key": packed_numbers(parts.of_key.reshape(-1, parts.of_key.shape[2]), "<f8"),
     }
 
 

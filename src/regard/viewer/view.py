@@ -88,7 +88,9 @@ class View:
         height: the height of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights in the file (see `payload`).
         steps: the (layer, head) pairs whose calculation the walk shows, for a result of `regard.watch` with
-            ``keep=True``; ``layer`` is the index of a record, as above. An `Explanation` has those of all its heads.
+            ``keep=True``; ``layer`` is the index of a record, as above. With ``inputs=True`` in place of it, the walk
+            through at most 64 tokens also shows what wrote the parts of a score. An `Explanation` has those of all its
+            heads.
 
     Raises:
         UnknownNameError: an unknown view, theme or language.

@@ -48,7 +48,7 @@ from regard.watching.patching import patch
 from regard.watching.survey import survey
 from regard.watching.survey_difference import HeadDifference, StatisticDifference, SurveyDifference
 from regard.watching.watch import Watch, watch
-from regard.watching.weight_parts import PartPair, WeightParts, WriteSource
+from regard.watching.weight_parts import PartPair, WeightParts
 from regard.watching.weight_sources import explain_weight
 
 __all__ = [
@@ -76,7 +76,6 @@ __all__ = [
     "TextImportance",
     "UnseenAttentionWarning",
     "WeightParts",
-    "WriteSource",
     "ablate",
     "explain_weight",
     "faithfulness",

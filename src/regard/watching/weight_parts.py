@@ -1,6 +1,5 @@
 """The parts of an attention score by what wrote them, as a table and as a picture."""
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -10,73 +9,16 @@ from numpy.typing import NDArray
 from regard.names.missing_names import hinted
 from regard.pictures.numbers import signed_number
 from regard.records.attention_record import Kind
+from regard.records.score_parts import WriteSource
 from regard.records.shaded_table import shaded_table
 from regard.shapes.checks import whole_number
-from regard.watching.write_steps import WriteKind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-_KINDS: tuple[WriteKind, ...] = ("embedding", "position", "input", "constant", "head", "module", "bias")
-_POSITION = re.compile(r"pos|wpe", re.IGNORECASE)
 ROUNDING = 1e-12
 """The share of all parts below which cap, bias and rest have no line."""
-
-_LAYER = re.compile(r"(?:^|\.)(\d+)\.(.+)$")
-
-
-@dataclass(frozen=True)
-class WriteSource:
-    """What wrote a part of the residual stream.
-
-    Attributes:
-        kind: ``"embedding"``, ``"position"``, ``"head"``, ``"module"`` (not linear), ``"input"`` (of the model, or of
-            the module before which nothing is known), ``"constant"`` (the same for every input) or ``"bias"`` (of all
-            linear modules together).
-        name: the module's name in the model; of a head that of its attention.
-        layer: the number of its layer; None if it is in none.
-        head: the number of the head; None: no head, or those of the attention that the watch does not have.
-
-    Example:
-        >>> from regard import watching
-        >>> watching.WriteSource("head", "layers.1.self_attn", 1, 3).label
-        'head 3 of layer 1'
-    """
-
-    kind: WriteKind
-    name: str = ""
-    layer: int | None = None
-    head: int | None = None
-
-    @classmethod
-    def of(cls, kind: WriteKind, name: str) -> "WriteSource":
-        """Returns the source of a module."""
-        if kind in ("bias", "constant"):
-            return cls(kind)
-        if kind == "embedding" and _POSITION.search(name.rpartition(".")[2]):
-            return cls("position", name)
-        layer = _LAYER.search(name)
-        return cls(kind, name, None if layer is None else int(layer[1]))
-
-    @property
-    def label(self) -> str:
-        """The source in a few words."""
-        if self.kind == "head":
-            return f"{'other heads' if self.head is None else f'head {self.head}'} of layer {self.layer}"
-        if self.kind == "module":
-            layer = _LAYER.search(self.name)
-            return f"{layer[2]} of layer {layer[1]}" if layer else self.name or "the model"
-        if self.kind == "input":
-            return f"input of {self.name}" if self.name else "input"
-        return "biases" if self.kind == "bias" else self.kind
-
-    @property
-    def order(self) -> tuple[object, ...]:
-        """Sorts sources by where they are in a model."""
-        first = self.kind not in ("head", "module")
-        layer = -1 if first or self.layer is None else self.layer
-        return self.kind == "bias", layer, _KINDS.index(self.kind), self.name, -1 if self.head is None else self.head
 
 
 class PartPair(NamedTuple):

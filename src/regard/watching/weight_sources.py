@@ -10,6 +10,7 @@ from regard.attention.backends.reference import TileInputs, TileWeights, weigh
 from regard.attention.problem import Problem
 from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.names.answered import answered
+from regard.records import ScoreParts, WriteSource
 from regard.records.attention_record import Kind
 from regard.scores.inner_product import InnerProduct
 from regard.shapes.checks import type_text, whole_number
@@ -20,13 +21,16 @@ from regard.watching.generation import JoinedPart
 from regard.watching.linear_maps import wide_tensor
 from regard.watching.mask_kind import hides
 from regard.watching.watch import Watch
-from regard.watching.weight_parts import WeightParts, WriteSource
+from regard.watching.weight_parts import WeightParts
 from regard.watching.write_steps import ElementFactors, LinearStep, Product, ScoreSteps, Write, is_capped, pulled
 
 USAGE = "with regard.watch(model, inputs=True) as seen"
 
 KEYS_AT_ONCE = 16
 """The number of keys whose parts are added up at once."""
+
+MOST_TOKENS, MOST_PARTS = 64, 1 << 18
+"""The most tokens, and about the most numbers of one side, of the parts of all scores of a head."""
 
 OTHER_SHARE = 1e-3
 """The least share of an attention's output, not explained by its heads, that is a part of its own."""
@@ -131,7 +135,9 @@ def explain_weight(
         >>> parts = watching.explain_weight(seen, layer=1, head=0, query=3, key=1)
         >>> [source.label for source in parts.sources][:3]
         ['embedding', 'head 0 of layer 0', 'head 1 of layer 0']
-        >>> abs(parts.pairs.sum() + parts.bias + parts.cap + parts.rest - parts.score) < 1e-6
+        >>> bool(abs(parts.total - parts.score) < 1e-6)
+        True
+        >>> bool(abs(parts.total - parts.score) < 1e-6 > abs(parts.rest))
         True
     """
     if not isinstance(seen, Watch):
@@ -310,7 +316,7 @@ def _unknown(call: AttentionCall, reason: str) -> ArgumentError:
 def _parts(row: ScoreRow, share: Tensor) -> tuple[tuple[WriteSource, ...], Tensor, float, float, float]:
     """Returns the sources, the pairs ``[sources, sources]``, and bias, cap and rest of a sum of scores."""
     step, index = row.query
-    of_query = _vectors(step, ElementFactors(index, torch.eye(len(index), dtype=torch.float64, device="cpu")))
+    of_query = _vectors(step, _features(index))
     of_keys: Vectors = {}
     step, indices = row.key
     used = share.nonzero()[:, 0]
@@ -328,6 +334,41 @@ def _parts(row: ScoreRow, share: Tensor) -> tuple[tuple[WriteSource, ...], Tenso
     cap = rest if row.cap is None else float(share[used] @ row.cap[used])
     rest -= cap
     return sources, pairs, bias, cap, rest
+
+
+@torch.no_grad()
+def score_parts(call: AttentionCall, batch_row: int, head: int) -> ScoreParts:
+    """Returns what each source adds to all scaled scores of a head; raises ArgumentError if that is not known.
+
+    Sources beyond `MOST_PARTS` numbers, the smallest ones, are added up.
+    """
+    if max(call.queries, call.keys) > MOST_TOKENS:
+        raise _unknown(call, f"there are more than {MOST_TOKENS} tokens")
+    rows = [_score_row(call, batch_row, head, query) for query in range(call.queries)]
+    of_queries = [_vectors(row.query[0], _features(row.query[1])) for row in rows]
+    step, indices = rows[0].key
+    of_keys = [_vectors(step, _features(index)) for index in indices]
+    sources = sorted({source for each in (*of_queries, *of_keys) for source in each}, key=lambda source: source.order)
+    none = torch.zeros(indices.shape[1], dtype=torch.float64, device="cpu")
+    query, key = (
+        torch.stack([torch.stack([each.get(source, none) for each in vectors]) for source in sources])
+        for vectors in (of_queries, of_keys)
+    )
+    scale = torch.stack([row.scale for row in rows])
+    parts = [query @ key.sum(0).t() * scale, query.sum(0) @ key.transpose(1, 2) * scale]
+    most = max(2, MOST_PARTS // scale.numel())
+    if len(sources) > most:
+        size = torch.stack(parts).abs().amax((0, 2, 3))
+        shown, others = (
+            each.sort().values for each in size.argsort(descending=True).split((most - 1, len(size) - most + 1))
+        )
+        parts = [torch.cat([part[shown], part[others].sum(0, keepdim=True)]) for part in parts]
+        sources = [*(sources[number] for number in shown.tolist()), WriteSource("others")]
+    return ScoreParts(tuple(sources), parts[0].numpy(), parts[1].numpy())
+
+
+def _features(index: Tensor) -> ElementFactors:
+    return ElementFactors(index, torch.eye(len(index), dtype=torch.float64, device="cpu"))
 
 
 def _vectors(step: LinearStep, elements: ElementFactors) -> Vectors:

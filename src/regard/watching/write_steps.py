@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, count
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from regard.records.score_parts import WriteKind
 from regard.watching.equations import AxisLabels, Equation
 from regard.watching.linear_maps import ModuleCall, Normalization
 from regard.watching.tracked_tensors import TrackedRecord
 
-WriteKind = Literal["embedding", "position", "head", "module", "input", "constant", "bias"]
 _numbers = count()
 
 

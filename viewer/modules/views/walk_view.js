@@ -15,7 +15,7 @@ import { WalkPanel } from "../walk_panel.js";
 import { walkSheet } from "../walk_sheet.js";
 
 /** Which numbers of all pairs the map shows at a station. */
-const MAPS = { score: "scores", scale: "scaled", cap: "capped", bias: "biased", mask: "masked" };
+const MAPS = { score: "scores", scale: "scaled", sources: "scaled", cap: "capped", bias: "biased", mask: "masked" };
 
 const widthsOf = new WeakMap();
 
