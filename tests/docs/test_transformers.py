@@ -19,7 +19,11 @@ def test_code_of_the_page_on_transformers_runs(tmp_path, monkeypatch, capsys):
     for code in cells(PAGE):
         exec(compile(code, "docs/en/how-to/hugging-face.md", "exec"), named)
     assert (tmp_path / "heads.png").stat().st_size > 10_000
-    assert "25 texts" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "25 texts" in printed
+    assert "after − before, the same 40 texts" in printed
+    assert {one.layer for one in named["change"].largest(3)} == {1}
+    assert (tmp_path / "change.png").stat().st_size > 10_000
 
 
 def test_every_statistic_is_described():

@@ -312,6 +312,62 @@ def test_the_projection_of_torch_is_that_of_the_call(need_weights, train, batch_
     assert bool((norms > 0).all())
 
 
+def merged_while_it_runs(attention):
+    """An adapter that adds its part to the weight in place, and takes it away after the call."""
+    weight, part = attention.out_proj.weight, 0.5 * torch.randn(12, 12)
+
+    def add(sign):
+        weight.data.add_(sign * part)
+
+    attention.register_forward_pre_hook(lambda *_: add(1))
+    attention.register_forward_hook(lambda *_: add(-1))
+
+
+CHANGES_OF_TORCH = {
+    "parametrized": lambda attention: parametrizations.weight_norm(attention.out_proj),
+    "weight norm by a hook, which is stale": lambda attention: nn.utils.weight_norm(attention.out_proj),
+    "hook that no call reaches": lambda attention: hooked(attention.out_proj, torch.tanh),
+    "adapter that no call reaches": lambda attention: setattr(attention, "out_proj", Adapted(attention.out_proj)),
+    "input projection": lambda attention: torch.nn.utils.parametrize.register_parametrization(
+        attention, "in_proj_weight", nn.Dropout(0.0)
+    ),
+    "merged while it runs": merged_while_it_runs,
+}
+"""Changes of a `nn.MultiheadAttention`, which reads the weights of its output projection and does not call it."""
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("name", CHANGES_OF_TORCH)
+def test_changed_projections_of_torch_are_those_that_ran(name):
+    torch.manual_seed(2)
+    layer = nn.MultiheadAttention(12, 3, batch_first=True).eval()
+    CHANGES_OF_TORCH[name](layer)
+    if name.startswith("weight norm"):
+        layer.out_proj.weight_g.data.mul_(2)
+    if name.startswith("adapter"):
+        layer.out_proj.bias = layer.out_proj.base.bias
+    x = torch.randn(2, 5, 12)
+    with torch.no_grad(), regard.watch(layer, outputs=True, norms=True) as seen:
+        output, _ = layer(x, x, x)
+    (call,) = seen.calls
+    # One token alone has all weight: its output is the sum of its values as the layer projects them.
+    with torch.no_grad():
+        single, _ = layer(x[:, :1], x[:, :1], x[:, :1])
+        with regard.watch(layer, norms=True, outputs=True) as alone:
+            layer(x[:, :1], x[:, :1], x[:, :1])
+    bias = layer.out_proj.bias.detach()
+    eye = torch.eye(12)
+    if name == "merged while it runs":
+        with pytest.raises(ArgumentError, match="its weights have changed since"):
+            logit_contributions(layer, call, range(12), unembedding=eye)
+        return
+    found = logit_contributions(layer, call, range(12), unembedding=eye).sum(1)
+    torch.testing.assert_close(found + bias, output)
+    parts = logit_contributions(layer, alone.calls[0], range(12), unembedding=eye)
+    torch.testing.assert_close(parts.sum(1) + bias, single)
+    torch.testing.assert_close(parts.norm(dim=-1), alone.calls[0].value_norms)
+
+
 class OnDemand(nn.Linear):
     """A layer whose weights are elsewhere, on the meta device here, until it runs."""
 

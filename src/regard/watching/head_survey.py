@@ -109,7 +109,11 @@ class Survey:
         for name, sums in sorted(part.heads.items(), key=lambda item: (item[1].layer, item[0])):
             numbers = zip(sums.means().tolist(), sums.errors().tolist(), strict=True)
             for head, (means, errors) in enumerate(numbers):
-                values, noise = (dict(zip(names, row, strict=True)) for row in (means, errors))
+                # Surveys with one object for NaN are equal if their numbers are.
+                values, noise = (
+                    {name: math.nan if number != number else number for name, number in zip(names, row, strict=True)}
+                    for row in (means, errors)
+                )
                 heads.append(HeadStatistics(name, sums.layer, sums.kind, head, values, noise))
         corpus = f"{part.corpus:064x}"
         return cls(tuple(heads), part.texts, part.tokens, part.cut, part.ignored, offsets, corpus, part.heads)
@@ -163,8 +167,6 @@ class Survey:
             raise ValueError("the sums are of other heads")
         if not all(0 <= head.head < MOST_HEADS for head in heads):
             raise ValueError(f"a head is not from 0 to {MOST_HEADS - 1}")
-        if not all(set(head.values) <= set(statistic_names(offsets)) for head in heads):
-            raise ValueError("a statistic has another name")
         return survey
 
     def difference(self, before: "Survey") -> SurveyDifference:
