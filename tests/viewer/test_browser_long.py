@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 
 import viewer_documents as documents
-from regard.viewer import tile_payload
+from regard.records import AttentionRecord, DenseTiles, TokenAxis
+from regard.viewer import View, tile_payload
 
 
 def test_a_planted_weight_is_seen_and_exact(show):
@@ -106,3 +108,14 @@ def test_exact_numbers_are_fetched_for_codes(browser):
     text = page.locator(".readout").text_content()
     assert f": {weights[:, 1, 0].mean().item():.4f} (mean of 3 heads" in text
     page.close()
+
+
+def test_a_finding_says_over_how_many_queries_its_mean_is(show):
+    weights = documents.attention(1, 40, 40, sharpness=0.3).float().numpy()
+    rows = np.arange(15, 40)
+    weights[0, rows, rows - 15] += 0.5
+    axis = TokenAxis(tuple(f"t{number}" for number in range(40)))
+    record = AttentionRecord("x", 0, "self", axis, axis, None, source=DenseTiles(weights))
+    options = show(View(record, view="long")).page.locator("select[aria-label='Go to'] option").all_text_contents()
+    wanted = re.compile("looks 15 places back, .* on average over the 25 of 40 queries that have one$")
+    assert any(map(wanted.search, options))

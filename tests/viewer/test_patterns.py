@@ -62,6 +62,15 @@ def test_planted_patterns_are_found_with_their_exact_numbers():
     assert spike["weight"] == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize(("back", "count"), [(60, 1), (100, 1), (110, 0), (197, 0)])
+def test_what_few_queries_do_is_not_what_a_head_does(back, count):
+    weights = documents.attention(1, LENGTH, LENGTH, sharpness=0.5)
+    rows = torch.arange(back, LENGTH)
+    weights[0, rows, rows - back] += 0.5
+    found = pooled(weights.numpy())["diagonals"]
+    assert [(one["offset"], one["queries"], one["all"]) for one in found] == [(-back, LENGTH - back, LENGTH)] * count
+
+
 def test_patterns_are_compared_with_uniform_weights():
     axis, lower = TokenAxis(tuple("abcdefg")), np.tril(np.ones((7, 7), np.bool_))
     masked = lower & (np.arange(7) != 3)[:, None]

@@ -16,7 +16,7 @@ def test_a_payload_is_json_with_every_part_of_the_document():
     made = payload(documents.everything())
     again = json.loads(json.dumps(made, allow_nan=False))
     assert again == made
-    assert set(made) == {"format", "title", "texts", "axes", "masks", "records", "steps", "budget"}
+    assert set(made) == {"format", "title", "texts", "axes", "masks", "records", "steps", "grids", "budget"}
     assert made["format"] == 1
     for entry, record in zip(made["records"], documents.everything().records, strict=True):
         assert (entry["codes"] is None) == (entry["overview"] is not None)

@@ -92,9 +92,9 @@ function foundLabels(record, head) {
     ...findings.sinks.filter((one) => one.head === head)
       .map((one) => ({ name: one.key === 0 ? "first" : record.keys.special.has(one.key) ? "special" : "one_key", share: one.share, key: one.key })),
     ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
-      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share, queries: one.queries, all: one.all })),
   ];
-  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null, all: null }));
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ queries: null, all: null, ...one, chance: null }));
 }
 
 /** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */

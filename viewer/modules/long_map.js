@@ -1,6 +1,7 @@
 // @ts-check
 
 import { decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { leftOutText } from "./head_labels.js";
 import { say } from "./language.js";
 import { mapCanvas } from "./map_canvas.js";
 import { clamp, counted, percent } from "./numbers.js";
@@ -22,6 +23,9 @@ export function shadeOf(value, limit, scale, signed = false) {
   const shade = clamp(SCALES[scale].shade(Math.abs(value) / (limit || 1)), 0, 1);
   return { kind: WEIGHT, shade: Math.round(255 * (signed ? (1 + Math.sign(value) * shade) / 2 : shade)) };
 }
+
+/** Of a diagonal that more of the queries have than this part, their number is not said. */
+const MOST_REACHED = 0.9;
 
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
 export class LongMap {
@@ -201,8 +205,9 @@ export class LongMap {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
         const how = one.offset === 0 ? "found_own" : Math.abs(one.offset) === 1 ? (one.offset < 0 ? "found_previous" : "found_next")
           : one.offset < 0 ? "found_back" : "found_ahead";
+        const reached = one.queries < MOST_REACHED * one.all ? leftOutText(one) : "";
         const text = say(how, { head: head(one), distance: counted(Math.abs(one.offset)), share: percent(one.share) });
-        return { text, head: one.head, row, column: row + one.offset, kind: "diagonal" };
+        return { text: [text, reached].filter(Boolean).join(" "), head: one.head, row, column: row + one.offset, kind: "diagonal" };
       }),
       ...spikes.map((one) => {
         const [query, key] = [named(queries, one.query), named(keys, one.key)];

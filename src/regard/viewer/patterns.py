@@ -23,6 +23,9 @@ SINK_SHARE, SINK_TIMES = 0.02, 10
 DIAGONAL_SHARE, DIAGONAL_TIMES = 0.05, 5
 """The least mean weight of a diagonal, and its least ratio to that of uniform weights."""
 
+LEAST_PART = 0.5
+"""The least part of the queries that have a key at the distance of a diagonal: what few do is not what a head does."""
+
 SPIKE_WEIGHT, SPIKE_TIMES, SPIKE_GAP = 0.25, 10, 3
 """The least weight of a spike, and its least ratios to the uniform weight and to its head's largest other weight."""
 
@@ -96,7 +99,9 @@ def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
 
 
 def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
-    """Finds distances key − query with a large mean weight: ``head``, ``offset``, ``share``.
+    """Finds distances key − query with a large mean weight: ``head``, ``offset``, ``share``, ``queries``, ``all``.
+
+    The mean is over the ``queries`` that see such a key, of ``all`` that see any: at least half of them.
 
     Candidates are the diagonals of the pooled ``maximum [heads, rows, columns]`` that are bright along their whole
     length; a few of their tiles yield the distances, and all tiles along these the means.
@@ -105,11 +110,17 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) 
     for offset, shares in _diagonal_means(source, _candidates(source, maximum), chance):
         queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
         seen = chance.visible_on(queries, offset)
-        uniform = (chance.of_queries[:, queries] * seen).sum(-1) / np.maximum(seen.sum(-1), 1)
-        heads = np.flatnonzero(shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform)).tolist()
-        candidates += [(float(shares[head]), head, offset) for head in heads]
+        reaching = np.broadcast_to(seen.sum(-1), shares.shape)
+        uniform = (chance.of_queries[:, queries] * seen).sum(-1) / np.maximum(reaching, 1)
+        common = LEAST_PART * chance.seeing <= reaching
+        heads = np.flatnonzero(common & (shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform))).tolist()
+        candidates += [(float(shares[head]), head, offset, int(reaching[head])) for head in heads]
     ordered = sorted(candidates, reverse=True)[:MOST_FINDINGS]
-    return [{"head": head, "offset": offset, "share": share} for share, head, offset in ordered]
+    every = np.broadcast_to(chance.seeing, (source.heads,)).tolist()
+    return [
+        {"head": head, "offset": offset, "share": share, "queries": reaching, "all": every[head]}
+        for share, head, offset, reaching in ordered
+    ]
 
 
 def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
