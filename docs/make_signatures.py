@@ -143,7 +143,7 @@ def of_task(name: str) -> tuple[set[str], str, str, str]:
         f"    ) -> {named(evaluation)}:",
         *documented("Measure the model on a data set; None: the run's test data.", evaluate_help, " " * 8),
     ]
-    summary = BUILT_IN_TASKS[name][1]
+    summary = BUILT_IN_TASKS[name]
     overload = [
         "@overload",
         "def train(",

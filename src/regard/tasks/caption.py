@@ -35,6 +35,7 @@ from regard.tasks.outputs.text import (
 )
 from regard.tasks.outputs.text_metrics import ORDER, caption_scores, cider_limit
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import CAPTION
 from regard.tasks.trained_run import draw_figures
 from regard.training.metrics import Metric
@@ -330,7 +331,7 @@ class CaptionTask(TextTask):
 
     name = "caption"
     hub_task = "image-to-text"
-    summary = "Say in words what an image shows: soft or hard attention to its parts, or a Transformer."
+    summary = BUILT_IN_TASKS[name]
     input = ImageInput(generated_scenes("captions"), labelled=False)
     input_hint = "An image to describe"
     answer_name = "Caption"

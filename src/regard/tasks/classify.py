@@ -25,6 +25,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import CLASSIFY
 from regard.training.results import AttendedParts, rounded
 
@@ -297,7 +298,7 @@ class ClassifyTask(LabelTask):
 
     name = "classify"
     hub_task = "text-classification"
-    summary = "Tell the label of a text: a recurrent network or a Transformer, with attention pooling."
+    summary = BUILT_IN_TASKS[name]
     input = LabelledTexts(
         Generated(
             lambda folder, sizes: text_data.reviews.write_reviews(folder, sizes, 1),

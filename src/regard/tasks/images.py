@@ -30,6 +30,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import IMAGES
 from regard.tasks.trained_run import draw_figures
 from regard.training.results import AttendedParts
@@ -281,7 +282,7 @@ class ImagesTask(LabelTask):
 
     name = "images"
     hub_task = "image-classification"
-    summary = "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM."
+    summary = BUILT_IN_TASKS[name]
     input = ImageInput(generated_scenes("labels"), labelled=True)
     input_hint = "An image to classify"
     data_config = ImagesData

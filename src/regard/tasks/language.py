@@ -22,6 +22,7 @@ from regard.tasks.inputs.text import file_text
 from regard.tasks.lazy import tables
 from regard.tasks.options import BATCH, VOCABULARY, DataOptions, SequenceOptions, WordVectorOptions
 from regard.tasks.outputs.next_token import NextTokenExperiment, NextTokenTask, TrainedNextTokens
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import LANGUAGE
 from regard.tasks.sequence_lines import check_lines
 from regard.training.config import TrainingConfig
@@ -228,7 +229,7 @@ class LanguageTask(NextTokenTask):
 
     name = "language"
     hub_task = "text-generation"
-    summary = "Predict the next token of running text: a decoder-only Transformer."
+    summary = BUILT_IN_TASKS[name]
     input = RunningText(
         Generated(_write_text, validation=1000, test=1000, suffix=".txt", columns=(), lengths=(41.0, 0.0))
     )

@@ -20,48 +20,22 @@ GROUP = "regard.tasks"
 """The group of the entry points."""
 
 BUILT_IN_TASKS = {
-    "translate": (
-        "regard.tasks.translate:TASK",
-        "Translate text: a Transformer, or a recurrent translator with or without attention.",
-    ),
-    "summarize": (
-        "regard.tasks.summarize:TASK",
-        "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
-    ),
-    "language": ("regard.tasks.language:TASK", "Predict the next token of running text: a decoder-only Transformer."),
-    "classify": (
-        "regard.tasks.classify:TASK",
-        "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
-    ),
-    "transcribe": (
-        "regard.tasks.transcribe:TASK",
-        "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound.",
-    ),
-    "sounds": (
-        "regard.tasks.sounds:TASK",
-        "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
-    ),
-    "segment": (
-        "regard.tasks.segment:TASK",
-        "Tell the class of each pixel: a small network with channel, position and fusion attention.",
-    ),
-    "images": (
-        "regard.tasks.images:TASK",
-        "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",
-    ),
-    "caption": (
-        "regard.tasks.caption:TASK",
-        "Say in words what an image shows: soft or hard attention to its parts, or a Transformer.",
-    ),
+    "translate": "Translate text: a Transformer, or a recurrent translator with or without attention.",
+    "summarize": "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
+    "language": "Predict the next token of running text: a decoder-only Transformer.",
+    "classify": "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
+    "transcribe": "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound.",
+    "sounds": "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
+    "segment": "Tell the class of each pixel: a small network with channel, position and fusion attention.",
+    "images": "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",
+    "caption": "Say in words what an image shows: soft or hard attention to its parts, or a Transformer.",
 }
-"""Name → (module:attribute, summary)."""
+"""Name → summary; the task is `TASK` of the module of this name."""
 
 
 def names() -> dict[str, str]:
     """Returns the name and the summary of every task, without importing any."""
-    return {name: summary for name, (_, summary) in BUILT_IN_TASKS.items()} | {
-        name: f"A task of the package {_package(point)}." for name, point in _points().items()
-    }
+    return BUILT_IN_TASKS | {name: f"A task of the package {_package(point)}." for name, point in _points().items()}
 
 
 def find(name: str) -> Task:
@@ -72,8 +46,7 @@ def find(name: str) -> Task:
         RunError: the package that registers the task cannot be imported, or registers something else.
     """
     if name in BUILT_IN_TASKS:
-        module, attribute = BUILT_IN_TASKS[name][0].split(":")
-        return getattr(import_module(module), attribute)
+        return import_module(f"regard.tasks.{name}").TASK
     point = _points().get(name)
     if point is None:
         here = TASKS_ELSEWHERE.get(_written(name))

@@ -24,6 +24,7 @@ from regard.tasks.inputs.masked_image import MaskedImages
 from regard.tasks.lazy import F, np, pictures, records, torch
 from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions, ImageColumn
 from regard.tasks.outputs.mask import IGNORED, MaskPrediction, MaskTask, MaskTraining, TrainedMasks, class_shares
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import SEGMENT
 from regard.training.config import ScheduleName
 from regard.training.results import AttendedParts, rounded
@@ -392,7 +393,7 @@ class SegmentTask(MaskTask):
 
     name = "segment"
     hub_task = "image-segmentation"
-    summary = "Tell the class of each pixel: a small network with channel, position and fusion attention."
+    summary = BUILT_IN_TASKS[name]
     input = MaskedImages(
         Generated(lambda folder, sizes: image_data.streets.write_streets(Path(folder), sizes), validation=60, test=100)
     )

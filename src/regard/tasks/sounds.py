@@ -25,6 +25,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import SOUNDS
 from regard.training.results import rounded
 
@@ -145,7 +146,7 @@ class SoundsTask(LabelTask):
 
     name = "sounds"
     hub_task = "audio-classification"
-    summary = "Tell the label of a sound: the encoder of transcribe, with attention pooling."
+    summary = BUILT_IN_TASKS[name]
     input = SoundInput(generated_speech(seed=2, words=1), labelled=True)
     input_hint = "A sound to classify"
     data_config = SoundsData

@@ -41,6 +41,7 @@ from regard.tasks.outputs.text import (
     perplexity,
 )
 from regard.tasks.outputs.text_metrics import SpanCount, novel_share, repeated_share, rouge_scores, spans_exact
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import SUMMARIZE
 from regard.training.metrics import Metric
 from regard.training.results import Prediction, rounded
@@ -476,7 +477,7 @@ class SummarizeTask(TextTask):
 
     name = "summarize"
     hub_task = "summarization"
-    summary = "Summarize text: a recurrent network or a Transformer that can copy words of the article."
+    summary = BUILT_IN_TASKS[name]
     input = Articles(
         Generated(
             lambda folder, sizes: text_data.articles.write_articles(folder, sizes, 1),

@@ -36,6 +36,7 @@ from regard.tasks.outputs.text import (
     length_ratio,
 )
 from regard.tasks.outputs.text_metrics import ErrorRates, error_rates
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import TRANSCRIBE
 from regard.training.metrics import Metric
 from regard.training.results import rounded
@@ -419,7 +420,7 @@ class TranscribeTask(TextTask):
 
     name = "transcribe"
     hub_task = "automatic-speech-recognition"
-    summary = "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound."
+    summary = BUILT_IN_TASKS[name]
     input = SpokenTexts(generated_speech(seed=1))
     input_hint = "A sound to transcribe"
     answer_name = "Transcription"

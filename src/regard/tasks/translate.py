@@ -47,6 +47,7 @@ from regard.tasks.outputs.text_metrics import (
     bleu_tokenizer,
     text_scores,
 )
+from regard.tasks.registry import BUILT_IN_TASKS
 from regard.tasks.rules import TRANSLATE
 from regard.tasks.sequence_lines import LineExperiment, check_lines
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
@@ -381,7 +382,7 @@ class TranslateTask(TextTask):
 
     name = "translate"
     hub_task = "translation"
-    summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
+    summary = BUILT_IN_TASKS[name]
     input = TranslationPairs(
         Generated(
             lambda folder, sizes: text_data.generated.write_corpus(folder, sizes, 1),
