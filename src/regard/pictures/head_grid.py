@@ -12,7 +12,7 @@ import numpy as np
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, write_numbers
-from regard.pictures.numbers import Matrix, cell_number
+from regard.pictures.numbers import Matrix, cell_number, short_number
 from regard.pictures.sheet import new_sheet
 from regard.pictures.weight_scale import titled_bar
 
@@ -215,6 +215,8 @@ def _number(value: float, high: float) -> str:
     """Returns a number in a cell: two decimals, or as many as give the largest one two digits; "" for NaN."""
     if np.isnan(value):
         return ""
+    if 0.995 <= abs(value) < 1 and (value < 0 or high > 1):  # no share of a whole
+        return short_number(value)
     decimals = 1 - math.floor(math.log10(high)) if high < 0.1 else 2
     if decimals <= 2 or not value:
         return cell_number(value) or "0"

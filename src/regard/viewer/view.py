@@ -65,7 +65,7 @@ class View:
             - the result of `regard.watch`, or one of its calls; without tokens its positions have numbers. The last of
               several forward passes or generated texts is shown, as the title says;
               ``View(watched.document(tokens, sequence=0))`` shows another;
-            - an `Observed` or `Attended` with weights, an `Explanation`, or a prediction;
+            - an `Observed` or `Attended` with weights, an `Explanation`, a prediction, or the result of `regard.patch`;
             - a `Document`, a record, or a sequence of records and explanations; a `HeadGrid` is a record too.
         tokens: the texts of queries and keys, one for each position: a list (``range(n)`` for numbers), or an axis of
             `regard.records`. For a result of `regard.watch` also the tokenizer of a model of transformers, whose ids it

@@ -22,9 +22,10 @@ For inputs, `write_tracking` follows what modules wrote to the residual stream u
 
 `generation` joins the records of each generated sequence, `layer_graph` computes rollout and flow, `contributions` the
 contributions to logits, and `survey` the statistics of each head over many texts, of which `survey_difference`
-compares two. `importance` computes how much each token matters for an output, from the passes of `measured_output`, and
-`faithfulness` how far its methods agree with leave-one-out. `families` has the names by which the models of other
-libraries are recognized; `hugging_face` makes regard an attention implementation of transformers.
+compares two. `patching` measures the effect of each head by changes of its run (`intervention`). `importance` computes
+how much each token matters for an output, from the passes of `measured_output`, and `faithfulness` how far its methods
+agree with leave-one-out. `families` has the names by which the models of other libraries are recognized; `hugging_face`
+makes regard an attention implementation of transformers.
 """
 
 from regard.names.lazy_names import public_names

@@ -141,11 +141,6 @@ class Patched:
         return changes.std(0) if len(changes) > 1 else torch.full_like(changes[0], torch.nan)
 
     @property
-    def exact_effect(self) -> Tensor | None:
-        """The exact effects by which a gradient was checked, NaN elsewhere; None: nothing was checked."""
-        return None if self.exact is None else self._changes(self.exact).nanmean(0)
-
-    @property
     def difference(self) -> float:
         """The mean metric of the run from which places were taken, minus that of the run that was patched.
 
@@ -172,8 +167,7 @@ class Patched:
             count: at most so many.
         """
         effect, normalized, spread = self.effect, self.normalized, self.spread
-        exact = torch.full_like(effect, torch.nan) if self.exact is None else self.exact_effect
-        assert exact is not None
+        exact = torch.full_like(effect, torch.nan) if self.exact is None else self._changes(self.exact).nanmean(0)
         order = effect.abs().nan_to_num(-1.0).flatten().argsort(descending=True, stable=True)
         order = order[: min(whole_number("count", count, low=1), int(effect.isfinite().sum()))]
         largest = []
@@ -227,7 +221,8 @@ class Patched:
         columns, axis = [str(number) for number in numbers], "head"
         parts = [("each head's", values, noise)]
         if self.over == "layers":
-            columns, axis, parts = ["all"], "heads", [("each layer's", values[:, None], noise[:, None])]
+            columns = ["all" if self.heads is None else ", ".join(columns)]
+            axis, parts = "heads", [("each layer's", values[:, None], noise[:, None])]
         elif self.over == "positions":
             columns, axis = [str(number) for number in range(values.shape[-1])], "position"
             if tokens is not None and len(tokens) != len(columns):
@@ -238,12 +233,15 @@ class Patched:
                 parts = [(f"head {head}'s", values[:, row], noise[:, row]) for row, head in enumerate(numbers)]
         effect = "direct effect" if self.receivers == "output" else "effect"
         largest = float(values.abs().nan_to_num().max()) or None
-        several = len({call.kind for call in self.calls}) > 1
+        labels = [str(call.layer) for call in self.calls]
+        if len({call.kind for call in self.calls}) > 1:
+            labels = [f"{call.layer} {call.kind}" for call in self.calls]
+        labels = labels if len(set(labels)) == len(labels) else [call.name for call in self.calls]
         return tuple(
             HeadGrid(
                 f"{effect} of {owner} {self.what}{' at each position' if axis == 'position' else ''}{self._ends()}",
                 effects.numpy(),
-                [f"{call.layer} {call.kind}" if several else str(call.layer) for call in self.calls],
+                labels,
                 columns,
                 "normalized effect" if normalized else "change of the metric",
                 axis,
@@ -263,7 +261,8 @@ class Patched:
         return f" through {' and '.join(ends)}"
 
     def _notes(self) -> list[str]:
-        clean, corrupted = (_number(float(metric.mean())) for metric in (self.clean, self.corrupted))
+        decimals = number_decimals(abs(self.difference))
+        clean, corrupted = (number_text(float(metric.mean()), decimals) for metric in (self.clean, self.corrupted))
         notes = [
             f"{self.direction}; metric: clean {clean}, corrupted {corrupted}; {counted(len(self.clean), 'example')}"
         ]
@@ -284,7 +283,8 @@ class Patched:
         from regard.pictures.head_grid import head_grid
 
         grids = self.grids(tokens, normalized=normalized)
-        return head_grid(grids, (), grids[0].title if len(grids) == 1 else f"effect of {self.what} at each position")
+        title = f"effect of each head's {self.what} at each position\n{self._notes()[0]}"
+        return head_grid(grids, (), grids[0].title if len(grids) == 1 else title)
 
     def document(self, tokens: Sequence[str] | None = None) -> Document:
         """Returns `grids` as a document, which `regard.View` shows."""

@@ -134,7 +134,9 @@ export class NumbersView extends View {
 
   nameOf(grid, { row, column }) {
     const [layer, text] = [this.layerText(grid.entry.layers[row]), grid.entry.columns[column]];
-    return `${layer} \u00b7 ${grid.entry.axis === "head" ? say("headNumber", { head: text }) : `\u2068${shortText(text, 32)}\u2069`}`;
+    const label = `\u2068${shortText(text, 32)}\u2069`;
+    const numbered = grid.entry.axis === "position" && /^\d+$/.test(text); // tokens say more than their positions
+    return `${layer} \u00b7 ${grid.entry.axis === "head" ? say("headNumber", { head: text }) : numbered ? `${say("numbers_position")} ${text}` : label}`;
   }
 
   describe(app, item) {
