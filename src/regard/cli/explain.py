@@ -186,8 +186,7 @@ def _explained(
     import torch
 
     from regard.cli.attention_options import make_normalizer, make_score
-    from regard.cli.matrices import read_matrix
-    from regard.cli.seeded_sentence import seeded_sentence
+    from regard.cli.matrices import read_matrix, seeded_sentence
     from regard.explanations import explain
 
     heads = attention.heads

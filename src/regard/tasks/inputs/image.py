@@ -324,7 +324,7 @@ def image_box(image: InputImage) -> tuple[float, float, float, float]:
     return x0, y0, x1, y1
 
 
-def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Generated:
+def generated_scenes(kind: str) -> Generated:
     """Returns the corpus of generated scenes.
 
     Args:
@@ -334,7 +334,7 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
     def write(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
         return image_data.scenes.write_scenes(folder, kind, sizes, seed=1)
 
-    return Generated(write, validation, test, suffix=".jsonl")
+    return Generated(write, validation=500, test=500, suffix=".jsonl")
 
 
 def network_facts(config: Any) -> str:
