@@ -56,7 +56,6 @@ def check_text_classifier(model: TextClassifier) -> None:
 
 def export_text_classifier(model: TextClassifier, files: Mapping[str, Any], path: Path) -> Folder:
     """Writes a Transformer that classifies texts, with the class token that its tokenizer puts before each text."""
-    check_text_classifier(model)
     config, encoder, embedded = model.config, model.encoder, model.input
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(embedded, TokenInput)

@@ -32,7 +32,6 @@ def _is_rotary(model: LanguageModel) -> bool:
 
 def export_language_model(model: LanguageModel, files: Mapping[str, Any], path: Path) -> Folder:
     """Writes a language model for one of the two classes, by its positions."""
-    check_language_model(model)
     layers: list[Any] = list(model.stack.layers)
     transformers = transformers_package()
     end = TextTokenizer.END

@@ -50,7 +50,6 @@ def _is_pre_norm(model: TransformerTranslator) -> bool:
 
 def export_translator(model: TransformerTranslator, files: Mapping[str, Any], path: Path) -> Folder:
     """Writes a translator for one of three classes, by its positions and by where it normalizes."""
-    check_translator(model)
     encoder, decoder = list(model.encoder.layers), list(model.decoder.layers)
     first: Any = encoder[0]
     sinusoidal, pre = _is_sinusoidal(model), _is_pre_norm(model)

@@ -33,7 +33,6 @@ def check_vision_transformer(model: ImageClassifier) -> None:
 
 def export_vision_transformer(model: ImageClassifier, files: Mapping[str, Any], path: Path, fit: Fit) -> Folder:
     """Writes a Vision Transformer and an image processor."""
-    check_vision_transformer(model)
     encoder: Any = model.encoder
     layers = list(encoder.encoder.layers)
     transformers = transformers_package()
