@@ -434,3 +434,14 @@ def test_wrong_arguments_of_patching_are_named():
         arguments = {"model": model, "clean": clean, "corrupted": corrupted, "metric": difference} | options
         with pytest.raises(error, match=message):
             regard.patch(**arguments)
+
+
+def test_rows_of_equal_layers_and_kinds_have_the_names_of_modules():
+    torch.manual_seed(12)
+    model = nn.Transformer(12, 2, 1, 1, 14, batch_first=True)
+    source, other, target = torch.randn(3, EXAMPLES, TOKENS, 12)
+    patched = regard.patch(model, (source, target), (other, target), lambda output: output[:, -1, 0])
+    names = ("encoder.layers.0.self_attn", "decoder.layers.0.self_attn", "decoder.layers.0.multihead_attn")
+    assert patched.grids()[0].layers == names
+    assert torch.equal(patched.effect[1].abs() < 1e-6, torch.ones(2, dtype=torch.bool))  # its input is the same
+    assert (patched.effect[[0, 2]].abs() > 1e-6).all()

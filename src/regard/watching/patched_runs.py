@@ -44,20 +44,20 @@ class Receiver(NamedTuple):
     kind: Literal["self", "cross"] = "self"
 
 
-class Place(NamedTuple):
-    """One place of a table: its row, the index of its head among the chosen ones, and its position; None: all."""
+class PatchedCell(NamedTuple):
+    """One cell of a table: its row, the index of its head among the chosen ones, and its position; None: all."""
 
     row: int
     head: int | None
     position: int | None
 
     @property
-    def index(self) -> tuple[int, ...]:
-        """Its index in the table."""
+    def indices(self) -> tuple[int, ...]:
+        """Its indices in the table."""
         return tuple(number for number in self if number is not None)
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns this place of ``[batch, chosen heads, positions, ...]``."""
+        """Returns this cell of ``[batch, chosen heads, positions, ...]``."""
         tensor = tensor if self.head is None else tensor[:, self.head : self.head + 1]
         return tensor if self.position is None else tensor[:, :, self.position : self.position + 1]
 
@@ -166,7 +166,7 @@ class PatchedBatch:
         source: the metric of the run from which places are taken, a number for each example.
         base: that of the run that is patched, without a patch; known after `run` or `gradient`.
         rows: the calls that are patched: with receivers, those before the last one.
-        places: every place.
+        cells: those of the whole table.
     """
 
     base: Tensor
@@ -191,22 +191,22 @@ class PatchedBatch:
         self.rows = patching.chosen(self._sites[:before])
         if not self.rows:
             raise ArgumentError("layers, kind and receiver leave no attention call to patch")
-        self.places = self._all_places()
+        self.cells = self._all_cells()
 
-    def _all_places(self) -> list[Place]:
-        patching, places = self._patching, []
+    def _all_cells(self) -> list[PatchedCell]:
+        patching, cells = self._patching, []
         by_position = patching.over == "positions"
         by_head = patching.over == "heads" or (by_position and patching.heads is not None)
         for row, site in enumerate(self.rows):
             heads = range(site.call.heads if patching.heads is None else len(patching.heads))
             positions = range(site.call.keys if patching.what in KEYED else site.call.queries)
             for head in heads if by_head else (None,):
-                places += [Place(row, head, position) for position in (positions if by_position else (None,))]
-        return places
+                cells += [PatchedCell(row, head, position) for position in (positions if by_position else (None,))]
+        return cells
 
     def table(self) -> Tensor:
         """Returns a table ``[examples, rows, ...]`` of NaN for all places."""
-        sizes = (1 + max(numbers) for numbers in zip(*(place.index for place in self.places), strict=True))
+        sizes = (1 + max(numbers) for numbers in zip(*(cell.indices for cell in self.cells), strict=True))
         return torch.full((len(self.source), *sizes), torch.nan, dtype=torch.float64)
 
     def run(self) -> None:
@@ -217,19 +217,19 @@ class PatchedBatch:
             base, sites = self._patching.watched(self._inputs)
         self._compare(base, sites)
 
-    def measure(self, place: Place) -> Tensor:
+    def measure(self, cell: PatchedCell) -> Tensor:
         """Returns the metric of the run in which one place is patched."""
-        patching, site, tensor = self._patching, self.rows[place.row], place.of(self._tensor(place.row))
+        patching, site, tensor = self._patching, self.rows[cell.row], cell.of(self._tensor(cell.row))
         if patching.receivers:
-            return self._by_paths(place, tensor)
+            return self._by_paths(cell, tensor)
         heads = patching.heads
-        if place.head is not None:
-            heads = place.head if heads is None else heads[place.head]
-        return patching.run(self._inputs, site.change(patching.what, tensor, heads, place.position))
+        if cell.head is not None:
+            heads = cell.head if heads is None else heads[cell.head]
+        return patching.run(self._inputs, site.change(patching.what, tensor, heads, cell.position))
 
-    def gradient(self) -> Callable[[Place], Tensor]:
+    def gradient(self) -> Callable[[PatchedCell], Tensor]:
         """Returns the metric of each place's run to first order: by its derivative by the share of the patch, at 0."""
-        first, changes, shares = self.places[0], [], []
+        first, changes, shares = self.cells[0], [], []
         for row, site in enumerate(self.rows):
             source = self._tensor(row)
             heads = 1 if first.head is None else source.shape[1]
@@ -257,7 +257,7 @@ class PatchedBatch:
             raise ArgumentError(f"metric must be a scalar or have one number for each batch row; it has {examples}")
         # The windows of an image are rows of its batch.
         effects = [gradient[..., 0].unflatten(0, (examples, -1)).sum(1) for gradient in gradients]
-        return lambda place: self.base + effects[place.row][:, place.head or 0, place.position or 0]
+        return lambda cell: self.base + effects[cell.row][:, cell.head or 0, cell.position or 0]
 
     def _tensor(self, row: int) -> Tensor:
         """Returns what the source run had, ``[batch, chosen heads, ...]``; of weights, those of one call are kept."""
@@ -282,14 +282,14 @@ class PatchedBatch:
                 raise ArgumentError(f"metric must be finite without a patch; it is {numbers.tolist()[:9]}")
         self.base = base.detach()
 
-    def _by_paths(self, place: Place, tensor: Tensor) -> Tensor:
+    def _by_paths(self, cell: PatchedCell, tensor: Tensor) -> Tensor:
         """Returns the metric where a sender's output acts through the receivers alone, and without other heads."""
         patching, changes = self._patching, []
         for site, frozen in zip(self._sites, self._frozen, strict=True):
-            if site is self.rows[place.row]:
+            if site is self.rows[cell.row]:
                 frozen, heads = frozen.clone(), list(patching.heads or range(site.call.heads))
                 patched = frozen[:, heads]
-                place.of(patched).copy_(tensor)
+                cell.of(patched).copy_(tensor)
                 frozen[:, heads] = patched
             changes.append(site.change("output", frozen))
         if patching.receivers == "output":
@@ -335,17 +335,17 @@ def measure(
             calls, table = tuple(site.call for site in batch.rows), batch.table()
             batches.append(Measured(calls, _as_stored(batch.base), _as_stored(batch.source), table))
             _check_batches(batches[0], batches[-1])
-            places = [place for place in batch.places if selected is None or selected[place.index]]
-            bar.update(task, total=len(pairs) * len(places))
-            for place in places:
-                table[:, *place.index] = _as_stored(metric_of(place))
+            cells = [cell for cell in batch.cells if selected is None or selected[cell.indices]]
+            bar.update(task, total=len(pairs) * len(cells))
+            for cell in cells:
+                table[:, *cell.indices] = _as_stored(metric_of(cell))
                 bar.advance(task)
     except KeyboardInterrupt:
         if not any(bool(batch.metrics.isfinite().any()) for batch in batches):
             raise
         warnings.warn("interrupted: effects that were not measured are NaN", PatchingWarning, stacklevel=4)
-    base, source, metrics = (torch.cat([batch[field] for batch in batches]) for field in (1, 2, 3))
-    return Measured(batches[0].calls, base, source, metrics)
+    base, source = torch.cat([batch.base for batch in batches]), torch.cat([batch.source for batch in batches])
+    return Measured(batches[0].calls, base, source, torch.cat([batch.metrics for batch in batches]))
 
 
 def _check_batches(first: Measured, other: Measured) -> None:
