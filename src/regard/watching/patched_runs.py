@@ -253,8 +253,12 @@ class PatchedBatch:
             )
         gradients = [share.detach() if one is None else one for share, one in zip(shares, some, strict=True)]
         examples = len(self.base)
-        if any(len(gradient) % examples for gradient in gradients):
-            raise ArgumentError(f"metric must be a scalar or have one number for each batch row; it has {examples}")
+        rows = [len(gradient) for gradient in gradients if len(gradient) % examples]
+        if rows:
+            raise ArgumentError(
+                f'metric must be a scalar for method="gradient", or have one number for each batch row: it has '
+                f"{examples} numbers, and attention has {rows[0]} rows"
+            )
         # The windows of an image are rows of its batch.
         effects = [gradient[..., 0].unflatten(0, (examples, -1)).sum(1) for gradient in gradients]
         return lambda cell: self.base + effects[cell.row][:, cell.head or 0, cell.position or 0]
