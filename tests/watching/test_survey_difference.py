@@ -68,7 +68,7 @@ def test_noise_is_that_of_leaving_groups_of_texts_out(texts, before, after):
             )
     for found, parts in (
         ([head.noise for head in before.heads], np.array(means)),
-        ([head.change.noise for head in (after - before).heads], np.array(differences)),
+        ([head.noise for head in (after - before).heads], np.array(differences)),
     ):
         expected = np.sqrt((len(parts) - 1) * parts.var(0))
         given = [list(noise.values()) for noise in found]
@@ -93,9 +93,9 @@ def test_noise_covers_the_difference_from_a_large_corpus():
     multiples = []
     for seed in range(12):
         for small, true in zip(difference(draw(80, seed)).heads, large.heads, strict=True):
-            for name, noise in small.change.noise.items():
+            for name, noise in small.noise.items():
                 if noise > 0:
-                    multiples.append((small.change.values[name] - true.change.values[name]) / noise)
+                    multiples.append((small.values[name] - true.values[name]) / noise)
     assert len(multiples) > 300
     assert 0.85 < np.mean(np.abs(multiples) < 2) < 0.99
 
@@ -128,8 +128,8 @@ def test_a_file_of_an_earlier_version_is_read(before, tmp_path):
     found = Survey.load(path)
     assert [head.values for head in found.heads] == [head.values for head in before.heads]
     change = before - found
-    assert "no digest" in change.notes[0]
-    assert all(math.isnan(value) for value in change.heads[0].change.noise.values())
+    assert "as a file has no digest" in change.notes[0]
+    assert all(math.isnan(value) for value in change.heads[0].noise.values())
     assert all(row.value == 0 for row in change.largest(99))
 
 
@@ -201,13 +201,20 @@ def test_the_largest_differences_are_those_of_the_values(before, after):
     assert {row.statistic for row in change.largest(999)} == set(before.heads[0].values) - {"entropy", "distance"}
     sizes = [abs(row.value) for row in change.largest(999)]
     assert sizes == sorted(sizes)[::-1]
-    assert [head.change.values for head in (before - after).heads] == [
-        {name: -value for name, value in head.change.values.items()} for head in change.heads
+    assert [head.values for head in (before - after).heads] == [
+        {name: -value for name, value in head.values.items()} for head in change.heads
     ]
     with pytest.raises(UnknownNameError, match="entropi"):
         change.largest(3, "entropi")
     with pytest.raises(ArgumentError, match="count"):
         change.largest(0)
+
+
+def test_a_survey_without_offsets_is_printed_and_compared(before, texts):
+    found = survey(Encoder(), texts, offsets=0)
+    for text in (str(found), str(found - before)):
+        assert "offset 0" in text
+        assert "offset -1" not in text
 
 
 def test_the_same_model_differs_in_nothing(before, texts):
@@ -230,25 +237,25 @@ def test_differences_of_options_and_texts_are_said(before, texts, options, noted
     assert any(noted in note for note in change.notes)
     for shown in (str(change), change._repr_html_().replace("&#x27;", "'"), str(change.grid("peak"))):
         assert noted.split(":")[0] in shown
-    assert {name for head in change.heads for name in head.change.values} <= set(before.heads[0].values)
+    assert {name for head in change.heads for name in head.values} <= set(before.heads[0].values)
 
 
 def test_other_texts_have_the_noise_of_two_surveys(before):
     other = survey(changed(), corpus(seed=9)[::-1])
     head = (other - before).heads[3]
     expected = math.hypot(other.heads[3].noise["peak"], before.heads[3].noise["peak"])
-    assert head.change.noise["peak"] == pytest.approx(expected)
+    assert head.noise["peak"] == pytest.approx(expected)
     assert "17 texts" in (other - before).notes[0]
 
 
 def test_names_of_wrapped_models_and_of_others(before, texts):
     change = survey(Wrapped(changed()), texts) - before
     assert len(change.heads) == 4
-    assert "'base_model.' after" in change.notes[0]
-    assert change.heads[0].after.name == f"base_model.{MODULE}"
-    assert change.heads[0].before.name == MODULE
+    assert "'base_model.' begins all names" in change.notes[0]
+    assert change.heads[0].name == change.after[0].name == f"base_model.{MODULE}"
+    assert change.before[0].name == MODULE
     backward = before - survey(Wrapped(changed()), texts)
-    assert "'base_model.' before" in backward.notes[0]
+    assert backward.notes == change.notes
     by_hand = Survey((HeadStatistics("a", 0, "self", 0, {}),), 20, 2, 0, {}, 0)
     with pytest.raises(ArgumentError, match=r"heads in common.*\['a'\].*self_attn"):
         by_hand.difference(before)
@@ -262,13 +269,13 @@ def test_a_difference_is_a_table_a_picture_and_a_view(before, after):
     assert lines[0].startswith(change.title)
     assert sum("self" in line for line in lines) == 4
     for head in change.heads:
-        value, noise = head.change.values["first"], head.change.noise["first"]
+        value, noise = head.values["first"], head.noise["first"]
         text = f"{value:+.3f}".replace("-", "−")
         assert any((f"({text})" if abs(value) <= 2 * noise else f" {text} ") in line for line in lines)
     grid = change.grid("first")
     assert grid.signed
     assert grid.values.tolist() == [
-        [head.change.values["first"] for head in change.heads if head.after.layer == layer] for layer in range(2)
+        [head.values["first"] for head in change.heads if head.layer == layer] for layer in range(2)
     ]
     assert "of 4 heads changed by more than 2 standard errors" in grid.notes[-1]
     view = regard.View(change)

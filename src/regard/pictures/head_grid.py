@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,37 +34,6 @@ LETTER_WIDTH = 0.62
 
 NUMBER_SIZES = (7.0, 5.5)
 """The sizes of a number in a cell in points, of which the first one is taken that fits."""
-
-
-class HeadNumbers(Protocol):
-    """What `head_grid` draws: a `HeadMap`, or a `HeadGrid` of `regard.records`."""
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def unit(self) -> str: ...
-
-    @property
-    def values(self) -> Any: ...
-
-    @property
-    def high(self) -> float | None: ...
-
-    @property
-    def signed(self) -> bool | None: ...
-
-    @property
-    def layers(self) -> Sequence[str]: ...
-
-    @property
-    def columns(self) -> Sequence[str]: ...
-
-    @property
-    def axis(self) -> str: ...
-
-    @property
-    def notes(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +70,7 @@ class HeadMap:
     notes: Sequence[str] = ()
 
 
-def head_grid(maps: Sequence[HeadNumbers], layers: Sequence[str], title: str) -> Figure:
+def head_grid(maps: Sequence[Any], layers: Sequence[str], title: str) -> Figure:
     """Draws numbers of heads: heads on x, layers on y, the first layer on top; each map has a scale of its own.
 
     A scale begins at 0, or has 0 in its middle if the map has signs. Maps with the same `HeadMap.high`, such as 1 for
@@ -172,7 +141,7 @@ def head_grid(maps: Sequence[HeadNumbers], layers: Sequence[str], title: str) ->
 def _draw_map(
     sheet: Figure,
     axes: Axes,
-    shown: HeadNumbers,
+    shown: Any,
     matrix: Matrix,
     layers: Sequence[str],
     lettering: Lettering,

@@ -47,7 +47,7 @@ from regard.watching.layer_graph import flow, rollout
 from regard.watching.patched import Patched, PatchedEffect, PatchingWarning
 from regard.watching.patching import patch
 from regard.watching.survey import survey
-from regard.watching.survey_difference import HeadDifference, StatisticDifference, SurveyDifference
+from regard.watching.survey_difference import StatisticDifference, SurveyDifference
 from regard.watching.watch import Watch, watch
 from regard.watching.weight_parts import PartPair, WeightParts
 from regard.watching.weight_sources import explain_weight
@@ -59,7 +59,6 @@ __all__ = [
     "Change",
     "ChangedCall",
     "Faithfulness",
-    "HeadDifference",
     "HeadStatistics",
     "IMPORTANCE_METHODS",
     "ImportanceMethod",

@@ -124,12 +124,6 @@ class HeadSums:
         total, count = self.total.sum(0) - self.total, self.count.sum(0) - self.count
         return np.divide(total, count, where=count > 0, out=np.full(total.shape, np.nan))
 
-    def part(self, heads: int, offsets: int) -> "HeadSums":
-        """Returns the sums of the first heads, without the shares beyond an offset."""
-        around = (self.total.shape[2] - len(STATISTICS)) // 2 - offsets
-        columns = [*range(len(STATISTICS)), *range(len(STATISTICS) + around, self.total.shape[2] - around)]
-        return HeadSums(self.layer, self.kind, self.total[:, :heads, columns], self.count[:, :heads, columns])
-
     def add(self, other: "HeadSums") -> None:
         self.total += other.total
         self.count += other.count

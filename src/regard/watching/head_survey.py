@@ -16,13 +16,13 @@ from regard.records import Document, HeadGrid
 from regard.shapes.checks import type_text
 from regard.watching.head_statistics import GROUPS, HeadSums, statistic_names
 from regard.watching.head_tables import (
-    TABLE_STATISTICS,
     HeadStatistics,
     drawn_statistics,
     printed,
     shown_number,
     statistic_grid,
     statistics_table,
+    table_statistics,
     unit_of,
 )
 from regard.watching.survey_difference import SurveyDifference, difference_of
@@ -183,22 +183,24 @@ class Survey:
         if not isinstance(before, Survey):
             raise KindError(f"before must be the result of regard.survey; it is {type_text(before)}")
         is_same = self.corpus != "" and self.corpus == before.corpus
-        notes = [] if is_same else [f"other texts or tokens: after {self.title}, before {before.title}"]
-        if not self.corpus or not before.corpus:
-            notes = [f"the texts may differ, since one file has no digest: after {self.title}, before {before.title}"]
+        texts = f"after {self.title}, before {before.title}"
+        known = (
+            "other texts or tokens"
+            if self.corpus and before.corpus
+            else "the texts may be others, as a file has no digest"
+        )
+        lines = [] if is_same else [f"{known}: {texts}"]
         if self.offsets != before.offsets:
-            notes.append(
+            lines.append(
                 f"offsets up to {self.offsets} after and {before.offsets} before: the smaller ones are compared"
             )
         if min(self.texts, before.texts) < GROUPS:
-            notes.append(f"the standard errors are rough: a survey has fewer than {GROUPS} texts")
+            lines.append(f"the standard errors are rough: a survey has fewer than {GROUPS} texts")
         for name, left_out in (("after", self.ignored), ("before", before.ignored)):
-            notes += [f"{name} has no statistics of {module!r}: {reason}" for module, reason in left_out.items()]
+            lines += [f"{name} has no statistics of {module!r}: {reason}" for module, reason in left_out.items()]
         title = f"after − before{f', the same {self.title}' if is_same else ''}"
-        sums = (self.sums, before.sums)
-        return difference_of(
-            title, notes, (self.heads, before.heads), sums, min(self.offsets, before.offsets), paired=is_same
-        )
+        sums = (self.sums, before.sums) if is_same else ({}, {})
+        return difference_of(title, lines, (self.heads, before.heads), sums, min(self.offsets, before.offsets))
 
     def __sub__(self, before: "Survey") -> SurveyDifference:
         return self.difference(before)
@@ -233,20 +235,21 @@ class Survey:
                 prunable.append(Prunable(head, f"its entropy is {entropy:.1%} of that of uniform weights"))
         return prunable
 
-    def table(self, statistics: Sequence[str] = TABLE_STATISTICS) -> "Table":
+    def table(self, statistics: Sequence[str] | None = None) -> "Table":
         """Returns a table of Rich, a row for each head.
 
         Args:
-            statistics: its columns.
+            statistics: its columns; None: the usual ones.
 
         Raises:
             UnknownNameError: no statistic of this name.
         """
+        names = table_statistics(statistics, self.offsets)
         rows = (
-            (head, [shown_number(head.values.get(name, math.nan), ".3f") for name in statistics], head.pattern)
+            (head, [shown_number(head.values.get(name, math.nan), ".3f") for name in names], head.pattern)
             for head in self.heads
         )
-        return statistics_table(self.title, statistics, self.offsets, rows)
+        return statistics_table(self.title, names, self.offsets, rows)
 
     @property
     def title(self) -> str:

@@ -63,7 +63,8 @@ class HeadStatistics:
     def pattern(self) -> str:
         """The pattern that takes at least half of the head's weight, if there is one."""
         offsets = {name: value for name, value in self.values.items() if name.startswith("offset ")}
-        shares = {name: self.values[name] for name in ("first", "special", "induction", "same_token")} | offsets
+        names = ("first", "special", "induction", "same_token")
+        shares = {name: self.values.get(name, math.nan) for name in names} | offsets
         name, share = max(shares.items(), key=lambda item: -1.0 if math.isnan(item[1]) else item[1])
         return _PATTERN_NAMES.get(name, name.replace("offset ", "token at ")) if share >= PATTERN_SHARE else ""
 
@@ -80,6 +81,12 @@ def unit_of(statistic: str, offsets: int) -> str:
     if statistic not in known:
         raise UnknownNameError("statistic", statistic, known)
     return next((one.unit for one in STATISTICS if one.name == statistic), "share")
+
+
+def table_statistics(statistics: Sequence[str] | None, offsets: int) -> list[str]:
+    """Returns the statistics of a table; None: the usual ones that there are."""
+    known = statistic_names(offsets)
+    return [name for name in TABLE_STATISTICS if name in known] if statistics is None else list(statistics)
 
 
 def drawn_statistics(statistics: Sequence[str] | None, offsets: int) -> list[str]:

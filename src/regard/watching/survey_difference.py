@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from regard.errors import ArgumentError
 from regard.names.counted import counted
 from regard.records import Document, HeadGrid
 from regard.shapes.checks import whole_number
 from regard.watching.head_statistics import HeadSums, statistic_names
 from regard.watching.head_tables import (
-    TABLE_STATISTICS,
     HeadStatistics,
     drawn_statistics,
     printed,
     shown_number,
     statistic_grid,
     statistics_table,
+    table_statistics,
     unit_of,
 )
 
@@ -37,29 +34,6 @@ BY_CHANCE = 0.063
 
 MOST_NAMED = 4
 """The most modules that a note names."""
-
-
-class HeadDifference(NamedTuple):
-    """The difference of one head.
-
-    Attributes:
-        before, after: its statistics in both surveys.
-        change: those after minus those before, each with its standard error; name, layer and kind are those after.
-
-    Example:
-        >>> from regard import watching
-        >>> surveys = [
-        ...     watching.Survey((watching.HeadStatistics("attn", 0, "self", 0, {"first": first}),), 50, 900, 0, {}, 0)
-        ...     for first in (0.25, 0.75)
-        ... ]
-        >>> (head,) = (surveys[1] - surveys[0]).heads
-        >>> head.before.values["first"], head.after.values["first"], head.change.values["first"]
-        (0.25, 0.75, 0.5)
-    """
-
-    before: HeadStatistics
-    after: HeadStatistics
-    change: HeadStatistics
 
 
 class StatisticDifference(NamedTuple):
@@ -95,8 +69,8 @@ class SurveyDifference:
     texts are harder than others is no noise of it. Else they are those of two independent surveys.
 
     Attributes:
-        heads: those that both surveys have, in the order of the one after.
-        only_before, only_after: the (module, head) pairs that only one of them has.
+        heads: the differences of the heads that both surveys have, in the order of the one after, and their noise.
+        before, after: the statistics of the same heads in the two surveys.
         notes: all else in which the surveys differ, one line each.
         title: one line.
         offsets: the largest distance that both surveys have.
@@ -124,9 +98,9 @@ class SurveyDifference:
             1    0.47  0.56
     """
 
-    heads: tuple[HeadDifference, ...]
-    only_before: tuple[tuple[str, int], ...]
-    only_after: tuple[tuple[str, int], ...]
+    heads: tuple[HeadStatistics, ...]
+    before: tuple[HeadStatistics, ...]
+    after: tuple[HeadStatistics, ...]
     notes: tuple[str, ...]
     title: str
     offsets: int
@@ -143,19 +117,24 @@ class SurveyDifference:
             ArgumentError: ``count`` is below 1.
         """
         whole_number("count", count, low=1)
-        names = [name for name in statistic_names(self.offsets) if unit_of(name, self.offsets) in ("share", "weight")]
-        if statistic is not None:
-            unit_of(statistic, self.offsets)
-            names = [statistic]
+        units = {name: unit_of(name, self.offsets) for name in (statistic, *statistic_names(self.offsets)) if name}
+        names = [
+            name for name in units if (units[name] in ("share", "weight") if statistic is None else name == statistic)
+        ]
         rows = [
             StatisticDifference(
-                head.after.layer, head.after.head, name, head.before.values[name], head.after.values[name],
-                head.change.values[name], head.change.noise[name],
+                head.layer,
+                head.head,
+                name,
+                before.values[name],
+                after.values[name],
+                head.values[name],
+                head.noise[name],
             )
-            for head in self.heads
+            for head, before, after in zip(self.heads, self.before, self.after, strict=True)
             for name in names
-            if not math.isnan(head.change.values[name])
-        ]  # fmt: skip
+            if not math.isnan(head.values[name])
+        ]
         return sorted(rows, key=lambda row: -abs(row.value))[:count]
 
     def grid(self, statistic: str) -> HeadGrid:
@@ -165,15 +144,14 @@ class SurveyDifference:
             UnknownNameError: no statistic of this name.
         """
         unit = unit_of(statistic, self.offsets)
-        changes = [head.change for head in self.heads]
-        known = [one for one in changes if not math.isnan(one.noise[statistic])]
-        clear = sum(is_clear(one, statistic) for one in known)
+        known = [head for head in self.heads if not math.isnan(head.noise[statistic])]
+        clear = sum(is_clear(head, statistic) for head in known)
         note = (
             f"{clear} of {counted(len(known), 'head')} changed by more than {CLEAR:g} standard errors; about "
             f"{BY_CHANCE * len(known):.0f} would by chance alone"
         )
         notes = [*self.notes, note] if known else self.notes
-        return statistic_grid(statistic, changes, unit, signed=True, notes=notes)
+        return statistic_grid(statistic, self.heads, unit, signed=True, notes=notes)
 
     def figure(self, statistics: Sequence[str] | None = None) -> "Figure":
         """Draws a map of heads × layers for each statistic: blue where it grew, red where it fell.
@@ -196,22 +174,21 @@ class SurveyDifference:
         names = sorted(statistic_names(self.offsets), key=lambda name: name != first)
         return Document(self.title, (), grids=tuple(self.grid(name) for name in names))
 
-    def table(self, statistics: Sequence[str] = TABLE_STATISTICS) -> "Table":
+    def table(self, statistics: Sequence[str] | None = None) -> "Table":
         """Returns a table of Rich, a row for each head; what is not clear beside the noise is in parentheses.
 
         Args:
-            statistics: its columns.
+            statistics: its columns; None: those of `Survey.table`.
 
         Raises:
             UnknownNameError: no statistic of this name.
         """
-        shared = statistic_names(self.offsets)
-        names = [name for name in statistics if statistics is not TABLE_STATISTICS or name in shared]
+        names = table_statistics(statistics, self.offsets)
         rows = []
-        for before, after, change in self.heads:
-            texts = [_cell(change, name) for name in names]
-            patterns = before.pattern or "–", after.pattern or "–"
-            rows.append((after, texts, " → ".join(patterns) if len(set(patterns)) == 2 else after.pattern))
+        for head, before, after in zip(self.heads, self.before, self.after, strict=True):
+            same = before.pattern == after.pattern
+            pattern = after.pattern if same else f"{before.pattern or '–'} → {after.pattern or '–'}"
+            rows.append((head, [_cell(head, name) for name in names], pattern))
         note = f"in parentheses: at most {CLEAR:g} standard errors"
         return statistics_table("\n".join([self.title, *self.notes, note]), names, self.offsets, rows)
 
@@ -219,13 +196,17 @@ class SurveyDifference:
         return printed(self.table())
 
     def __repr__(self) -> str:
-        modules = counted(len({head.after.name for head in self.heads}), "module")
+        modules = counted(len({head.name for head in self.heads}), "module")
         return f"<SurveyDifference of {counted(len(self.heads), 'head')} in {modules}>"
 
     def _repr_html_(self) -> str:
-        document = self.document()
-        rows = "".join(f"<div>{escape(_line(row))}</div>" for row in self.largest())
-        return f"<div><b>{escape(self.title)}</b></div>{document.grids[0]._repr_html_()}{rows}"
+        rows = (
+            f"layer {row.layer}, head {row.head}, {row.statistic.replace('_', ' ')}: {row.before:.3f} → "
+            f"{row.after:.3f}, {shown_number(row.value, '+.3f')} ± {shown_number(row.noise, '.1g')}"
+            for row in self.largest()
+        )
+        lines = "".join(f"<div>{escape(row)}</div>" for row in rows)
+        return f"<div><b>{escape(self.title)}</b></div>{self.document().grids[0]._repr_html_()}{lines}"
 
 
 def is_clear(change: HeadStatistics, statistic: str) -> bool:
@@ -236,9 +217,10 @@ def is_clear(change: HeadStatistics, statistic: str) -> bool:
 
 def _cell(change: HeadStatistics, statistic: str) -> str:
     """Returns the text of one difference: 0 where nothing changed, in parentheses where the noise is as large."""
-    text = shown_number(change.values[statistic], "+.3f")
-    if not change.values[statistic]:
+    value = change.values.get(statistic, math.nan)
+    if not value:
         return "0"
+    text = shown_number(value, "+.3f")
     text = text if text.strip("+−.0") else text[1:]  # what is written as zero has no sign
     return text if is_clear(change, statistic) else f"({text})"
 
@@ -249,60 +231,44 @@ def difference_of(
     heads: tuple[Sequence[HeadStatistics], Sequence[HeadStatistics]],
     sums: tuple[Mapping[str, HeadSums], Mapping[str, HeadSums]],
     offsets: int,
-    *,
-    paired: bool,
 ) -> SurveyDifference:
-    """Returns the difference of two surveys, each pair being that after and that before.
+    """Returns the difference of two surveys; a pair has what is of the one after, and of the one before.
 
     Args:
-        paired: whether both read the same tokens.
+        sums: those of modules that read the same tokens in both.
     """
-    prefixes = [_prefix(*({head.name for head in side} for side in sides)) for sides in (heads, heads[::-1])]
-    if any(prefixes):
-        named = " and ".join(f"{one!r} {when}" for one, when in zip(prefixes, ("after", "before"), strict=True) if one)
-        notes = [*notes, f"the names of all modules begin with {named}, which does not count"]
+    names = [{head.name for head in side} for side in heads]
+    prefixes = [_prefix(*names), _prefix(*names[::-1])]
+    lines = [*notes, *(f"{prefix!r} begins all names of modules and does not count" for prefix in prefixes if prefix)]
     after, before = (
         {(head.name.removeprefix(prefix), head.head): head for head in side}
         for side, prefix in zip(heads, prefixes, strict=True)
     )
-    both = [key for key in after if key in before]
+    both = [(after[key], before[key]) for key in after if key in before]
     if not both:
-        names = [sorted({head.name for head in side})[:MOST_NAMED] for side in heads]
+        first = [sorted(side)[:MOST_NAMED] for side in names]
         raise ArgumentError(
-            f"the surveys must have heads in common, by their modules' names; after has {names[0]}, before {names[1]}"
+            f"the surveys must have heads in common, by their modules' names; after has {first[0]}, before {first[1]}"
         )
-    kinds = {after[key].name for key in both if after[key].kind != before[key].kind}
-    if kinds:
-        notes = [*notes, f"causal in one survey alone: {_named(sorted(map(repr, kinds)))}"]
-    only_after, only_before = (
-        tuple((head.name, head.head) for key, head in one.items() if key not in other)
-        for one, other in ((after, before), (before, after))
-    )
-    for when, pairs in (("after", only_after), ("before", only_before)):
-        if pairs:
-            numbers: dict[str, list[str]] = {}
-            for name, head in pairs:
-                numbers.setdefault(name, []).append(str(head))
-            texts = [f"{name!r} {', '.join(of_module)}" for name, of_module in numbers.items()]
-            notes = [*notes, f"heads that only the survey {when} has: {_named(texts)}"]
-    shared = statistic_names(offsets)
-    errors: dict[tuple[str, str], NDArray[np.float64]] = {}
+    missing = {
+        "heads that only the survey after has": [head for key, head in after.items() if key not in before],
+        "heads that only the survey before has": [head for key, head in before.items() if key not in after],
+        "heads that are causal in one survey alone": [one for one, other in both if one.kind != other.kind],
+    }
+    lines += [f"{what}: {_named(which)}" for what, which in missing.items() if which]
+    shared, errors = statistic_names(offsets), {}
     differences = []
-    for key in both:
-        one, other = after[key], before[key]
+    for one, other in both:
         values = {name: one.values.get(name, math.nan) - other.values.get(name, math.nan) for name in shared}
         noise = {name: math.hypot(one.noise.get(name, math.nan), other.noise.get(name, math.nan)) for name in shared}
-        if paired and one.name in sums[0] and other.name in sums[1]:
-            pair = one.name, other.name
-            if pair not in errors:
-                of_module = sums[0][one.name], sums[1][other.name]
-                common = min(each.total.shape[1] for each in of_module)
-                first, second = (each.part(common, offsets) for each in of_module)
-                errors[pair] = first.errors(second)
-            noise = dict(zip(shared, errors[pair][one.head].tolist(), strict=True))
-        change = HeadStatistics(one.name, one.layer, one.kind, one.head, values, noise)
-        differences.append(HeadDifference(other, one, change))
-    return SurveyDifference(tuple(differences), only_before, only_after, tuple(notes), title, offsets)
+        first, second = (of_side.get(head.name) for of_side, head in zip(sums, (one, other), strict=True))
+        if first is not None and second is not None and first.total.shape == second.total.shape:
+            if one.name not in errors:
+                errors[one.name] = first.errors(second).tolist()
+            noise = dict(zip(shared, errors[one.name][one.head], strict=True))
+        differences.append(HeadStatistics(one.name, one.layer, one.kind, one.head, values, noise))
+    sides = (tuple(pair[number] for pair in both) for number in (1, 0))
+    return SurveyDifference(tuple(differences), *sides, notes=tuple(lines), title=title, offsets=offsets)
 
 
 def _prefix(names: set[str], others: set[str]) -> str:
@@ -311,17 +277,11 @@ def _prefix(names: set[str], others: set[str]) -> str:
     return prefixes.pop() if len(prefixes) == 1 and not names & others else ""
 
 
-def _named(texts: Sequence[str]) -> str:
-    """Returns the first of some texts, and how many more there are."""
-    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+def _named(heads: Sequence[HeadStatistics]) -> str:
+    """Returns the modules and numbers of heads; of many modules the first, and how many more there are."""
+    numbers: dict[str, list[str]] = {}
+    for head in heads:
+        numbers.setdefault(head.name, []).append(str(head.head))
+    texts = [f"{name!r} {', '.join(of_module)}" for name, of_module in numbers.items()]
+    more = f" and {counted(len(texts) - MOST_NAMED, 'module')} more" if len(texts) > MOST_NAMED else ""
     return "; ".join(texts[:MOST_NAMED]) + more
-
-
-def _line(row: StatisticDifference) -> str:
-    """Returns a difference in words."""
-    before, after, value, noise = (
-        shown_number(number, form) for number, form in zip(row[3:], (".3f", ".3f", "+.3f", ".1g"), strict=True)
-    )
-    return (
-        f"layer {row.layer}, head {row.head}, {row.statistic.replace('_', ' ')}: {before} → {after}, {value} ± {noise}"
-    )
