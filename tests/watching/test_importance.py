@@ -239,6 +239,33 @@ def test_a_padded_row_is_the_text_alone(method):
         assert not got[row, length:].any()
 
 
+def test_tokens_are_hidden_and_embedded_beside_a_class_token():
+    torch.manual_seed(0)
+    model, ids = Padded().double().eval(), torch.randint(VOCABULARY, (2, 5))
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    hidden = importance(model, ids, 1, "leave_one_out", mask=mask, forward=Padded.forward, removal="hide")
+    embedded = model.embedding(torch.cat((torch.full((2, 1), VOCABULARY), ids), 1)).detach().requires_grad_()
+    whole = torch.cat((torch.ones(2, 1, dtype=torch.bool), mask), 1)
+    number = model.logits(model.layer(embedded, src_key_padding_mask=~whole)[:, 0]).softmax(-1)[:, 1]
+    (gradient,) = torch.autograd.grad(number.sum(), embedded)
+    got = importance(model, ids, 1, "gradient_input", mask=mask, forward=Padded.forward)
+    torch.testing.assert_close(got, (embedded * gradient).sum(-1)[:, 1:].detach(), rtol=1e-9, atol=1e-12)
+    for row, place in ((0, 0), (0, 4), (1, 2)):
+        without = mask.clone()
+        without[row, place] = False
+        with torch.no_grad():
+            lost = number[row] - model(ids, without).softmax(-1)[row, 1]
+        assert hidden[row, place].item() == pytest.approx(lost.item(), abs=1e-12)
+
+
+def test_padding_has_no_importance_even_if_the_model_reads_it():
+    model, ids = classifier("mean"), torch.randint(VOCABULARY, (1, 5))
+    mask = torch.tensor([[True, True, True, False, False]])
+    got = importance(model, ids, 0, "gradient_input", mask=mask, forward=lambda model, ids, mask: model(ids))
+    assert got[0, :3].all()
+    assert not got[0, 3:].any()
+
+
 def test_chosen_layers_heads_and_queries_alone_are_read():
     model, ids = classifier("mean"), torch.randint(VOCABULARY, (1, 5))
     _, weights = by_hand(model, ids, 0)
@@ -277,8 +304,13 @@ def test_bad_arguments_of_importance_say_what_to_write(monkeypatch):
         importance(model, ids, [0, 1, 2])
     with pytest.raises(KindError, match="metric must be"):
         importance(model, ids, -1)
-    with pytest.raises(ArgumentError, match="removal must be"):
-        importance(model, ids, removal="mask")
+    with pytest.raises(KindError, match="metric must be"):
+        importance(model, ids, "positive")
+    for removal in ("mask", -1, True, 1.0):
+        with pytest.raises(ArgumentError, match="removal must be"):
+            importance(model, ids, removal=removal)
+    with pytest.raises(KindError, match="query must be"):
+        importance(model, ids, 0, query=1.5)
     with pytest.raises(ArgumentError, match="removal must leave a token"):
         importance(model, ids[:, :1], method="leave_one_out")
     with pytest.raises(UnseenError, match="no module of the model embeds"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnseenError
-from regard.shapes.checks import type_text
+from regard.shapes.checks import type_text, whole_number
 from regard.watching.attention_call import AttentionCall
 from regard.watching.change import Change
 from regard.watching.corpus import Forward, check_vocabulary, run_model
@@ -85,8 +85,12 @@ class MeasuredOutput:
                 f"mask must have the shape of ids, {list(self.ids.shape)}, and a token in each row; "
                 f"its shape is {list(self.mask.shape)}"
             )
-        if not (self.removal in ("delete", "hide") or type(self.removal) is int):
-            raise ArgumentError(f'removal must be "delete", "hide" or a token id; it is {self.removal!r}')
+        if self.removal not in ("delete", "hide"):
+            if not isinstance(self.removal, int) or isinstance(self.removal, bool) or self.removal < 0:
+                raise ArgumentError(f'removal must be "delete", "hide" or a token id; it is {self.removal!r}')
+            check_vocabulary(torch.tensor([self.removal]), self.model)
+        if self.query is not None:
+            whole_number("query", self.query)
         check_vocabulary(self.ids, self.model)
         self.mask = None if self.mask is None else self.mask.bool()
         self.present = torch.ones_like(self.ids, dtype=torch.bool) if self.mask is None else self.mask
@@ -98,7 +102,8 @@ class MeasuredOutput:
         if self.metric is None:
             with torch.no_grad():
                 return _logits(self._run(self.ids, self.mask), self.mask).argmax(-1)
-        labels = torch.as_tensor(self.metric).cpu()
+        is_number = isinstance(self.metric, (int, Sequence, Tensor)) and not isinstance(self.metric, str)
+        labels = torch.as_tensor(self.metric).cpu() if is_number else torch.tensor(-1)
         if labels.is_floating_point() or labels.dtype == torch.bool or bool((labels < 0).any()):
             raise KindError("metric must be a function, or labels, whole numbers from 0")
         if labels.dim() > 1 or (labels.dim() and len(labels) != len(self.ids)):
@@ -192,7 +197,10 @@ class MeasuredOutput:
             return waiting.pop() if waiting and output.shape == embeddings.shape else None
 
         with _hooked([module], replace):
-            return self.numbers(self.ids[rows], rows, None if self.mask is None else self.mask[rows])
+            numbers = self.numbers(self.ids[rows], rows, None if self.mask is None else self.mask[rows])
+        if waiting:
+            raise UnseenError(f"the {type(module).__name__} that embeds the ids does not so in every run of the model")
+        return numbers
 
     @cached_property
     def leading(self) -> int:
