@@ -1,15 +1,17 @@
 """Changed calls: against plain float64 calculations, for each way in which a model attends."""
 
+from contextlib import ExitStack, nullcontext
 from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 import regard
 from regard import Change, intervene
-from regard.errors import ArgumentError
-from watching.models import CAUSAL, HAND_WRITTEN, LOWEST, Heads, by_hand
+from regard.errors import ArgumentError, UnseenError
+from watching.models import CAUSAL, HAND_WRITTEN, LOWEST, Heads, by_hand, run
 
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
 
@@ -56,13 +58,10 @@ SOURCES = {
 }
 """The ways to attend, and the numbers of the plain calculation."""
 
-TENSOR = torch.linspace(-1, 2, 3 * 2 * 7).view(3, 1, 7, 2)
-"""For two chosen keys of one head."""
-
 CHANGES = {
     "a number": lambda what: Change(what, 0.25, head=1, **positions(what)),
     "a tensor": lambda what: Change(what, tensor_of(what), head=[1], **positions(what)),
-    "a function": lambda what: Change(what, lambda x: 2 * x.flip(-1) + 0.5, head=(1,), **positions(what)),
+    "a function": lambda what: Change(what, lambda x: 2 * x.flip(-1), head=(1,), **positions(what)),
 }
 
 
@@ -98,13 +97,15 @@ def plainly(model, x, scale, visible, normalize, what, to):
     if what == "key":
         put(key, what, to)
     scores = query @ key.mT * scale
+    hidden = torch.zeros(7, 7, dtype=torch.bool) if visible is None else ~visible
+    scores[:, :, hidden] = -torch.inf
     if what == "scores":
         put(scores, what, to)
-    if visible is not None:
-        scores[:, :, ~visible] = -torch.inf
+        scores[:, :, hidden] = -torch.inf
     weights = normalize(scores, -1)
     if what == "weights":
         put(weights, what, to)
+        weights[:, :, hidden] = 0.0
     if what == "values":
         put(value, what, to)
     heads = weights @ value
@@ -125,16 +126,11 @@ def test_a_changed_head_is_that_of_the_equation(name, what):
     expected = {
         "a number": lambda batch, part: torch.full_like(part, 0.25),
         "a tensor": lambda batch, part: tensor_of(what)[batch, 0],
-        "a function": lambda batch, part: 2 * part.flip(-1) + 0.5,
+        "a function": lambda batch, part: 2 * part.flip(-1),
     }
-    if what == "scores" and visible is not None:
-        # The function sees −∞ at hidden pairs.
-        expected["a function"] = lambda batch, part: 2 * part.masked_fill(~visible[[5, 2]][:, :3], -torch.inf).flip(-1)
     with torch.no_grad():
         plain = model(x)
         for kind, change in CHANGES.items():
-            if kind == "a function" and what == "scores" and visible is not None:
-                change = lambda what: Change(what, lambda s: 2 * s.flip(-1), head=1, **positions(what))  # noqa: E731
             with intervene(model, change(what)) as changed:
                 output = model(x)
             wanted = plainly(model, x, scale, visible, normalize, what, expected[kind])
@@ -142,3 +138,208 @@ def test_a_changed_head_is_that_of_the_equation(name, what):
             assert not torch.allclose(output, plain)
             assert [call.changes for call in changed.calls] == [changed.changes]
         assert torch.equal(model(x), plain)
+
+
+def test_changes_of_one_call_compose_by_stage_and_order():
+    """The order in which they are given matters within a stage alone; contexts compose as one."""
+    model, x = Heads(HAND_WRITTEN["sdpa"][0]).double(), torch.randn(2, 7, 10, dtype=torch.float64)
+    changes = (
+        Change("output", lambda heads: heads + 1, head=1, queries=3),
+        Change("weights", 0.5, keys=0, head=1),
+        Change("weights", lambda weights: weights * 2, keys=[0, 4]),
+        Change("values", -1.0, keys=4, head=[0, 1]),
+        Change("scores", lambda scores: scores - 1, head=1, keys=6),
+        Change("key", 0.25, keys=2, head=1),
+        Change("query", lambda query: -query, queries=1),
+    )
+    query, key, value = (part.detach().clone() for part in model.heads(x))
+    query[:, :, 1] *= -1
+    key[:, 1, 2] = 0.25
+    scores = query @ key.mT * 5**-0.5
+    scores[:, 1, :, 6] -= 1
+    weights = scores.softmax(-1)
+    weights[:, 1, :, 0] = 0.5
+    weights[:, :, :, [0, 4]] *= 2
+    value[:, :, 4] = -1
+    heads = weights @ value
+    heads[:, 1, 3] += 1
+    expected = model.out_proj(heads.transpose(1, 2).flatten(-2))
+    with torch.no_grad():
+        with intervene(model, *changes):
+            torch.testing.assert_close(model(x), expected)
+        with ExitStack() as contexts:
+            for change in changes:
+                contexts.enter_context(intervene(model, change))
+            torch.testing.assert_close(model(x), expected)
+        with intervene(model, changes[0]), intervene(model, *changes[1:]):
+            torch.testing.assert_close(model(x), expected)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("name", HAND_WRITTEN)
+def test_no_other_head_changes_a_bit(name, train):
+    """Nothing changes where no call is named; of a named one, its other heads and queries stay."""
+    model, x = Heads(HAND_WRITTEN[name][0]), torch.randn(3, 7, 10)
+    output, gradients, numbers = run(model, lambda model: model(x), train, True)
+    with pytest.raises(UnseenError, match="no attention of layer 5"), intervene(model, Change("weights", 0.0, layer=5)):
+        again, gradients_again, numbers_again = run(model, lambda model: model(x), train, True)
+    assert torch.equal(output, again)
+    assert all(torch.equal(gradient, gradients_again[key]) for key, gradient in gradients.items())
+    assert torch.equal(numbers, numbers_again)
+    heads = []
+    model.out_proj.register_forward_pre_hook(lambda module, inputs: heads.append(inputs[0].detach()))
+    model.train(train)
+    for context in (nullcontext(), intervene(model, Change("weights", 0.375, head=1, queries=[1, 4], keys=0))):
+        torch.manual_seed(3)
+        with context:
+            model(x)
+    plain, changed = (each.unflatten(-1, (2, 5)) for each in heads)
+    assert torch.equal(plain[:, :, 0], changed[:, :, 0])
+    differs = (plain[:, :, 1] != changed[:, :, 1]).any(-1)
+    assert not bool(differs[:, [0, 2, 3, 5, 6]].any())
+    assert bool(differs[:, [1, 4]].all())
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("what", ["query", "key", "scores", "weights", "values", "output"])
+def test_torch_modules_return_the_changed_weights(what, need_weights):
+    model = nn.MultiheadAttention(10, 2, batch_first=True).double().eval()
+    x = torch.randn(3, 7, 10, dtype=torch.float64)
+    query, key, value = (
+        F.linear(x, *parameters).unflatten(-1, (2, 5)).transpose(1, 2).detach()
+        for parameters in zip(model.in_proj_weight.chunk(3), model.in_proj_bias.chunk(3), strict=True)
+    )
+    tensors = {"query": query, "key": key, "values": value}
+    options = {"need_weights": need_weights, "attn_mask": ~CAUSAL}
+    with torch.no_grad():
+        with intervene(model, CHANGES["a tensor"](what)):
+            output, weights = model(x, x, x, average_attn_weights=False, **options)
+            _, average = model(x, x, x, **options)
+        if what in tensors:
+            put(tensors[what], what, lambda batch, part: tensor_of(what)[batch, 0])
+        scores = query @ key.mT * 5**-0.5
+        if what == "scores":
+            put(scores, what, lambda batch, part: tensor_of(what)[batch, 0])
+        expected = scores.masked_fill(~CAUSAL, -torch.inf).softmax(-1)
+        if what == "weights":
+            put(expected, what, lambda batch, part: tensor_of(what)[batch, 0])
+            expected[:, :, ~CAUSAL] = 0.0
+        heads = expected @ value
+        if what == "output":
+            put(heads, what, lambda batch, part: tensor_of(what)[batch, 0])
+        torch.testing.assert_close(output, model.out_proj(heads.transpose(1, 2).flatten(-2)))
+        if need_weights:
+            torch.testing.assert_close(weights, expected)
+            torch.testing.assert_close(average, expected.mean(1))
+
+
+GRADIENTS = ("sdpa-causal", "softmax", "softmax-bmm", "regard", "regard-sparsemax")
+
+
+@pytest.mark.parametrize("what", ["query", "scores", "weights", "values", "output"])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_those_of_the_written_model(name, what):
+    """Through changed heads, the tensor that stands there, and what a function returns."""
+    attend, scale, visible, normalize = SOURCES[name]
+    if name.startswith("softmax") and what == "query":
+        pytest.skip("a softmax that is written by hand has no queries")
+    model, x = Heads(attend).double(), torch.randn(3, 7, 10, dtype=torch.float64)
+    given = tensor_of(what).double().requires_grad_()
+    factor = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
+    at = positions(what)
+    hidden = torch.zeros(7, 7, dtype=torch.bool) if visible is None else ~visible
+
+    def changed(tensor, to, number):
+        rows = [0, 1, 2] if what == "values" else [5, 2]
+        columns = [0, 1, 2] if what in ("scores", "weights") else list(range(tensor.shape[-1]))
+        head, row, column = torch.tensor(number), torch.tensor(rows)[:, None], torch.tensor(columns)
+        return tensor.index_put(
+            (torch.arange(3)[:, None, None], head, row, column), to(tensor[:, number, rows][..., columns])
+        )
+
+    def written(x):
+        query, key, value = model.heads(x)
+        tensors = {"query": query, "values": value}
+        for number, to in ((1, lambda part: given[:, 0]), (0, lambda part: part * factor)):
+            if what in tensors:
+                tensors[what] = changed(tensors[what], to, number)
+        scores = tensors["query"] @ key.mT * scale
+        if what == "scores":
+            scores = changed(changed(scores, lambda part: given[:, 0], 1), lambda part: part * factor, 0)
+        weights = normalize(scores.masked_fill(hidden, -torch.inf), -1)
+        if what == "weights":
+            weights = changed(changed(weights, lambda part: given[:, 0], 1), lambda part: part * factor, 0)
+            weights = weights.masked_fill(hidden, 0.0)
+        heads = weights @ tensors["values"]
+        if what == "output":
+            heads = changed(changed(heads, lambda part: given[:, 0], 1), lambda part: part * factor, 0)
+        return model.out_proj(heads.transpose(1, 2).flatten(-2))
+
+    leaves = [given, factor, *model.parameters()]
+    expected = torch.autograd.grad(written(x).pow(2).sum(), leaves)
+    with intervene(model, Change(what, given, head=1, **at), Change(what, lambda part: part * factor, head=0, **at)):
+        output = model(x)
+    for gradient, wanted in zip(torch.autograd.grad(output.pow(2).sum(), leaves), expected, strict=True):
+        torch.testing.assert_close(gradient, wanted)
+
+
+@pytest.mark.parametrize("name", ["sdpa-causal", "softmax", "softmax-einsum", "regard", "flex"])
+def test_a_watch_records_the_changed_call(name):
+    """Within and around the context: weights, entropy, outputs, kept tiles; the other head as it was."""
+    attend, scale, visible, _ = SOURCES[name]
+    model, x = Heads(attend).double(), torch.randn(3, 7, 10, dtype=torch.float64)
+    changes = Change("weights", 0.5, head=1, keys=2), Change("values", 2.0, head=1, keys=[0, 6])
+    read = regard.Readings(weights=True, entropy=True)
+    with torch.no_grad():
+        with intervene(model, *changes), regard.watch(model, read=read, keep=True, outputs=True) as within:
+            output = model(x)
+        with regard.watch(model, read=read, keep=True, outputs=True) as around, intervene(model, *changes):
+            model(x)
+        query, key, value = model.heads(x)
+    scores = query @ key.mT * scale
+    hidden = torch.zeros(7, 7, dtype=torch.bool) if visible is None else ~visible
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    weights[:, 1, :, 2] = torch.where(hidden[:, 2], 0.0, 0.5)
+    for call in (within.calls[0], around.calls[0]):
+        torch.testing.assert_close(call.weights, weights)
+        torch.testing.assert_close(call.entropy, torch.special.entr(weights).sum(-1))
+        torch.testing.assert_close(call.value[:, 1, [0, 6]], torch.full((3, 2, 5), 2.0, dtype=torch.float64))
+        torch.testing.assert_close(call.value[:, 0], value[:, 0])
+        torch.testing.assert_close(call.head_output, weights @ call.value)
+        torch.testing.assert_close(model.out_proj(call.head_output.transpose(1, 2).flatten(-2)), output)
+        for row, tiles in enumerate(call.tiles):
+            tile = torch.from_numpy(tiles.tile((1, 6), (0, 5)))
+            torch.testing.assert_close(tile, weights[row, :, 1:6, :5].float())
+
+
+@pytest.mark.parametrize("what", ["query", "key", "scores", "weights", "values", "output"])
+@pytest.mark.parametrize("name", ["sdpa-causal", "softmax", "regard-sparsemax"])
+def test_what_another_run_had_stands_there(name, what):
+    attend, scale, visible, normalize = SOURCES[name]
+    model = Heads(attend).double()
+    x, other = torch.randn(2, 3, 7, 10, dtype=torch.float64)
+    with torch.no_grad(), regard.watch(model, read="view", keep=True, outputs=True) as seen:
+        model(other)
+    by_hand = name == "softmax"
+    change = Change(what, seen, head=1, **positions(what))
+    if by_hand and what in ("query", "key", "scores"):
+        with pytest.raises(ArgumentError, match=r"written by hand|whose softmax"), intervene(model, change):
+            model(x)
+        return
+    query, key, value = (part.detach().clone() for part in model.heads(other))
+    scores = query @ key.mT * scale
+    if visible is not None:
+        scores[:, :, ~visible] = -torch.inf
+    weights = normalize(scores, -1)
+    tensors = {"query": query, "key": key, "scores": scores, "weights": weights, "values": value}
+    source = tensors.get(what, weights @ value)
+
+    def to(batch, part):
+        rows = [0, 1, 2] if what in ("key", "values") else [5, 2]
+        return source[batch, 1, rows][..., : part.shape[-1]]
+
+    with torch.no_grad():
+        expected = plainly(model, x, scale, visible, normalize, what, to)
+        with intervene(model, change):
+            output = model(x)
+    torch.testing.assert_close(output, expected)

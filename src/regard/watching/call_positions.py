@@ -84,7 +84,7 @@ def _indices(chosen: Positions, first: int, count: int, is_whole: bool, name: st
     ends = (chosen.start, chosen.stop) if is_slice else chosen  # type: ignore[union-attr]
     if not is_whole and any(each is not None and each < 0 for each in ends):  # type: ignore[union-attr]
         raise ArgumentError(
-            f"{name} must be positions from 0 where a sequence goes on with a cache; they are {chosen}, which count "
+            f"{name} must be positions from 0 where a sequence may go on with a cache; they are {chosen}, which count "
             "from its end"
         )
     end = first + count
