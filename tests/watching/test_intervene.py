@@ -314,7 +314,7 @@ def test_a_watch_records_the_changed_call(name):
 
 @pytest.mark.parametrize("what", ["query", "key", "scores", "weights", "values", "output"])
 @pytest.mark.parametrize("name", ["sdpa-causal", "softmax", "regard-sparsemax"])
-def test_what_another_run_had_stands_there(name, what):
+def test_elements_of_another_run_stand_there(name, what):
     attend, scale, visible, normalize = SOURCES[name]
     model = Heads(attend).double()
     x, other = torch.randn(2, 3, 7, 10, dtype=torch.float64)

@@ -15,9 +15,9 @@ A call passes through these files, in this order:
    (`attention_call`), with the kind of its mask (`mask_kind`);
 5. `call_reader`: takes the readings.
 
-A context that changes calls (`intervention`, of `change`s; `ablation` is one) comes in between: `changed_call` computes the
-changed heads, at positions that `call_positions` finds, with elements of other runs from `earlier_elements`; then the
-call is reported as it is after the changes.
+A context that changes calls (`intervention`; `ablation` is a case) comes in between: `changed_call` makes the changes,
+at positions that `call_positions` finds, with elements of other runs from `earlier_elements`; then the call is reported
+as it is after them.
 
 For norms and outputs, `projections` finds the module that projects the heads, and `residual_stream` follows its output
 to the logits; `linear_maps` calls these modules with other inputs to find their matrices, and `logit_path` stores them.

@@ -89,4 +89,7 @@ def _indices(chosen: Positions, first: int, count: int, is_whole: bool, name: st
         )
     end = first + count
     positions = range(*chosen.indices(end)) if is_slice else [each + end if each < 0 else each for each in chosen]  # type: ignore[union-attr]
-    return [position - first for position in positions if first <= position < end]
+    indices = [position - first for position in positions if first <= position < end]
+    if len(set(indices)) < len(indices):
+        raise ArgumentError(f"{name} must name each position once; they are {chosen}, of {end}")
+    return indices

@@ -104,14 +104,13 @@ class CallChange:
         self._is_made, call = True, None
         is_computed = any(each.change.what != "output" for each in self._changes)
         if is_computed or any(each.change.has_positions for each in self._changes):
-            call = self._readable()
+            call = self._readable(is_computed)
         self._targets = [self._target(each, heads, call) for each in self._changes]
         result = heads
         if call is not None and is_computed:
             result = self._computed(call, heads)
-        for target in self._targets:
-            if target.what == "output":
-                result = target.substitution(range(heads.shape[1]), heads.shape[3]).put_whole(result)
+        for each in self._substitutions("output", range(heads.shape[1]), heads.shape[3]):
+            result = each.put_whole(result)
         self._output = result.detach()
         return result
 
@@ -158,12 +157,13 @@ class CallChange:
         call = self._read(owner)
         return replace(self._changed(call, range(call.grid.heads)), known_output=self._output)
 
-    def _readable(self) -> InterceptedCall:
+    def _readable(self, is_computed: bool) -> InterceptedCall:
+        """Returns the call, of which heads are computed, or positions alone are needed."""
         try:
             call = self._read(self.owner)
         except RegardError as error:
             raise ArgumentError(f"the attention of {self.owner.name!r} cannot be changed: {error}") from error
-        if call.source in RECURRENCES:
+        if is_computed and call.source in RECURRENCES:
             self._refuse(f"a change of single tokens does not reach the state of {call.source}; change the output")
         if self.owner.mechanism == "depth":
             self._refuse("its heads are tokens")
@@ -179,7 +179,7 @@ class CallChange:
         """Returns where a change is in this call, and its elements."""
         (B, H, Q, dim), change = heads.shape, each.change
         what, chosen = change.what, change.heads(H)
-        if chosen[-1] >= H or max(chosen) >= H:
+        if max(chosen) >= H:
             raise ArgumentError(f"head must be below {H}, the heads of {self.owner.name!r}; it is {max(chosen)}")
         K = 0 if call is None else call.grid.keys
         queries, keys = indices_of(range(Q)), indices_of(range(K))
@@ -199,9 +199,12 @@ class CallChange:
         if isinstance(change.to, EarlierRun):
             return target._replace(elements=each.earlier(target, (B, Q, K)))
         if isinstance(change.to, (float, Tensor)):
-            elements = torch.as_tensor(change.to, device=heads.device)
+            elements = change.to
+            if not isinstance(elements, Tensor):
+                elements = upcast(heads).new_tensor(elements)
             check_broadcast("to", elements, shape, AXES[what])
             return target._replace(elements=GivenElements(elements))
+        assert callable(change.to)
         return target._replace(elements=ComputedElements(change.to, AXES[what]))
 
     def _computed(self, call: InterceptedCall, heads: Tensor) -> Tensor:
@@ -237,12 +240,7 @@ class CallChange:
     def _changed(self, call: InterceptedCall, heads: Sequence[int]) -> InterceptedCall:
         """Returns the call, which has these heads, with all changes but those of its output."""
         problem = call.problem
-        pairs = PairChanges(
-            *(
-                tuple(target.substitution(heads) for target in self._targets if target.what == what)
-                for what in ("scores", "weights")
-            )
-        )
+        pairs = PairChanges(self._substitutions("scores", heads), self._substitutions("weights", heads))
         value = self._put("values", call.value if problem is None else problem.value, heads)
         if problem is None:
             scores, weights = self._changed_weights(call, pairs)
@@ -252,21 +250,21 @@ class CallChange:
         assert value is not None
         if key.shape[1] != value.shape[1]:
             key, value = (spread_heads(tensor, len(heads)) for tensor in (key, value))
-        if problem.changes is not None:
-            pairs = PairChanges(problem.changes.scores + pairs.scores, problem.changes.weights + pairs.weights)
         changes = pairs if pairs.scores or pairs.weights else None
         problem = replace(problem, query=query, key=key, value=value, changes=changes, memory=None)
         return replace(call, problem=problem, value=value)
 
     def _put(self, what: What, tensor: Tensor | None, heads: Sequence[int]) -> Tensor | None:
         """Returns queries, keys or values with their changes, each query head's own."""
-        for target in self._targets:
-            if target.what == what:
-                if tensor is None:
-                    self._refuse("each query has values of its own; change the output")
-                tensor = spread_heads(tensor, len(heads))
-                tensor = target.substitution(heads, tensor.shape[3]).put_whole(tensor)
+        dim = 0 if tensor is None else tensor.shape[3]
+        for each in self._substitutions(what, heads, dim):
+            if tensor is None:
+                self._refuse("each query has values of its own; change the output")
+            tensor = each.put_whole(spread_heads(tensor, len(heads)))
         return tensor
+
+    def _substitutions(self, what: What, heads: Sequence[int], dim: int = 0) -> tuple[Substitution, ...]:
+        return tuple(target.substitution(heads, dim) for target in self._targets if target.what == what)
 
     def _changed_weights(self, call: InterceptedCall, pairs: PairChanges) -> tuple[Tensor | None, Tensor]:
         """Returns the scores and weights of a call that the model wrote by hand, with their changes."""
@@ -303,7 +301,7 @@ def call_of_heads(call: InterceptedCall, heads: Sequence[int]) -> InterceptedCal
     score, mask, bias, row = _score_of_heads(problem.score, heads), problem.mask, problem.bias, problem.row
     if score is None or row is None or any(isinstance(each, Tensor) for each in row):
         return None
-    if problem.changes is not None or not isinstance(bias, TensorBias | None):
+    if not isinstance(bias, TensorBias | None):
         return None
     if mask is not None and (mask := _mask_of_heads(mask, heads)) is None:
         return None

@@ -129,7 +129,8 @@ class InterceptedCall:
             scores, weights = steps.masked, steps.weights
         assert weights is not None
         scores = None if scores is None else scores.transpose(1, 2)
-        return replace(self, problem=None, value=None, scores=scores, weights=weights.transpose(1, 2))
+        weights = weights.transpose(1, 2)
+        return replace(self, problem=None, value=None, scores=scores, weights=weights, known_output=None)
 
     @torch.no_grad()
     def output(self) -> Tensor | None:

@@ -124,7 +124,7 @@ class Intervention(Observer):
 
     def cached(self, cache: object, frame: FrameType) -> None:
         length = getattr(cache, "get_seq_length", None)
-        if length is not None and self.names.owner(frame) is not None:
+        if self._forwards and length is not None and self.names.owner(frame) is not None:
             self._positions.cache(length)
 
     def leaves_fast_path(self, module: object) -> bool:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.weak import TensorWeakRef
 
 from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
-from regard.watching.intercepted_call import detached
+from regard.watching.intercepted_call import InterceptedCall, detached
 from regard.watching.owners import Owner
 from regard.watching.thread_state import STATE, Function, ReturnedWeights, run_watched
 from regard.watching.tracked_tensors import (
@@ -425,11 +425,11 @@ def _run(call: _FunctionCall, weighted: WeightedSum) -> Any:
     def change_output(output: Any, change: Callable[[Tensor], Tensor], owner: Owner) -> Any:
         return weighted.change_heads(output, change, owner.heads)
 
-    def read(owner: Owner) -> Any:
+    def read(owner: Owner) -> InterceptedCall:
         return weighted.read(owner.heads)
 
-    read = STATE.opened_read or read
-    output = run_watched(call.function, call.args, call.kwargs, read, change_output, makers=softmax.makers)
+    opened = STATE.opened_read or read
+    output = run_watched(call.function, call.args, call.kwargs, opened, change_output, makers=softmax.makers)
     change = STATE.last_change
     if change is not None and weights and STATE.opened_read is None:
         owner = change.owner
