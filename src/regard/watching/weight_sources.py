@@ -1,5 +1,6 @@
 """The score of a pair as a sum over what was written to the residual stream: `explain_weight`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -26,7 +27,7 @@ from regard.watching.write_steps import ElementFactors, LinearStep, Product, Sco
 
 USAGE = "with regard.watch(model, inputs=True) as seen"
 
-KEYS_AT_ONCE = 16
+KEYS_AT_ONCE = 32
 """The number of keys whose parts are added up at once."""
 
 MOST_TOKENS, MOST_PARTS = 64, 1 << 18
@@ -315,15 +316,15 @@ def _unknown(call: AttentionCall, reason: str) -> ArgumentError:
 
 def _parts(row: ScoreRow, share: Tensor) -> tuple[tuple[WriteSource, ...], Tensor, float, float, float]:
     """Returns the sources, the pairs ``[sources, sources]``, and bias, cap and rest of a sum of scores."""
-    step, index = row.query
-    of_query = _vectors(step, _features(index))
+    (step, index), sources_of = row.query, _Sources()
+    of_query = sources_of.vectors(step, _features(index))
     of_keys: Vectors = {}
     step, indices = row.key
     used = share.nonzero()[:, 0]
     for keys in used.split(KEYS_AT_ONCE):
         factors = torch.eye(indices.shape[1], dtype=torch.float64, device="cpu")[:, None]
         factors = (factors * (share * row.scale)[keys, None]).flatten(1)
-        for source, vector in _vectors(step, ElementFactors(indices[keys].flatten(), factors)).items():
+        for source, vector in sources_of.vectors(step, ElementFactors(indices[keys].flatten(), factors)).items():
             of_keys[source] = of_keys.get(source, 0) + vector
     sources = tuple(sorted({*of_query, *of_keys}, key=lambda source: source.order))
     none = torch.zeros(len(index), dtype=torch.float64, device="cpu")
@@ -345,9 +346,10 @@ def score_parts(call: AttentionCall, batch_row: int, head: int) -> ScoreParts:
     if max(call.queries, call.keys) > MOST_TOKENS:
         raise _unknown(call, f"there are more than {MOST_TOKENS} tokens")
     rows = [_score_row(call, batch_row, head, query) for query in range(call.queries)]
-    of_queries = [_vectors(row.query[0], _features(row.query[1])) for row in rows]
+    sources_of = _Sources()
+    of_queries = [sources_of.vectors(row.query[0], _features(row.query[1])) for row in rows]
     step, indices = rows[0].key
-    of_keys = [_vectors(step, _features(index)) for index in indices]
+    of_keys = [sources_of.vectors(step, _features(index)) for index in indices]
     sources = sorted({source for each in (*of_queries, *of_keys) for source in each}, key=lambda source: source.order)
     none = torch.zeros(indices.shape[1], dtype=torch.float64, device="cpu")
     query, key = (
@@ -371,32 +373,41 @@ def _features(index: Tensor) -> ElementFactors:
     return ElementFactors(index, torch.eye(len(index), dtype=torch.float64, device="cpu"))
 
 
-def _vectors(step: LinearStep, elements: ElementFactors) -> Vectors:
-    """Returns what each source adds to sums of elements."""
-    vectors: Vectors = {}
+class _Sources:
+    """Divides elements among what wrote them; each output projection is asked for its matrix once."""
 
-    def add(source: WriteSource, vector: Tensor) -> None:
-        vectors[source] = vectors.get(source, 0) + vector
+    def __init__(self) -> None:
+        self._projections: dict[Write, tuple[Tensor, Tensor]] = {}
 
-    for write, part in pulled(step, elements).items():
-        if isinstance(write, Product):
-            raise ArgumentError("scores without a softmax are added to the residual stream, which is not followed")
-        call = write.call
-        if call is None or call.head_output is None:
-            add(WriteSource.of(write.kind, write.name), write.total(part))
-            continue
-        rows, factors = write.row_factors(part)
-        numbers = write.rows.flatten()[rows]
-        projection = write.projection.matrix().cpu().double().unflatten(0, (call.heads, -1))[list(call.chosen_heads)]
-        outputs = call.head_output[numbers // write.queries, :, numbers % write.queries].double()
-        of_heads = torch.einsum("rhv,hvo,sro->hs", outputs, projection, factors)
-        constant = wide_tensor(write.projection.constant()).cpu().double()
-        biases = factors.sum(1) @ constant
-        for head, vector in zip(call.chosen_heads, of_heads, strict=True):
-            add(WriteSource("head", call.name, call.layer, head), vector)
-        add(WriteSource("bias"), biases)
-        total = write.total(part)
-        left = total - of_heads.sum(0) - biases
-        if len(call.chosen_heads) < call.heads or bool(left.abs().max() > OTHER_SHARE * total.abs().max()):
-            add(WriteSource("head", call.name, call.layer), left)
-    return vectors
+    def vectors(self, step: LinearStep, elements: ElementFactors) -> Vectors:
+        """Returns what each source adds to sums of elements."""
+        vectors: Vectors = {}
+        for write, part in pulled(step, elements).items():
+            if isinstance(write, Product):
+                raise ArgumentError("scores without a softmax are added to the residual stream, which is not followed")
+            for source, vector in self._parts(write, part):
+                vectors[source] = vectors.get(source, 0) + vector
+        return vectors
+
+    def _parts(self, write: Write, part: ElementFactors) -> Iterator[tuple[WriteSource, Tensor]]:
+        """Yields the sources of one write: a module, or heads and the bias of their projection."""
+        call, total = write.call, write.total(part)
+        if call is None:
+            yield WriteSource.of(write.kind, write.name), total
+            return
+        left, heads = total, call.chosen_heads
+        if call.head_output is not None:
+            if write not in self._projections:
+                matrix = write.projection.matrix().cpu().double().unflatten(0, (call.heads, -1))[list(heads)]
+                self._projections[write] = matrix, wide_tensor(write.projection.constant()).cpu().double()
+            matrix, constant = self._projections[write]
+            rows, factors = write.row_factors(part)
+            numbers = write.rows.flatten()[rows]
+            outputs = call.head_output[numbers // write.queries, :, numbers % write.queries].double()
+            of_heads, biases = torch.einsum("rhv,hvo,sro->hs", outputs, matrix, factors), factors.sum(1) @ constant
+            for head, vector in zip(heads, of_heads, strict=True):
+                yield WriteSource("head", call.name, call.layer, head), vector
+            yield WriteSource("bias"), biases
+            left = total - of_heads.sum(0) - biases
+        if len(heads) < call.heads or bool(left.abs().max() > OTHER_SHARE * total.abs().max()):
+            yield WriteSource("head", call.name, call.layer), left

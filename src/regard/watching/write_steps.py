@@ -107,7 +107,8 @@ class Sum(LinearStep):
 
     def pull(self, elements: ElementFactors) -> "Iterator[tuple[LinearStep, ElementFactors]]":
         for term, sign in zip(self.parents, self.signs, strict=True):
-            yield term, ElementFactors(_origin(term.shape, self.shape, elements.index), elements.factors * sign)
+            factors = elements.factors if sign == 1 else elements.factors * sign
+            yield term, ElementFactors(_origin(term.shape, self.shape, elements.index), factors)
 
 
 class Scaled(LinearStep):
@@ -307,6 +308,8 @@ def is_capped(step: LinearStep) -> bool:
 
 
 def _merged(parts: Sequence[ElementFactors]) -> ElementFactors:
+    if len(parts) == 1:
+        return parts[0]
     index, inverse = torch.cat([part.index for part in parts]).unique(return_inverse=True)
     factors = torch.cat([part.factors for part in parts], dim=1)
     return ElementFactors(index, factors.new_zeros(len(factors), len(index)).index_add_(1, inverse, factors))
@@ -323,9 +326,10 @@ def _origin(shape: torch.Size, result: torch.Size, index: Tensor) -> Tensor:
 def _by_rows(elements: ElementFactors, features: int) -> tuple[Tensor, Tensor]:
     """Returns the numbers of the rows that have some elements, and factors ``[sums, rows, features]``."""
     rows, inverse = (elements.index // features).unique(return_inverse=True)
-    factors = elements.factors.new_zeros(len(elements.factors), len(rows), features)
-    factors[:, inverse, elements.index % features] = elements.factors
-    return rows, factors
+    factors, position = elements.factors, inverse * features + elements.index % features
+    if not torch.equal(position, torch.arange(len(rows) * features, device="cpu")):
+        factors = factors.new_zeros(len(factors), len(rows) * features).index_add_(1, position, factors)
+    return rows, factors.unflatten(1, (-1, features))
 
 
 def _of_rows(rows: Tensor, factors: Tensor) -> ElementFactors:
