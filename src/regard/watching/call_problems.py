@@ -84,6 +84,7 @@ def _intercepted(
         source,
         reading,
         problem,
+        own_sides=(query, key),
         value=value,
         cross=cross,
         child=child,

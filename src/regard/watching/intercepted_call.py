@@ -35,6 +35,7 @@ class InterceptedCall:
     Attributes:
         problem: the call as a problem of regard, with detached tensors; None if scores and weights are known instead.
         scores: ``[batch, heads, queries, keys]``, −inf or a huge negative value where masked; None if unknown.
+        own_sides: queries and keys in the memory of the model; None: those of the problem.
         own_scores: those of the model before the mask was read, in the memory of the model; None if unknown.
         weights: ``[batch, heads, queries, keys]`` before dropout.
         value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
@@ -48,6 +49,7 @@ class InterceptedCall:
     mask: MaskReading = NO_MASK
     problem: Problem | None = None
     scores: Tensor | None = None
+    own_sides: tuple[Tensor, Tensor] | None = None
     own_scores: Tensor | None = None
     weights: Tensor | None = None
     value: Tensor | None = None

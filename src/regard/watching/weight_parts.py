@@ -140,7 +140,7 @@ class WeightParts:
         rows = [(self.labels[number], sides[number]) for number in shown]
         rows += [(f"{len(others)} more", sides[others].sum(0))] if len(others) else []
         limit = ROUNDING * float(np.abs(self.pairs).sum())
-        ends = (("cap", self.cap), ("bias of the pair", self.bias), ("rest", self.rest))
+        ends = (("cap or function", self.cap), ("bias of the pair", self.bias), ("rest", self.rest))
         rows += [(label, np.full(2, value)) for label, value in ends if abs(value) > limit]
         total = {None: "score", "mean": "score − mean"}.get(self.against, f"score − that of key {self.against}")
         labels, numbers = zip(*rows, (total, np.full(2, self.total)), strict=True)

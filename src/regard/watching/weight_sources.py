@@ -19,7 +19,7 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.call_problems import MULTI_HEAD
 from regard.watching.call_records import ProblemTiles
 from regard.watching.generation import JoinedPart
-from regard.watching.linear_maps import wide_tensor
+from regard.watching.linear_maps import rounding, wide_tensor
 from regard.watching.mask_kind import hides
 from regard.watching.watch import Watch
 from regard.watching.weight_parts import WeightParts
@@ -34,7 +34,7 @@ MOST_TOKENS, MOST_PARTS = 64, 1 << 18
 """The most tokens, and about the most numbers of one side, of the parts of all scores of a head."""
 
 OTHER_SHARE = 1e-3
-"""The least share of an attention's output, not explained by its heads, that is a part of its own."""
+"""The least share of an attention's output, besides rounding, that is not explained by its heads and is a part."""
 
 _ADVICE = {
     MULTI_HEAD: "; call the module with need_weights=False",
@@ -244,8 +244,9 @@ def _score_row(call: AttentionCall, row: int, head: int, query: int) -> ScoreRow
         raise _unknown(call, f"{reason}{_ADVICE.get(call.source, '')}")
     steps, inner = _weighed(call, problem, head, query)
     scaled, capped, biased, masked, weights = (each[0, head, 0].double() for each in steps[1:])
-    largest = int(inner.abs().argmax())
-    scale = scaled[largest] / inner[largest] if float(inner[largest]) else scaled.new_ones(())
+    scale, largest = problem.prepared.scale, int(inner.abs().argmax())
+    if isinstance(scale, Tensor):
+        scale = float(scaled[largest] / inner[largest]) if float(inner[largest]) else 1.0
     grid, kv_heads, features = problem.grid, problem.key.shape[1], problem.query.shape[-1]
     own = torch.arange(features, device="cpu")
     of_query = ((row * grid.heads + head) * grid.queries + query) * features + own
@@ -254,7 +255,7 @@ def _score_row(call: AttentionCall, row: int, head: int, query: int) -> ScoreRow
     return ScoreRow(
         (origin.query, of_query),
         (origin.key, of_keys),
-        scale.expand(grid.keys),
+        scaled.new_full((grid.keys,), scale),
         capped - scaled,
         biased - capped,
         biased,
@@ -409,5 +410,6 @@ class _Sources:
                 yield WriteSource("head", call.name, call.layer, head), vector
             yield WriteSource("bias"), biases
             left = total - of_heads.sum(0) - biases
-        if len(heads) < call.heads or bool(left.abs().max() > OTHER_SHARE * total.abs().max()):
+        share = OTHER_SHARE + 4 * rounding(write.tensor)
+        if len(heads) < call.heads or bool(left.abs().max() > share * total.abs().max()):
             yield WriteSource("head", call.name, call.layer), left

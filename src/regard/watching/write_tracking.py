@@ -69,8 +69,8 @@ class WriteTracking:
     def score_steps(self, intercepted: InterceptedCall) -> ScoreSteps:
         """Returns where the scores of a call come from."""
         if intercepted.problem is not None:
-            problem = intercepted.problem
-            return ScoreSteps(self._located(problem.query), self._located(problem.key))
+            query, key = intercepted.own_sides or (intercepted.problem.query, intercepted.problem.key)
+            return ScoreSteps(self._located(query), self._located(key))
         scores = intercepted.own_scores
         return ScoreSteps() if scores is None else ScoreSteps(scores=self._located(scores), values=scores)
 
