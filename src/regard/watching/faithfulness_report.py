@@ -45,6 +45,17 @@ class Faithfulness:
         short: the number of texts that were left out, with fewer than two tokens.
         missing: the reasons for which methods are missing, by their names.
         interrupted: whether the user interrupted.
+
+    Example:
+        >>> import torch
+        >>> from regard import models, watching
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.LanguageModel(models.LanguageModelConfig(50, context=8, hidden=12, layers=2, heads=2))
+        >>> result = watching.faithfulness(model, [[5, 6, 7, 8], [9, 5, 6]], methods=["weights"], progress=False)
+        >>> result["weights"].deletion.shape, len(result.sentences())  # texts × fractions
+        ((2, 9), 5)
+        >>> result.save("faithfulness.html").stat().st_size > 10_000
+        True
     """
 
     model: str

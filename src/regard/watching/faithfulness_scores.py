@@ -23,6 +23,14 @@ class TextImportance(NamedTuple):
         counted: whether each token was left out in turn; special ones were not.
         number: the number of the output for the whole text.
         importance: for each method that of the counted tokens.
+
+    Example:
+        >>> import numpy
+        >>> from regard import watching
+        >>> importance = {"weights": numpy.array([0.7, 0.1])}
+        >>> text = watching.TextImportance(("[CLS]", "good", "film"), (False, True, True), 0.9, importance)
+        >>> text.importance["weights"].argmax()  # of "good" and "film"
+        np.int64(0)
     """
 
     tokens: tuple[str, ...]
@@ -43,6 +51,14 @@ class MethodScores:
         deletion, insertion: ``[texts, fractions]``, the number without the most important tokens, and with these alone.
         comprehensiveness, sufficiency: ``[texts]``, what the number of the whole text loses thereby, the mean over
             fractions.
+
+    Example:
+        >>> import numpy
+        >>> from regard import watching
+        >>> rows = numpy.array([[1.0, 1.0, 1.0, 1.0, 0.5, 0.25, 0.5, 0.75]])  # ranks, then both curves
+        >>> scores = watching.MethodScores.of("weights", rows, whole=numpy.array([1.0]))
+        >>> scores.deletion, scores.comprehensiveness
+        (array([[0.5 , 0.25]]), array([0.625]))
     """
 
     name: str

@@ -47,8 +47,8 @@ def _weights(measured: MeasuredOutput) -> Tensor:
 
 
 def _norms(measured: MeasuredOutput) -> Tensor:
-    options = {"layers": measured.layers, "heads": measured.heads}
-    with torch.no_grad(), watch(measured.model, read=Readings(weights=True), norms=True, **options) as seen:
+    read, layers, heads = Readings(weights=True), measured.layers, measured.heads
+    with torch.no_grad(), watch(measured.model, read=read, norms=True, layers=layers, heads=heads) as seen:
         measured.numbers(measured.ids, measured.rows, measured.mask)
     norms = [seen.calls[each.call.number].weighted_norms().to(each.weights) for each in measured.calls]
     return torch.stack([each.row(norm) for each, norm in zip(measured.calls, norms, strict=True)]).mean(0)
