@@ -175,6 +175,38 @@ def test_worked_steps_of_a_run_lead_to_its_weights(run_of, name):
             one.steps(-1)
 
 
+@pytest.mark.parametrize(
+    ("name", "comparison", "names"),
+    [
+        ("luong", "General", {"query_input", "w_query"}),
+        ("luong-at-once", "Dot", set()),
+        ("bahdanau", "Additive", {"query_input", "w_query", "key_input", "w_key", "w_score"}),
+    ],
+)
+def test_the_matrices_of_a_score_are_shown_with_the_states_that_ask(run_of, name, comparison, names):
+    trained, prediction = predicted(run_of(name))
+    before = trained.predict([SENTENCE])[0].text
+    (one,) = trained.attentions(prediction)
+    steps = one.steps(0)
+    found = steps.matrices
+    assert steps.comparison == comparison
+    assert names == {each for each in found if each.startswith("w_") or each.endswith("_input")}
+    for side in ("query", "key"):
+        if f"w_{side}" in names:
+            np.testing.assert_allclose(found[f"{side}_input"] @ found[f"w_{side}"], found[side], atol=1e-4)
+    if name == "luong":
+        weight = trained.model.decoder.attention.score.weight.detach().double().numpy()
+        np.testing.assert_allclose(found["w_query"], weight, atol=1e-6)
+        np.testing.assert_array_equal(found["key"], found["value"])
+    if name == "bahdanau":
+        width = found["value"].shape[1]  # the key's projection has a bias, as the weight of a last input 1
+        np.testing.assert_allclose(found["key_input"][:, :width], found["value"])
+        assert (found["key_input"][:, width] == 1).all()
+        sums = np.tanh(found["query"][:, None] + found["key"])
+        np.testing.assert_allclose((sums @ found["w_score"])[..., 0], found["scores"], atol=1e-4)
+    assert trained.predict([SENTENCE])[0].text == before
+
+
 def test_scores_are_named(run_of):
     def named(name):
         trained, prediction = predicted(run_of(name))

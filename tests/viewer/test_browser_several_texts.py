@@ -17,7 +17,7 @@ TEXTS = (
 def record(text, layer=0):
     axis = TokenAxis(tuple(text.split()))
     weights = np.full((2, len(axis), len(axis)), 1 / len(axis), np.float32)
-    return AttentionRecord(f"layers.{layer}", layer, "self", axis, axis, weights)
+    return AttentionRecord(f"{text[:9]}: layers.{layer}", layer, "self", axis, axis, weights)
 
 
 def plain(text):

@@ -22,7 +22,7 @@ const NAMING = 4;
 
 const namesOfTexts = new WeakMap();
 
-/** Of which text each record is, from 0: records of one attention on other tokens are of other texts; null where all are of one. */
+/** Of which text each record is, from 0: records of one layer and kind on other tokens are of other texts; null where all are of one. */
 function textsOf(records) {
   if (!namesOfTexts.has(records)) namesOfTexts.set(records, findTexts(records));
   return namesOfTexts.get(records);
@@ -31,8 +31,7 @@ function textsOf(records) {
 function findTexts(records) {
   const found = new Map();
   const numbers = records.map((record) => {
-    const { name, layer, kind } = record.entry;
-    const key = JSON.stringify([name, layer, kind]);
+    const key = `${record.entry.layer} ${record.entry.kind}`;
     if (!found.has(key)) found.set(key, []);
     return found.get(key).push(record) - 1;
   });

@@ -5,11 +5,10 @@
 import { say } from "./language.js";
 import { exactPercent, exactPercents, formatNumber, strongest, sumOf } from "./numbers.js";
 import { scoreSources } from "./score_sources.js";
+import { FEW_DIMENSIONS, formOf, projects, scoreStation } from "./score_station.js";
 import { quoted, shortText } from "./text.js";
 
-/** How many lines of a table are shown before the others are asked for. */
-const FEW_DIMENSIONS = 6;
-
+/** How many keys of a row are shown before the others are asked for. */
 const FEW_KEYS = 7;
 
 const TIMES = "\u00d7";
@@ -53,7 +52,8 @@ export class Stations {
   /**
    * @param {Calculation} calculation
    * @param {{row: number, column: number}} pair
-   * @param {{heads: number|null, next: {layer: number, record: number}|null}} around what is known of the model around the head
+   * @param {{heads: number|null, next: {layer: number, record: number}|null, kind?: string}} around what is known of the model around the
+   *   head; kind: of its attention
    */
   constructor(calculation, pair, around) {
     this.calculation = calculation;
@@ -65,6 +65,8 @@ export class Stations {
     this.query = quoted(this.entry.queries[pair.row]);
     this.key = quoted(this.entry.keys[pair.column]);
     this.count = this.steps.columns;
+    /** Whether a decoder's state asks, and each word of the source has one list that is key and value. */
+    this.decodes = this.steps.isShared && around.kind === "cross";
   }
 
   /** @returns {Station[]} */
@@ -72,25 +74,52 @@ export class Stations {
     const [scale, ...changes] = this.changes();
     const sources = scoreSources(this);
     if (sources.length) [sources[0].operation, scale.operation] = [scale.operation, ""];
-    return [this.input(), this.vectors(), this.score(), scale, ...sources, ...changes, this.mask(), this.weights(), this.output(), this.then()];
+    return [this.input(), this.vectors(), scoreStation(this), scale, ...sources, ...changes, this.mask(), this.weights(), this.output(), this.then()];
   }
 
   input() {
     const same = this.pair.row === this.pair.column && this.query === this.key;
     /** @type {Part[]} */
     const parts = [{ kind: "tokens" }];
+    if (this.decodes) {
+      return { id: "input", title: say("walk_input"), figure: this.pairText, sentence: say("walk_says_state", { query: this.query, key: this.key, count: this.count }),
+        operation: "", parts };
+    }
     for (const [name, side, row] of /** @type {[string, string, number][]} */ ([["query_input", "query", this.pair.row], ["key_input", "key", this.pair.column]])) {
       if (!this.steps.has(name)) continue;
       const word = side === "query" ? this.query : this.key;
       parts.push({ kind: "cells", name, side, label: say("walk_of", { name: say("walk_input"), word }), values: this.steps.rowOf(name, row), open: null });
     }
     if (parts.length === 1) parts.push({ kind: "line", text: say("walk_no_input") });
-    return { id: "input", title: say("walk_input"), figure: `${shortText(this.entry.queries[this.pair.row], 10)} \u2192 ${shortText(this.entry.keys[this.pair.column], 10)}`,
+    return { id: "input", title: say("walk_input"), figure: this.pairText,
       sentence: say(same ? "walk_says_itself" : "walk_says_input", { query: this.query, key: this.key, count: this.count }),
       operation: this.steps.has("w_query") ? "\u00b7 W" : "", parts };
   }
 
+  /** Both words in brief. */
+  get pairText() {
+    return `${shortText(this.entry.queries[this.pair.row], 10)} \u2192 ${shortText(this.entry.keys[this.pair.column], 10)}`;
+  }
+
   vectors() {
+    return this.steps.isShared ? this.twoVectors() : this.threeVectors();
+  }
+
+  /** Query, and one list that is key and value. */
+  twoVectors() {
+    const { row, column } = this.pair;
+    const name = projects(this.steps) && this.steps.has("w_query") ? "query_input" : "query";
+    const dims = { query: this.steps.columnsOf(name), value: this.steps.columnsOf("value") };
+    const list = (part, side, values, label) => ({ kind: /** @type {const} */ ("cells"), name: part, side, values, open: null,
+      label: say("walk_of", { name: label, word: side === "query" ? this.query : this.key }) });
+    return { id: "vectors", title: say("walk_vectors_shared"), figure: dims.query === dims.value ? `2 ${TIMES} ${dims.query}` : `${dims.query}, ${dims.value}`,
+      sentence: say(this.decodes ? "walk_says_state_vectors" : "walk_says_shared_vectors", dims),
+      operation: { dot: "\u00b7", general: "\u00b7 W \u00b7", additive: "tanh(W + U) \u00b7 v" }[formOf(this.steps)] ?? "",
+      parts: [list("state", "query", this.steps.rowOf(name, row), say(this.decodes ? "walk_state" : "walk_query")),
+        list("value", "key", this.steps.rowOf("value", column), say("walk_key_and_value"))] };
+  }
+
+  threeVectors() {
     const dims = { query: this.steps.columnsOf("query"), key: this.steps.columnsOf("key"), value: this.steps.columnsOf("value") };
     const list = (name, side, row) => ({ kind: /** @type {const} */ ("cells"), name, side,
       label: say("walk_of", { name: say(/** @type {any} */ (`walk_${name}`)), word: side === "query" ? this.query : this.key }),
@@ -114,23 +143,6 @@ export class Stations {
       return { head: [say("walk_dim"), say("walk_input_term"), say("walk_matrix_term"), say("walk_product")], adds: [false, false, true], rows,
         few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: [null, null, this.steps.at(name, row, dimension)] } };
     };
-  }
-
-  score() {
-    const { row, column } = this.pair;
-    const score = this.row.scores[column];
-    const common = { id: "score", figure: formatNumber(score), operation: this.scaleOperation() };
-    if (this.entry.score !== "dot") {
-      return { ...common, title: say("walk_score"), parts: [],
-        sentence: say("walk_says_score", { name: shortText(this.entry.score, 30), score: formatNumber(score) }) };
-    }
-    const [query, key] = [this.steps.rowOf("query", row), this.steps.rowOf("key", column)];
-    const rows = Array.from(query, (value, dimension) => ({ label: String(dimension), numbers: [value, key[dimension], value * key[dimension]] }));
-    /** @type {Sum} */
-    const sum = { head: [say("walk_dim"), say("walk_query"), say("walk_key"), say("walk_product")], adds: [false, false, true], rows,
-      few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: [null, null, score] } };
-    return { ...common, title: say("walk_dot"), sentence: say("walk_says_dot", { query: this.query, key: this.key, score: formatNumber(score) }),
-      parts: [{ kind: /** @type {const} */ ("sum"), name: "products", sum }] };
   }
 
   get usesRoot() {
@@ -287,6 +299,10 @@ export class Stations {
   then() {
     const dim = this.steps.columnsOf("value");
     const { heads, next } = this.around;
+    if (this.decodes) {
+      return { id: "then", title: say("walk_then"), figure: "\u2192", operation: null, sentence: say("walk_says_then", { dim, query: this.query }),
+        parts: [{ kind: /** @type {const} */ ("line"), text: say("walk_then_decoder") }] };
+    }
     /** @type {Part[]} */
     const parts = [
       { kind: "line", text: heads !== null && heads > 1 ? say("walk_then_heads", { heads, dim, all: heads * dim }) : say("walk_then_one") },

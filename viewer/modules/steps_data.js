@@ -62,8 +62,20 @@ export class StepsData {
     if (this.error === null && !(this.rows && this.columns)) this.error = say("walk_nothing");
     this.scale = this.entry.scale ?? this.findScale();
     this.signed = this.has("weights") && this.matrices.weights.some((weight) => weight < 0);
+    this.isShared = this.findShared();
     this.pair = this.findPair();
     this.decoded = true;
+  }
+
+  /** Whether keys and values are one list for each word, before the score itself projects a key. */
+  findShared() {
+    const value = this.has("value") ? this.columnsOf("value") : 0;
+    const key = this.has("key_input") && this.has("w_key") && this.entry.comparison === "Additive" ? "key_input" : "key";
+    if (!this.has(key) || this.columnsOf(key) < value || !value || this.columnsOf(key) > value + 1) return false;
+    for (let row = 0; row < this.columns; row += 1) {
+      for (let column = 0; column < value; column += 1) if (Math.abs(this.at(key, row, column) - this.at("value", row, column)) > 1e-6) return false;
+    }
+    return true;
   }
 
   /** What the scores were multiplied by, read off the largest of them, where the record does not say it. */

@@ -1,6 +1,6 @@
 """One attention of a model on an input: its record for pictures, and the worked steps of its heads."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,13 @@ from torch import Tensor
 
 from regard.attention.execution import RecordedCall
 from regard.attention.problem import Problem
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, RegardError
 from regard.explanations.explain import explain_problem
 from regard.explanations.explanation import Explanation
 from regard.records import AttentionRecord, Axis, StepsRecord
 from regard.records.attention_record import Kind
 from regard.records.document import STEP_ORDER
+from regard.scores import Additive, Score
 
 Matrices = dict[str, NDArray[np.float64]]
 
@@ -31,6 +32,8 @@ class ModelAttention:
         calls: the calls for a batch of one: one for all queries, or one for each step of a decoder.
         weights: weights that the model used instead of those of ``calls``, ``[queries, keys]``: the choices of hard
             attention. None: those of ``calls``.
+        score: the score whose projections the calls have applied before; None: the calls have the whole score.
+        states: the queries of each call before that projection, ``[1, queries, dim]``.
     """
 
     name: str
@@ -40,6 +43,8 @@ class ModelAttention:
     keys: Axis
     calls: Sequence[RecordedCall]
     weights: Tensor | None = None
+    score: Score | None = None
+    states: Sequence[Tensor] = ()
 
     @property
     def heads(self) -> int:
@@ -70,7 +75,12 @@ class ModelAttention:
         number, own = divmod(head, parts[0][0].weights.shape[1])
         name = self.name if len(parts[0]) == 1 else f"{self.name}, map {number + 1}"
         problems = [each[number].problem for each in parts]
-        return worked_steps(problems, own, name, self.layer, self.queries, self.keys)
+        steps = worked_steps(problems, own, name, self.layer, self.queries, self.keys)
+        if self.score is None or len(self.states) != len(self.calls):
+            return steps
+        states = torch.cat(list(self.states), dim=1)[0]
+        inputs = score_inputs(self.score, own, steps.matrices, states, torch.from_numpy(steps.matrices["value"]))
+        return replace(steps, matrices={**steps.matrices, **inputs}, comparison=type(self.score).__name__)
 
 
 def _visible(problem: Problem) -> Tensor:
@@ -98,6 +108,10 @@ def worked_steps(
     with torch.inference_mode():
         worked = [explain_problem(replace(problem, memory=None)) for problem in problems]
     matrices = _joined([head_matrices(one, 0, head) for one in worked])
+    if worked[0].projected:
+        shared = head * problems[0].key.shape[1] // max(1, problems[0].query.shape[1])
+        queries_before = torch.cat([problem.query[0, head] for problem in problems])
+        matrices |= score_inputs(problems[0].score, head, matrices, queries_before, problems[0].key[0, shared])
     return StepsRecord(
         f"{name}, head {head}",
         matrices,
@@ -108,6 +122,43 @@ def worked_steps(
         attention=name,
         **head_arguments(worked[0], 0, head, matrices),
     )
+
+
+def score_inputs(score: Score, head: int, matrices: Mapping[str, Any], query: Tensor, key: Tensor) -> Matrices:
+    """Returns what a score projects, with the matrices of its projections, and the weights of an additive score.
+
+    A constant that is added is the last row of the matrix, and the last feature of the input is then 1.
+
+    Args:
+        matrices: with ``query`` and ``key`` after the projections.
+        query: ``[queries, dim]``, before the projection; ``key`` likewise.
+    """
+    inputs: Matrices = {}
+    for name, rows, project in (("query", query, score.project_query), ("key", key, score.project_key)):
+        before = rows.detach().cpu().double().numpy()
+        count = before.shape[1]
+        probes = torch.cat([torch.eye(count), torch.zeros(1, count)])[None, None].to(key.device, torch.float32)
+        try:
+            with torch.inference_mode():
+                after = project(probes)
+        except RegardError:
+            continue  # the rows are projected already
+        if after is probes:
+            continue
+        of_head = after[0, head if after.shape[1] > 1 else 0].detach().cpu().double().numpy()
+        constant = of_head[-1:]
+        weight = of_head[:-1] - constant
+        if constant.any():
+            before, weight = np.hstack([before, np.ones((len(before), 1))]), np.vstack([weight, constant])
+        if np.allclose(before @ weight, matrices[name], rtol=1e-3, atol=1e-4):
+            inputs |= {f"{name}_input": before, f"w_{name}": weight}
+    if isinstance(score, Additive):
+        units = score.weight if score.weight.dim() == 1 else score.weight[head]
+        weight = units.detach().cpu().double().numpy()[:, None]
+        sums = np.tanh(matrices["query"][:, None] + matrices["key"])
+        if np.allclose((sums @ weight)[..., 0], matrices["scores"], rtol=1e-3, atol=1e-4, equal_nan=True):
+            inputs["w_score"] = weight
+    return inputs
 
 
 def head_matrices(explanation: Explanation, batch: int, head: int) -> Matrices:
@@ -139,4 +190,4 @@ def head_arguments(explanation: Explanation, batch: int, head: int, matrices: Ma
     query, key, scores = matrices["query"], matrices["key"], matrices["scores"]
     if query.shape[1] == key.shape[1] and np.allclose(query @ key.T, scores, rtol=1e-4, atol=1e-5, equal_nan=True):
         arguments["score"] = "dot"
-    return arguments
+    return arguments | {"comparison": explanation.settings.score}

@@ -22,8 +22,8 @@ PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 """Steps with an element for each (query, key), in the order of the calculation."""
 
 STEP_ORDER = ("query", "key", "value", *PAIR_STEPS, "output")
-INPUT_MATRICES = ("query_input", "key_input", "value_input", "w_query", "w_key", "w_value")
-"""The inputs of queries, keys and values, and the matrices that projected them."""
+INPUT_MATRICES = ("query_input", "key_input", "value_input", "w_query", "w_key", "w_value", "w_score")
+"""The inputs of queries, keys and values, the matrices that projected them, and the weights of an additive score."""
 
 MOST_RECORDS = 3
 """The most records of a document that a notebook shows."""
@@ -45,10 +45,13 @@ class StepsRecord:
             ``capped``, ``biased`` and ``masked`` ``[queries, keys]`` are present if the calculation has the step
             (``masked`` is −inf where the mask hides a key). ``query_input [queries, features]``, ``key_input`` and
             ``value_input [keys, features]`` with ``w_query [features, dim]``, ``w_key`` and ``w_value`` may be present:
-            ``query = query_input · w_query``, and so on.
+            ``query = query_input · w_query``, and so on; and for ``scores = tanh(query + key) · w_score`` the weights
+            ``w_score [dim, 1]``.
         query_labels: one for each query.
         key_labels: one for each key.
         score: ``"dot"`` if ``scores = query · keyᵀ``, else another name.
+        comparison: the class of the score that compares queries and keys, such as ``"General"``, whose scores are inner
+            products of projected queries; "" if it is not known.
         normalizer: such as ``"softmax"``. The viewer computes ``softmax``, ``softmax_with_sink``, ``entmax``,
             ``sparsemax`` and ``sigmoid`` itself.
         layer: the number of the model's layer; None if there is none.
@@ -93,6 +96,7 @@ class StepsRecord:
     function: str | None = None
     attention: str = ""
     parts: ScoreParts | None = None
+    comparison: str = ""
 
     def __post_init__(self) -> None:
         for name in self.matrices:
@@ -113,6 +117,7 @@ class StepsRecord:
             "key": (keys, *(dim if self.score == "dot" else matrices["key"].shape[-1:])),
             "value": (keys, *value_dim),
             "output": (queries, *value_dim),
+            "w_score": (*dim, 1),
         }
         for name, rows in (("query", queries), ("key", keys), ("value", keys)):
             features = matrices[f"w_{name}"].shape[:1] if f"w_{name}" in matrices else ()

@@ -93,10 +93,8 @@ def _title(document: Document, record: AttentionRecord, head: int | None, view: 
 
 
 def _text_number(document: Document, record: AttentionRecord) -> str:
-    """Returns the number of a record's text, from 1, among those of one attention on several texts; "" for one."""
-    alike = [
-        one for one in document.records if (one.name, one.layer, one.kind) == (record.name, record.layer, record.kind)
-    ]
+    """Returns the number of a record's text, from 1, among those of one layer and kind on several texts; "" for one."""
+    alike = [one for one in document.records if (one.layer, one.kind) == (record.layer, record.kind)]
     texts = [(one.queries.labels, one.keys.labels) for one in alike]
     several = len(texts) > 1 and len(set(texts)) == len(texts)
     return f"text {alike.index(record) + 1}" if several else ""
@@ -152,7 +150,9 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
         weights = np.where(record.visible, weights, 0.0)
     heads = range(weights.shape[0]) if head is None else [head]
     sizes = np.abs(weights)
-    end = weight_scale((weights if record.signed else sizes)[heads].reshape(-1, weights.shape[2])).high
+    end = weight_scale(
+        (weights if record.signed else sizes)[heads].reshape(-1, weights.shape[2]).astype(np.float64)
+    ).high
     least = LEAST_LINE_WEIGHT * (end if record.signed else 1.0)
     lines = np.argwhere(sizes >= least)
     lines = lines[np.isin(lines[:, 0], heads)]

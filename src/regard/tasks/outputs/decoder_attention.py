@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from regard.tasks.lazy import records, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Module
 
     from regard.attention.execution import RecordedCall
     from regard.explanations.model_attention import ModelAttention
     from regard.models.encoders import Encoded
     from regard.models.text_predictor import TextPredictor
     from regard.records import Axis, TokenAxis
+    from regard.scores import Score
 
 
 def decoder_attention(
@@ -43,7 +46,9 @@ def decoder_attention(
     translator = model.translator if isinstance(model, PointerGenerator) else model
     prefix = "" if translator is model else "translator."
     device = next(model.parameters()).device
-    with torch.inference_mode(), recorded_calls() as calls:
+    attends = None if isinstance(translator, TransformerPredictor) else getattr(translator.decoder, "attention", None)
+    states: list[Tensor] = []
+    with torch.inference_mode(), recorded_calls() as calls, _collected(attends, states):
         encoded = encode()
         if isinstance(source_axis, records.GridAxis):
             calls.clear()  # of the gates of a convolutional network
@@ -60,7 +65,8 @@ def decoder_attention(
                 assert isinstance(decoder, RecurrentDecoder)
                 decoder.decode(known[:, :-1], model.start(encoded))
     if not isinstance(translator, TransformerPredictor):
-        return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen)
+        score = None if attends is None else attends.score
+        return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen, score, states)
     attentions = [
         ModelAttention(f"{prefix}encoder.layers.{layer}.self_attn", layer, "self", source_axis, source_axis, [call])
         for layer, call in enumerate(calls[:layers])
@@ -74,19 +80,41 @@ def decoder_attention(
     return attentions
 
 
+@contextmanager
+def _collected(attention: Module | None, states: list[Tensor]) -> Iterator[None]:
+    """Collects the decoder's states with which its attention is called, ``[1, queries, dim]``."""
+
+    def collect(module: Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        query = arguments[0] if arguments else options["query"]
+        states.append(query if query.dim() == 3 else query[:, None])
+
+    handle = attention.register_forward_pre_hook(collect, with_kwargs=True) if attention is not None else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
 def _recurrent(
-    name: str, calls: Sequence[RecordedCall], source: Axis, target: TokenAxis, chosen: Tensor | None
+    name: str,
+    calls: Sequence[RecordedCall],
+    source: Axis,
+    target: TokenAxis,
+    chosen: Tensor | None,
+    score: Score | None,
+    states: Sequence[Tensor],
 ) -> list[ModelAttention]:
     from regard.explanations.model_attention import ModelAttention
 
     if not calls:
         return []
-    soft = ModelAttention(name, 0, "cross", target, source, calls)
+    soft = ModelAttention(name, 0, "cross", target, source, calls, score=score, states=states)
     if chosen is None:
         return [soft]
     return [
-        ModelAttention(f"{name}, chosen", 0, "cross", target, source, calls, chosen),
-        ModelAttention(f"{name}, probabilities", 0, "cross", target, source, calls),
+        ModelAttention(f"{name}, chosen", 0, "cross", target, source, calls, chosen, score, states),
+        ModelAttention(f"{name}, probabilities", 0, "cross", target, source, calls, None, score, states),
     ]
 
 
