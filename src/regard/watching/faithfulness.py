@@ -119,7 +119,7 @@ def faithfulness(
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
-    names = DEFAULT_METHODS if methods is None else tuple(methods)
+    names = DEFAULT_METHODS if methods is None else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in names:
         if name not in IMPORTANCE_METHODS:
             raise UnknownNameError("method", name, IMPORTANCE_METHODS)
