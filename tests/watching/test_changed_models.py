@@ -60,6 +60,58 @@ def test_generation_with_a_cache_is_that_without(name, cache):
             assert not torch.allclose(torch.stack(cached.scores), torch.stack(plain.scores))
 
 
+def test_a_watched_generation_stands_in_for_another():
+    """All outputs of heads, call by call, give the logits of the other prompt, whose last token is the same."""
+    pytest.importorskip("transformers")
+    from tiny_transformers import make
+
+    model = make("llama", "sdpa").eval()
+    ids, others = torch.tensor([[5, 17, 9, 5, 17, 9]]), torch.tensor([[7, 3, 9, 5, 1, 9]])
+    options = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
+    options |= {"return_dict_in_generate": True, "output_scores": True}
+    with torch.no_grad():
+        with regard.watch(model, keep=True, outputs=True) as seen:
+            expected = torch.stack(model.generate(others, **options).scores)
+        plain = torch.stack(model.generate(ids, **options).scores)
+        with intervene(model, Change("output", seen)) as changed:
+            patched = torch.stack(model.generate(ids, **options).scores)
+        with intervene(model, Change("scores", seen)):
+            by_scores = torch.stack(model.generate(ids, **options).scores)
+        with intervene(model, Change("weights", seen)):
+            by_weights = torch.stack(model.generate(ids, **options).scores)
+    torch.testing.assert_close(patched, expected)
+    assert not torch.allclose(plain, expected)
+    torch.testing.assert_close(by_scores, by_weights)
+    assert [call.forward for call in changed.calls] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+class Shared(nn.Module):
+    """Three layers that are one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Heads(HAND_WRITTEN["sdpa"][0])
+
+    def forward(self, x):
+        for _ in range(3):
+            x = x + self.block(x)
+        return x
+
+
+def test_layers_that_share_a_module_are_told_apart():
+    model, x = Shared(), torch.randn(3, 7, 10)
+    change = Change("weights", 0.5, head=1, keys=2)
+    with torch.no_grad():
+        first = x + model.block(x)
+        with intervene(model.block, change):
+            second = first + model.block(first)
+        expected = second + model.block(second)
+        with intervene(model, Change("weights", 0.5, layer=1, head=1, keys=2)) as changed:
+            output = model(x)
+    assert torch.equal(output, expected)
+    assert [(call.name, call.layer) for call in changed.calls] == [("block", 1)]
+
+
 def test_regard_decoders_change_while_they_generate():
     """A model of regard with its own cache, token by token, against whole passes."""
     config = regard.models.LanguageModelConfig(50, context=16, hidden=12, layers=2, heads=2)

@@ -55,14 +55,11 @@ class EarlierElements(Elements):
             parts = [getattr(tile.problem, tensors[what]) for tile in tiles]
             chosen = spread_heads(torch.cat(parts), call.heads)[:, list(target.heads)]
         else:
-            option = {"output": "outputs=True", "values": "outputs=True", "weights": 'read="view"'}.get(
-                what, "keep=True"
-            )
-            raise ArgumentError(
-                f"to has no {what} of {call.name!r}: write regard.watch(model, {option})"
-                if call.tiles is None or what == "output"
-                else f"to has no {what} of {call.name!r}, whose softmax the model writes itself"
-            )
+            if call.tiles is not None and what in ("query", "key", "scores"):
+                raise ArgumentError(f"to has no {what} of {call.name!r}, whose softmax the model writes itself")
+            options = {"output": "outputs=True", "values": "outputs=True", "weights": 'read="view"'}
+            option = options.get(what, "keep=True")
+            raise ArgumentError(f"to has no {what} of {call.name!r}: write regard.watch(model, {option})")
         rows = target.queries if axes[2] == "queries" else target.keys
         chosen = chosen[:, :, list(rows)]
         return GivenElements(chosen[..., list(target.keys)] if axes[3] == "keys" else chosen)
