@@ -193,8 +193,48 @@ def test_paths_equal_those_of_hooks(part):
                 ends = {(names[2], part): put(reached[names[2], part], [1], None)}
                 expected, _ = hooked(model, corrupted, ends)
                 torch.testing.assert_close(patched.metrics[:, row, head], expected, rtol=1e-9, atol=1e-9)
-    several = regard.patch(model, clean, corrupted, difference, receiver=[(2, head, part) for head in range(HEADS)])
-    assert not torch.allclose(several.metrics, patched.metrics)
+
+
+def test_several_receivers_of_several_layers_receive_together():
+    torch.manual_seed(2)
+    model = Decoder(layers=3)
+    clean, corrupted = random_pair()
+    receivers = [(1, 0, "query"), (2, 1, "values")]
+    patched = regard.patch(model, clean, corrupted, difference, receiver=receivers)
+    names = [f"decoder.{layer}.attention" for layer in range(3)]
+    assert [call.name for call in patched.calls] == names[:2]
+    _, frozen = hooked(model, corrupted)
+    _, parts = hooked(model, clean)
+    for row, name in enumerate(names[:2]):
+        freeze = {(each, "output"): (lambda _, value=frozen[each, "output"]: value.clone()) for each in names}
+        sent = put(parts[name, "output"], [2], None)(frozen[name, "output"].clone())
+        freeze[name, "output"] = lambda _, sent=sent: sent
+        _, reached = hooked(model, corrupted, freeze)
+        ends = {(names[layer], part): put(reached[names[layer], part], [head], None) for layer, head, part in receivers}
+        expected, _ = hooked(model, corrupted, ends)
+        torch.testing.assert_close(patched.metrics[:, row, 2], expected, rtol=1e-9, atol=1e-9)
+
+
+class InPlace(nn.Module):
+    """Attention alone, whose output the model changes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 24)
+
+    def forward(self, x):
+        query, key, values = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.project(x).chunk(3, -1))
+        return F.scaled_dot_product_attention(query, key, values).sigmoid_().transpose(1, 2).flatten(-2)
+
+
+def test_a_layer_that_is_all_of_the_model_restores_all_of_the_metric():
+    torch.manual_seed(13)
+    model = InPlace()
+    clean, corrupted = torch.randn(2, EXAMPLES, TOKENS, 8)
+    for what in ("output", "weights"):
+        patched = regard.patch(model, clean, corrupted, lambda output: output[:, -1].sum(-1), what=what, over="layers")
+        whole = torch.ones(1, dtype=torch.float64)
+        assert torch.allclose(patched.normalized, whole, atol=1e-4) == (what == "output")
 
 
 @pytest.mark.parametrize("what", ["output", "weights", "values"])

@@ -138,7 +138,7 @@ class Patching:
         captured: list[Tensor] = []
 
         def capture(current: Tensor) -> Tensor:
-            captured.append(current.detach().clone())  # the model may change it in place
+            captured.append(current.detach().clone())  # a view would hold more, and may be changed in place
             return current
 
         return *self.watched(inputs, Change(what, capture, **where)), captured
