@@ -116,8 +116,10 @@ class CallChange:
 
     def check_recorded(self, frame: FrameType | None) -> None:
         """Raises ArgumentError if the backward pass would compute the call of this frame again, without its changes."""
+        # Of its two functions, `forward` is that of reentrant checkpoints, which turns gradients off.
+        names = ("checkpoint", "forward") if torch.is_grad_enabled() else ("forward",)
         while frame is not None:
-            if frame.f_code.co_filename == checkpoint.__file__ and frame.f_code.co_name in ("checkpoint", "forward"):
+            if frame.f_code.co_filename == checkpoint.__file__ and frame.f_code.co_name in names:
                 self._refuse(
                     "its activations are checkpointed, and the backward pass would compute them without the change; "
                     "write model.gradient_checkpointing_disable(), or call the model without gradients"

@@ -221,7 +221,9 @@ def intervene(model: nn.Module, *changes: Change) -> Intervention:
     in the length of the sequence, except that a function of scores or weights gets the whole matrix of its heads.
 
     Half precision is computed in float32 and rounded. In training, dropout applies to changed weights, with other
-    random numbers than without the change. `regard.watch` within or around the context records the changed calls.
+    random numbers than without the change; activation checkpointing is refused, since its backward pass would not know
+    of the change. `regard.watch` within or around the context records the changed calls. Weights that a model returns
+    are the changed ones, if the module of the call returns the tensor that weighs its values.
 
     Args:
         model: any `torch.nn.Module` that `regard.watch` sees; not a compiled one.
