@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARGIN, GAP, ROW, HEAD, PANEL = 0.15, 0.3, 0.22, 0.26, 2.6  # inches
-NUMBER_ROOM = 0.34
+NUMBER_ROOM = 0.6
 """The share of a panel's width that is free for the numbers beyond its longest bars."""
 
 MOST_ROWS = 200

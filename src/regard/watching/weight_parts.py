@@ -135,6 +135,7 @@ class WeightParts:
         count = whole_number("rows", count, low=1)
         sides = np.stack([self.of_query, self.of_key], axis=1)
         order = np.argsort(-np.abs(sides).max(1), kind="stable")
+        order = order[np.abs(sides[order]).max(1) > 0]
         count = count if len(order) > count + 1 else len(order)
         shown, others = np.sort(order[:count]), order[count:]
         rows = [(self.labels[number], sides[number]) for number in shown]
