@@ -360,6 +360,29 @@ def test_parts_of_each_way_to_attend_add_up(name):
     assert added(parts) < 1e-12
 
 
+HIDDEN = torch.ones(7, 7, dtype=torch.bool).triu(1)
+HIDING = {
+    "filled": lambda scores: scores.masked_fill(HIDDEN, -torch.inf),
+    "filled-in-place": lambda scores: scores.masked_fill_(HIDDEN, torch.finfo(scores.dtype).min),
+    "added": lambda scores: scores + torch.zeros(7, 7).masked_fill(HIDDEN, -torch.inf),
+}
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_a_mask_within_a_hand_written_softmax_adds_nothing_to_visible_keys(name):
+    hide = HIDING[name]
+    model = Heads(lambda query, key, value: hide(query @ key.mT * 0.3).softmax(-1) @ value).double().eval()
+    seen = seen_of(model, torch.randn(2, 7, 10).double())
+    parts = explain_weight(seen, 0, 1, QUERY, KEY, batch_row=1)
+    assert added(parts) < 1e-12
+    assert (parts.bias, parts.visible) == (0, QUERY + 1)
+    of_key = weight_sources.score_parts(seen.calls[0], 1, 1).of_key.sum(0)
+    assert of_key[QUERY, KEY] == pytest.approx(parts.score)
+    assert np.isfinite(of_key).all()
+    with pytest.raises(ArgumentError, match="hides key 6 from query 5"):
+        explain_weight(seen, 0, 1, QUERY, 6)
+
+
 def test_parts_of_cached_tokens_are_those_of_one_pass():
     model = built("llama")
     with torch.no_grad():

@@ -136,8 +136,6 @@ def explain_weight(
         >>> parts = watching.explain_weight(seen, layer=1, head=0, query=3, key=1)
         >>> [source.label for source in parts.sources][:3]
         ['embedding', 'head 0 of layer 0', 'head 1 of layer 0']
-        >>> bool(abs(parts.total - parts.score) < 1e-6)
-        True
         >>> bool(abs(parts.total - parts.score) < 1e-6 > abs(parts.rest))
         True
     """
@@ -299,7 +297,8 @@ def _own_row(call: AttentionCall, origin: ScoreSteps, row: int, head: int, query
     for write, part in ends.items():
         if isinstance(write, Write):
             bias = bias + write.total(part)
-    order = elements.factors.abs().argmax(1)
+    sizes, order = elements.factors.abs().max(1)
+    order = torch.where(sizes > 0, order, torch.arange(count, device="cpu"))  # a mask has replaced the others
     indices = [side.expand(count, -1)[order] for side in step.factors_of(elements.index)]
     sides = list(zip(step.sides, indices, strict=True))
     if count > 1 and bool((indices[0] != indices[0][:1]).any()):

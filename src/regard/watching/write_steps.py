@@ -90,7 +90,10 @@ class Write(LinearStep):
 
     def total(self, elements: ElementFactors) -> Tensor:
         """Returns the sums, ``float64 [sums]``."""
-        return elements.factors @ self.tensor.cpu().reshape(-1)[elements.index].double()
+        values = self.tensor.cpu().reshape(-1)[elements.index].double()
+        if bool(values.isfinite().all()):
+            return elements.factors @ values
+        return (elements.factors * values).masked_fill(elements.factors == 0, 0.0).sum(1)
 
     def row_factors(self, elements: ElementFactors) -> tuple[Tensor, Tensor]:
         """Returns the numbers of the rows that have the elements, and factors ``[sums, rows, features]``."""
@@ -198,23 +201,6 @@ class Normed(LinearStep):
         yield self.parents[0], _of_rows(rows, self.normalization.back(factors) * statistics[:, None])
         if self.bias is not None:
             yield _bias(self.bias, elements)
-
-
-class Filled(LinearStep):
-    """A tensor whose elements are replaced by a constant where a mask is True."""
-
-    def __init__(self, shape: torch.Size, parent: LinearStep, mask: Tensor, value: Tensor):
-        super().__init__(shape, parent)
-        self.mask, self.value, self.has_product = mask, value, parent.has_product
-
-    def pull(self, elements: ElementFactors) -> "Iterator[tuple[LinearStep, ElementFactors]]":
-        filled = self.mask.cpu().expand(self.shape)[torch.unravel_index(elements.index, self.shape)]
-        (parent,) = self.parents
-        index = _origin(parent.shape, self.shape, elements.index[~filled])
-        yield parent, ElementFactors(index, elements.factors[:, ~filled])
-        if bool(filled.any()):
-            index = _origin(self.value.shape, self.shape, elements.index[filled])
-            yield Write(self.value, "constant"), ElementFactors(index, elements.factors[:, filled])
 
 
 class Product(LinearStep):

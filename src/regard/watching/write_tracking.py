@@ -15,7 +15,6 @@ from regard.watching.residual_stream import HeadsStep
 from regard.watching.softmax_tracking import CONVERSION_FUNCTIONS, IDENTITY_FUNCTIONS, MOVE_FUNCTIONS, RULES
 from regard.watching.tracked_tensors import TrackedRecord, TrackedTensors
 from regard.watching.write_steps import (
-    Filled,
     LinearMap,
     LinearStep,
     MemoryLayout,
@@ -192,7 +191,8 @@ class WriteTracking:
             ratio = torch.where(first == 0, 0.0, output.detach() / first.detach())
             return Scaled(output.shape, step, ratio)
         if name == "masked_fill" and second is None:
-            return _filled(output, step, other, kwargs.get("value", args[2] if len(args) > 2 else 0.0))
+            filled = torch.where(other, kwargs.get("value", args[2] if len(args) > 2 else 0.0), 0.0)
+            return Sum(output.shape, [(Scaled(output.shape, step, ~other), 1.0), (Write(filled, "constant"), 1.0)])
         if name == "tanh" and step.has_product:
             return Scaled(output.shape, step, 1.0, is_capped=True)
         if name in _SOFTMAXES:
@@ -305,11 +305,6 @@ def _is_statistic(factor: object, step: LinearStep, tensor: object) -> bool:
         and factor.dim() > 0
         and factor.shape[-1] == 1 < tensor.shape[-1]
     )
-
-
-def _filled(output: Tensor, step: LinearStep, mask: Any, value: Any) -> LinearStep:
-    value = value.detach() if isinstance(value, Tensor) else torch.tensor(float(value), device="cpu")
-    return Filled(output.shape, step, mask, value)
 
 
 def _tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
