@@ -223,7 +223,8 @@ def intervene(model: nn.Module, *changes: Change) -> Intervention:
     Half precision is computed in float32 and rounded. In training, dropout applies to changed weights, with other
     random numbers than without the change; activation checkpointing is refused, since its backward pass would not know
     of the change. `regard.watch` within or around the context records the changed calls. Weights that a model returns
-    are the changed ones, if the module of the call returns the tensor that weighs its values.
+    are the changed ones, if the module of the call returns the tensor that weighs its values. The log-sum-exp of
+    `regard.flex_attention` is that of the changed scores only in calls without gradients.
 
     Args:
         model: any `torch.nn.Module` that `regard.watch` sees; not a compiled one.
