@@ -6,9 +6,9 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from regard.errors import UnknownNameError
 from regard.names.answered import answered
 from regard.records.attention_record import Kind
+from regard.shapes.checks import known_name
 from regard.watching.change import Change
 from regard.watching.intervention import intervene
 
@@ -52,8 +52,7 @@ def ablate(
         ...     (layer(x) - without).norm() / layer(x).norm()  # how much of the output depends on the head
         tensor(0.1154)
     """
-    if how not in get_args(How):
-        raise UnknownNameError("how", how, get_args(How))
+    known_name("how", how, get_args(How))
     to = 0.0 if how == "zero" else _mean
     with intervene(model, Change("output", to, layer=layer, head=head, kind=kind)):
         yield

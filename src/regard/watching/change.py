@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from torch import Tensor
 
-from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
 from regard.records.attention_record import Kind
-from regard.shapes.checks import check_floating, type_text, whole_number
+from regard.shapes.checks import check_floating, known_name, type_text, whole_number
 from regard.summaries import value_summary
 
 What = Literal["query", "key", "scores", "weights", "values", "output"]
@@ -94,10 +94,9 @@ class Change:
     keys: Positions = None
 
     def __post_init__(self) -> None:
-        if self.what not in STAGES:
-            raise UnknownNameError("what", self.what, STAGES)
-        if self.kind is not None and self.kind not in get_args(Kind):
-            raise UnknownNameError("kind", self.kind, get_args(Kind))
+        known_name("what", self.what, STAGES)
+        if self.kind is not None:
+            known_name("kind", self.kind, get_args(Kind))
         for name in ("layer", "head"):
             chosen = getattr(self, name)
             if chosen is not None:

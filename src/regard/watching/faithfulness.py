@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, DataError, KindError, RegardError, UnknownNameError
+from regard.errors import ArgumentError, DataError, KindError, RegardError
 from regard.names.answered import answered
-from regard.shapes.checks import type_text, whole_number
+from regard.shapes.checks import known_name, type_text, whole_number
 from regard.watching.corpus import CorpusTokenizer, Forward, Text, batches
 from regard.watching.faithfulness_report import Faithfulness
 from regard.watching.faithfulness_scores import MethodScores, TextImportance
@@ -121,8 +121,7 @@ def faithfulness(
         raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
     names = DEFAULT_METHODS if methods is None else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in names:
-        if name not in IMPORTANCE_METHODS:
-            raise UnknownNameError("method", name, IMPORTANCE_METHODS)
+        known_name("method", name, IMPORTANCE_METHODS)
     whole_number("steps", steps, low=1)
     whole_number("batch", batch, low=1)
     shares = [float(share) for share in fractions]

@@ -9,6 +9,7 @@ import numpy as np
 
 from regard.errors import UnknownNameError
 from regard.files.atomic import write_atomically
+from regard.names.counted import counted
 from regard.records.html_document import iframe
 from regard.watching.faithfulness_page import page
 from regard.watching.faithfulness_scores import (
@@ -17,7 +18,6 @@ from regard.watching.faithfulness_scores import (
     MethodScores,
     Numbers,
     TextImportance,
-    counted_noun,
     decimals_of,
     deviation,
     margin,
@@ -112,7 +112,7 @@ class Faithfulness:
             f"{shown(tau + width)}; 1 is the same order, 0 chance), with a standard deviation of "
             f"{shown(deviation(method.kendall))} between texts.",
             f"It agrees more than 95% of random orders do in {method.is_above.sum():.0f} of "
-            f"{counted_noun(valid, 'text')}. The most important token is that of leave-one-out in "
+            f"{counted(valid, 'text')}. The most important token is that of leave-one-out in "
             f"{method.is_top.sum():.0f}; a random token would be in {expected:.1f}.",
             f"Without the {self.fractions[index]:.0%} of tokens that it puts first, {self.number} is {at[method]} on "
             f"average, instead of {whole}; without random tokens {at[chance]}, without the first of leave-one-out "
@@ -138,13 +138,13 @@ class Faithfulness:
     def _about(self) -> list[str]:
         tokens = np.mean([sum(text.counted) for text in self.texts])
         lines = [
-            f"Measured on {counted_noun(len(self.texts), 'text')} of {tokens:.1f} tokens on average. In leave-one-out "
+            f"Measured on {counted(len(self.texts), 'text')} of {tokens:.1f} tokens on average. In leave-one-out "
             f"each token is {REMOVALS.get(str(self.removal), f'replaced by token {self.removal}')} in turn, and the "
             f"change of {self.number} is its importance; "
             f"{'signed importances' if self.signed else 'magnitudes of importance'} are compared."
         ]
         if self.short:
-            lines.append(f"{counted_noun(self.short, 'text')} with fewer than two tokens could not be compared.")
+            lines.append(f"{counted(self.short, 'text')} with fewer than two tokens could not be compared.")
         if self.interrupted:
             lines.append("The comparison was interrupted, so later texts are missing.")
         return lines + [f"Not compared: {TITLES[name]}, because {reason}" for name, reason in self.missing.items()]
@@ -153,7 +153,7 @@ class Faithfulness:
         """Returns a table of Rich, a row for each method: means over texts, and the standard deviation of τ."""
         from rich.table import Table
 
-        title = f"agreement with leave-one-out, {counted_noun(len(self.texts), 'text')}"
+        title = f"agreement with leave-one-out, {counted(len(self.texts), 'text')}"
         table = Table(title=title, title_justify="left")
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "method" else "right")
@@ -162,19 +162,16 @@ class Faithfulness:
         return table
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from regard.explanations.tables import as_text
 
-        console = Console(width=160, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False)
-        with console.capture() as captured:
-            console.print(self.table())
-        return captured.get() + "\n".join(self.sentences())
+        return "\n".join([as_text(self.table()), *self.sentences()])
 
     def __repr__(self) -> str:
-        return f"<Faithfulness of {len(self.compared)} methods over {counted_noun(len(self.texts), 'text')}>"
+        return f"<Faithfulness of {len(self.compared)} methods over {counted(len(self.texts), 'text')}>"
 
     def to_html(self) -> str:
         """Returns the report, one page that loads nothing: sentences, table, curves, texts and papers of both sides."""
-        subject = f"{self.model} · {counted_noun(len(self.texts), 'text')} · {self.number}"
+        subject = f"{self.model} · {counted(len(self.texts), 'text')} · {self.number}"
         return page(subject, self.sentences(), self.methods, self.texts, self.fractions)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.names.counted import counted
 from regard.watching.importance import IMPORTANCE_METHODS
 
 Numbers = NDArray[np.float64]
@@ -91,7 +92,7 @@ class MethodScores:
         return [self.title, *map(shown, means), *shares, *(shown(number, decimals) for number in lost)]
 
     def __repr__(self) -> str:
-        return f"<MethodScores of {self.name} over {counted_noun(len(self.kendall), 'text')}>"
+        return f"<MethodScores of {self.name} over {counted(len(self.kendall), 'text')}>"
 
 
 COLUMNS = ("method", "Kendall's τ", "±", "Spearman's ρ", "above chance", "same first", "comprehensive", "sufficient")
@@ -126,8 +127,3 @@ def decimals_of(texts: Sequence[TextImportance]) -> int:
     """Returns the decimals with which the numbers of the output have two digits, or more."""
     largest = max(abs(text.number) for text in texts)
     return max(2, 1 - math.floor(math.log10(largest))) if largest else 2
-
-
-def counted_noun(number: int, noun: str) -> str:
-    """Returns a number with its noun, in the plural but for 1."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

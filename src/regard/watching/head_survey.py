@@ -18,7 +18,6 @@ from regard.watching.head_statistics import GROUPS, HeadSums, statistic_names
 from regard.watching.head_tables import (
     HeadStatistics,
     drawn_statistics,
-    printed,
     shown_number,
     statistic_grid,
     statistics_table,
@@ -257,7 +256,9 @@ class Survey:
         return f"{self.texts:,} texts, {self.tokens:,} counted tokens" + (f", {self.cut:,} cut" if self.cut else "")
 
     def __str__(self) -> str:
-        return printed(self.table())
+        from regard.explanations.tables import as_text
+
+        return as_text(self.table())
 
     def __repr__(self) -> str:
         modules = len({head.name for head in self.heads})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.errors import UnknownNameError
 from regard.records import HeadGrid
+from regard.shapes.checks import known_name
 from regard.watching.head_statistics import STATISTICS, offset_name, statistic_names
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ _PATTERN_NAMES = {
 
 def unit_of(statistic: str, offsets: int) -> str:
     """Returns the unit of a statistic; raises UnknownNameError if there is none of this name."""
-    known = statistic_names(offsets)
-    if statistic not in known:
-        raise UnknownNameError("statistic", statistic, known)
+    known_name("statistic", statistic, statistic_names(offsets))
     return next((one.unit for one in STATISTICS if one.name == statistic), "share")
 
 
@@ -123,16 +121,6 @@ def statistics_table(
     for head, texts, pattern in rows:
         table.add_row(str(head.layer), str(head.head), head.kind, *texts, pattern)
     return table
-
-
-def printed(table: "Table") -> str:
-    """Returns a table of Rich as plain text."""
-    from rich.console import Console
-
-    console = Console(width=160, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False)
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get()
 
 
 def shown_number(value: float, form: str) -> str:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import Readings
-from regard.errors import KindError, MissingPartError, UnknownNameError
+from regard.errors import KindError, MissingPartError
 from regard.names.answered import answered
 from regard.records import AttentionRecord, TokenAxis
-from regard.shapes.checks import type_text, whole_number
+from regard.shapes.checks import known_name, type_text, whole_number
 from regard.watching.attention_call import AttentionCall
 from regard.watching.corpus import Forward
 from regard.watching.interception import evaluation_mode
@@ -226,8 +226,7 @@ def importance(
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
-    if method not in IMPORTANCE_METHODS:
-        raise UnknownNameError("method", method, IMPORTANCE_METHODS)
+    known_name("method", method, IMPORTANCE_METHODS)
     whole_number("steps", steps, low=1)
     whole_number("batch", batch, low=1)
     with evaluation_mode(model):

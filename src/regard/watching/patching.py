@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
-from regard.shapes.checks import type_text, whole_number
+from regard.shapes.checks import known_name, type_text, whole_number
 from regard.watching.interception import evaluation_mode
 from regard.watching.patched import Direction, Method, Over, Patched, PatchedPart, PatchingWarning
 from regard.watching.patched_runs import Inputs, Metric, Patching, Receiver, ReceiverPart, measure
@@ -124,9 +124,9 @@ def patch(
         raise KindError(f"metric must be a function of the model's output; it is {type_text(metric)}")
     names = (("over", over, Over), ("what", what, PatchedPart), ("direction", direction, Direction))
     for name, value, known in (*names, ("method", method, Method)):
-        _check_name(name, value, get_args(known))
+        known_name(name, value, get_args(known))
     if kind is not None:
-        _check_name("kind", kind, ("self", "cross"))
+        known_name("kind", kind, ("self", "cross"))
     check = whole_number("check", check, low=0)
     if receiver is not None and (what != "output" or method != "exact"):
         raise ArgumentError("receiver patches the outputs of senders exactly: leave what and method out")
@@ -168,11 +168,6 @@ def _bar(shown: bool) -> Iterator[Any]:
         yield bar
 
 
-def _check_name(name: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UnknownNameError(name, value, known)
-
-
 def _batches(name: str, inputs: Any) -> list[Inputs]:
     """Returns the batches of an argument."""
     batches = inputs if isinstance(inputs, list) else [inputs]
@@ -198,8 +193,8 @@ def _receivers(receiver: Any) -> tuple[Receiver, ...] | Literal["output"]:
                 f"{str(receiver)[:100]!r}"
             )
         layer, head = (whole_number("the receiver's layer and head", number, low=0) for number in each[:2])
-        _check_name("part of receiver", each[2], get_args(ReceiverPart))
-        _check_name("kind of receiver", each[3] if each[3:] else "self", ("self", "cross"))
+        known_name("part of receiver", each[2], get_args(ReceiverPart))
+        known_name("kind of receiver", each[3] if each[3:] else "self", ("self", "cross"))
         receivers.append(Receiver(layer, head, *each[2:]))
     if not receivers:
         raise ArgumentError("receiver must name at least one head")

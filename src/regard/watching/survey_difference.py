@@ -14,7 +14,6 @@ from regard.watching.head_statistics import HeadSums, statistic_names
 from regard.watching.head_tables import (
     HeadStatistics,
     drawn_statistics,
-    printed,
     shown_number,
     statistic_grid,
     statistics_table,
@@ -193,7 +192,9 @@ class SurveyDifference:
         return statistics_table("\n".join([self.title, *self.notes, note]), names, self.offsets, rows)
 
     def __str__(self) -> str:
-        return printed(self.table())
+        from regard.explanations.tables import as_text
+
+        return as_text(self.table())
 
     def __repr__(self) -> str:
         modules = counted(len({head.name for head in self.heads}), "module")

@@ -155,12 +155,9 @@ class WeightParts:
         )
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from regard.explanations.tables import as_text
 
-        console = Console(width=120, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False)
-        with console.capture() as captured:
-            console.print(self.table())
-        return captured.get()
+        return as_text(self.table())
 
     def __repr__(self) -> str:
         return (

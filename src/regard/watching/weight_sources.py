@@ -9,12 +9,12 @@ from torch import Tensor
 
 from regard.attention.backends.reference import TileInputs, TileWeights, weigh
 from regard.attention.problem import Problem
-from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
 from regard.records import ScoreParts, WriteSource
 from regard.records.attention_record import Kind
 from regard.scores.inner_product import InnerProduct
-from regard.shapes.checks import type_text, whole_number
+from regard.shapes.checks import known_name, type_text, whole_number
 from regard.watching.attention_call import AttentionCall
 from regard.watching.call_problems import MULTI_HEAD
 from regard.watching.call_records import ProblemTiles
@@ -151,8 +151,8 @@ def explain_weight(
             ("batch_row", batch_row),
         )
     )
-    if kind is not None and kind not in get_args(Kind):
-        raise UnknownNameError("kind", kind, get_args(Kind))
+    if kind is not None:
+        known_name("kind", kind, get_args(Kind))
     if against is not None and against != "mean":
         against = whole_number("against", against, low=0)
     part, keys = _part(seen, layer, kind, name, query, batch_row, sequence)
