@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, DataError, KindError, RegardError
 from regard.names.answered import answered
 from regard.shapes.checks import known_name, type_text, whole_number
-from regard.watching.corpus import CorpusTokenizer, Forward, Text, batches
+from regard.watching.corpus import CorpusTokenizer, Text, batches
 from regard.watching.faithfulness_report import Faithfulness
 from regard.watching.faithfulness_scores import MethodScores, TextImportance
 from regard.watching.importance import IMPORTANCE_METHODS, token_importance
 from regard.watching.interception import evaluation_mode
-from regard.watching.measured_output import MeasuredOutput, Metric
+from regard.watching.measured_output import MeasuredForward, MeasuredOutput, Metric
 from regard.watching.rank_correlation import kendall, spearman
 
 REFERENCE, RANDOM = "leave_one_out", "random"
@@ -42,7 +42,7 @@ def faithfulness(
     heads: int | Sequence[int] | None = None,
     special: Sequence[int] = (),
     max_length: int | None = None,
-    forward: Forward | None = None,
+    forward: MeasuredForward | None = None,
     labels: Callable[[list[int]], Sequence[str]] | None = None,
     steps: int = 32,
     batch: int = 32,

@@ -76,8 +76,9 @@ class MethodScores:
     def of(cls, name: str, rows: Numbers, whole: Numbers) -> "MethodScores":
         """Returns the scores from a row of numbers for each text, and the numbers of the whole texts."""
         deletion, insertion = np.split(rows[:, 4:], 2, axis=1)
-        lost = (whole - curve.mean(1) for curve in (deletion, insertion))
-        return cls(name, *rows[:, :4].T, deletion, insertion, *lost)
+        lost, lost_alone = whole - deletion.mean(1), whole - insertion.mean(1)
+        tau, rho, is_above, is_top = rows[:, :4].T
+        return cls(name, tau, rho, is_above, is_top, deletion, insertion, lost, lost_alone)
 
     @property
     def title(self) -> str:

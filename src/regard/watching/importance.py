@@ -13,10 +13,9 @@ from regard.names.answered import answered
 from regard.records import AttentionRecord, TokenAxis
 from regard.shapes.checks import known_name, type_text, whole_number
 from regard.watching.attention_call import AttentionCall
-from regard.watching.corpus import Forward
 from regard.watching.interception import evaluation_mode
 from regard.watching.layer_graph import flow, rollout
-from regard.watching.measured_output import MeasuredOutput, Metric
+from regard.watching.measured_output import MeasuredForward, MeasuredOutput, Metric
 from regard.watching.watch import watch
 
 
@@ -160,7 +159,7 @@ def importance(
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
     removal: int | str = "delete",
-    forward: Forward | None = None,
+    forward: MeasuredForward | None = None,
     steps: int = 32,
     batch: int = 32,
 ) -> Tensor:

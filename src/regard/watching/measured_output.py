@@ -13,13 +13,17 @@ from regard.errors import ArgumentError, KindError, ShapeError, UnseenError
 from regard.shapes.checks import type_text, whole_number
 from regard.watching.attention_call import AttentionCall
 from regard.watching.change import Change
-from regard.watching.corpus import Forward, check_vocabulary, run_model
+from regard.watching.corpus import check_vocabulary, run_model
 from regard.watching.intervention import intervene
 from regard.watching.linear_maps import wide_tensor
 from regard.watching.watch import watch
 
 Metric = Callable[[Any], Tensor] | int | Sequence[int] | Tensor | None
 """A function of the model's output; or a label, or one for each text; None: the label that the model predicts."""
+
+
+MeasuredForward = Callable[..., Any]
+"""``(model, ids)`` or ``(model, ids, mask)``: calls the model, and returns its output."""
 
 
 class WeighedCall(NamedTuple):
@@ -70,7 +74,7 @@ class MeasuredOutput:
     layers: int | Sequence[int] | None = None
     heads: int | Sequence[int] | None = None
     removal: int | str = "delete"
-    forward: Forward | None = None
+    forward: MeasuredForward | None = None
     steps: int = 32
     batch: int = 32
     counted: Tensor | None = None
