@@ -142,7 +142,7 @@ def test_one_scale_for_all_maps(show):
         shown.show("grid", range=chosen)
         colors[chosen] = [shown.pixel(*shown.middle({"row": 0, "column": 1})), shown.call("svg")]
     assert "one scale for all maps, up to 1.0000" in colors["one"][1]
-    assert "each map has its own scale" in colors["each"][1]
+    assert "each map’s scale ends above" in colors["each"][1]
     assert sum(colors["one"][0]) > sum(colors["each"][0]) + 100
 
 

@@ -15,6 +15,9 @@ const UNREMARKABLE = new Set(["first", "special", "one_key", "offset 0", "even"]
 /** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
 const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
 
+/** The least weight of two whole words apart that is spoken of before one of neighbours. */
+const LEAST_APART = 0.5;
+
 const LETTERS = /[\p{L}\p{N}]/u;
 
 /**
@@ -41,6 +44,7 @@ export async function chooseFirst(records) {
  * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
  * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
  * sequences: from the diagonal), where both are words.
+ * Where that target is a neighbour, a head that gives more than half of its weight to a word apart from its query is chosen instead.
  * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
  *   row and column are null where no target stands out; null where there is no decoded record
  */
@@ -48,7 +52,10 @@ export function firstChoice(records) {
   const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
     Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
   heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
-  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  const remarkable = (one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "");
+  let best = heads.find(remarkable) ?? heads[0];
+  // Neighbours say less than two words apart.
+  if (best?.isNear) best = heads.filter((one) => one.apart > 0).sort((a, b) => b.apart - a.apart).find(remarkable) ?? best;
   return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : firstFinding(records);
 }
 
@@ -63,9 +70,12 @@ function firstFinding(records) {
   return null;
 }
 
-/** How much structure a head has, and its most surprising target. */
+/**
+ * How much structure a head has, and its most surprising target: two whole words apart with more than half of the weight, if there are such
+ * and the target is a neighbour. `apart` is how telling such words are, 0 where there are none; `isNear` whether the target is a neighbour.
+ */
 export function structure(record, head) {
-  if (record.signed) return { score: 0, row: null, column: null }; // shares of what has any sum say nothing
+  if (record.signed) return { score: 0, row: null, column: null, apart: 0, isNear: false }; // shares of what has any sum say nothing
   const related = relations(record);
   const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
   const seen = related.seen(head);
@@ -92,6 +102,7 @@ export function structure(record, head) {
   const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
   const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
   let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  let far = { apart: 0, row: /** @type {number|null} */ (null), column: /** @type {number|null} */ (null) };
   for (let query = 0; query < queries; query += 1) {
     if (visible[query] < LEAST_KEYS) continue;
     counted += 1;
@@ -111,10 +122,13 @@ export function structure(record, head) {
       const distance = Math.abs(key - (positional ? own : query * slope));
       const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
       if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+      const apart = value > LEAST_APART && asking[query] === 1 && answering[key] === 1 && !(positional && Math.abs(key - own) <= 1);
+      if (apart && telling > far.apart) far = { apart: telling, row: query, column: key };
     }
     total += clearest;
   }
-  return { score: counted ? total / counted : 0, row, column };
+  const isNear = positional && row !== null && column !== null && Math.abs(column - row - shift) <= 1;
+  return { score: counted ? total / counted : 0, isNear: isNear && !far.apart, ...(isNear && far.apart ? far : { apart: far.apart, row, column }) };
 }
 
 /** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */

@@ -31,7 +31,7 @@ function textsOf(records) {
 function findTexts(records) {
   const found = new Map();
   const numbers = records.map((record) => {
-    const key = `${record.entry.layer} ${record.entry.kind}`;
+    const key = `${record.entry.layer} ${record.entry.kind} ${record.queries.kind} ${record.keys.kind}`;
     if (!found.has(key)) found.set(key, []);
     return found.get(key).push(record) - 1;
   });

@@ -91,6 +91,17 @@ test("a mean over queries leaves out those that have no such key, and says so", 
   assert.equal(leftOutText(headLabels(recordOf([HEADS["offset 0"]], TOKENS), 0)[0]), "");
 });
 
+test("the first pair is one of words apart where a head has such a one, and no pair of neighbours", () => {
+  const spread = (q, k) => ((k * 7 + q * 5) % TOKENS.length) ** 3 / 6084; // without a pattern, and not even
+  const pair = (query, key, weight) => square((q, k) => (q === query ? (k === key ? weight : (1 - weight) / (TOKENS.length - 1)) : spread(q, k)));
+  const [neighbours, apart] = [pair(3, 2, 0.99), pair(11, 2, 0.6)];
+  const record = recordOf([neighbours, apart], TOKENS);
+  assert.deepEqual(firstChoice([record]), { record: 0, head: 1, row: 11, column: 2 });
+  assert.deepEqual(firstChoice([recordOf([neighbours, pair(11, 2, 0.4)], TOKENS)]), { record: 0, head: 0, row: 3, column: 2 });
+  const both = square((q, k) => (q === 3 ? Number(k === 2) : q === 11 ? (k === 2 ? 0.6 : 0.4 / 12) : spread(q, k)));
+  assert.deepEqual(firstChoice([recordOf([both], TOKENS)]), { record: 0, head: 0, row: 11, column: 2 });
+});
+
 test("chance counts visible keys alone", () => {
   const causal = square((query, key) => (key > query ? -1 : 1 / (query + 1)));
   const { patterns, relativeEntropy } = statisticsOf(recordOf([causal], TOKENS, { kind: "causal" }), 0);
