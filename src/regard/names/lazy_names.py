@@ -34,7 +34,7 @@ def _modules_of(package: str) -> dict[str, str]:
     """Returns the module of each public name of a package, as its compiled imports have it."""
     import dis
 
-    code = sys.modules[package].__loader__.get_code(package)  # pyright: ignore[reportAttributeAccessIssue]
+    code = sys.modules[package].__loader__.get_code(package)  # type: ignore[union-attr]
     modules, module = {}, ""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":

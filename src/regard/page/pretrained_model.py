@@ -240,7 +240,7 @@ class _ProblemWatch(Watch):
     """
 
     def __init__(self, model: nn.Module):
-        super().__init__(model, Readings(), None, None, keep=False, norms=False, outputs=False)
+        super().__init__(model, Readings(), None, None, keep=False, norms=False, outputs=False, inputs=False)
         self.problems: list[Problem | None] = []
 
     def take(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> None:

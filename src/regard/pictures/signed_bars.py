@@ -84,7 +84,7 @@ def signed_bars(
             side.set_color(BORDER)
         title_text = axes.set_title("", fontsize=TEXT, loc="left", color=INK)
         lettering.letter(title_text, name)
-        for row, value in zip(rows, values, strict=True):
+        for row, value in enumerate(values):
             side = 1 if value >= 0 else -1
             axes.text(
                 value + side * 0.02 * largest, row, signed_number(float(value), largest), fontsize=NOTE, color=MUTED,
